@@ -1,0 +1,102 @@
+# Each target that needs the environment makes it: `make test` is enough on a
+# fresh machine with Python 3.11 (or later) and make.
+
+VENV := .venv
+PY := $(VENV)/bin/python
+READY := $(VENV)/.ready
+LOCK := requirements.txt
+
+# The first of these that is new enough builds the environment; say PYTHON=... to choose.
+PYTHONS := python3.11 python3 python3.12 python3.13 python
+NEW_ENOUGH := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
+
+# Options for the tools behind a target: make test ARGS="-k ledger -x"
+ARGS :=
+# All but the tests that start, kill and corrupt whole nodes.
+QUICK := $(filter-out data support faults interop __pycache__,$(notdir $(patsubst %/,%,$(wildcard tests/*/))))
+QUICK_MODULES := tests.test_project $(addprefix tests.,$(QUICK))
+PLUGINS := $(wildcard twisted/plugins/*.py)
+
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_NO_INPUT := 1
+MAKEFLAGS += --no-builtin-rules
+.DEFAULT_GOAL := help
+.SUFFIXES:
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test test-quick trial trial-quick lint format docs bench lock clean distclean
+
+help: ## list the targets
+	@echo "usage: make TARGET [ARGS=...]"
+	@echo
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1	\2/p' Makefile | expand -t 16
+
+setup: $(READY) ## make .venv with the pinned dependencies, twistd and rmqha
+	@echo "$(VENV) is ready"
+
+$(READY): $(LOCK) setup.py pyproject.toml
+	@python=; for candidate in $(PYTHON) $(if $(PYTHON),,$(PYTHONS)); do \
+	    if $$candidate -c '$(NEW_ENOUGH)' 2>/dev/null; then python=$$candidate; break; fi; \
+	done; \
+	if [ -z "$$python" ]; then \
+	    echo "make setup: needs Python 3.11 or later with its venv and ensurepip modules; tried: $(or $(PYTHON),$(PYTHONS))" >&2; \
+	    exit 1; \
+	fi; \
+	if ! $(PY) -m pip --version >/dev/null 2>&1 || ! $(PY) -c '$(NEW_ENOUGH)' 2>/dev/null; then \
+	    echo "making $(VENV) with $$($$python --version)"; \
+	    $$python -m venv --clear $(VENV); \
+	fi
+	@echo "installing what $(LOCK) pins"
+	@$(PY) -m pip install --quiet --require-hashes -r $(LOCK)
+	@$(PY) -m pip install --quiet --no-deps --no-build-isolation -e .
+	@# Twisted keeps a list of plugins beside them; write it now, not at somebody's first start.
+	@$(PY) -c 'from twisted.plugin import IPlugin, getPlugins; list(getPlugins(IPlugin))' >/dev/null 2>&1 || true
+	@touch $@
+
+demo: $(READY) ## replicate a real broker's store, kill the slave on the way, compare
+	@$(PY) demo/demo.py $(ARGS)
+
+test: $(READY) ## run the whole test suite
+	@$(PY) -m pytest -q $(ARGS)
+
+test-quick: $(READY) ## run the tests that start no nodes
+	@$(PY) -m pytest -q --ignore=tests/faults --ignore=tests/interop $(ARGS)
+
+trial: $(READY) ## run the whole test suite under Twisted's own runner
+	@$(PY) -m twisted.trial --reporter=text $(ARGS) tests
+
+trial-quick: $(READY) ## the same without the tests that start nodes
+	@$(PY) -m twisted.trial --reporter=text $(ARGS) $(QUICK_MODULES)
+
+lint: $(READY) ## ruff and mypy
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy rmqha
+	@$(if $(PLUGINS),$(PY) -m mypy $(PLUGINS))
+
+format: $(READY) ## let ruff format and repair what it can
+	@$(PY) -m ruff check --fix .
+	@$(PY) -m ruff format .
+
+docs: $(READY) ## build docs/_build/html: the guide and the API reference
+	@$(PY) -m sphinx --quiet -W --keep-going -b html docs docs/_build/html
+	@$(PY) tools/inventories.py docs/_build/inventories > docs/_build/links
+	@$(PY) -m pydoctor --quiet --warnings-as-errors --project-name=rmqha --project-base-dir=. \
+	    --docformat=epytext --theme=readthedocs --html-output=docs/_build/html/api \
+	    $$(cat docs/_build/links) rmqha
+	@echo "docs/_build/html/index.html"
+
+bench: $(READY) ## measure rmqha beside its alternatives, write bench/RESULTS.md
+	@$(PY) -m bench $(ARGS)
+
+lock: $(READY) ## pin the newest dependencies that setup.py allows
+	@CUSTOM_COMPILE_COMMAND="make lock" $(PY) -m piptools compile --quiet --upgrade --all-extras \
+	    --strip-extras --allow-unsafe --generate-hashes --no-emit-index-url \
+	    --no-emit-trusted-host --no-emit-find-links --output-file $(LOCK) setup.py $(ARGS)
+
+clean: ## remove what builds and tests left
+	rm -rf build dist docs/_build _trial_temp* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -f twisted/plugins/dropin.cache
+	find rmqha twisted tests bench demo docs tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+distclean: clean ## remove .venv too
+	rm -rf $(VENV) *.egg-info

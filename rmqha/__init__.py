@@ -1,0 +1,3 @@
+"""
+RocketMQ's master/slave high availability in Python on Twisted.
+"""

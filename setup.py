@@ -1,0 +1,45 @@
+"""
+How rmqha is packaged.
+
+The C{""} key of C{package_dir} is what makes an editable install put this
+directory on C{sys.path}; Twisted looks for C{twisted/plugins} there.  Without
+it setuptools installs a finder hook, imports work and the plugin is invisible.
+"""
+
+from setuptools import find_packages, setup
+
+FAST = ["numba>=0.59"]
+TEST = ["hypothesis>=6.100", "pytest>=8.2"]
+# soupsieve comes with furo; from 3.0.2 on it refuses Python 3.11.0 to 3.11.4.
+DOCS = ["furo>=2024.1", "pydoctor>=24.11", "soupsieve<3.0.2", "Sphinx>=7.2"]
+DEV = ["mypy>=1.10", "mypy-zope>=1.0.5", "pip-tools>=7.4", "ruff>=0.9", "setuptools>=70.1"]
+
+setup(
+    name="rmqha",
+    version="0.1.0.dev0",
+    description="RocketMQ's master/slave high availability in Python on Twisted",
+    license="Apache-2.0",
+    python_requires=">=3.11",
+    package_dir={"": "."},
+    packages=[*find_packages(include=["rmqha", "rmqha.*"]), "twisted.plugins"],
+    package_data={"rmqha": ["py.typed"]},
+    install_requires=[
+        "attrs>=23.1",
+        "click>=8.1",
+        "isal>=1.5",
+        "numpy>=1.26",
+        "rich>=13",
+        "treq>=23.11",
+        "Twisted>=24.7",
+        "typing-extensions>=4.6",
+        "zope.interface>=6",
+    ],
+    extras_require={
+        "fast": FAST,
+        "test": TEST,
+        "docs": DOCS,
+        "dev": [*FAST, *TEST, *DOCS, *DEV],
+    },
+    entry_points={"console_scripts": ["rmqha = rmqha.cli.main:main"]},
+    zip_safe=False,
+)

@@ -1,0 +1,3 @@
+"""
+What tests, demo and bench share.
+"""
