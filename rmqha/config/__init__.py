@@ -1,0 +1,3 @@
+"""
+C{broker.conf} to frozen settings.
+"""

@@ -1,0 +1,150 @@
+"""
+What several keys must be together: roles, sizes, times, ports, folders.
+
+Each check refuses the key a person would change, and names the other one's value.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from attrs import evolve
+
+from rmqha.config.settings import (
+    BLANK_MIN,
+    DEFAULT_MAX_MESSAGE_SIZE,
+    RECORD_OVERHEAD,
+    fitting_message_size,
+)
+from rmqha.config.sources import Draft
+from rmqha.config.values import INT_MAX
+
+_INDEX_HEADER = 40
+_INDEX_SLOT = 4
+_INDEX_ENTRY = 20
+"""Bytes of an index file's parts (docs/protocol/store.rst, Index files)."""
+
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def check_all(draft: Draft) -> None:
+    """
+    Run every check over a draft in which all keys are chosen.
+    """
+    _check_identity(draft)
+    _check_sizes(draft)
+    _check_times(draft)
+    _check_ports(draft)
+    _check_folders(draft)
+    _check_master_address(draft)
+
+
+def _check_identity(draft: Draft) -> None:
+    if not draft.sound("brokerId", "brokerRole"):
+        return
+    broker_id = draft.value("brokerId")
+    role = draft.value("brokerRole")
+    if role.is_master and broker_id != 0:
+        draft.refuse("brokerId", f"a master ({role}) has 0; a slave says brokerRole=SLAVE")
+    elif not role.is_master and broker_id == 0:
+        draft.refuse("brokerId", "a slave needs 1 or more; 0 is the master")
+
+
+def _check_sizes(draft: Draft) -> None:
+    if draft.sound("mappedFileSizeCommitLog", "maxMessageSize"):
+        _check_message_size(draft)
+    if draft.sound("maxHashSlotNum", "maxIndexNum"):
+        _check_index_size(draft)
+
+
+def _check_message_size(draft: Draft) -> None:
+    file_size = draft.value("mappedFileSizeCommitLog")
+    most = file_size - BLANK_MIN - RECORD_OVERHEAD
+    if draft.value("maxMessageSize") > most:
+        draft.refuse(
+            "maxMessageSize",
+            f"at most {most} with mappedFileSizeCommitLog={file_size}: "
+            f"a body, {RECORD_OVERHEAD} bytes around it and {BLANK_MIN} must fit a log file",
+        )
+    elif not draft.given("maxMessageSize") and most < DEFAULT_MAX_MESSAGE_SIZE:
+        draft.notes.append(
+            f"maxMessageSize is {fitting_message_size(file_size)} instead of "
+            f"{DEFAULT_MAX_MESSAGE_SIZE}: a record must fit a log file of {file_size} bytes"
+        )
+
+
+def _check_index_size(draft: Draft) -> None:
+    slots, entries = draft.value("maxHashSlotNum"), draft.value("maxIndexNum")
+    index_size = _INDEX_HEADER + _INDEX_SLOT * slots + _INDEX_ENTRY * entries
+    if index_size > INT_MAX:
+        name = "maxIndexNum" if draft.given("maxIndexNum") else "maxHashSlotNum"
+        draft.refuse(
+            name,
+            f"{slots} slots and {entries} entries make an index file of {index_size} bytes, "
+            f"at most {INT_MAX} are possible",
+        )
+
+
+def _check_times(draft: Draft) -> None:
+    heartbeat = draft.chosen["haSendHeartbeatInterval"]
+    housekeeping = draft.chosen["haHousekeepingInterval"]
+    if heartbeat.value < housekeeping.value or not draft.sound(
+        "haSendHeartbeatInterval", "haHousekeepingInterval"
+    ):
+        return
+    if draft.given("haHousekeepingInterval"):
+        draft.refuse(
+            "haHousekeepingInterval",
+            f"more than haSendHeartbeatInterval={heartbeat.text}, or idle peers are closed",
+        )
+    else:
+        draft.refuse(
+            "haSendHeartbeatInterval",
+            f"less than haHousekeepingInterval={housekeeping.text}, or idle peers are closed",
+        )
+
+
+def _check_ports(draft: Draft) -> None:
+    if not draft.sound("listenPort", "haListenPort", "adminListenPort"):
+        return
+    if draft.value("haListenPort") == 0:
+        # RocketMQ 5.3 takes 0 for "not given".
+        chosen = draft.chosen["haListenPort"]
+        draft.chosen["haListenPort"] = evolve(chosen, value=draft.value("listenPort") + 1)
+    used: dict[int, str] = {}
+    for name in ("listenPort", "haListenPort", "adminListenPort"):
+        port = draft.value(name)
+        if port > 65535:
+            draft.refuse("listenPort", f"{name} would be {port}, the highest port is 65535")
+        elif port and port in used:
+            at_fault = name if draft.given(name) or not draft.given(used[port]) else used[port]
+            other = used[port] if at_fault == name else name
+            draft.refuse(at_fault, f"{port} is already the port of {other}")
+        else:
+            used[port] = name
+
+
+def _check_folders(draft: Draft) -> None:
+    if not draft.sound("storePathRootDir", "storePathCommitLog"):
+        return
+    root: Path = draft.value("storePathRootDir")
+    taken = [root, *(root / name for name in ("consumequeue", "index", "config"))]
+    if draft.value("storePathCommitLog") in taken:
+        draft.refuse("storePathCommitLog", "a folder of its own, used for nothing else")
+
+
+def _check_master_address(draft: Draft) -> None:
+    master = draft.value("haMasterAddress")
+    if master is None or not draft.sound("brokerRole", "haListenPort", "listenPort"):
+        return
+    if draft.value("brokerRole").is_master:
+        draft.notes.append(
+            f"haMasterAddress={draft.chosen['haMasterAddress'].text} is for slaves; "
+            "a master does not use it"
+        )
+        return
+    host, port = master
+    bound = draft.value("haListenAddress")
+    mine = (bound,) if bound else (*_LOOPBACK, draft.value("brokerIP1"), draft.value("brokerIP2"))
+    if host in mine and port == draft.value("haListenPort"):
+        draft.refuse("haMasterAddress", "another node's; this is the HA port of this one")

@@ -1,0 +1,254 @@
+"""
+RocketMQ's keys that mean nothing here, and those that must not be ignored.
+
+A key that tunes a part we do not have (thread pools, a mapping strategy, a feature for
+clients) is harmless: it is accepted and listed once.  A key that would change what an
+acknowledgement promises, who may connect, what lies on the disk or where it lies is
+unsupported: when it is switched on, starting without it would be a silent lie.
+
+Names are those of C{MessageStoreConfig}, C{BrokerConfig}, C{BrokerIdentity},
+C{AuthConfig}, C{NettyServerConfig}, C{NettyClientConfig} and C{TlsSystemConfig} of 4.9
+and 5.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attrs import frozen
+
+_GROUPS: dict[str, str] = {
+    "the client port is not served here": """
+        accessMessageInMemoryHotRatio accessMessageInMemoryMaxRatio accountStatsEnable
+        accountStatsPrintZeroValues ackMessageThreadPoolNums ackThreadPoolQueueCapacity
+        adminBrokerThreadPoolNums adminBrokerThreadPoolQueueCapacity
+        allowRecallWhenBrokerNotWriteable appendAckAsync appendCkAsync asyncSendEnable
+        autoCreateSubscriptionGroup autoCreateTopicEnable autoDeleteUnusedStats bindAddress
+        bitMapLengthConsumeQueueExt broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond
+        brokerFastFailureEnable brokerTopicEnable cgColdReadThreshold channelExpiredTimeout
+        clientManageThreadPoolNums clientManagerThreadPoolQueueCapacity clusterTopicEnable
+        coldCtrStrategyEnable commercialBaseCount commercialBigCount commercialEnable
+        commercialSizePerMsg commercialTimerCount commercialTransCount
+        consumerFallbehindThreshold consumerManageThreadPoolNums
+        consumerManagerThreadPoolQueueCapacity consumerOffsetUpdateVersionStep
+        defaultMessageRequestMode defaultPopShareQueueNum defaultQueryMaxNum
+        defaultTopicQueueNums delayOffsetUpdateVersionStep disableConsumeIfConsumerReadSlowly
+        diskFallRecorded enableBroadcastOffsetStore enableCalcFilterBitMap enableDetailStat
+        enableMixedMessageType enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease
+        enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge enablePopLog
+        enablePopMessageThreshold enablePropertyFilter enableRetryTopicV2
+        enableScheduleAsyncDeliver enableScheduleMessageStats enableSkipLongAwaitingAck
+        endTransactionPoolQueueCapacity endTransactionThreadPoolNums estimateAccumulation
+        expectConsumerNumUseFilter filterDataCleanTimeSpan filterSupportRetry
+        flushConsumerOffsetHistoryInterval flushConsumerOffsetInterval flushDelayOffsetInterval
+        forwardTimeout globalColdReadThreshold heartbeatThreadPoolNums
+        heartbeatThreadPoolQueueCapacity highSpeedMode initPopOffsetByCheckMsgInMem
+        litePullMessageEnable litePullMessageThreadPoolNums litePullThreadPoolQueueCapacity
+        loadBalancePollNameServerInterval loadBalanceProcessorThreadPoolNums
+        loadBalanceThreadPoolQueueCapacity longPollingEnable maxConsumeQueueScan
+        maxErrorRateOfBloomFilter maxFilterMessageSize maxMessageFilterNumForNotification
+        maxPopPollingSize maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory
+        maxTransferCountOnMessageInDisk maxTransferCountOnMessageInMemory msgTraceTopicName
+        notifyConsumerIdsChangedEnable offsetCheckInSlave osPageCacheBusyTimeOutMills
+        popCkMaxBufferSize popCkOffsetMaxQueueSize popCkStayBufferTime popCkStayBufferTimeOut
+        popConsumerFSServiceInit popConsumerKVServiceEnable popConsumerKVServiceInit
+        popConsumerKVServiceLog popFromRetryProbability popInflightMessageThreshold
+        popPollingMapSize popPollingSize popResponseReturnActualRetryTopic
+        popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead processReplyMessageThreadPoolNums
+        pullBatchMaxMessageCount pullMessageThreadPoolNums pullThreadPoolQueueCapacity
+        putMessageFutureThreadPoolNums putThreadPoolQueueCapacity queryMessageThreadPoolNums
+        queryThreadPoolQueueCapacity realTimeNotifyConsumerChange recallMessageEnable regionId
+        rejectPullConsumerEnable rejectTransactionMessage replyThreadPoolQueueCapacity
+        retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs reviveInterval reviveMaxSlow
+        reviveQueueNum reviveScanTime sampleCountThreshold sampleSteps
+        scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked
+        sendMessageThreadPoolNums sendThreadPoolQueueCapacity serverLoadBalancerEnable
+        shortPollingTimeMills skipWhenCKRePutReachMaxTimes slaveReadEnable
+        storeReplyMessageEnable subscriptionExpiredTimeout traceOn traceTopicEnable
+        transactionCheckInterval transactionCheckMax transactionMetricFlushInterval
+        transactionOpBatchInterval transactionOpMsgMaxSize transactionTimeOut transferMsgByHeap
+        travelCqFileNumWhenGetMessage useMessageFilterForNotification usePIDColdCtrStrategy
+        useSeparateRetryQueue useServerSideResetOffset useStaticSubscription
+        validateSystemTopicWhenUpdateTopic waitTimeMillsInAckQueue
+        waitTimeMillsInAdminBrokerQueue waitTimeMillsInHeartbeatQueue
+        waitTimeMillsInLitePullQueue waitTimeMillsInPullQueue waitTimeMillsInSendQueue
+        waitTimeMillsInTransactionQueue""",
+    "timer messages and compaction are not served here": """
+        appendTopicForTimerDeleteKey compactionCqMappedFileSize compactionMappedFileSize
+        compactionScheduleInternal compactionThreadNum enableCompaction mappedFileSizeTimerLog
+        maxOffsetMapSize timerCheckMetricsWhen timerColdDataCheckIntervalMs
+        timerCongestNumEachSlot timerEnableCheckMetrics timerEnableDisruptor
+        timerFlushIntervalMs timerGetMessageThreadNum timerInterceptDelayLevel timerMaxDelaySec
+        timerMetricSmallThreshold timerPrecisionMs timerProgressLogIntervalMs
+        timerPutMessageThreadNum timerRecallToTimelineEnable timerRollWindowSlot
+        timerSkipUnknownError timerStopDequeue timerStopEnqueue timerWarmEnable timerWheelEnable""",
+    "there is no name server registration here": """
+        brokerHeartbeatInterval brokerNotActiveTimeoutMillis cleanOfflineBrokerInterval
+        compatibleWithOldNameSrv compressedRegister disappearTimeAfterStart
+        enableSingleTopicRegister enableSplitMetadata enableSplitRegistration
+        fetchNamesrvAddrInterval forceRegister registerBrokerTimeoutMills
+        registerNameServerPeriod rmqAddressServerDomain rmqAddressServerSubGroup
+        sendHeartbeatTimeoutMillis skipPreOnline splitMetadataSize splitRegistrationSize
+        syncBrokerMemberGroupPeriod updateNameServerAddrPeriod""",
+    "it tunes how Java maps, locks, allocates or dispatches": """
+        autoMessageVersionOnTopicLen batchDispatchRequestThreadPoolNums cleanSwapedMapInterval
+        coldDataFlowControlEnable coldDataScanEnable commitCommitLogLeastPages
+        commitCommitLogThoroughInterval commitIntervalCommitLog commitLogForceSwapMapInterval
+        commitLogSwapMapInterval commitLogSwapMapReserveFileNum
+        correctLogicMinOffsetForceInterval correctLogicMinOffsetSleepInterval
+        dataReadAheadEnable debugLockEnable deleteConsumeQueueFilesInterval
+        destroyMapedFileIntervalForcibly dispatchCqCacheNum dispatchCqThreads
+        dispatchFromSenderThread enableAsyncReput enableBatchPush
+        enableBuildConsumeQueueConcurrently enableCleanExpiredOffset
+        enableLogConsumeQueueRepeatedlyBuildWhenRecover fastFailIfNoBufferInStorePool
+        flushCommitLogTimed flushLeastPagesWhenWarmMapedFile logicQueueForceSwapMapInterval
+        logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum
+        logicalDiskSpaceCleanForciblyThreshold mappedFileSizeConsumeQueueExt
+        mappedFileSwapEnable mapperFileSizeBatchConsumeQueue maxAsyncPutMessageRequests
+        maxBatchDeleteFilesNum maxChecksumRange maxLmqConsumeQueueNum maxRecoveryCommitlogFiles
+        maxTopicLength messageIndexSafe putConsumeQueueDataByFileChannel putMsgIndexHightWater
+        readUnCommitted recheckReputOffsetFromCq recoverConcurrently recoverThreadPoolNums
+        redeleteHangedFileInterval searchBcqByCacheEnable spinLockCollisionRetreatOptimalDegree
+        topicQueueLockNum transientStorePoolSize useABSLock useReentrantLockWhenPutMessage
+        wakeCommitWhenPutMessage wakeFlushWhenPutMessage warmMapedFileEnable writeWithoutMmap""",
+    "the feature it belongs to is refused when switched on": """
+        batchWriteKvCqSize bottomMostCompressionTypeForConsumeQueueStore brokerElectionPriority
+        checkSyncStateSetPeriod cleanRocksDBDirtyCQIntervalMin combineAssignOffsetCQType
+        combineCQEnableCheckSelf combineCQLoadingCQTypes combineCQMaxExtraSearchCommitLogFiles
+        combineCQPreferCQType controllerAddr controllerHeartBeatTimeoutMills dLegerGroup
+        dLegerPeers dLegerSelfId enableRocksDBLog fetchControllerAddrByDnsLookup
+        haMaxTimeSlaveNotCatchup lockInStrictMode maxHaTransferByteInSecond maxSlaveResendLength
+        memTableFlushInterval memTableFlushIntervalMs preferredLeaderId
+        realTimePersistRocksDBConfig rocksdbCompressionType rocksdbFlushWalFrequency
+        rocksdbWalFileRollingThreshold statRocksDBCQIntervalSec storePathBrokerIdentity
+        storePathDLedgerCommitLog storePathEpochFile syncBrokerMetadataPeriod
+        syncControllerMetadataPeriod totalReplicas aclCacheExpiredSecond aclCacheMaxNum
+        aclCacheRefreshSecond authConfigName authConfigPath authenticationMetadataProvider
+        authenticationProvider authenticationStrategy authenticationWhitelist
+        authorizationMetadataProvider authorizationProvider authorizationStrategy
+        authorizationWhitelist initAuthenticationUser innerClientAuthenticationCredentials
+        statefulAuthenticationCacheExpiredSecond statefulAuthenticationCacheMaxNum
+        statefulAuthorizationCacheExpiredSecond statefulAuthorizationCacheMaxNum
+        userCacheExpiredSecond userCacheMaxNum userCacheRefreshSecond tls.client.authServer
+        tls.client.certPath tls.client.keyPassword tls.client.keyPath tls.client.trustCertPath
+        tls.config.file tls.server.authClient tls.server.certPath tls.server.keyPassword
+        tls.server.keyPath tls.server.trustCertPath tls.test.mode.enable""",
+    "it is about Java's process, logs or metrics": """
+        brokerConfigPath configBlackList isolateLogEnable metricGrpcExporterIntervalInMills
+        metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills
+        metricsExporterType metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta
+        metricsLabel metricsOtelCardinalityLimit metricsPromExporterHost metricsPromExporterPort
+        printChannelGroups printChannelGroupsMinNum rocketmqHome""",
+    "it tunes Netty": """
+        channelNotActiveInterval clientAsyncSemaphoreValue clientCallbackExecutorThreads
+        clientChannelMaxIdleTimeSeconds clientCloseSocketIfTimeout clientOnewaySemaphoreValue
+        clientPooledByteBufAllocatorEnable clientSocketRcvBufSize clientSocketSndBufSize
+        clientWorkerThreads connectTimeoutMillis disableCallbackExecutor disableNettyWorkerGroup
+        enableFastChannelEventProcess enableReconnectForGoAway enableShutdownGracefully
+        enableTransparentRetry maxReconnectIntervalTimeSeconds serverAsyncSemaphoreValue
+        serverCallbackExecutorThreads serverChannelMaxIdleTimeSeconds
+        serverNettyWorkerGroupEnable serverOnewaySemaphoreValue
+        serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog
+        serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads
+        shutdownWaitTimeSeconds socksProxyConfig useEpollNativeSelector writeBufferHighWaterMark
+        writeBufferLowWaterMark""",
+}
+
+HARMLESS: dict[str, str] = {
+    name: reason for reason, names in _GROUPS.items() for name in names.split()
+}
+"""Keys that are accepted and listed once, with the reason why they mean nothing."""
+
+
+@frozen
+class Foreign:
+    """
+    A key that must not be ignored.
+
+    @ivar enabled: Whether its text switches the feature on.
+    @ivar when: The same in words, for the guide.
+    @ivar reason: What ignoring it would break, and what to do instead.
+    """
+
+    enabled: Callable[[str], bool]
+    when: str
+    reason: str
+
+
+def _on(reason: str) -> Foreign:
+    # What is neither "false" nor empty was meant to be on, whatever Java makes of it.
+    return Foreign(lambda text: text.lower() not in ("", "false"), "not false", reason)
+
+
+def _set(reason: str) -> Foreign:
+    return Foreign(bool, "not empty", reason)
+
+
+def _not(allowed: tuple[str, ...], reason: str) -> Foreign:
+    words = " or ".join(word for word in allowed if word)
+    return Foreign(lambda text: text.lower() not in allowed, f"not {words}", reason)
+
+
+def _above(most: int, reason: str) -> Foreign:
+    def enabled(text: str) -> bool:
+        try:
+            return int(text) > most
+        except ValueError:
+            return bool(text)
+
+    return Foreign(enabled, f"above {most}", reason)
+
+
+_TLS = "TLS is not supported; peers would be sent plain text"
+
+UNSUPPORTED: dict[str, Foreign] = {
+    # another log, or another way to agree on it
+    "enableDLegerCommitLog": _on("DLedger keeps another log, with another replication protocol"),
+    "enableControllerMode": _on("a controller would switch roles over a protocol we do not speak"),
+    "enableSlaveActingMaster": _on("a slave here never takes over a master's work by itself"),
+    "enableRemoteEscape": _on("a slave here never writes to another broker"),
+    "brokerContainer": _on("one process is one broker here"),
+    "inBrokerContainer": _on("one process is one broker here"),
+    "messageStorePlugIn": _set("a plug-in changes how messages are stored"),
+    # what an acknowledgement promises
+    "allAckInSyncStateSet": _on("writes wait for inSyncReplicas copies, not for a changing set"),
+    "enableAutoInSyncReplicas": _on("the copies a write waits for are never lowered by themselves"),
+    "minInSyncReplicas": _above(
+        1, "there is no lower mark beside inSyncReplicas, which is never lowered; set that one"
+    ),
+    "asyncLearner": _on("this replica would be counted for SYNC writes all the same"),
+    "syncMasterFlushOffsetWhenStartup": _on("a log is never cut without comparing it first"),
+    "syncFromLastFile": _on("say haFirstSync=last-file to start an empty slave at the last file"),
+    "haFlowControlEnable": _on("say haMaxSendBytesPerSecond to limit what a slave is sent"),
+    "startAcceptSendRequestTimeStamp": _above(0, "writes are not held back until a point in time"),
+    "brokerPermission": _not(("6", ""), "read or write permission cannot be withdrawn"),
+    # what lies on the disk, and where
+    "transientStorePoolEnable": _on("writes go to the mapped file, never to a pool beside it"),
+    "readOnlyCommitLogStorePaths": _set(
+        "the log lies in one folder; what else is there is not read"
+    ),
+    "duplicationEnable": _on("dispatch follows the log's verified end, not a separate mark"),
+    "enableMultiDispatch": _on("a message belongs to one queue; its other queues would stay empty"),
+    "enableLmq": _on("a message belongs to one queue; its light queues would stay empty"),
+    "enableConsumeQueueExt": _on("consume queue units would refer to files that are not written"),
+    "storeType": _not(("default", ""), "consume queues are files, not RocksDB"),
+    "rocksdbCQDoubleWriteEnable": _on("consume queues are files, without a copy in RocksDB"),
+    "transferOffsetJsonToRocksdb": _on("offsets are JSON tables, not RocksDB"),
+    "enabledAppendPropCRC": _on("records are written without a CRC of the whole record"),
+    "forceVerifyPropCRC": _on("records are checked by the CRC of their body"),
+    "enableAcceleratedRecovery": _on("recovery always checks the log"),
+    "replicasPerDiskPartition": _above(1, "disk ratios are of the whole disk, not of a share"),
+    # who may connect, and how
+    "aclEnable": _on("there is no access control; anybody who can connect could do anything"),
+    "authenticationEnabled": _on("there is no authentication; anybody could connect"),
+    "authorizationEnabled": _on("there is no authorization; anybody could do anything"),
+    "migrateAuthFromV1Enabled": _on("there is no access control to migrate to"),
+    "useTLS": _on(_TLS),
+    "tls.enable": _on(_TLS),
+    "tls.server.mode": _not(("disabled", "permissive", ""), _TLS),
+    "tls.server.need.client.auth": _not(("none", "optional", ""), _TLS),
+    # where name servers are found
+    "fetchNamesrvAddrByAddressServer": _on("name servers are taken from namesrvAddr alone"),
+    "fetchNameSrvAddrByDnsLookup": _on("name servers are taken from namesrvAddr alone"),
+}
+"""Keys that refuse to start when they are switched on."""

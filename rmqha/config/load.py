@@ -1,0 +1,199 @@
+"""
+C{broker.conf}, C{--set} and C{--role} to L{Settings}, or everything that is wrong.
+
+RocketMQ ignores unknown keys and values it cannot parse.  A typo in C{flushDiskType}
+then costs data months later, so here nothing is ignored silently: all problems are
+collected and raised together, each with its place.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from rmqha.config.checks import check_all
+from rmqha.config.keys import BY_NAME, KEYS
+from rmqha.config.settings import (
+    AdminSettings,
+    BrokerSettings,
+    FlushDisk,
+    HASettings,
+    Role,
+    Settings,
+    StoreSettings,
+    fitting_message_size,
+    host_name,
+)
+from rmqha.config.sources import DEFAULT, Chosen, Draft, read
+from rmqha.errors import BadValue, ConfigProblems
+
+HA_PORT_STEP = 1
+"""C{haListenPort} is this far above C{listenPort} (docs/protocol/ha.rst, Ports)."""
+
+ADMIN_PORT_STEP = 3
+"""C{adminListenPort} is this far above C{listenPort}: RocketMQ uses -2 and +1."""
+
+ROLES: dict[str, tuple[Role, ...]] = {
+    "master": (Role.ASYNC_MASTER, Role.SYNC_MASTER),
+    "slave": (Role.SLAVE,),
+}
+"""What C{--role} allows C{brokerRole} to be; the first one is its default."""
+
+
+@frozen
+class Row:
+    """
+    One key and its value, as C{rmqha config check} shows it.
+
+    @ivar key: The key's name.
+    @ivar value: Its value as it would be written into the file.
+    @ivar is_default: Whether an absent key would mean the same.
+    @ivar source: C{file:line}, C{--set} or C{default}; C{""} if unknown.
+    """
+
+    key: str
+    value: str
+    is_default: bool
+    source: str = ""
+
+
+def load(path: Path | None, overrides: Sequence[str] = (), role: str | None = None) -> Settings:
+    """
+    Read a node's settings.
+
+    @param path: The file, C{None} for defaults alone.
+    @param overrides: C{key=value} each; they win over the file.
+    @param role: C{master} or C{slave}, C{None} to go by C{brokerRole}.
+    @raise ConfigProblems: With everything that is wrong.
+    """
+    return _settle(path, overrides, role)[0]
+
+
+def check(
+    path: Path | None, overrides: Sequence[str] = (), role: str | None = None
+) -> tuple[Settings, list[Row]]:
+    """
+    Like L{load}, and a row for each key that says where its value comes from.
+
+    @raise ConfigProblems: With everything that is wrong.
+    """
+    settings, draft = _settle(path, overrides, role)
+    sources = {name: chosen.where for name, chosen in draft.chosen.items()}
+    return settings, _rows(settings, sources)
+
+
+def describe(settings: Settings) -> list[Row]:
+    """
+    A row for each key of settings that are already loaded.
+    """
+    return _rows(settings, {})
+
+
+def _rows(settings: Settings, sources: dict[str, str]) -> list[Row]:
+    defaults = Draft()
+    _fill_defaults(defaults, settings)
+    rows = []
+    for key in KEYS:
+        value = getattr(getattr(settings, key.section), key.field)
+        text = key.kind.show(value)
+        is_default = key.kind.show(defaults.value(key.name)) == text
+        rows.append(Row(key.name, text, is_default, sources.get(key.name, "")))
+    return rows
+
+
+def _settle(
+    path: Path | None, overrides: Sequence[str], role: str | None
+) -> tuple[Settings, Draft]:
+    draft = read(path, overrides)
+    _settle_role(draft, role)
+    _fill_defaults(draft)
+    check_all(draft)
+    if draft.problems:
+        raise ConfigProblems(tuple(draft.problems))
+    return _build(draft), draft
+
+
+def _settle_role(draft: Draft, role: str | None) -> None:
+    """
+    Choose what C{--role} says, and refuse a C{brokerRole} that contradicts it.
+    """
+    if role is None or not draft.sound("brokerRole"):
+        return
+    if role not in ROLES:
+        draft.problems.append(BadValue("--role", role, "master or slave"))
+        draft.broken.add("brokerRole")
+        return
+    allowed = ROLES[role]
+    given = draft.chosen.get("brokerRole")
+    if given is None:
+        _default(draft, "brokerRole", allowed[0], where="--role")
+    elif given.value not in allowed:
+        draft.refuse("brokerRole", f"--role {role} was asked for, which is {' or '.join(allowed)}")
+
+
+def _fill_defaults(draft: Draft, known: Settings | None = None) -> None:
+    """
+    Give every key nobody gave the value its absence means.
+
+    @param known: Settings whose values decide dependent defaults, instead of the draft's.
+    """
+
+    def of(name: str) -> Any:
+        if known is None:
+            return draft.value(name)
+        key = BY_NAME[name]
+        return getattr(getattr(known, key.section), key.field)
+
+    for key in KEYS:
+        if key.default is not None:
+            _default(draft, key.name, key.default_value())
+    _default(draft, "brokerRole", Role.ASYNC_MASTER)
+    _default(draft, "brokerId", 0 if of("brokerRole").is_master else 1)
+    _default(draft, "brokerName", host_name())
+    address = local_address()
+    _default(draft, "brokerIP1", address)
+    _default(draft, "brokerIP2", address)
+    _default(draft, "storePathCommitLog", of("storePathRootDir") / "commitlog")
+    _default(draft, "maxMessageSize", fitting_message_size(of("mappedFileSizeCommitLog")))
+    _default(draft, "haSendFlushedOnly", of("flushDiskType") is FlushDisk.SYNC_FLUSH)
+    _default(draft, "haListenPort", of("listenPort") + HA_PORT_STEP)
+    _default(draft, "adminListenPort", of("listenPort") + ADMIN_PORT_STEP)
+
+
+def _default(draft: Draft, name: str, value: Any, where: str = DEFAULT) -> None:
+    if name not in draft.chosen:
+        key = BY_NAME[name]
+        draft.chosen[name] = Chosen(
+            key=key, name=name, text=key.kind.show(value), value=value, where=where
+        )
+
+
+def _build(draft: Draft) -> Settings:
+    sections: dict[str, dict[str, Any]] = {"broker": {}, "store": {}, "ha": {}, "admin": {}}
+    for chosen in draft.chosen.values():
+        sections[chosen.key.section][chosen.key.field] = chosen.value
+    return Settings(
+        broker=BrokerSettings(**sections["broker"]),
+        store=StoreSettings(**sections["store"]),
+        ha=HASettings(**sections["ha"]),
+        admin=AdminSettings(**sections["admin"]),
+        ignored=tuple(draft.ignored),
+        notes=tuple(draft.notes),
+    )
+
+
+def local_address() -> str:
+    """
+    The address this host sends from, or the loopback one if it has no network.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # A datagram socket sends nothing when it connects; it only picks a route.
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"

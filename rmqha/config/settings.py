@@ -1,0 +1,320 @@
+"""
+What a node is told to do, as frozen values: times are seconds, sizes are bytes.
+
+L{rmqha.config.load.load} is the only place where text becomes settings, so
+everything behind it can trust them.  Every field has RocketMQ's default (see
+L{rmqha.config.keys} for the key behind each), so a test may name only what it
+is about.
+
+docs/guide/configuration.rst lists them.
+"""
+
+from __future__ import annotations
+
+import socket
+from enum import StrEnum
+from ipaddress import IPv4Network, IPv6Network
+from pathlib import Path
+
+from attrs import Factory, field, frozen
+
+KIB = 1024
+MIB = 1024 * KIB
+GIB = 1024 * MIB
+
+Network = IPv4Network | IPv6Network
+
+DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+"""C{messageDelayLevel}: the delays of levels 1 to 18."""
+
+DEFAULT_MAX_MESSAGE_SIZE = 4 * MIB
+"""C{maxMessageSize}: most bytes of one body."""
+
+RECORD_OVERHEAD = 64 * KIB
+"""Most bytes of a record that are not its body: what RocketMQ allows for headers
+and properties together (docs/protocol/store.rst, Sizes)."""
+
+BLANK_MIN = 8
+"""A log file always keeps room for the header of its blank tail, in bytes."""
+
+QUEUE_UNIT = 20
+"""One consume queue unit, in bytes; queue files are whole units."""
+
+
+class Role(StrEnum):
+    """
+    C{brokerRole}: who takes writes, and what they wait for.
+    """
+
+    ASYNC_MASTER = "ASYNC_MASTER"
+    SYNC_MASTER = "SYNC_MASTER"
+    SLAVE = "SLAVE"
+
+    @property
+    def is_master(self) -> bool:
+        """
+        Whether this node takes writes and feeds slaves.
+        """
+        return self is not Role.SLAVE
+
+
+class FlushDisk(StrEnum):
+    """
+    C{flushDiskType}: whether a write waits for the disk.
+    """
+
+    ASYNC_FLUSH = "ASYNC_FLUSH"
+    SYNC_FLUSH = "SYNC_FLUSH"
+
+
+class FirstSync(StrEnum):
+    """
+    C{haFirstSync}: where an empty slave starts.
+    """
+
+    BEGINNING = "beginning"
+    LAST_FILE = "last-file"
+
+
+class DivergencePolicy(StrEnum):
+    """
+    C{haDivergencePolicy}: what a slave does when its log is not its master's.
+    """
+
+    STOP = "stop"
+    TRUNCATE = "truncate"
+    REBOOTSTRAP = "rebootstrap"
+
+
+class ReplicaIdentity(StrEnum):
+    """
+    C{haReplicaIdentity}: what makes two connections two replicas.
+    """
+
+    ADDRESS = "address"
+    CONNECTION = "connection"
+
+
+def host_name() -> str:
+    """
+    RocketMQ's default broker name: this host's name.
+    """
+    return socket.gethostname() or "DEFAULT_BROKER"
+
+
+def fitting_message_size(file_size: int) -> int:
+    """
+    The largest body whose record surely fits a log file, in bytes.
+
+    @param file_size: C{mappedFileSizeCommitLog}, in bytes.
+    @return: At least 1, at most RocketMQ's default of 4 MiB.
+    """
+    return max(1, min(DEFAULT_MAX_MESSAGE_SIZE, file_size - BLANK_MIN - RECORD_OVERHEAD))
+
+
+@frozen(kw_only=True)
+class BrokerSettings:
+    """
+    Who this node is.
+
+    @ivar name: The name a master and its slaves share (C{brokerName}).
+    @ivar cluster: C{brokerClusterName}.
+    @ivar id: 0 on a master, above 0 on a slave (C{brokerId}).
+    @ivar role: C{brokerRole}.
+    @ivar listen_port: The client port (C{listenPort}); other ports are counted from it.
+    @ivar ip1: Address told to clients and written into records (C{brokerIP1}).
+    @ivar ip2: Host of the HA address told to slaves (C{brokerIP2}).
+    @ivar namesrv: C{namesrvAddr} as it was written: C{host:port;host:port}.
+    """
+
+    name: str = field(factory=host_name)
+    cluster: str = "DefaultCluster"
+    id: int = 0
+    role: Role = Role.ASYNC_MASTER
+    listen_port: int = 10911
+    ip1: str = "127.0.0.1"
+    ip2: str = "127.0.0.1"
+    namesrv: str = ""
+
+
+@frozen(kw_only=True)
+class StoreSettings:
+    """
+    The files: where they are, how large, when they are flushed and deleted.
+
+    @ivar root: Folder of everything (C{storePathRootDir}).
+    @ivar commitlog: Folder of the log files (C{storePathCommitLog}).
+    @ivar file_size: One log file, in bytes (C{mappedFileSizeCommitLog}).
+    @ivar queue_file_size: One consume queue file, in bytes, whole units
+        (C{mappedFileSizeConsumeQueue}).
+    @ivar index_slots: Hash slots of one index file (C{maxHashSlotNum}).
+    @ivar index_entries: Entries of one index file (C{maxIndexNum}).
+    @ivar index_enable: Whether keys are indexed at all (C{messageIndexEnable}).
+    @ivar flush_disk: C{flushDiskType}.
+    @ivar flush_interval: Seconds between flushes of the log (C{flushIntervalCommitLog}).
+    @ivar flush_least_pages: Pages of 4 KiB that must be new for a flush
+        (C{flushCommitLogLeastPages}).
+    @ivar flush_thorough_interval: Seconds after which fewer pages are flushed too
+        (C{flushCommitLogThoroughInterval}).
+    @ivar queue_flush_interval: The same for consume queues, in seconds.
+    @ivar queue_flush_least_pages: The same for consume queues, in pages.
+    @ivar queue_flush_thorough_interval: The same for consume queues, in seconds.
+    @ivar sync_flush_timeout: Longest wait of a write for the disk, in seconds
+        (C{syncFlushTimeout}).
+    @ivar put_message_timeout: Longest time a write may take in all, in seconds
+        (C{putMessageTimeout}).
+    @ivar max_message_size: Most bytes of a body (C{maxMessageSize}).
+    @ivar check_crc_on_recover: Whether recovery checks bodies (C{checkCRCOnRecover}).
+    @ivar delete_when: Hours of the day at which old files go, local time (C{deleteWhen}).
+    @ivar file_reserved: Age at which a log file may go, in seconds (C{fileReservedTime}).
+    @ivar disk_max_used: Disk use that deletes old files at any hour, 0 to 1
+        (C{diskMaxUsedSpaceRatio}).
+    @ivar disk_warning: Disk use that refuses writes, 0 to 1 (C{diskSpaceWarningLevelRatio}).
+    @ivar disk_clean_forcibly: Disk use that deletes files of any age, 0 to 1
+        (C{diskSpaceCleanForciblyRatio}).
+    @ivar clean_forcibly: Whether it may (C{cleanFileForciblyEnable}).
+    @ivar clean_interval: Seconds between looks at the disk (C{cleanResourceInterval}).
+    @ivar delete_files_interval: Seconds between two deletions
+        (C{deleteCommitLogFilesInterval}).
+    @ivar delete_batch: Most log files deleted in one run (C{deleteFileBatchMax}).
+    @ivar delay_levels: C{messageDelayLevel}, as RocketMQ writes it.
+    @ivar max_msgs_num_batch: Most messages of one index query (C{maxMsgsNumBatch}).
+    """
+
+    root: Path = field(factory=lambda: Path.home() / "store")
+    commitlog: Path = field(default=Factory(lambda self: self.root / "commitlog", takes_self=True))
+    file_size: int = GIB
+    queue_file_size: int = 300_000 * QUEUE_UNIT
+    index_slots: int = 5_000_000
+    index_entries: int = 20_000_000
+    index_enable: bool = True
+    flush_disk: FlushDisk = FlushDisk.ASYNC_FLUSH
+    flush_interval: float = 0.5
+    flush_least_pages: int = 4
+    flush_thorough_interval: float = 10.0
+    queue_flush_interval: float = 1.0
+    queue_flush_least_pages: int = 2
+    queue_flush_thorough_interval: float = 60.0
+    sync_flush_timeout: float = 5.0
+    put_message_timeout: float = 8.0
+    max_message_size: int = field(
+        default=Factory(lambda self: fitting_message_size(self.file_size), takes_self=True)
+    )
+    check_crc_on_recover: bool = True
+    delete_when: tuple[int, ...] = (4,)
+    file_reserved: float = 72 * 3600.0
+    disk_max_used: float = 0.75
+    disk_warning: float = 0.90
+    disk_clean_forcibly: float = 0.85
+    clean_forcibly: bool = True
+    clean_interval: float = 10.0
+    delete_files_interval: float = 0.1
+    delete_batch: int = 10
+    delay_levels: str = DEFAULT_DELAY_LEVELS
+    max_msgs_num_batch: int = 64
+
+    @property
+    def max_record(self) -> int:
+        """
+        Most bytes of one record, body and everything around it.
+        """
+        return self.max_message_size + RECORD_OVERHEAD
+
+
+@frozen(kw_only=True)
+class HASettings:
+    """
+    Replication, both sides of it.
+
+    @ivar listen_port: Where slaves connect (C{haListenPort}).
+    @ivar listen_address: The address bound to; C{""} is all (C{haListenAddress}).
+    @ivar master: Host and port of a slave's master (C{haMasterAddress}).
+    @ivar heartbeat: Write silence before an empty frame, and most time between two
+        reports, in seconds (C{haSendHeartbeatInterval}).
+    @ivar housekeeping: Read silence before a connection is closed, in seconds
+        (C{haHousekeepingInterval}).
+    @ivar batch: Most body bytes of one frame (C{haTransferBatchSize}).
+    @ivar fallbehind_max: A replica that lacks this many bytes is not waited for
+        (C{haSlaveFallbehindMax}).
+    @ivar slave_timeout: Longest wait of a SYNC write for replicas, in seconds
+        (C{slaveTimeout}).
+    @ivar in_sync_replicas: Copies a SYNC write waits for, the master's own one included
+        (C{inSyncReplicas}); at least one replica is waited for whatever it says.
+    @ivar first_sync: C{haFirstSync}.
+    @ivar policy: C{haDivergencePolicy}.
+    @ivar accept_unproven: Whether a log nothing could be compared with is taken for the
+        master's (C{haAcceptUnproven}).
+    @ivar verify_before_ack: Whether records are checked before they are reported
+        (C{haVerifyBeforeAck}).
+    @ivar send_flushed_only: Whether a master holds back what is not on its disk
+        (C{haSendFlushedOnly}); on with SYNC_FLUSH unless the file says otherwise.
+    @ivar max_connections: C{haMaxConnections}.
+    @ivar replica_identity: C{haReplicaIdentity}.
+    @ivar local_address: Source address of a slave's connections; C{""} leaves it to the
+        system (C{haLocalAddress}).
+    @ivar max_truncate: Most bytes the policy C{truncate} may cut (C{haMaxTruncateBytes}).
+    @ivar max_receive_rate: Bytes a second, 0 for no limit (C{haMaxReceiveBytesPerSecond}).
+    @ivar max_send_rate: Bytes a second, 0 for no limit (C{haMaxSendBytesPerSecond}).
+    @ivar allowed_peers: Networks whose hosts may connect; empty is everybody
+        (C{haAllowedPeers}).
+    @ivar zero_copy: Whether log pages may go to the socket without a copy (C{haZeroCopy}).
+    @ivar probe_silence: How long a probe waits for bytes before it is called silent, in
+        seconds (C{haProbeSilence}).
+    @ivar backoff_max: Longest pause between two attempts to connect, in seconds
+        (C{haReconnectBackoffMax}).
+    """
+
+    listen_port: int = 10912
+    listen_address: str = ""
+    master: tuple[str, int] | None = None
+    heartbeat: float = 5.0
+    housekeeping: float = 20.0
+    batch: int = 32 * KIB
+    fallbehind_max: int = 256 * MIB
+    slave_timeout: float = 3.0
+    in_sync_replicas: int = 1
+    first_sync: FirstSync = FirstSync.BEGINNING
+    policy: DivergencePolicy = DivergencePolicy.STOP
+    accept_unproven: bool = False
+    verify_before_ack: bool = True
+    send_flushed_only: bool = False
+    max_connections: int = 2000
+    replica_identity: ReplicaIdentity = ReplicaIdentity.ADDRESS
+    local_address: str = ""
+    max_truncate: int = 256 * MIB
+    max_receive_rate: int = 0
+    max_send_rate: int = 0
+    allowed_peers: tuple[Network, ...] = ()
+    zero_copy: bool = True
+    probe_silence: float = 6.0
+    backoff_max: float = 30.0
+
+
+@frozen(kw_only=True)
+class AdminSettings:
+    """
+    The small HTTP port for people and monitoring.
+
+    @ivar listen_port: 0 is off (C{adminListenPort}).
+    @ivar listen_address: The address bound to (C{adminListenAddress}).
+    """
+
+    listen_port: int = 10914
+    listen_address: str = "127.0.0.1"
+
+
+@frozen(kw_only=True)
+class Settings:
+    """
+    All of a node's settings.
+
+    @ivar ignored: RocketMQ's keys that were given and mean nothing here.
+    @ivar notes: Sentences for the log: what was changed to make the settings fit.
+    """
+
+    broker: BrokerSettings = field(factory=BrokerSettings)
+    store: StoreSettings = field(factory=StoreSettings)
+    ha: HASettings = field(factory=HASettings)
+    admin: AdminSettings = field(factory=AdminSettings)
+    ignored: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,471 @@
+"""
+Every error rmqha raises on purpose, with its numbers as fields.
+
+Two branches matter to a caller: L{ProtocolViolation} is the peer's doing (drop
+the peer, nothing else changes) and L{StoreError} is about our own files (the
+node changes its state).  Texts are for a person who reads one log line.
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+
+class RmqhaError(Exception):
+    """
+    The root of all errors raised on purpose.
+    """
+
+
+# --- the wire ---------------------------------------------------------------
+
+
+class ProtocolViolation(RmqhaError):
+    """
+    A peer sent what the protocol does not allow; the connection ends.
+    """
+
+
+@frozen
+class FrameSizeOutOfRange(ProtocolViolation):
+    """
+    A transfer header announces a body that is negative or above the limit.
+
+    @ivar size: The announced size, in bytes.
+    @ivar limit: The most we accept, in bytes.
+    """
+
+    size: int
+    limit: int
+
+    def __str__(self) -> str:
+        return f"frame of {self.size} bytes, allowed are 0 to {self.limit}"
+
+
+@frozen
+class FrameOffsetMismatch(ProtocolViolation):
+    """
+    A frame does not continue the stream: a gap, or an overlap.
+
+    @ivar expected: Where the connection's stream stands, in bytes.
+    @ivar received: Where the frame says it starts.
+    """
+
+    expected: int
+    received: int
+
+    def __str__(self) -> str:
+        kind = "gap" if self.received > self.expected else "overlap"
+        return f"frame starts at byte {self.received}, expected {self.expected} ({kind})"
+
+
+@frozen
+class ReportRejected(ProtocolViolation):
+    """
+    An offset report is not one an honest slave could send.
+
+    @ivar reason: One of C{negative, above-max, below-min, decreasing, above-sent,
+        unproven, ahead, flood}.
+    @ivar report: The reported offset.
+    @ivar bound: The bound it broke.
+    """
+
+    reason: str
+    report: int
+    bound: int
+
+    def __str__(self) -> str:
+        return f"offset report {self.report} rejected: {self.reason} (bound {self.bound})"
+
+
+# --- records and files ------------------------------------------------------
+
+
+class StoreError(RmqhaError):
+    """
+    Something about our own files.
+    """
+
+
+@frozen
+class RecordFault(StoreError):
+    """
+    The bytes at a physical offset are not a whole, valid record.
+
+    @ivar offset: Physical offset, in bytes.
+    @ivar reason: A L{rmqha.wire.record.Fault} name.
+    @ivar detail: The numbers, for a person.
+    """
+
+    offset: int
+    reason: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        more = f" ({self.detail})" if self.detail else ""
+        return f"no valid record at byte {self.offset}: {self.reason}{more}"
+
+
+@frozen
+class MessageIllegal(StoreError):
+    """
+    A message cannot be stored as it is.
+
+    @ivar field: What is wrong with it, in RocketMQ's words (C{topic}, C{body}, ...).
+    @ivar value: The offending number.
+    @ivar limit: What is allowed.
+    """
+
+    field: str
+    value: int
+    limit: int
+
+    def __str__(self) -> str:
+        return f"message {self.field} is {self.value}, allowed is {self.limit}"
+
+
+@frozen
+class NotWritable(StoreError):
+    """
+    The store takes no writes now.
+
+    @ivar state: The node's state.
+    @ivar reason: Why.
+    """
+
+    state: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"store is {self.state}: {self.reason}"
+
+
+@frozen
+class StoreLocked(StoreError):
+    """
+    Another process holds the store's lock.
+
+    @ivar path: The lock file.
+    """
+
+    path: str
+
+    def __str__(self) -> str:
+        return f"{self.path} is held by a running node"
+
+
+@frozen
+class FileSizeMismatch(StoreError):
+    """
+    A mapped file on disk has not the configured size.
+
+    @ivar path: The file.
+    @ivar found: Its size, in bytes.
+    @ivar configured: C{mappedFileSizeCommitLog}, in bytes.
+    """
+
+    path: str
+    found: int
+    configured: int
+
+    def __str__(self) -> str:
+        return f"{self.path} has {self.found} bytes, configured are {self.configured}"
+
+
+@frozen
+class BrokenSequence(StoreError):
+    """
+    The files of the log do not follow one another.
+
+    @ivar path: The file that is out of place.
+    @ivar expected: The offset its name should say.
+    @ivar found: The offset its name says.
+    """
+
+    path: str
+    expected: int
+    found: int
+
+    def __str__(self) -> str:
+        return f"{self.path} starts at {self.found}, the file before it ends at {self.expected}"
+
+
+@frozen
+class LogCorrupt(StoreError):
+    """
+    A bad place in the log is followed by a valid record: damage, not a torn tail.
+
+    @ivar path: The log file.
+    @ivar offset: Physical offset of the bad place.
+    @ivar reason: Which check failed.
+    @ivar next_valid: Physical offset of the valid record behind it.
+    """
+
+    path: str
+    offset: int
+    reason: str
+    next_valid: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path}: bad record at byte {self.offset} ({self.reason}), but a valid one "
+            f"follows at byte {self.next_valid}: this is damage, not a torn tail"
+        )
+
+
+@frozen
+class DiskFull(StoreError):
+    """
+    The disk has no room for the next step of the log.
+
+    @ivar path: What was to grow.
+    @ivar wanted: Bytes asked for.
+    """
+
+    path: str
+    wanted: int
+
+    def __str__(self) -> str:
+        return f"no space for {self.wanted} bytes of {self.path}"
+
+
+@frozen
+class FlushFailed(StoreError):
+    """
+    An fsync failed.  It is final: what the kernel dropped cannot be told.
+
+    @ivar path: The file.
+    @ivar error: The operating system's text.
+    """
+
+    path: str
+    error: str
+
+    def __str__(self) -> str:
+        return f"fsync of {self.path} failed: {self.error}"
+
+
+@frozen
+class RecordCrossesFile(StoreError):
+    """
+    A master's record crosses a file end of ours: its C{mappedFileSizeCommitLog} differs.
+
+    @ivar offset: Where the record starts.
+    @ivar size: Its size.
+    @ivar file_size: Our file size.
+    """
+
+    offset: int
+    size: int
+    file_size: int
+
+    def __str__(self) -> str:
+        return (
+            f"record of {self.size} bytes at {self.offset} crosses a file end; "
+            f"our mappedFileSizeCommitLog is {self.file_size}, the master's is not"
+        )
+
+
+@frozen
+class StartNotAligned(StoreError):
+    """
+    A master's log starts inside what would be one file of ours.
+
+    @ivar offset: Where it starts.
+    @ivar file_size: Our file size.
+    """
+
+    offset: int
+    file_size: int
+
+    def __str__(self) -> str:
+        return (
+            f"the master's log starts at {self.offset}, which is not a multiple of our "
+            f"mappedFileSizeCommitLog {self.file_size}"
+        )
+
+
+@frozen
+class LogLost(StoreError):
+    """
+    The bytes a replica needs next were deleted; it cannot go on from where it is.
+
+    @ivar needed: The first byte it lacks.
+    @ivar oldest: The first byte we still have.
+    """
+
+    needed: int
+    oldest: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.oldest - self.needed} bytes it needs are deleted: "
+            f"it is at byte {self.needed}, our log begins at {self.oldest}"
+        )
+
+
+@frozen
+class DerivedFault(StoreError):
+    """
+    A consume queue or index disagrees with the log.
+
+    @ivar path: The file or folder.
+    @ivar offset: Position inside it (units for queues, entries for an index).
+    @ivar reason: What disagrees, with numbers.
+    """
+
+    path: str
+    offset: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path} at {self.offset}: {self.reason}"
+
+
+@frozen
+class TableUnreadable(StoreError):
+    """
+    Neither a JSON table nor its C{.bak} can be read.
+
+    @ivar path: The table.
+    @ivar reason: Why.
+    """
+
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+@frozen
+class Refused(StoreError):
+    """
+    An operation on a store is refused because it could lose data.
+
+    @ivar operation: What was asked for.
+    @ivar reason: Why not, with the numbers.
+    """
+
+    operation: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.operation} refused: {self.reason}"
+
+
+# --- configuration ----------------------------------------------------------
+
+
+class ConfigError(RmqhaError):
+    """
+    The configuration cannot be used.
+    """
+
+
+@frozen
+class BadValue(ConfigError):
+    """
+    A key's value is not allowed.
+
+    @ivar key: The key.
+    @ivar value: Its text.
+    @ivar allowed: What is allowed, in words.
+    @ivar where: File and line, or C{--set}.
+    """
+
+    key: str
+    value: str
+    allowed: str
+    where: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.where}: " if self.where else ""
+        return f"{where}{self.key}={self.value} is not allowed: {self.allowed}"
+
+
+@frozen
+class UnknownKey(ConfigError):
+    """
+    A key nobody knows.
+
+    @ivar key: The key as written.
+    @ivar nearest: The nearest known one, or C{""}.
+    @ivar where: File and line, or C{--set}.
+    """
+
+    key: str
+    nearest: str = ""
+    where: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.where}: " if self.where else ""
+        hint = f"; did you mean {self.nearest}?" if self.nearest else ""
+        return f"{where}unknown key {self.key}{hint}"
+
+
+@frozen
+class Unsupported(ConfigError):
+    """
+    A RocketMQ key that would change safety or meaning, and that we do not support.
+
+    @ivar key: The key.
+    @ivar value: Its text.
+    @ivar reason: Why it cannot simply be ignored.
+    @ivar where: File and line, or C{--set}.
+    """
+
+    key: str
+    value: str
+    reason: str
+    where: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.where}: " if self.where else ""
+        return f"{where}{self.key}={self.value} is not supported: {self.reason}"
+
+
+@frozen
+class MalformedLine(ConfigError):
+    """
+    A line, or a C{--set}, that is not C{key=value}.
+
+    @ivar reason: What is wrong with it.
+    @ivar where: File and line, or C{--set}.
+    """
+
+    reason: str
+    where: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.reason}"
+
+
+@frozen
+class ConfigUnreadable(ConfigError):
+    """
+    The configuration file cannot be read.
+
+    @ivar path: The file.
+    @ivar reason: The operating system's text.
+    """
+
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+@frozen
+class ConfigProblems(ConfigError):
+    """
+    All that is wrong with a configuration, at once.
+
+    @ivar problems: One L{ConfigError} each, in the order of the file.
+    """
+
+    problems: tuple[ConfigError, ...]
+
+    def __str__(self) -> str:
+        return "; ".join(str(problem) for problem in self.problems)

@@ -1,0 +1,136 @@
+"""
+The files of conf/ and the guide.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from rmqha.config.foreign import HARMLESS, UNSUPPORTED
+from rmqha.config.keys import BY_NAME, KEYS
+from rmqha.config.load import load
+from rmqha.config.reference import reference
+from rmqha.config.settings import Role, Settings
+
+ROOT = Path(__file__).parents[2]
+PAIRS = ("broker-a", "broker-b")
+LAYOUTS = {
+    "2m-noslave": Role.ASYNC_MASTER,
+    "2m-2s-async": Role.ASYNC_MASTER,
+    "2m-2s-sync": Role.SYNC_MASTER,
+}
+
+
+def layout(name: str) -> dict[str, Settings]:
+    """
+    All files of one folder, loaded with the role their name says.
+    """
+    return {
+        path.stem: load(path, role="slave" if path.stem.endswith("-s") else "master")
+        for path in sorted((ROOT / "conf" / name).glob("*.properties"))
+    }
+
+
+class ExampleTests(SynchronousTestCase):
+    """
+    C{conf/} runs as it is.
+    """
+
+    def test_files(self) -> None:
+        """
+        The layouts are RocketMQ's: two masters, with or without a slave each.
+        """
+        self.assertEqual({path.name for path in (ROOT / "conf").iterdir()}, set(LAYOUTS))
+        self.assertEqual(set(layout("2m-noslave")), set(PAIRS))
+        for name in ("2m-2s-async", "2m-2s-sync"):
+            self.assertEqual(set(layout(name)), {*PAIRS, "broker-a-s", "broker-b-s"})
+
+    def test_roles_and_names(self) -> None:
+        """
+        Each file says what its name and its folder say, and needs no --role.
+        """
+        for name, master_role in LAYOUTS.items():
+            for stem, settings in layout(name).items():
+                slave = stem.endswith("-s")
+                self.assertIs(settings.broker.role, Role.SLAVE if slave else master_role)
+                self.assertEqual(settings.broker.id, int(slave))
+                self.assertEqual(settings.broker.name, stem.removesuffix("-s"))
+                self.assertEqual(load(ROOT / "conf" / name / f"{stem}.properties"), settings)
+
+    def test_nothing_is_ignored_or_changed(self) -> None:
+        """
+        The examples hold only keys that mean something, with values taken as they are.
+        """
+        for name in LAYOUTS:
+            for stem, settings in layout(name).items():
+                self.assertEqual((settings.ignored, settings.notes), ((), ()), f"{name}/{stem}")
+
+    def test_no_clash_on_one_host(self) -> None:
+        """
+        All files of a folder run on one host: no port and no folder twice.
+        """
+        roots: list[Path] = []
+        for name in LAYOUTS:
+            nodes = layout(name).values()
+            ports = [
+                port
+                for node in nodes
+                # RocketMQ itself also takes listenPort - 2.
+                for port in (
+                    node.broker.listen_port - 2,
+                    node.broker.listen_port,
+                    node.ha.listen_port,
+                    node.admin.listen_port,
+                )
+            ]
+            self.assertEqual(len(ports), len(set(ports)), name)
+            roots.extend(node.store.root for node in nodes)
+            for node in nodes:
+                self.assertEqual(node.store.commitlog.parent, node.store.root)
+        self.assertEqual(len(roots), len(set(roots)))
+        for root in roots:
+            self.assertFalse(any(other in root.parents for other in roots))
+
+    def test_slaves_follow_their_masters(self) -> None:
+        """
+        A slave's master address is the HA port of the master of its name.
+        """
+        for name in ("2m-2s-async", "2m-2s-sync"):
+            nodes = layout(name)
+            for pair in PAIRS:
+                master, slave = nodes[pair], nodes[f"{pair}-s"]
+                self.assertEqual(slave.ha.master, ("127.0.0.1", master.ha.listen_port))
+                self.assertEqual(slave.store.file_size, master.store.file_size)
+
+    def test_every_key_in_a_comment_is_real(self) -> None:
+        """
+        A commented-out line can be switched on.
+        """
+        for path in (ROOT / "conf").glob("*/*.properties"):
+            for line in path.read_text().splitlines():
+                if line.startswith("#") and "=" in line and " " not in line:
+                    self.assertIn(line[1:].partition("=")[0], BY_NAME)
+                    load(path, [line[1:]])
+
+
+class ReferenceTests(SynchronousTestCase):
+    """
+    The guide's chapter.
+    """
+
+    def test_up_to_date(self) -> None:
+        """
+        The committed chapter is what the table makes; python -m rmqha.config.reference makes it.
+        """
+        text = (ROOT / "docs" / "guide" / "configuration.rst").read_text(encoding="utf-8")
+        self.assertEqual(text, reference())
+
+    def test_complete(self) -> None:
+        """
+        Every name of every list is in it.
+        """
+        text = reference()
+        for name in (*(name for key in KEYS for name in key.names), *HARMLESS, *UNSUPPORTED):
+            self.assertIn(f"``{name}``", text)
