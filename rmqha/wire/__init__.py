@@ -1,0 +1,3 @@
+"""
+Sans-IO codecs: bytes in, events out.
+"""

@@ -1,0 +1,183 @@
+"""
+Write records, as a master does.
+
+Sizes are checked where a stock broker casts: properties and batches that do not fit
+their length fields are refused before anything is written, and the address bits of a
+record come from its addresses, never from the client (docs/protocol/store.rst, Records).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from ipaddress import ip_address
+from struct import Struct
+
+from attrs import evolve
+
+from rmqha.errors import MessageIllegal
+from rmqha.wire.delay import delay_level
+from rmqha.wire.hashing import body_crc
+from rmqha.wire.properties import PAIR_END, find
+from rmqha.wire.record import (
+    BORN_IP6,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD,
+    STORE_IP6,
+    TRANSACTION,
+    Host,
+    Message,
+)
+
+MAX_TOPIC = 127
+"""Bytes of a topic that fit version 1's length field."""
+MAX_TOPIC_V2 = 255
+MAX_PROPERTIES = 0x7FFF
+MAX_RECORD_OVERHEAD = 64 * 1024
+
+_HEAD = Struct(">iiiiiqqiq")
+_STORED = Struct(">q")
+_TAIL = Struct(">iqi")
+_BLANK = Struct(">ii")
+_PLACE = Struct(">qq")
+_BATCH = Struct(">12xii")
+"""Of a batch's entry only flag and body length count."""
+
+
+@lru_cache(maxsize=4096)
+def _packed(host: Host) -> bytes:
+    address, port = host
+    return ip_address(address).packed + port.to_bytes(4, "big")
+
+
+def encode(message: Message, *, max_message_size: int) -> bytearray:
+    """
+    Write a record with its queue offset, physical offset and store time left zero.
+
+    @param max_message_size: Most bytes of the body.
+    @raise MessageIllegal: If topic, properties, body or record are too long, or the
+        topic is empty.
+    """
+    topic = message.topic.encode("utf-8")
+    body, properties = message.body, message.properties
+    if not 0 < len(topic) <= MAX_TOPIC_V2:
+        raise MessageIllegal("topic", len(topic), MAX_TOPIC_V2)
+    if len(body) > max_message_size:
+        raise MessageIllegal("body", len(body), max_message_size)
+    if len(properties) > MAX_PROPERTIES:
+        raise MessageIllegal("properties", len(properties), MAX_PROPERTIES)
+    born, store = _packed(message.born_host), _packed(message.store_host)
+    sys_flag = message.sys_flag & ~(BORN_IP6 | STORE_IP6)
+    if len(born) == 20:
+        sys_flag |= BORN_IP6
+    if len(store) == 20:
+        sys_flag |= STORE_IP6
+    long_topic = len(topic) > MAX_TOPIC
+    size = (
+        MIN_RECORD - 16 + len(born) + len(store) + len(body) + len(topic) + len(properties)
+    ) + long_topic
+    if size > max_message_size + MAX_RECORD_OVERHEAD:
+        raise MessageIllegal("record", size, max_message_size + MAX_RECORD_OVERHEAD)
+    record = bytearray().join(
+        (
+            _HEAD.pack(
+                size,
+                MAGIC_V2 if long_topic else MAGIC_V1,
+                body_crc(body),
+                message.queue_id,
+                message.flag,
+                0,
+                0,
+                sys_flag,
+                message.born_timestamp,
+            ),
+            born,
+            bytes(_STORED.size),
+            store,
+            _TAIL.pack(message.reconsume_times, message.prepared_transaction_offset, len(body)),
+            body,
+            len(topic).to_bytes(2 if long_topic else 1, "big"),
+            topic,
+            len(properties).to_bytes(2, "big"),
+            properties,
+        )
+    )
+    assert len(record) == size, f"record of {len(record)} bytes says {size}"
+    return record
+
+
+def place(record: bytearray, *, queue_offset: int, offset: int, store_timestamp: int) -> None:
+    """
+    Fill in what is known only when the record is appended.
+
+    @param offset: Its physical offset.
+    @param store_timestamp: Milliseconds since 1970.
+    """
+    _PLACE.pack_into(record, 20, queue_offset, offset)
+    _STORED.pack_into(record, 68 if record[39] & BORN_IP6 else 56, store_timestamp)
+
+
+def encode_batch(message: Message, *, max_message_size: int) -> list[bytearray]:
+    """
+    Write the records of a client's batch.
+
+    @param message: What all have in common; its body is the client's encoding of the
+        messages, its properties are added to each one's own.
+    @raise MessageIllegal: If any of them cannot be stored; then none is.
+    """
+    if message.sys_flag & TRANSACTION:
+        raise MessageIllegal("batch transaction bits", message.sys_flag & TRANSACTION, 0)
+    level = delay_level(find(message.properties, b"DELAY"))
+    if level > 0:
+        raise MessageIllegal("batch delay level", level, 0)
+    if len(message.body) > max_message_size:
+        raise MessageIllegal("batch body", len(message.body), max_message_size)
+    body, at, records = message.body, 0, []
+    while at < len(body):
+        flag, own, properties, at = _entry(body, at)
+        if properties and message.properties and not properties.endswith(PAIR_END):
+            properties += PAIR_END
+        records.append(
+            encode(
+                evolve(
+                    message,
+                    flag=flag,
+                    body=own,
+                    properties=properties + message.properties,
+                    prepared_transaction_offset=0,
+                ),
+                max_message_size=max_message_size,
+            )
+        )
+    if not records:
+        raise MessageIllegal("batch entries", 0, 1)
+    return records
+
+
+def _entry(body: bytes, at: int) -> tuple[int, bytes, bytes, int]:
+    """
+    Read one message of a batch: flag, body, properties, and where the next begins.
+    """
+    left = len(body) - at
+    if left < _BATCH.size + 2:
+        raise MessageIllegal("batch entry", left, _BATCH.size + 2)
+    flag, length = _BATCH.unpack_from(body, at)
+    start = at + _BATCH.size
+    if not 0 <= length <= len(body) - start - 2:
+        raise MessageIllegal("batch entry body", length, len(body) - start - 2)
+    end = start + length
+    properties = int.from_bytes(body[end : end + 2], "big", signed=True)
+    if not 0 <= properties <= len(body) - end - 2:
+        raise MessageIllegal("batch entry properties", properties, len(body) - end - 2)
+    stop = end + 2 + properties
+    return flag, body[start:end], body[end + 2 : stop], stop
+
+
+def blank(size: int) -> bytes:
+    """
+    The header of the blank that closes a file.
+
+    @param size: Bytes from there to the file's end.
+    """
+    return _BLANK.pack(size, MAGIC_BLANK)

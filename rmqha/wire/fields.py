@@ -1,0 +1,173 @@
+"""
+What dispatch needs from many records at once.
+
+The results are those of L{rmqha.wire.record.dispatch_fields}, row by row.  Rows that
+are unusual go through it: properties that are not ASCII (Java hashes UTF-16 units,
+not bytes) and delayed messages (their tags code is a time).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+from attrs import field, frozen
+
+from rmqha.wire.blocks import FEW, Block, layout
+from rmqha.wire.delay import SCHEDULE_TOPIC, DelayLevels
+from rmqha.wire.hashing import java_hash, key_hash
+from rmqha.wire.loops import chosen
+from rmqha.wire.record import DispatchFields, dispatch_fields
+from rmqha.wire.vectors import POWERS, Array, by_length, pick
+
+_TRANSACTION, _COMMIT, _ROLLBACK = 0xC, 0x8, 0xC
+
+
+@frozen(kw_only=True, eq=False)
+class Fields:
+    """
+    The dispatch fields of a block's records, one row a record.
+
+    @ivar topics: The topics that occur, each once.
+    @ivar topic: Index into C{topics}, C{int32}.
+    @ivar queue_id: C{int32}.
+    @ivar queue_offset: C{int64}.
+    @ivar sys_flag: C{int32}.
+    @ivar store_timestamp: Milliseconds since the epoch, C{int64}.
+    @ivar tags_code: Hash of the tags, or when a delayed message is due, in
+        milliseconds since the epoch; C{int64}.
+    @ivar has_unit: Whether the record gets a queue unit (no transaction, or COMMIT).
+    @ivar indexable: Whether its keys are indexed (anything but ROLLBACK).
+    @ivar key_record: The row of each key, C{int32}: rows ascend, and in a row comes
+        UNIQ_KEY, then the words of KEYS.  Rows that are not indexable are here too.
+    @ivar key_hash: The hash an index entry holds for that key, C{int64}.
+    """
+
+    topics: list[str]
+    topic: Array = field(repr=False)
+    queue_id: Array = field(repr=False)
+    queue_offset: Array = field(repr=False)
+    sys_flag: Array = field(repr=False)
+    store_timestamp: Array = field(repr=False)
+    tags_code: Array = field(repr=False)
+    has_unit: Array = field(repr=False)
+    indexable: Array = field(repr=False)
+    key_record: Array = field(repr=False)
+    key_hash: Array = field(repr=False)
+
+
+def fields(buf: memoryview, block: Block, levels: DelayLevels) -> Fields:
+    """
+    Read the dispatch fields of a block's records.
+
+    @param buf: The buffer that was given to L{walk<rmqha.wire.blocks.walk>}.
+    @param levels: The broker's delay levels.
+    """
+    if len(block.start) <= FEW:
+        return _few(buf, block, levels)
+    position = block.start - block.base
+    at = layout(buf, position)
+    topics, topic = _number(buf, at.topic, at.topic_length)
+    found = chosen().scan(buf, at.properties, position + block.size)
+    sys_flag = pick(buf, ">i4", position + 36)
+    tags_code = found.tags.view(np.int32).astype(np.int64)
+    # hash(topic + "#" + key) = hash(topic + "#") * 31**len(key) + hash(key)
+    begun = np.array([java_hash(f"{name}#") & 0xFFFFFFFF for name in topics], np.uint32)
+    hashes = begun[topic[found.key_record]] * POWERS[found.key_length] + found.key_hash
+    record, hashes = found.key_record, _positive(hashes.view(np.int32))
+    unusual = ~found.ascii
+    if SCHEDULE_TOPIC in topics:
+        unusual |= topic == topics.index(SCHEDULE_TOPIC)
+    rows = np.flatnonzero(unusual)
+    if len(rows):
+        slow = _scalar(buf, block, rows, levels)
+        tags_code[rows] = [row.tags_code for row in slow]
+        usual = ~unusual[record]
+        slow_record, slow_hashes = _keys(rows, slow)
+        record = np.concatenate((record[usual], slow_record))
+        order = np.argsort(record, kind="stable")
+        record, hashes = record[order], np.concatenate((hashes[usual], slow_hashes))[order]
+    ip6 = 12 * (sys_flag >> 4 & 1)
+    return Fields(
+        topics=topics,
+        topic=topic,
+        queue_id=pick(buf, ">i4", position + 12),
+        queue_offset=pick(buf, ">i8", position + 20),
+        sys_flag=sys_flag,
+        store_timestamp=pick(buf, ">i8", position + 56 + ip6),
+        tags_code=tags_code,
+        has_unit=(sys_flag & _TRANSACTION == 0) | (sys_flag & _TRANSACTION == _COMMIT),
+        indexable=sys_flag & _TRANSACTION != _ROLLBACK,
+        key_record=record.astype(np.int32, copy=False),
+        key_hash=hashes,
+    )
+
+
+def _number(buf: memoryview, starts: Array, lengths: Array) -> tuple[list[str], Array]:
+    """
+    Give every topic a number.
+
+    @return: The topics in the order of their numbers, and each row's number.
+    """
+    numbers: defaultdict[bytes, int] = defaultdict()
+    numbers.default_factory = numbers.__len__
+    topic = np.zeros(len(starts), np.int32)
+    for rows, names in by_length(buf, starts, lengths):
+        topic[rows] = [numbers[name] for name in names.tolist()]
+    return [name.decode() for name in numbers], topic
+
+
+def _positive(hashes: Array) -> Array:
+    """
+    Turn signed Java hashes into an index's key hashes.
+    """
+    wide = np.abs(hashes.astype(np.int64))
+    wide[wide == 1 << 31] = 0
+    return wide
+
+
+def _scalar(
+    buf: memoryview, block: Block, rows: Array, levels: DelayLevels
+) -> list[DispatchFields]:
+    starts, sizes = block.start[rows].tolist(), block.size[rows].tolist()
+    return [
+        dispatch_fields(buf, start - block.base, size, start, levels)
+        for start, size in zip(starts, sizes, strict=True)
+    ]
+
+
+def _keys(rows: Array, fields: Sequence[DispatchFields]) -> tuple[Array, Array]:
+    """
+    Row and hash of each key of the rows.
+    """
+    pairs = [
+        (row, key_hash(record.topic, key))
+        for row, record in zip(rows.tolist(), fields, strict=True)
+        for key in record.keys
+    ]
+    record, hashes = np.array(pairs, np.int64).reshape(-1, 2).T
+    return record, hashes
+
+
+def _few(buf: memoryview, block: Block, levels: DelayLevels) -> Fields:
+    """
+    Do with the scalar codec what would not repay numpy's fixed cost.
+    """
+    rows = np.arange(len(block.start))
+    slow = _scalar(buf, block, rows, levels)
+    numbers = {name: number for number, name in enumerate({row.topic: None for row in slow})}
+    record, hashes = _keys(rows, slow)
+    return Fields(
+        topics=list(numbers),
+        topic=np.array([numbers[row.topic] for row in slow], np.int32),
+        queue_id=np.array([row.queue_id for row in slow], np.int32),
+        queue_offset=np.array([row.queue_offset for row in slow], np.int64),
+        sys_flag=np.array([row.sys_flag for row in slow], np.int32),
+        store_timestamp=np.array([row.store_timestamp for row in slow], np.int64),
+        tags_code=np.array([row.tags_code for row in slow], np.int64),
+        has_unit=np.array([row.has_unit for row in slow], np.bool_),
+        indexable=np.array([row.indexable for row in slow], np.bool_),
+        key_record=record.astype(np.int32),
+        key_hash=hashes,
+    )
