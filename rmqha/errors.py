@@ -339,6 +339,22 @@ class TableUnreadable(StoreError):
 
 
 @frozen
+class NotAStore(StoreError):
+    """
+    A path that was said to be a store, and is none.
+
+    @ivar path: The path.
+    @ivar reason: What it lacks.
+    """
+
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path} is no store: {self.reason}"
+
+
+@frozen
 class Refused(StoreError):
     """
     An operation on a store is refused because it could lose data.

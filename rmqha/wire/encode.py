@@ -136,7 +136,7 @@ def encode_batch(message: Message, *, max_message_size: int) -> list[bytearray]:
     body, at, records = message.body, 0, []
     while at < len(body):
         flag, own, properties, at = _entry(body, at)
-        if properties and message.properties and not properties.endswith(PAIR_END):
+        if properties and not properties.endswith(PAIR_END):
             properties += PAIR_END
         records.append(
             encode(

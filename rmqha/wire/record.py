@@ -20,7 +20,7 @@ from isal.isal_zlib import crc32
 from rmqha.errors import RecordFault
 from rmqha.wire.delay import SCHEDULE_TOPIC, DelayLevels
 from rmqha.wire.hashing import tags_code
-from rmqha.wire.properties import find, parse
+from rmqha.wire.properties import NAME_END, PAIR_END, find, parse
 
 MAGIC_V1 = -626843481
 MAGIC_V2 = -626843477
@@ -378,12 +378,18 @@ def dispatch_fields(
     at += width.size
     topic = bytes(buf[at : at + topic_length]).decode()
     raw = bytes(buf[at + topic_length + 2 : pos + size])
-    tags = find(raw, b"TAGS")
-    keys = []
-    unique = find(raw, b"UNIQ_KEY")
-    if unique:
-        keys.append(unique.decode("utf-8", "replace"))
-    words = find(raw, b"KEYS")
+    tags = unique = words = b""
+    for segment in raw.split(PAIR_END):
+        name, _, value = segment.partition(NAME_END)
+        if not value:
+            continue
+        if name == b"TAGS":
+            tags = value
+        elif name == b"UNIQ_KEY":
+            unique = value
+        elif name == b"KEYS":
+            words = value
+    keys = [unique.decode("utf-8", "replace")] if unique else []
     if words:
         keys += [word for word in words.decode("utf-8", "replace").split(" ") if word]
     code = tags_code(tags.decode("utf-8", "replace")) if tags else 0

@@ -7,7 +7,7 @@ from __future__ import annotations
 from struct import pack
 from typing import Any
 
-from attrs import evolve
+from attrs import evolve, fields_dict
 from hypothesis import example, given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
@@ -34,11 +34,14 @@ KEYS_AND_TAGS = bytes.fromhex(
     "3041303130323033303030313138423441414332374638413442324330303030"
 )
 
-SINGLE = bytes.fromhex(
-    "000000a4daa320a73610a686000000030000000700000000000000000000000000000000000000000000018b"
-    "cfe568000a01020300009c41000001a1f880ecd20a09080700002a9f00000002000000000000000000000005"
-    "68656c6c6f06546f70696341003e"
-) + KEYS_AND_TAGS
+SINGLE = (
+    bytes.fromhex(
+        "000000a4daa320a73610a686000000030000000700000000000000000000000000000000000000000000018b"
+        "cfe568000a01020300009c41000001a1f880ecd20a09080700002a9f00000002000000000000000000000005"
+        "68656c6c6f06546f70696341003e"
+    )
+    + KEYS_AND_TAGS
+)
 
 EMPTY_BODY = bytes.fromhex(
     "0000006ddaa320a7000000000000000300000007000000000000000100000000000000a4000000100000018b"
@@ -175,10 +178,8 @@ class EncodeTests(SynchronousTestCase):
             check(buf, pos, end, offset, offset + len(data) + 8, max_size=len(data)), len(data)
         )
         record = decode(buf, pos, offset)
-        names = [name for name in Message.__slots__ if name not in ("properties", "sys_flag")]
-        for name in names:
-            if not name.startswith("__"):
-                self.assertEqual(getattr(record, name), getattr(message, name), name)
+        for name in fields_dict(Message).keys() - {"properties", "sys_flag"}:
+            self.assertEqual(getattr(record, name), getattr(message, name), name)
         self.assertEqual(record.raw_properties, message.properties)
         self.assertEqual(record.sys_flag & ~0x30, message.sys_flag & ~0x30)
         self.assertEqual(bool(record.sys_flag & 0x10), ":" in message.born_host[0])
@@ -243,9 +244,7 @@ class EncodeTests(SynchronousTestCase):
             store_host=("::1", 1),
             body=bytes(10),
         )
-        self.assertLessEqual(
-            len(encode(largest, max_message_size=10)), 10 + MAX_RECORD_OVERHEAD
-        )
+        self.assertLessEqual(len(encode(largest, max_message_size=10)), 10 + MAX_RECORD_OVERHEAD)
 
 
 def entry(body: bytes, properties: bytes, flag: int = 0) -> bytes:
@@ -253,7 +252,12 @@ def entry(body: bytes, properties: bytes, flag: int = 0) -> bytes:
     One message of a client's batch.
     """
     size = 22 + len(body) + len(properties)
-    return pack(">iiiii", size, 0, 0, flag, len(body)) + body + pack(">h", len(properties)) + properties
+    return (
+        pack(">iiiii", size, 0, 0, flag, len(body))
+        + body
+        + pack(">h", len(properties))
+        + properties
+    )
 
 
 class BatchTests(SynchronousTestCase):
@@ -288,7 +292,7 @@ class BatchTests(SynchronousTestCase):
         self.assertEqual(len(records), len(entries))
         for data, (body, own, flag) in zip(records, entries, strict=True):
             record = decode(data, 0, 0)
-            joint = b"\x02" if own and message.properties and own[-1] != 2 else b""
+            joint = b"\x02" if own and own[-1] != 2 else b""
             self.assertEqual(record.raw_properties, own + joint + message.properties)
             self.assertEqual((record.body, record.flag), (body, flag))
             self.assertEqual(record.topic, message.topic)

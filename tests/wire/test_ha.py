@@ -4,6 +4,8 @@ Tests for L{rmqha.wire.ha}.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
@@ -34,7 +36,7 @@ def pieces(data: bytes, cuts: list[int]) -> list[bytes]:
     Cut a stream at the given places.
     """
     edges = sorted({0, len(data), *(cut for cut in cuts if cut < len(data))})
-    return [data[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    return [data[start:end] for start, end in pairwise(edges)]
 
 
 def stream_of(frames: list[Frame]) -> bytes:
@@ -234,7 +236,7 @@ class CaptureTests(SynchronousTestCase):
                     bodies = _sizes(decoder, pieces(m2s, cut))
                     self.assertEqual(decoder.handover()[0], b"")
                     self.assertEqual(decoder.handover()[2], 0)
-                    for before, after in zip(bodies, bodies[1:], strict=False):
+                    for before, after in pairwise(bodies):
                         self.assertEqual(before[0] + before[1], after[0])
                     found_frames += bodies
                 self.assertEqual(found_reports, reports)

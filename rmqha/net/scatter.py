@@ -1,0 +1,361 @@
+# Twisted's transports are only partly annotated.
+# mypy: allow-untyped-calls
+"""
+The receiving end of the replication path: from the socket into the mapped log.
+
+The portable path reads C{bytes} and copies them into the log.  L{ScatterClient} instead asks its
+sink where the bytes of a body belong and lets the kernel put them there, together with the next
+frame's header in the same call.  A body is only ever read after its header was accepted: a refused
+frame leaves no byte behind.
+
+The layout of frames is that of L{rmqha.wire.ha}, the tested reference; a stream may be handed over
+from its decoder at any byte.
+"""
+
+from __future__ import annotations
+
+from errno import EAGAIN, EINTR
+from typing import Any
+
+from attrs import frozen
+from twisted.internet import main, tcp
+from twisted.internet.defer import Deferred
+from twisted.internet.endpoints import TCP4ClientEndpoint
+from twisted.internet.interfaces import (
+    IConnector,
+    IProtocol,
+    IProtocolFactory,
+    IStreamClientEndpoint,
+)
+from twisted.internet.protocol import ClientFactory
+from twisted.python.failure import Failure
+from zope.interface import Interface, implementer
+
+from rmqha.errors import FrameSizeOutOfRange, ProtocolViolation
+from rmqha.wire.ha import TRANSFER_HEADER
+
+TURN = 1024 * 1024
+"""
+Most bytes one connection reads in one reactor turn, so that the others get theirs.
+"""
+
+Handover = tuple[bytes, int, int, int]
+"""
+Where a stream stands, as C{rmqha.wire.ha.TransferDecoder.handover} says it: header bytes so far,
+offset of the next body byte, body bytes left, size of the frame they belong to.
+"""
+
+
+class IFrameSink(Interface):
+    """
+    Where the frames of a stream go.
+
+    Calls come in the order of the stream: C{heartbeat}, or C{frame_starts}, then C{room} and
+    C{body_received} in turn until the body is whole, then C{frame_ends}.  Any of them may raise
+    L{ProtocolViolation}: it is handed to C{violation} and nothing more is read.  Any of them may
+    pause or close the transport: no C{room} is asked for after that.
+    """
+
+    def frame_starts(offset: int, size: int) -> None:
+        """
+        A header arrived, nothing of its body was read.
+
+        @param offset: Where the body's first byte belongs, in bytes.
+        @param size: The body's size in bytes, at least 1 and within the limit.
+        @raise ProtocolViolation: To refuse the frame.
+        """
+
+    def heartbeat(offset: int) -> None:
+        """
+        An empty frame arrived.
+        """
+
+    def room(offset: int, left: int) -> memoryview:
+        """
+        Say where the next bytes of the body go.
+
+        @param offset: Where the first of them belongs, in bytes.
+        @param left: How many of the body are still to come.
+        @return: Writable bytes, 1 to C{left} of them: fewer at the end of a log file, the rest is
+            asked for again.  It is written to before the next call to the sink, and never later.
+        """
+
+    def body_received(count: int) -> None:
+        """
+        The first C{count} bytes of the room asked for last are filled.
+        """
+
+    def frame_ends() -> None:
+        """
+        The whole body is there.
+        """
+
+    def turn_ends() -> None:
+        """
+        Nothing more comes before the reactor's next turn.
+
+        Once for each turn in which anything arrived, unless it ended in C{violation}.
+        """
+
+    def violation(error: ProtocolViolation) -> None:
+        """
+        The stream cannot be followed any further; nothing more is read.  Comes once.
+        """
+
+
+class ScatterClient(tcp.Client):
+    """
+    A client connection that can read frames straight into the log.
+
+    @ivar _sink: Who gets the frames; C{None} as long as bytes go to C{dataReceived}.
+    @ivar _max_body: The largest body that is accepted, in bytes.
+    @ivar _header: The bytes of a header as they come.
+    @ivar _header_size: How many of them are there.
+    @ivar _offset: Where the next byte of the body belongs.
+    @ivar _left: Bytes of the body still to come.
+    @ivar _stopped: Somebody stopped reading (pause, close, abort): ends a turn early.
+    @ivar _refused: A violation was told; reading never starts again.
+    """
+
+    _sink: Any = None
+    _stopped = False
+    _refused = False
+
+    def start_scatter(self, sink: Any, handover: Handover, max_body: int) -> None:
+        """
+        From the next byte on, read frames into a sink instead of calling C{dataReceived}.
+
+        May be called from C{dataReceived} once all its data is decoded.  A frame of which only the
+        header was decoded is one its consumer never saw: the sink is told of it before this
+        returns.  A frame handed over in the middle of its body is not told again.
+
+        @param sink: An L{IFrameSink}.
+        @param handover: Where the stream stands.
+        @param max_body: The largest body that is accepted, in bytes.
+        """
+        if self.TLS:
+            raise RuntimeError("the bytes of a TLS connection cannot be scattered")
+        header, offset, left, size = handover
+        self._header = memoryview(bytearray(TRANSFER_HEADER.size))
+        self._header[: len(header)] = header
+        self._header_size = len(header)
+        self._offset = offset
+        self._left = left
+        self._max_body = max_body
+        self._sink = sink
+        if left and left == size:
+            try:
+                self._frame_starts(offset, size)
+            except ProtocolViolation as error:
+                self._refuse(error)
+
+    def write(self, data: bytes) -> None:
+        """
+        Send bytes, at once if nothing is queued and the socket takes them.
+        """
+        if (
+            isinstance(data, bytes)
+            and self.connected
+            and not self.TLS
+            and not self._aborting
+            and not self._writeDisconnected
+            and not self._tempDataLen
+            and len(self.dataBuffer) == self.offset
+        ):
+            try:
+                data = data[self.socket.send(data) :]
+            except OSError:
+                pass  # it is found again, and told, by doWrite
+            if not data:
+                return
+        if not self._aborting:
+            super().write(data)
+
+    def doRead(self) -> Any:
+        """
+        Read up to L{TURN} bytes, each to where it belongs.
+        """
+        sink = self._sink
+        if sink is None:
+            return super().doRead()
+        budget = TURN
+        why: Exception | None = None
+        try:
+            while budget > 0 and not self._stopped:
+                try:
+                    count, wanted = self._read()
+                except OSError as error:
+                    if error.errno not in (EAGAIN, EINTR):
+                        why = main.CONNECTION_LOST
+                    break
+                if not count:
+                    why = main.CONNECTION_DONE
+                    break
+                budget -= count
+                self._received(count)
+                if count < wanted:
+                    break  # the socket is empty
+            if budget < TURN and self._sink is not None:
+                sink.turn_ends()
+        except ProtocolViolation as error:
+            self._refuse(error)
+            return None
+        return None if self._aborting else why
+
+    def stopReading(self) -> None:
+        """
+        Read nothing more, in this turn either.
+        """
+        self._stopped = True
+        super().stopReading()
+
+    def startReading(self) -> None:
+        """
+        Go on reading, unless the stream was refused.
+        """
+        if not self._refused:
+            self._stopped = False
+            super().startReading()
+
+    def connectionLost(self, reason: Failure) -> None:
+        """
+        Let the sink go and tell the protocol.
+        """
+        self._sink = None
+        super().connectionLost(reason)
+
+    def _read(self) -> tuple[int, int]:
+        """
+        Let the kernel write the rest of the body and the next header, as far as both are known.
+
+        @return: How many bytes came, and how many there was room for.
+        """
+        left = self._left
+        have = self._header_size
+        if not left:
+            header = self._header[have:] if have else self._header
+            return self.socket.recv_into(header), TRANSFER_HEADER.size - have
+        room = self._sink.room(self._offset, left)
+        size = len(room)
+        if size == left:
+            count = self.socket.recvmsg_into((room, self._header))[0]
+            return count, size + TRANSFER_HEADER.size
+        if not 0 < size < left:
+            raise ValueError(f"room of {size} bytes for {left} at {self._offset}")
+        return self.socket.recv_into(room), size
+
+    def _received(self, count: int) -> None:
+        """
+        Tell the sink what the kernel wrote.
+        """
+        if self._left:
+            size = min(count, self._left)
+            self._offset += size
+            self._left -= size
+            self._sink.body_received(size)
+            count -= size
+            if self._left:
+                return
+            if self._sink is not None:
+                self._sink.frame_ends()
+        self._header_size += count
+        if self._header_size == TRANSFER_HEADER.size and not self._closing():
+            self._header_received()
+
+    def _header_received(self) -> None:
+        """
+        Act on a whole header.  A pause does not delay this: it was read, and a heartbeat may be the
+        last to arrive for long.
+        """
+        self._header_size = 0
+        offset, size = TRANSFER_HEADER.unpack(self._header)
+        if size:
+            self._frame_starts(offset, size)
+        else:
+            self._sink.heartbeat(offset)
+
+    def _frame_starts(self, offset: int, size: int) -> None:
+        if not 0 < size <= self._max_body:
+            raise FrameSizeOutOfRange(size, self._max_body)
+        self._sink.frame_starts(offset, size)
+        self._offset = offset
+        self._left = size
+
+    def _closing(self) -> bool:
+        return bool(self._aborting or self.disconnecting or self.disconnected)
+
+    def _refuse(self, error: ProtocolViolation) -> None:
+        self._refused = True
+        sink = self._sink
+        if sink is not None:
+            self.stopReading()
+            sink.violation(error)
+
+
+class ScatterConnector(tcp.Connector):
+    """
+    One attempt to connect whose transport is a L{ScatterClient}.
+    """
+
+    def _makeTransport(self) -> ScatterClient:
+        return ScatterClient(self.host, self.port, self.bindAddress, self, self.reactor)
+
+
+@frozen
+class _Dialler:
+    """
+    Just enough of a reactor for L{TCP4ClientEndpoint} to make L{ScatterConnector}s.
+    """
+
+    _reactor: Any
+
+    def connectTCP(
+        self, host: str, port: int, factory: ClientFactory, timeout: float, bindAddress: Any
+    ) -> IConnector:
+        """
+        Start to connect.
+        """
+        connector = ScatterConnector(host, port, factory, timeout, bindAddress, self._reactor)
+        connector.connect()
+        return connector
+
+
+@implementer(IStreamClientEndpoint)
+class ScatterClientEndpoint:
+    """
+    Connect by TCP with a L{ScatterClient}.
+    """
+
+    def __init__(
+        self,
+        reactor: Any,
+        host: str,
+        port: int,
+        timeout: float = 30.0,
+        bindAddress: tuple[str, int] | None = None,
+    ) -> None:
+        """
+        @param reactor: One that watches file descriptors (C{IReactorFDSet}).
+        @param host: An IPv4 or IPv6 address, or a name (looked up for IPv4).
+        @param timeout: Longest time to connect, in seconds.
+        @param bindAddress: Address and port to connect from.
+        """
+        self._endpoint = TCP4ClientEndpoint(_Dialler(reactor), host, port, timeout, bindAddress)
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
+        """
+        @return: Fires with the connected protocol; cancelling it gives up.
+        """
+        return self._endpoint.connect(protocolFactory)
+
+
+def scatter(transport: object) -> ScatterClient | None:
+    """
+    Say whether a protocol's transport can read frames into the log.
+
+    @return: The transport itself; C{None} when it is anything else, a wrapper around one included,
+        or speaks TLS.  Then frames come through C{dataReceived}.
+    """
+    if isinstance(transport, ScatterClient) and not transport.TLS:
+        return transport
+    return None

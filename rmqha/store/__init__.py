@@ -1,0 +1,3 @@
+"""
+The commit log and the files derived from it.
+"""

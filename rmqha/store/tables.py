@@ -1,0 +1,237 @@
+"""
+The JSON tables beside the log: topics, consumer offsets, groups.
+
+RocketMQ deletes the old file before it renames the new one, or overwrites it in place, and never
+syncs: a power cut leaves an empty or zero-filled table.  Here a table is written aside, synced and
+renamed over the old one, which stays readable as C{.bak}; at no moment is there less than one
+whole generation on the disk.
+
+The text is fastjson's: pretty-printed with tabs, integer map keys B{without quotes}
+(C{{0:12,1:7}}), which is not legal JSON.  Here an unquoted key is an C{int} and a quoted one a
+C{str}, both ways.  A stock broker reads what is written here.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rmqha.errors import DiskFull, TableUnreadable
+
+Table = dict[str | int, Any]
+
+_STRING_OR_KEY = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|(?<=[{,\s])(-?\d+)(?=\s*:)')
+"""
+A whole string (so that nothing inside one is taken for a key), or an unquoted integer key.
+"""
+
+_MARK = secrets.token_hex(8) + ":"
+"""
+What unquoted keys are quoted with while the JSON module reads them.  Random, so that no table holds
+it by chance or by intent.
+"""
+
+_quote = json.encoder.encode_basestring
+
+
+def read(path: Path) -> Table | None:
+    """
+    Read a table, or its previous generation where the table is missing, empty or damaged.
+
+    @return: The table; C{None} when there is nothing at all, which is a new store.
+    @raise TableUnreadable: If something is there and nothing of it can be read.  A stock broker
+        starts with an empty table if only the C{.bak} is missing; that forgets every offset.
+    """
+    problems: list[str] = []
+    for candidate in (path, _beside(path, ".bak")):
+        try:
+            table = parse(candidate.read_bytes())
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError) as error:
+            problems.append(f"{candidate.name}: {error}")
+        else:
+            if table is not None:
+                return table
+    if problems:
+        raise TableUnreadable(str(path), "; ".join(problems))
+    return None
+
+
+def parse(raw: bytes) -> Table | None:
+    """
+    Read a table's text: UTF-8, with or without a byte order mark.
+
+    @return: C{None} when there is only white space.
+    @raise ValueError: If it is no JSON object, even by fastjson's habits.
+    """
+    text = raw.decode("utf-8-sig")
+    if not text.strip():
+        return None
+    try:
+        table = json.loads(_STRING_OR_KEY.sub(_mark, text), object_pairs_hook=_unmarked)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
+    if not isinstance(table, dict):
+        raise ValueError(f"not an object but {type(table).__name__}")
+    return table
+
+
+def render(table: Table) -> bytes:
+    """
+    Write a table's text, byte for byte as fastjson would.
+
+    @raise TypeError: For a key or a value JSON has no place for.
+    """
+    out: list[str] = []
+    _render(table, "\n", out.append)
+    # What UTF-8 cannot carry, a lone surrogate, becomes the escape that JSON has for it.
+    return "".join(out).encode("utf-8", "backslashreplace")
+
+
+def replace(path: Path, table: Table, step: Callable[[str], None] | None = None) -> None:
+    """
+    Make a table the new generation and the one before the C{.bak}, durable on return.
+
+    A crash at any moment leaves the old or the new generation.  One caller a path at a time.
+
+    @param step: Called with a name before each change on the disk; for tests of just that.
+    @raise DiskFull: If there is no room; the old generation stays.
+    """
+    step = step or _ignore
+    data = render(table)
+    new = _beside(path, ".tmp")
+    old = _beside(path, ".old")
+    try:
+        step("write")
+        _write(new, data)
+        step("keep")
+        kept = _keep(path, old)
+        step("replace")
+        os.replace(new, path)
+        if kept:
+            step("backup")
+            os.replace(old, _beside(path, ".bak"))
+        step("sync")
+        _sync_folder(path.parent)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            new.unlink(missing_ok=True)
+            old.unlink(missing_ok=True)
+            raise DiskFull(str(path), len(data)) from error
+        raise
+
+
+def _keep(path: Path, old: Path) -> bool:
+    """
+    Give the present generation a second name: after the new one took its first, that one becomes
+    the C{.bak}.  What is visibly no whole table must not push out a good C{.bak}.
+    """
+    old.unlink(missing_ok=True)
+    if not _looks_whole(path):
+        return False
+    try:
+        os.link(path, old)
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        # No hard links on this file system.
+        shutil.copyfile(path, old)
+        _sync(old)
+    return True
+
+
+def _looks_whole(path: Path) -> bool:
+    """
+    Whether a file begins and ends as a table does: neither empty, nor zero-filled, nor cut off.
+    """
+    try:
+        with open(path, "rb") as file:
+            head = file.read(64)
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 64))
+            tail = file.read()
+    except FileNotFoundError:
+        return False
+    return head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{" and tail.rstrip()[-1:] == b"}"
+
+
+def _write(path: Path, data: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync(path: Path) -> None:
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
+def _sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)
+
+
+def _ignore(step: str) -> None:
+    pass
+
+
+def _mark(match: re.Match[str]) -> str:
+    number = match[1]
+    return match[0] if number is None else f'"{_MARK}{number}"'
+
+
+def _unmarked(pairs: list[tuple[str, Any]]) -> Table:
+    return {int(key[len(_MARK) :]) if key.startswith(_MARK) else key: value for key, value in pairs}
+
+
+def _render(value: Any, line: str, put: Callable[[str], None]) -> None:
+    """
+    Put a value as fastjson pretty-prints it: string keys each on a line, integer keys in one.
+
+    @param line: The start of a line at this depth.
+    """
+    kind = type(value)
+    if kind is int:
+        put(str(value))
+    elif kind is str:
+        put(_quote(value))
+    elif isinstance(value, dict):
+        deeper = line + "\t"
+        separator = "{"
+        for key, item in value.items():
+            put(separator + _render_key(key, deeper))
+            _render(item, deeper, put)
+            separator = ","
+        put(line + "}" if value else "{}")
+    elif isinstance(value, (list, tuple)):
+        separator = "["
+        for item in value:
+            put(separator)
+            _render(item, line + "\t", put)
+            separator = ","
+        put("]" if value else "[]")
+    else:
+        put(json.dumps(value, allow_nan=False))
+
+
+def _render_key(key: object, line: str) -> str:
+    if isinstance(key, str):
+        return f"{line}{_quote(key)}:"
+    if isinstance(key, int) and not isinstance(key, bool):
+        return f"{key}:"
+    raise TypeError(f"a table's keys are str or int, not {type(key).__name__}")
