@@ -1,0 +1,3 @@
+"""
+What a node tells over HTTP.
+"""

@@ -1,0 +1,145 @@
+"""
+The admin port: C{GET /healthz} and C{GET /status}, both JSON.
+
+Source of names: docs/operations.rst, Status.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Protocol
+
+from twisted.web import http
+from twisted.web.resource import Resource
+from twisted.web.server import Request, Site
+
+
+class Described(Protocol):
+    """
+    A node that can say how it is.
+    """
+
+    def status(self) -> dict[str, Any]:
+        """
+        Everything, as JSON values.
+        """
+
+    def unhealthy(self) -> str:
+        """
+        Why the node is not well; empty when it is.
+        """
+
+
+class Answer(Resource):
+    """
+    One JSON answer to C{GET} and C{HEAD}; anything else is told what is allowed.
+    """
+
+    isLeaf = True
+
+    def answer(self) -> tuple[int, dict[str, Any]]:
+        """
+        The response code and what to say.
+        """
+        raise NotImplementedError
+
+    def render(self, request: Request) -> bytes:
+        """
+        Answer a request; this never fails on what it contains.
+        """
+        if request.method not in (b"GET", b"HEAD"):
+            request.setHeader(b"allow", b"GET, HEAD")
+            return say(request, http.NOT_ALLOWED, {"error": "only GET and HEAD are allowed here"})
+        if request.postpath and request.postpath != [b""]:
+            return say(request, http.NOT_FOUND, {"error": "there is nothing below this path"})
+        return say(request, *self.answer())
+
+
+def say(request: Request, code: int, content: dict[str, Any]) -> bytes:
+    """
+    Write a JSON response.
+    """
+    body = (json.dumps(content, indent=2) + "\n").encode()
+    request.setResponseCode(code)
+    request.setHeader(b"content-type", b"application/json")
+    request.setHeader(b"cache-control", b"no-store")
+    request.setHeader(b"content-length", str(len(body)).encode())
+    return b"" if request.method == b"HEAD" else body
+
+
+class Health(Answer):
+    """
+    200 while the node does its work, 503 with the reason while it does not.
+    """
+
+    def __init__(self, node: Described) -> None:
+        super().__init__()
+        self.node = node
+
+    def answer(self) -> tuple[int, dict[str, Any]]:
+        """
+        Ask the node.
+        """
+        reason = self.node.unhealthy()
+        if reason:
+            return http.SERVICE_UNAVAILABLE, {"healthy": False, "reason": reason}
+        return http.OK, {"healthy": True}
+
+
+class Status(Answer):
+    """
+    Everything a node says of itself.
+    """
+
+    def __init__(self, node: Described) -> None:
+        super().__init__()
+        self.node = node
+
+    def answer(self) -> tuple[int, dict[str, Any]]:
+        """
+        Ask the node.
+        """
+        return http.OK, self.node.status()
+
+
+class AdminSite(Resource):
+    """
+    The root of the admin port.
+    """
+
+    def __init__(self, node: Described) -> None:
+        super().__init__()
+        self.putChild(b"healthz", Health(node))
+        self.putChild(b"status", Status(node))
+
+    def getChild(self, path: bytes, request: Request) -> Resource:
+        """
+        Whatever else is asked for is not there.
+        """
+        return Missing()
+
+
+class AdminPort(Site):
+    """
+    The HTTP server around it; a poll a second is not worth a line in the log.
+    """
+
+    noisy = False
+    displayTracebacks = False
+
+    def log(self, request: http.Request) -> None:
+        """
+        Write nothing.
+        """
+
+
+class Missing(Answer):
+    """
+    A path that does not exist.
+    """
+
+    def answer(self) -> tuple[int, dict[str, Any]]:
+        """
+        Say what does.
+        """
+        return http.NOT_FOUND, {"error": "not found", "paths": ["/healthz", "/status"]}

@@ -1,0 +1,3 @@
+"""
+Master and slave, the acknowledgement ledger and the divergence guard.
+"""

@@ -1,0 +1,182 @@
+"""
+Where a slave asks its master to start: the search for common ground, as pure values.
+
+A stock master answers a first report with its bytes from there on, or, when it has
+none there, with heartbeats that echo the report.  So a report is a question, each
+connection asks one, and an answer is bytes (then compare them with ours) or silence.
+A report above a stock master's end would make it acknowledge falsely, so questions
+start well below our own end and only ever move down (docs/architecture.rst, The
+divergence guard).
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+
+from attrs import define, field, frozen
+
+PROBE_WINDOW = 64 << 20
+"""Bytes of our own log compared on a reconnect, at least."""
+
+
+class Ask(Enum):
+    """
+    What a connection wants to know.
+    """
+
+    EMPTY = auto()
+    """We have nothing: send from wherever you begin."""
+    START = auto()
+    """We have nothing: is this where your log starts, or does it reach further back?"""
+    OVERLAP = auto()
+    """We have bytes here: are they yours?"""
+    SURVEY = auto()
+    """Nothing of ours was answered: what do you have at all?"""
+
+
+@frozen
+class Question:
+    """
+    One connection's first report.
+
+    @ivar report: The offset to report first.
+    """
+
+    ask: Ask
+    report: int
+
+
+@define
+class OverlapSearch:
+    """
+    Questions of a slave that has a log.
+
+    @ivar low: The lowest offset that can be asked, above 0: a report of 0 means
+        something else to every master.
+    @ivar end: Our own end.
+    """
+
+    low: int
+    end: int
+    _next: int = field(init=False)
+    _back: int = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._next = self.low
+        self._back = self.end - self.low
+
+    @classmethod
+    def of(
+        cls, min_offset: int, end: int, last_file: int, *, batch: int, proven_before: bool
+    ) -> OverlapSearch:
+        """
+        Begin a search.
+
+        @param min_offset: Our oldest byte.
+        @param end: Our end, above C{min_offset}.
+        @param last_file: Where the file that holds our last byte starts.
+        @param batch: The usual frame size: a window that is no multiple of it ends in
+            a shorter frame, which tells the master's end at once.
+        @param proven_before: Whether this process has compared with this master
+            already; then the window alone is enough.
+        """
+        search = cls(max(min_offset, 1), end)
+        start = end - PROBE_WINDOW
+        if not proven_before:
+            start = min(start, last_file)
+        start = max(start, search.low)
+        if (end - start) % batch == 0 and start > search.low:
+            start -= 1
+        search._next = start
+        search._back = end - start
+        return search
+
+    def question(self) -> Question:
+        """
+        What to ask now.
+        """
+        if self._next < self.low:
+            return Question(Ask.SURVEY, 0)
+        return Question(Ask.OVERLAP, self._next)
+
+    def lower(self) -> bool:
+        """
+        The last question found no common ground: ask further back.
+
+        @return: Whether there is anything left to ask.
+        """
+        if self._next < self.low:
+            return False
+        if self._next == self.low:
+            self._next = self.low - 1
+            return True
+        self._back *= 4
+        self._next = max(self.end - self._back, self.low)
+        return True
+
+
+@define
+class StartSearch:
+    """
+    Questions of an empty slave: where does the master's log begin?
+
+    A master that answers a report of 0 from above 0 may have only that (rmqha, from
+    its oldest byte) or more (stock, from its last file).  Asking tells: bytes come
+    from every offset a master has.  The first question below is 1, as 0 cannot be
+    asked; it settles the common case of a log that is still whole.
+
+    @ivar unit: Our file size, the granularity of the search.
+    """
+
+    unit: int
+    _have: int = field(init=False, default=0)
+    _lack: int = field(init=False, default=0)
+    _asked: int = field(init=False, default=0)
+    _searching: bool = field(init=False, default=False)
+
+    def question(self) -> Question:
+        """
+        What to ask now.
+        """
+        if not self._searching:
+            return Question(Ask.EMPTY, 0)
+        return Question(Ask.START, self._asked)
+
+    def begins_at(self, offset: int) -> None:
+        """
+        A report of 0 was answered from C{offset}, above 0.
+        """
+        self._searching = True
+        self._have, self._lack, self._asked = offset, 0, 1
+
+    def answered(self) -> None:
+        """
+        Bytes came from the offset asked.
+        """
+        self._have = self._asked
+        self._narrow()
+
+    def silent(self) -> None:
+        """
+        No bytes came from the offset asked.
+        """
+        self._lack = self._asked
+        self._narrow()
+
+    @property
+    def settled(self) -> bool:
+        """
+        Whether the offset just asked is where the master's log begins.
+        """
+        return self._searching and self._asked == self._have
+
+    def _narrow(self) -> None:
+        """
+        Halve what is left between a file the master lacks and one it has.
+        """
+        low = self._lack // self.unit
+        high = -(-self._have // self.unit)
+        if self._have <= 1 or high - low <= 1:
+            self._asked = self._have
+        else:
+            self._asked = (low + high) // 2 * self.unit

@@ -1,0 +1,3 @@
+"""
+Settings to a service tree, one module a role.
+"""

@@ -1,0 +1,207 @@
+"""
+Opening a store, in a thread: what it takes before a log can be handed out.
+
+In this order: an unfinished truncation, the log's end, queues and index, dispatch of
+what they lack.  Nothing is changed before the log's end is known and found no damage,
+or the damage may be cut.
+
+Source: docs/protocol/store.rst, The store's folder and Recovery.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from attrs import define, field, frozen
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from rmqha.config.settings import StoreSettings
+from rmqha.store import marks
+from rmqha.store.allocate import Allocator, InThread
+from rmqha.store.checkpoint import Checkpoint
+from rmqha.store.dispatch import Dispatcher
+from rmqha.store.files import LogFolder, fsync_folder
+from rmqha.store.index import Index
+from rmqha.store.log import CommitLog
+from rmqha.store.queues import ConsumeQueues
+from rmqha.store.rebuild import open_derived
+from rmqha.store.recovery import Recovery, cut, find_end, first_file
+from rmqha.store.truncate import OWN_FOLDER, Step, finish, intend, pending
+from rmqha.wire.delay import DelayLevels
+from rmqha.wire.loops import warm_up
+
+SLICE = 1.0
+"""Seconds of dispatch between looks whether the node is to stop."""
+
+ABORT = "abort"
+"""The file that says, while it exists, that the last run has not ended cleanly."""
+
+ALL_STOCK = 1 << 62
+"""Behind every byte: no record of a master's log is known to be rmqha's."""
+
+
+@frozen(kw_only=True)
+class Opening:
+    """
+    How a store is to be opened.
+
+    @ivar master: Whether this node takes writes.
+    @ivar repair: Whether a damaged log may be cut (C{--repair}); a slave's always may,
+        as its master has the bytes.
+    @ivar ours_from: Where rmqha began to write this log as a master; C{None} if never.
+    @ivar before: Done first, under the lock, in the thread: a repair.
+    """
+
+    master: bool
+    repair: bool = False
+    ours_from: int | None = None
+    before: Callable[[StoreSettings], None] | None = None
+
+
+def mark_path(root: Path) -> Path:
+    """
+    Where a store keeps how far queues and index go.
+    """
+    return root / OWN_FOLDER / "dispatched.json"
+
+
+@define(eq=False)
+class Opener:
+    """
+    Opens one store; its results are there once L{open} has returned.
+
+    @ivar in_thread: For the log's allocator.
+    @ivar step: Told of each step of a truncation; tests die there.
+    @ivar wanted: Whether the store is still to be opened.
+    """
+
+    settings: StoreSettings
+    opening: Opening
+    clock: IReactorTime
+    in_thread: InThread
+    step: Step
+    wanted: Callable[[], bool]
+    checkpoint: Checkpoint = field(factory=Checkpoint, init=False)
+    recovery: Recovery | None = field(default=None, init=False)
+    folder: LogFolder | None = field(default=None, init=False)
+    queues: ConsumeQueues | None = field(default=None, init=False)
+    index: Index | None = field(default=None, init=False)
+    dispatcher: Dispatcher = field(init=False)
+
+    _log = Logger()
+
+    def open(self) -> CommitLog:
+        """
+        Do everything that takes time; blocking.
+
+        @return: The log.  When dispatch was not wanted to the end, it goes on from
+            where it is.
+        @raise StoreError: If the store cannot be opened; nothing is left open.
+        """
+        warm_up()
+        try:
+            return self._open()
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """
+        Close whatever is open.
+        """
+        for part in (self.queues, self.index, self.folder):
+            if part is not None:
+                part.close()
+
+    def _open(self) -> CommitLog:
+        settings, root = self.settings, self.settings.root
+        if self.opening.before is not None:
+            self.opening.before(settings)
+        crashed = (root / ABORT).exists()
+        self.checkpoint = Checkpoint.load(root / "checkpoint")
+        folder = self.folder = LogFolder.load(settings.commitlog, settings.file_size)
+        if folder.strays:
+            self._log.warn("Not log files, ignored: {names}", names=", ".join(folder.strays))
+        intent = pending(root)
+        if intent is not None:
+            self._log.warn(
+                "Finishing the cut at {at}; what followed is kept in {path}",
+                at=intent.at,
+                path=intent.quarantine,
+            )
+            cut(folder, intent.at)
+            self.step("cut")
+        recovery = self._recover(folder, crashed)
+        log = CommitLog(folder, recovery.end, Allocator(self.in_thread))
+        log.last_record = recovery.last_record
+        self._load_derived(log, crashed)
+        if intent is not None or recovery.corrupt is not None:
+            self.dispatcher.truncate_to(log.end)
+            self.step("derived")
+            finish(root, self.step)
+        while self.wanted() and self.dispatcher.run(SLICE):
+            pass
+        return log
+
+    def _recover(self, folder: LogFolder, crashed: bool) -> Recovery:
+        """
+        Find the log's end and cut what lies behind it.
+
+        @raise LogCorrupt: If that is more than a torn tail, and not ours to decide.
+        """
+        safe_time = self.checkpoint.safe_time(index=False)
+        row = first_file(folder, crashed=crashed, safe_time=safe_time)
+        nul_from = 0
+        if self.opening.master:
+            ours = self.opening.ours_from
+            nul_from = ours if ours is not None else ALL_STOCK
+        recovery = self.recovery = find_end(
+            folder, row, crc=self.settings.check_crc_on_recover, nul_is_torn_from=nul_from
+        )
+        damage = recovery.corrupt
+        if damage is not None and self.opening.master and not self.opening.repair:
+            raise damage
+        # From here on files change: only a clean stop makes it a clean store again.
+        self._mark_running()
+        if damage is not None:
+            kept = intend(self.settings.root, folder, recovery.end, recovery.tail, self.step)
+            self._log.critical(
+                "{error}; cut there, what followed is kept in {path}",
+                error=damage,
+                path=kept.quarantine,
+            )
+        # After a crash what is log may be in memory only.
+        cut(folder, recovery.end, changed_from=recovery.start if crashed else None)
+        if damage is not None:
+            self.step("cut")
+        self._log.info(
+            "Log ends at {end} ({reason}); {records} records checked from {start}",
+            end=recovery.end,
+            reason=recovery.reason or "end of files",
+            records=recovery.records,
+            start=recovery.start,
+        )
+        return recovery
+
+    def _mark_running(self) -> None:
+        path = self.settings.root / ABORT
+        path.write_text(str(os.getpid()), encoding="ascii")
+        fsync_folder(path.parent)
+
+    def _load_derived(self, log: CommitLog, crashed: bool) -> None:
+        self.queues, self.index = open_derived(self.settings.root, self.settings)
+        self.dispatcher = Dispatcher(
+            log,
+            self.queues,
+            self.index,
+            DelayLevels.parse(self.settings.delay_levels),
+            # A master's limit on messages may be above ours; a file's is the same.
+            self.settings.file_size,
+            self.clock,
+            verified=log.verified_block,
+        )
+        mark = marks.load(mark_path(self.settings.root), log)
+        self.dispatcher.recover(clean=not crashed, mark=mark)

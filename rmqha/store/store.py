@@ -1,0 +1,468 @@
+"""
+One node's store as a Twisted service: lock, recovery, flushing, dispatch, clean stop.
+
+The lock is taken at once, then L{rmqha.store.opening} works in a thread; only when it
+is done the log is handed out.
+A stop flushes, waits for dispatch and removes C{abort}; a start that finds C{abort}
+knows that the last run crashed.  Source: docs/protocol/store.rst, The store's folder.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from attrs import define, evolve, field, frozen
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from rmqha.config.settings import FlushDisk, StoreSettings
+from rmqha.errors import (
+    DiskFull,
+    FlushFailed,
+    NotWritable,
+    RecordCrossesFile,
+    RecordFault,
+    StoreError,
+)
+from rmqha.store import marks
+from rmqha.store.allocate import InThread
+from rmqha.store.checkpoint import Checkpoint
+from rmqha.store.dispatch import Dispatcher, DispatchMark
+from rmqha.store.files import fsync_folder
+from rmqha.store.flush import Flusher, Sync
+from rmqha.store.index import Index
+from rmqha.store.lock import StoreLock
+from rmqha.store.log import CommitLog
+from rmqha.store.opening import Opener, Opening, mark_path
+from rmqha.store.queues import ConsumeQueues
+from rmqha.store.recovery import Recovery
+from rmqha.store.retention import Retention, disk_use, local_hour
+from rmqha.store.truncate import Step
+from rmqha.wire.encode import encode, encode_batch
+from rmqha.wire.properties import PAIR_END
+from rmqha.wire.record import Message, offset_msg_id, stored_at
+
+SLICE = 0.001
+"""Seconds of dispatch in one reactor turn: what the reactor may be late by."""
+
+FAR = 4 << 20
+"""Bytes behind from which dispatch works in longer slices."""
+
+FAR_SLICE = 0.004
+
+VERIFY_STEP = 5 << 20
+"""Bytes checked before a slice when nobody did before: more than any record has."""
+
+BULK = 512 << 10
+"""Bytes that came since the last slice from which the log is being copied in bulk."""
+
+BULK_PAUSE = 0.02
+"""Seconds between slices meanwhile: bytes first, queues when they have arrived."""
+
+DISK_LOOK = 1.0
+"""Seconds between looks at a full disk."""
+
+CLOSING_SLICE = 5.0
+"""Seconds that a stop spends on dispatch; a start goes on where it ended."""
+
+PRECEDENCE = ("stopped", "failed", "recovering", "disk-full", "read-only")
+"""Why writes may be refused; what comes first is told when there are several."""
+
+
+@frozen
+class Receipt:
+    """
+    Where a message went.
+
+    @ivar begin: Physical offset of its (first) record.
+    @ivar end: Just past its (last) record.
+    @ivar queue_offset: Its (first) queue offset.
+    @ivar message_id: The id a producer is told; several, with commas, for a batch.
+    """
+
+    begin: int
+    end: int
+    queue_offset: int
+    message_id: str
+
+
+@define(eq=False)
+class Store(Service):
+    """
+    The log of one node and everything derived from it.
+
+    @ivar in_thread: Runs long work in a thread.
+    @ivar in_flush_thread: The same in a thread of its own, for fsync.
+    @ivar sync: What makes a descriptor durable; tests pass their own.
+    @ivar ready: Fires when the store is open; fails if it cannot be.
+    @ivar state: Why writes are refused, C{""} while they are not.
+    @ivar changed: Called when L{state} changes.
+    @ivar bad_record: Told of a bad record that only dispatch found.
+    @ivar step: Told of each step of a truncation; tests die there.
+    @ivar held_from: The lowest offset a replica still needs, for retention; C{None} if
+        nobody needs any.
+    @ivar disk_use: How full a folder's disk is.
+    @ivar local_hour: The hour of the day of a time, both as the operator's clock has them.
+    """
+
+    settings: StoreSettings
+    opening: Opening
+    clock: IReactorTime
+    in_thread: InThread
+    in_flush_thread: InThread
+    sync: Sync = os.fdatasync
+    now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
+    changed: Callable[[], None] = lambda: None
+    bad_record: Callable[[StoreError], None] = lambda error: None
+    step: Step = lambda name: None
+    held_from: Callable[[], int | None] = lambda: None
+    disk_use: Callable[[Path], float] = disk_use
+    local_hour: Callable[[float], int] = local_hour
+    log: CommitLog = field(init=False)
+    queues: ConsumeQueues = field(init=False)
+    index: Index | None = field(init=False)
+    dispatcher: Dispatcher = field(init=False)
+    flusher: Flusher = field(init=False)
+    retention: Retention | None = field(default=None, init=False)
+    checkpoint: Checkpoint = field(factory=Checkpoint, init=False)
+    state: str = field(default="recovering", init=False)
+    reason: str = field(default="", init=False)
+    ready: Deferred[None] = field(factory=Deferred, init=False)
+    last_stored: int = field(default=0, init=False)
+    _opener: Opener = field(init=False)
+    _lock: StoreLock = field(init=False)
+    _next: dict[tuple[str, int], int] = field(factory=dict, init=False)
+    _dispatching: IDelayedCall | None = field(default=None, init=False)
+    _disk: LoopingCall = field(init=False)
+    _derived: LoopingCall = field(init=False)
+    _seen: int = field(default=0, init=False)
+    _derived_over: Deferred[None] = field(init=False)
+    _opening: Deferred[None] | None = field(default=None, init=False)
+    _causes: dict[str, str] = field(factory=lambda: {"recovering": ""}, init=False)
+    _wanted: int = field(default=0, init=False)
+    _derived_full: bool = field(default=False, init=False)
+    _flush_mark: tuple[int, int] = field(default=(0, 0), init=False)
+
+    _log = Logger()
+
+    def __attrs_post_init__(self) -> None:
+        self._lock = StoreLock(self.settings.root / "lock")
+        self._disk = LoopingCall(self._look_at_disk)
+        self._derived = LoopingCall(self._flush_derived)
+        self._disk.clock = self._derived.clock = self.clock
+
+    # --- start and stop -----------------------------------------------------
+
+    def startService(self) -> None:
+        """
+        Take the lock and begin to open; L{ready} tells when that is done.
+
+        @raise StoreLocked: If a running node has the store.
+        """
+        self.settings.root.mkdir(parents=True, exist_ok=True)
+        self._lock.take()
+        super().startService()
+        self._opening = Deferred()
+        self._opener = Opener(
+            self.settings,
+            self.opening,
+            self.clock,
+            self.in_thread,
+            self.step,
+            lambda: bool(self.running),
+        )
+        self.in_thread(self._opener.open).addCallback(self._opened).addErrback(
+            self._not_opened
+        ).addBoth(self._opening_over)
+
+    def _opened(self, log: CommitLog) -> None:
+        opener = self._opener
+        if not self.running:
+            # Dispatch may have been left in the middle, so C{abort} stays.
+            opener.close()
+            raise NotWritable("stopped", "it was stopped while it was being opened")
+        assert opener.queues is not None, "opened with the log"
+        self.log, self.dispatcher = log, opener.dispatcher
+        self.queues, self.index = opener.queues, opener.index
+        self.checkpoint = opener.checkpoint
+        self._next = {(queue.topic, queue.queue_id): queue.next_offset for queue in self.queues}
+        self.last_stored = self._stored_at(log.last_record)
+        self.flusher = Flusher(
+            log, self.settings, self.clock, self.in_flush_thread, self._flush_failed, self.sync
+        )
+        self.flusher.start()
+        self._derived_over = (
+            self._derived.start(self.settings.queue_flush_thorough_interval, now=False)
+            .addErrback(
+                lambda failure: self._log.failure("Flushing queues and index stopped", failure)
+            )
+            .addCallback(lambda _: None)
+        )
+        log.appended.append(self._appended)
+        log.flush_listeners.append(self._note_flushed)
+        if self.settings.flush_disk is FlushDisk.SYNC_FLUSH:
+            log.appended.append(self.flusher.nudge)
+        self.retention = self._new_retention(log)
+        self.retention.start()
+        self._allow("recovering")
+        self.ready.callback(None)
+
+    def _new_retention(self, log: CommitLog) -> Retention:
+        return Retention(
+            log,
+            self.settings,
+            self.clock,
+            self.in_thread,
+            dispatched=lambda: self.dispatcher.position,
+            held_from=self._held_from,
+            follow=self.dispatcher.delete_before,
+            full=self._disk_nearly_full,
+            wall=lambda: self.now_ms() / 1000,
+            local_hour=self.local_hour,
+            disk_use=self.disk_use,
+        )
+
+    def _held_from(self) -> int | None:
+        return self.held_from()
+
+    def _not_opened(self, failure: Failure) -> None:
+        self._lock.release()
+        self._refuse("failed", failure.getErrorMessage())
+        self.ready.errback(failure)
+
+    def _opening_over(self, result: object) -> None:
+        over, self._opening = self._opening, None
+        if isinstance(result, Failure):
+            self._log.failure("Opening the store ended badly", result)
+        assert over is not None, "a store is opened once"
+        over.callback(None)
+
+    def stopService(self) -> Deferred[None]:
+        """
+        Flush everything and leave the store as a clean stop does.
+        """
+        if not self.running:
+            return succeed(None)
+        super().stopService()
+        failed = "failed" in self._causes
+        self._refuse("stopped", "stopping")
+        if self._opening is not None:
+            # The thread looks whether this runs; until it ends the files are its own.
+            over: Deferred[None] = Deferred()
+            self._opening.addCallback(lambda _: over.callback(None))
+            return over
+        if self.retention is None:
+            return succeed(None)
+        for loop in (self._disk, self._derived):
+            if loop.running:
+                loop.stop()
+        if self._dispatching is not None and self._dispatching.active():
+            self._dispatching.cancel()
+        return (
+            self.retention.stop()
+            .addCallback(lambda _: self.flusher.stop())
+            .addCallback(lambda _: self._derived_over)
+            .addCallback(lambda _: self.in_thread(self._close, clean=not failed))
+            .addErrback(lambda failure: self._log.failure("Closing the store failed", failure))
+            .addBoth(lambda _: self._lock.release())
+        )
+
+    def _close(self, *, clean: bool) -> None:
+        try:
+            if clean and self.flusher.failure is None:
+                behind = self.dispatcher.run(CLOSING_SLICE)
+                stored = self._stored_at(self.log.last_record)
+                self.checkpoint.log = max(self.checkpoint.log, stored)
+                self._write_derived(
+                    self.dispatcher.mark(), self.dispatcher.last_timestamp if behind else stored
+                )
+                (self.settings.root / "abort").unlink(missing_ok=True)
+                fsync_folder(self.settings.root)
+        finally:
+            self._opener.close()
+
+    @property
+    def recovery(self) -> Recovery | None:
+        """
+        What the last opening found; C{None} before.
+        """
+        return self._opener.recovery if hasattr(self, "_opener") else None
+
+    # --- writing --------------------------------------------------------------
+
+    def put(self, message: Message, *, batch: bool = False) -> Receipt:
+        """
+        Store a message: the one door for writes on a master.
+
+        @param message: What to store; with C{batch} its body is a client's batch.
+        @return: Where it went; it is in the page cache, no more.
+        @raise NotWritable: If the store takes no writes now.
+        @raise MessageIllegal: If it cannot be stored as it is.
+        """
+        if self.state:
+            raise NotWritable(self.state, self.reason)
+        if message.properties and not message.properties.endswith(PAIR_END):
+            # So that recovery can tell torn properties from whole ones.
+            message = evolve(message, properties=message.properties + PAIR_END)
+        limit = self.settings.max_message_size
+        records = (
+            encode_batch(message, max_message_size=limit)
+            if batch
+            else [encode(message, max_message_size=limit)]
+        )
+        key = (message.topic, message.queue_id)
+        counts = message.has_unit
+        first = self._next.get(key, 0) if counts else 0
+        queue_offsets = range(first, first + len(records)) if counts else [0] * len(records)
+        stored = max(self.last_stored, self.now_ms())
+        try:
+            begin = self.log.put(records, queue_offsets, stored)
+        except DiskFull as error:
+            self._wanted = sum(map(len, records))
+            self.disk_full(error)
+            raise NotWritable(self.state, self.reason) from error
+        except FlushFailed as error:
+            self._flush_failed(error)
+            raise NotWritable(self.state, self.reason) from error
+        if counts:
+            self._next[key] = first + len(records)
+        self.last_stored = stored
+        ids, offset = [], begin
+        for record in records:
+            ids.append(offset_msg_id(message.store_host, offset))
+            offset += len(record)
+        return Receipt(begin, offset, first, ",".join(ids))
+
+    def disk_full(self, error: DiskFull) -> None:
+        """
+        Refuse writes until there is room again.
+        """
+        self._refuse("disk-full", str(error))
+        if not self._disk.running:
+            self._disk.start(DISK_LOOK, now=False).addErrback(
+                lambda failure: self._log.failure("Looking at the disk stopped", failure)
+            )
+
+    def _look_at_disk(self) -> None:
+        try:
+            room = not self._derived_full and self.log.has_room(self._wanted)
+        except FlushFailed as error:
+            self._flush_failed(error)
+            room = True
+        if room:
+            self._disk.stop()
+            self._allow("disk-full")
+
+    def _disk_nearly_full(self, reason: str) -> None:
+        if reason:
+            self._refuse("read-only", reason)
+        else:
+            self._allow("read-only")
+
+    def _flush_failed(self, error: FlushFailed) -> None:
+        self._refuse("failed", str(error))
+
+    def _refuse(self, state: str, reason: str) -> None:
+        """
+        Take no writes; several causes may hold at once.
+        """
+        self._causes[state] = reason
+        self._settle()
+
+    def _allow(self, state: str) -> None:
+        """
+        One cause is gone.
+        """
+        self._causes.pop(state, None)
+        self._settle()
+
+    def _settle(self) -> None:
+        state = next((name for name in PRECEDENCE if name in self._causes), "")
+        reason = self._causes.get(state, "")
+        if (state, reason) != (self.state, self.reason):
+            self.state, self.reason = state, reason
+            self.changed()
+
+    # --- dispatch ---------------------------------------------------------------
+
+    def _appended(self) -> None:
+        if self._dispatching is None:
+            self._dispatching = self.clock.callLater(0, self._dispatch)
+
+    def _dispatch(self) -> None:
+        self._dispatching = None
+        if self.state in ("failed", "stopped"):
+            return
+        try:
+            before = self.log.confirmed
+            self.log.verify(VERIFY_STEP)
+            unchecked = before < self.log.confirmed < self.log.end
+            far = self.dispatcher.behind > FAR
+            more = self.dispatcher.run(FAR_SLICE if far else SLICE)
+        except DiskFull as error:
+            self._derived_full = True
+            self.disk_full(error)
+            self._dispatching = self.clock.callLater(DISK_LOOK, self._dispatch)
+            return
+        except (RecordFault, RecordCrossesFile) as error:
+            self._log.critical("Dispatch stopped: {error}", error=error)
+            self.bad_record(error)
+            return
+        self._derived_full = False
+        came, self._seen = self.log.end - self._seen, self.log.end
+        if more or unchecked:
+            pause = BULK_PAUSE if came > BULK else 0.0
+            self._dispatching = self.clock.callLater(pause, self._dispatch)
+
+    def _stored_at(self, offset: int) -> int:
+        """
+        Store time of the record at C{offset}, in milliseconds; 0 for none.
+        """
+        if offset < self.log.min_offset or offset >= self.log.confirmed:
+            return 0
+        return stored_at(self.log.read(offset, 128), 0)
+
+    def last_record_stored(self) -> int:
+        """
+        Store time of the last record held, in milliseconds since 1970; 0 for none.
+        """
+        return self._stored_at(self.log.last_record)
+
+    # --- the checkpoint -----------------------------------------------------------
+
+    def _note_flushed(self) -> None:
+        """
+        The log's time moves only over flushed records: over the last one if it is, else
+        over the one that was last when the flush before this one ended.
+        """
+        log = self.log
+        now = (log.confirmed, self.last_record_stored())
+        end, stored = now if log.confirmed <= log.flushed else self._flush_mark
+        if end <= log.flushed:
+            self.checkpoint.log = max(self.checkpoint.log, stored)
+        self._flush_mark = now
+
+    def _flush_derived(self) -> Deferred[None]:
+        mark, stored = self.dispatcher.mark(), self.dispatcher.last_timestamp
+        return self.in_thread(self._write_derived, mark, stored).addErrback(
+            lambda failure: self._log.failure("Flushing queues and index failed", failure)
+        )
+
+    def _write_derived(self, mark: DispatchMark, stored: int) -> None:
+        """
+        Make queues and index durable up to a mark, and then the mark; blocking.
+        """
+        self.queues.flush()
+        if self.index is not None:
+            self.index.flush()
+        marks.save(mark_path(self.settings.root), self.log, mark)
+        self.checkpoint.queues = max(self.checkpoint.queues, stored)
+        self.checkpoint.index = max(self.checkpoint.index, stored)
+        self.checkpoint.save(self.settings.root / "checkpoint")

@@ -1,0 +1,72 @@
+"""
+Units of a consume queue: 20 bytes that say where a message lies in the log.
+
+Physical offset (i64), size (i32), tags code (i64).  A pre-blank unit stands where a
+queue has no message.
+
+Source: docs/protocol/store.rst, Consume queues.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+
+import numpy as np
+
+UNIT = Struct(">qiq")
+UNIT_SIZE = 20
+UNIT_TYPE = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags", ">i8")])
+
+# What RocketMQ writes where a queue has no message (its fillPreBlank).
+BLANK_SIZE = 0x7FFFFFFF
+BLANK_UNIT = UNIT.pack(0, BLANK_SIZE, 0)
+
+
+def sound_prefix(raw: bytes, reached: int) -> tuple[int, int]:
+    """
+    Count the leading units that can be true: each follows the one before it in the log.
+
+    @param raw: Whole units.
+    @param reached: Physical offset just past the record of the unit before them.
+    @return: How many, and where the last of them reaches.
+    """
+    units = np.frombuffer(raw, UNIT_TYPE)
+    starts = units["offset"].astype(np.int64)
+    sizes = units["size"].astype(np.int64)
+    blank = (sizes == BLANK_SIZE) & (starts == 0)
+    ends = np.maximum.accumulate(np.where(blank, reached, starts + sizes))
+    before = np.concatenate(([reached], ends[:-1]))
+    good = blank | ((sizes > 0) & (starts >= before))
+    count = len(good) if good.all() else int(good.argmin())
+    return count, int(ends[count - 1]) if count else reached
+
+
+def last_below(raw: bytes, limit: int) -> int:
+    """
+    Count the units up to the last real one whose record ends at or below C{limit}.
+    """
+    units = np.frombuffer(raw, UNIT_TYPE)
+    sizes = units["size"].astype(np.int64)
+    good = (units["offset"] + sizes <= limit) & (sizes != BLANK_SIZE)
+    return len(good) - int(good[::-1].argmax()) if good.any() else 0
+
+
+def first_from(raw: bytes, log_min: int) -> int | None:
+    """
+    The number of the first real unit whose record starts at or above C{log_min}.
+    """
+    units = np.frombuffer(raw, UNIT_TYPE)
+    good = (units["offset"] >= log_min) & (units["size"] != BLANK_SIZE)
+    return int(good.argmax()) if good.any() else None
+
+
+def first_difference(held: bytes, wanted: bytes, count: int) -> int | None:
+    """
+    The number of the first of C{count} units that is not the same in both.
+    """
+    size = count * UNIT_SIZE
+    if held[:size] == wanted[:size] and len(held) >= size:
+        return None
+    there = min(count, len(held) // UNIT_SIZE)
+    differs = np.frombuffer(held, UNIT_TYPE, there) != np.frombuffer(wanted, UNIT_TYPE, there)
+    return int(differs.argmax()) if differs.any() else there

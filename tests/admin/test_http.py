@@ -1,0 +1,136 @@
+"""
+The admin port, through a real HTTP client and server in memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import define, field
+from treq.testing import StubTreq
+from twisted.trial.unittest import SynchronousTestCase
+from twisted.web.http import Request
+from twisted.web.resource import Resource
+from twisted.web.test.requesthelper import DummyChannel
+
+from rmqha.admin.http import AdminPort, AdminSite
+
+
+@define
+class Node:
+    """
+    A node that says what the test wants.
+    """
+
+    reason: str = ""
+    described: dict[str, Any] = field(factory=lambda: {"role": "master", "replicas": []})
+
+    def status(self) -> dict[str, Any]:
+        """
+        What C{/status} shows.
+        """
+        return self.described
+
+    def unhealthy(self) -> str:
+        """
+        What C{/healthz} complains of.
+        """
+        return self.reason
+
+
+class AdminTests(SynchronousTestCase):
+    """
+    What each path and method answers.
+    """
+
+    def setUp(self) -> None:
+        self.node = Node()
+        self.site: Resource = AdminSite(self.node)
+        self.treq = StubTreq(self.site)
+
+    def ask(self, path: str, method: str = "GET") -> tuple[int, Any, Any]:
+        """
+        @return: Code, JSON content (C{None} without any) and headers.
+        """
+        response = self.successResultOf(self.treq.request(method, f"http://node{path}"))
+        body = self.successResultOf(response.content())
+        content = self.successResultOf(response.json()) if body else None
+        self.assertEqual(
+            response.headers.getRawHeaders(b"content-type"), [b"application/json"], path
+        )
+        return response.code, content, response.headers
+
+    def test_healthy(self) -> None:
+        """
+        A node that does its work is 200.
+        """
+        code, content, _ = self.ask("/healthz")
+        self.assertEqual((code, content), (200, {"healthy": True}))
+
+    def test_unhealthy(self) -> None:
+        """
+        One that does not is 503 and says why.
+        """
+        self.node.reason = "disk-full: no space for 1048576 bytes"
+        code, content, _ = self.ask("/healthz")
+        self.assertEqual((code, content), (503, {"healthy": False, "reason": self.node.reason}))
+
+    def test_status(self) -> None:
+        """
+        The status is what the node says at that moment, in any alphabet, and is not cached.
+        """
+        for role in ("master", "スレーブ"):
+            self.node.described = {"role": role, "lagBytes": None, "replicas": [{"acked": 1 << 62}]}
+            code, content, headers = self.ask("/status")
+            self.assertEqual((code, content), (200, self.node.described))
+            self.assertEqual(headers.getRawHeaders(b"cache-control"), [b"no-store"])
+
+    def test_queries_and_slashes(self) -> None:
+        """
+        A query or a closing slash makes no difference.
+        """
+        for path in ("/status?pretty=1", "/status/", "/healthz?a=b&a=%00"):
+            self.assertEqual(self.ask(path)[0], 200, path)
+
+    def test_head(self) -> None:
+        """
+        C{HEAD} is C{GET} without the content.
+        """
+        code, content, _ = self.ask("/status", "HEAD")
+        self.assertEqual((code, content), (200, None))
+
+    def test_other_methods(self) -> None:
+        """
+        Nothing can be changed here: other methods are 405 and told which there are.
+        """
+        for method in ("POST", "PUT", "DELETE", "OPTIONS", "PATCH", "BREW"):
+            for path in ("/status", "/healthz"):
+                code, content, headers = self.ask(path, method)
+                self.assertEqual(code, 405)
+                self.assertEqual(headers.getRawHeaders(b"allow"), [b"GET, HEAD"])
+                self.assertIn("error", content)
+
+    def test_unknown_paths(self) -> None:
+        """
+        Other paths are 404, in JSON, wherever they are, and nothing of them is echoed.
+        """
+        for path in (
+            "/",
+            "",
+            "/nothing",
+            "/status/more",
+            "/healthz/x/y",
+            "/%3Cscript%3E",
+            "/a/b/c",
+        ):
+            code, content, _ = self.ask(path)
+            self.assertEqual(code, 404, path)
+            self.assertNotIn("script", str(content))
+
+    def test_no_access_log(self) -> None:
+        """
+        Polls leave no line in the log and failures no traceback for the client.
+        """
+        port = AdminPort(self.site)
+        self.assertIsNone(port.log(Request(DummyChannel())))  # type: ignore[func-returns-value]
+        self.assertFalse(port.displayTracebacks)

@@ -1,0 +1,3 @@
+"""
+Replication, both sides of it.
+"""

@@ -1,0 +1,588 @@
+"""
+Tests for L{rmqha.store.dispatch} and L{rmqha.store.rebuild}.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from random import Random
+from unittest.mock import patch
+
+from hypothesis import given
+from hypothesis import settings as run_settings
+from hypothesis import strategies as st
+from twisted.internet.task import Clock
+from zope.interface.verify import verifyObject
+
+from rmqha.errors import DiskFull, RecordFault, Refused
+from rmqha.store import dispatch as dispatch_module
+from rmqha.store.descriptors import Descriptors
+from rmqha.store.dispatch import Dispatcher, DispatchMark
+from rmqha.store.interfaces import ILogReader
+from rmqha.store.rebuild import rebuild
+from rmqha.store.unit import BLANK_SIZE
+from tests.support.derived import (
+    DerivedTestCase,
+    dispatcher,
+    drain,
+    index_files,
+    queue_files,
+    settings,
+)
+from tests.support.memorylog import MemoryLog
+
+TIME = 1_700_000_000_000
+
+
+def fill(log: MemoryLog, count: int, random: Random, *, largest: int = 300) -> None:
+    """
+    Records of all kinds: several queues, transactions, keys of several scripts, delays.
+    """
+    for number in range(count):
+        topic = random.choice(("TopicA", "TopicB", "%RETRY%g", "Тема"))
+        properties = {}
+        if random.random() < 0.8:
+            properties["UNIQ_KEY"] = f"{random.randrange(1 << 60):032X}"
+        if random.random() < 0.5:
+            properties["KEYS"] = random.choice((f"k{number}", f"a{number} b", "ключ 🔑", " "))
+        if random.random() < 0.5:
+            properties["TAGS"] = random.choice(("TagA", "метка", ""))
+        if random.random() < 0.1:
+            topic, properties["DELAY"] = "SCHEDULE_TOPIC_XXXX", random.choice("1359")
+        log.put(
+            topic,
+            random.randrange(3),
+            body=random.randbytes(random.randrange(largest)),
+            properties=properties,
+            sys_flag=random.choice((0, 0, 0, 0, 1, 4, 8, 12)),
+            store_timestamp=TIME + 137 * number,
+        )
+
+
+class DispatchTestCase(DerivedTestCase):
+    def setUp(self) -> None:
+        self.root = self.folder()
+        self.random = Random(self.id())
+        self.log = MemoryLog()
+
+    def maker(self, root: Path | None = None, clock: Clock | None = None) -> Dispatcher:
+        made = dispatcher(self.log, root or self.root, clock)
+        self.addCleanup(made.queues.close)
+        self.addCleanup(made.index.close if made.index else lambda: None)
+        return made
+
+    def dispatched(self, *, clean: bool = True, mark: DispatchMark | None = None) -> Dispatcher:
+        made = self.maker()
+        made.recover(clean=clean, mark=mark)
+        drain(made)
+        return made
+
+
+class RunTests(DispatchTestCase):
+    def test_the_log_double(self) -> None:
+        """
+        The log in memory is what the interface says.
+        """
+        verifyObject(ILogReader, self.log)
+
+    @given(st.integers(0, 1 << 32), st.lists(st.integers(1, 60), max_size=8), st.booleans())
+    @run_settings(max_examples=30, deadline=None)
+    def test_steps_and_blocks(self, seed: int, steps: list[int], near: bool) -> None:
+        """
+        Record by record or in blocks, however the log grows: the files are the same.
+        """
+        random = Random(seed)
+        log = self.log = MemoryLog()
+        root = self.folder()
+        made = self.maker(root)
+        made.recover(clean=True)
+        with patch.object(dispatch_module, "NEAR", 1 << 30 if near else 0):
+            for step in [*steps, 40]:
+                fill(log, step, random)
+                if random.random() < 0.7:
+                    drain(made)
+            drain(made)
+        self.assertEqual(made.position, log.end)
+        with patch.object(dispatch_module, "NEAR", 0 if near else 1 << 30):
+            self.assert_like_rebuild(log, root)
+        self.assertEqual(self.differences(log, root), [])
+        self.assertEqual((made.rebuilds, made.fault_count), (0, 0))
+
+    def test_both_ways_by_distance(self) -> None:
+        """
+        Far behind it takes blocks, then single records.
+        """
+        fill(self.log, 3000, self.random)
+        made = self.dispatched()
+        self.assertEqual(made.dispatched, 3000)
+        fill(self.log, 5, self.random)
+        drain(made)
+        self.assertEqual(made.last_timestamp, TIME + 137 * 4)
+        self.assert_like_rebuild(self.log, self.root)
+
+    def test_records_larger_than_a_block(self) -> None:
+        """
+        A record that is longer than the window is dispatched all the same.
+        """
+        self.log = MemoryLog(file_size=1 << 22)
+        for _ in range(5):
+            self.log.put("TopicA", body=bytes(700_000))
+        self.dispatched()
+        self.assert_like_rebuild(self.log, self.root)
+
+    def test_waits_for_the_confirmed_end(self) -> None:
+        """
+        Nothing above the confirmed end is dispatched.
+        """
+        fill(self.log, 20, self.random)
+        self.log.confirmed = self.log.starts[10]
+        made = self.dispatched()
+        self.assertEqual((made.position, made.dispatched), (self.log.starts[10], 10))
+        self.log.confirmed = self.log.end
+        self.assertEqual(made.behind, self.log.end - self.log.starts[10])
+        drain(made)
+        self.assertEqual(made.behind, 0)
+
+    def test_budget(self) -> None:
+        """
+        A run ends when its time is over, and says that there is more.
+        """
+
+        class Ticking(Clock):
+            def seconds(self) -> float:
+                self.advance(0.001)
+                return super().seconds()
+
+        fill(self.log, 50, self.random)
+        made = self.maker(clock=Ticking())
+        made.recover(clean=True)
+        self.assertTrue(made.run(0.005))
+        self.assertTrue(0 < made.dispatched < 10)
+        while made.run(0.005):
+            pass
+        self.assert_like_rebuild(self.log, self.root)
+
+    def test_blocks_follow_the_budget(self) -> None:
+        """
+        The window shrinks when a block takes longer than the budget, and grows again.
+        """
+        clock = Clock()
+        fill(self.log, 6000, self.random)
+        made = self.maker(clock=clock)
+        made.window = 1 << 20
+        made.recover(clean=True)
+
+        def slow(*_: object) -> None:
+            clock.advance(0.01)
+
+        made.on_units.append(slow)
+        made.run(0.001)
+        self.assertEqual(made.window, 256 << 10)
+        made.on_units.clear()
+        made.run(1.0)
+        self.assertGreater(made.window, 256 << 10)
+
+    def test_listeners(self) -> None:
+        """
+        Whoever waits for a queue hears its new end.
+        """
+        heard: list[tuple[str, int, int]] = []
+        made = self.maker()
+        made.recover(clean=True)
+        made.on_units.append(lambda *queue: heard.append(queue))
+        for queue_id in (0, 0, 1):
+            self.log.put("TopicA", queue_id)
+        self.log.put("TopicA", sys_flag=4)
+        drain(made)
+        self.assertEqual(heard, [("TopicA", 0, 1), ("TopicA", 0, 2), ("TopicA", 1, 1)])
+
+    def test_transactions(self) -> None:
+        """
+        Prepared and rolled back messages have no unit, rolled back ones no key.
+        """
+        for flag in (0, 4, 8, 12):
+            self.log.put("TopicA", properties={"KEYS": "k"}, sys_flag=flag)
+        made = self.dispatched()
+        queue = made.queues.get("TopicA", 0)
+        assert queue is not None and made.index is not None
+        kept = [self.log.starts[0], self.log.starts[2]]
+        self.assertEqual([queue.unit(0)[0], queue.unit(1)[0]], kept)
+        self.assertEqual(queue.max_offset, 2)
+        found = made.index.query("TopicA", "k", 9, 0, TIME)
+        self.assertEqual(found, self.log.starts[2::-1])
+
+    def test_without_an_index(self) -> None:
+        """
+        The index can be off.
+        """
+        fill(self.log, 2000, self.random)
+        made = dispatcher(self.log, self.root, index_enable=False)
+        made.recover(clean=True)
+        drain(made)
+        self.assertEqual(index_files(self.root), [])
+        self.assertEqual(self.differences(self.log, self.root, index_enable=False), [])
+        made.truncate_to(self.log.starts[5])
+        made.delete_before(0)
+
+    def test_bad_record(self) -> None:
+        """
+        What is no record below the confirmed end is told with its place, never skipped.
+        """
+        for near in (1 << 30, 0):
+            log = self.log = MemoryLog()
+            self.root = self.folder()
+            fill(log, 50, self.random)
+            log.data[log.starts[30] + 4] ^= 1
+            made = self.maker()
+            made.recover(clean=True)
+            with patch.object(dispatch_module, "NEAR", near):
+                for _ in range(2):
+                    error = self.assertRaises(RecordFault, drain, made)
+                    self.assertEqual(error.offset, log.starts[30])
+            self.assertEqual((made.position, made.dispatched), (log.starts[30], 30))
+
+    def test_full_disk(self) -> None:
+        """
+        Dispatch goes on by itself when there is room again, and nothing is there twice.
+        """
+        fill(self.log, 2500, self.random)
+        made = self.maker()
+        made.recover(clean=True)
+        write = Descriptors.write
+
+        def full(self: Descriptors, path: str, data: bytes, offset: int) -> None:
+            if room.random() < 0.2:
+                raise DiskFull(path, len(data))
+            write(self, path, data, offset)
+
+        room = Random(1)
+        failures = 0
+        with patch.object(Descriptors, "write", full):
+            while made.position < self.log.end and failures < 10_000:
+                try:
+                    drain(made)
+                except DiskFull:
+                    failures += 1
+        self.assertGreater(failures, 5)
+        self.assertEqual(made.rebuilds, 0)
+        self.assert_like_rebuild(self.log, self.root)
+
+
+class FaultTests(DispatchTestCase):
+    """
+    Derived files that are wrong are noticed and made right.
+    """
+
+    def setUp(self) -> None:
+        super().setUp()
+        fill(self.log, 400, self.random)
+        self.mark = self.dispatched().mark()
+
+    def folder_of(self, topic: str, queue_id: int) -> Path:
+        return self.root / "consumequeue" / topic / str(queue_id)
+
+    def test_nothing_wrong(self) -> None:
+        """
+        With a mark, only what came after it is dispatched.
+        """
+        self.assertEqual(self.dispatched(mark=self.mark).dispatched, 0)
+        fill(self.log, 3, self.random)
+        made = self.dispatched(mark=self.mark)
+        self.assertEqual((made.dispatched, made.rebuilds, made.fault_count), (3, 0, 0))
+        self.assert_like_rebuild(self.log, self.root)
+
+    def test_clean_stop_without_a_mark(self) -> None:
+        """
+        Queues of a store that stopped cleanly say how far dispatch came.
+        """
+        made = self.dispatched()
+        self.assertLess(made.dispatched, 10)
+        self.assert_like_rebuild(self.log, self.root)
+
+    def test_crash_without_a_mark(self) -> None:
+        """
+        After a crash everything is compared, and nothing is wrong.
+        """
+        made = self.dispatched(clean=False)
+        self.assertEqual((made.dispatched, made.fault_count), (400, 0))
+        self.assert_like_rebuild(self.log, self.root)
+
+    def test_a_mark_of_another_log(self) -> None:
+        """
+        A mark above the log's end means nothing.
+        """
+        mark = DispatchMark(offset=self.log.end + 1)
+        self.assertEqual(self.dispatched(clean=False, mark=mark).dispatched, 400)
+
+    def test_missing_queue(self) -> None:
+        """
+        A queue whose folder is gone is made again.
+        """
+        shutil.rmtree(self.folder_of("TopicA", 1))
+        made = self.dispatched(mark=self.mark)
+        self.assertEqual(made.fault_count, 1)
+        self.assert_like_rebuild(self.log, self.root)
+
+    def test_missing_queue_without_a_mark(self) -> None:
+        """
+        Without a mark it is noticed when its next message comes.
+        """
+        shutil.rmtree(self.folder_of("TopicA", 1))
+        self.log.put("TopicA", 1)
+        made = self.dispatched()
+        self.assertEqual(made.rebuilds, 1)
+        self.assert_like_rebuild(self.log, self.root)
+
+    def test_everything_missing(self) -> None:
+        """
+        Without any derived file all is made anew.
+        """
+        shutil.rmtree(self.root / "consumequeue")
+        shutil.rmtree(self.root / "index")
+        self.dispatched(mark=self.mark)
+        self.assert_like_rebuild(self.log, self.root)
+
+    def test_index_missing(self) -> None:
+        """
+        Without the index alone, the index is made anew.
+        """
+        shutil.rmtree(self.root / "index")
+        self.dispatched(mark=self.mark)
+        self.assert_like_rebuild(self.log, self.root)
+
+    def test_torn_queue(self) -> None:
+        """
+        A queue with its last units gone is filled up.
+        """
+        path = sorted(self.folder_of("TopicB", 0).iterdir())[-1]
+        raw = bytearray(path.read_bytes())
+        raw[110:] = bytes(len(raw) - 110)
+        path.write_bytes(raw)
+        self.dispatched(mark=self.mark)
+        self.assert_like_rebuild(self.log, self.root)
+
+    def test_wrong_unit(self) -> None:
+        """
+        A unit that is not the log's is replaced as soon as dispatch meets it.
+        """
+        path = sorted(self.folder_of("TopicB", 0).iterdir())[0]
+        raw = bytearray(path.read_bytes())
+        raw[47] ^= 1
+        path.write_bytes(raw)
+        self.assertEqual(len(self.differences(self.log, self.root)), 1)
+        made = self.dispatched(clean=False)
+        self.assertGreater(made.fault_count, 0)
+        self.assert_like_rebuild(self.log, self.root)
+
+    def test_wrong_unit_met_in_the_middle(self) -> None:
+        """
+        Dispatch that goes on at a mark and meets another unit starts over, once.
+        """
+        half = DispatchMark(offset=self.log.starts[200])
+        queue = self.dispatched().queues.get("TopicB", 0)
+        assert queue is not None
+        path = sorted(self.folder_of("TopicB", 0).iterdir())[0]
+        raw = bytearray(path.read_bytes())
+        raw[20 * (queue.max_offset - 2) + 13] ^= 1
+        path.write_bytes(raw)
+        made = self.dispatched(mark=half)
+        self.assertEqual(made.rebuilds, 1)
+        self.assert_like_rebuild(self.log, self.root)
+
+    def test_hostile_queue_offsets(self) -> None:
+        """
+        A record with an impossible queue, topic or queue offset is left out and counted.
+        """
+        for offset in (-5, 1 << 40, (1 << 63) - 1):
+            self.log.put("TopicA", 1, offset)
+        self.log.put("TopicA", -1)
+        self.log.put("../../x", 1)
+        self.log.put("TopicA", 2)
+        made = self.dispatched(mark=self.mark)
+        self.assertEqual(made.fault_count, 5)
+        self.assertEqual(made.position, self.log.end)
+        self.assertFalse((self.root / "x").exists())
+
+    def test_late_start(self) -> None:
+        """
+        A log that begins in the middle gives queues that begin with blanks.
+        """
+        self.log = MemoryLog(min_offset=1 << 16)
+        self.log.next_offsets = {("TopicA", 0): 107, ("TopicA", 1): 704, ("TopicA", 2): 0}
+        for number in range(30):
+            self.log.put("TopicA", number % 3)
+        self.root = self.folder()
+        made = self.dispatched()
+        self.assertEqual(made.fault_count, 0)
+        queue = made.queues.get("TopicA", 1)
+        assert queue is not None
+        self.assertEqual((queue.min_offset, queue.first_offset, queue.max_offset), (704, 600, 714))
+        self.assertEqual(queue.unit(703), (0, BLANK_SIZE, 0))
+        again = self.dispatched(clean=False)
+        self.assertEqual((again.fault_count, again.rebuilds), (0, 0))
+        self.assert_like_rebuild(self.log, self.root)
+        self.assertEqual(self.differences(self.log, self.root), [])
+
+    def test_topic_made_again(self) -> None:
+        """
+        A topic that was deleted and made again has the queue of its new life.
+        """
+        self.log.next_offsets["TopicA", 1] = 0
+        for _ in range(3):
+            self.log.put("TopicA", 1)
+        made = self.dispatched(mark=self.mark)
+        queue = made.queues.get("TopicA", 1)
+        assert queue is not None
+        self.assertEqual((queue.max_offset, queue.next_offset), (3, 3))
+        self.assert_like_rebuild(self.log, self.root)
+        self.assertEqual(self.differences(self.log, self.root), [])
+
+    def test_log_files_deleted(self) -> None:
+        """
+        When the log lost its oldest files, so do the queues, and dispatch goes on.
+        """
+        fill(self.log, 2000, self.random)
+        self.dispatched(mark=self.mark)
+        start = next(start for start in self.log.starts if start >= 1 << 17)
+        del self.log.data[: (1 << 17) - self.log.min_offset]
+        self.log.min_offset = 1 << 17
+        made = self.maker()
+        made.recover(clean=False)
+        made.delete_before(self.log.min_offset)
+        drain(made)
+        self.assertEqual(made.fault_count, 0)
+        self.assertEqual(self.differences(self.log, self.root), [])
+        assert made.index is not None
+        units = [queue.unit(queue.min_offset)[0] for queue in made.queues]
+        self.assertEqual(min(units) >= start, True)
+
+
+class PowerCutTests(DispatchTestCase):
+    def test_any_block_may_be_lost(self) -> None:
+        """
+        Whichever blocks written since the last flush the disk has lost: with the mark of
+        that flush, the files become those of a rebuild.
+        """
+        for _ in range(25):
+            self.root, older = self.folder(), self.folder()
+            self.log = MemoryLog()
+            fill(self.log, self.random.randrange(1, 700), self.random)
+            mark = self.dispatched().mark()
+            shutil.copytree(self.root, older, dirs_exist_ok=True)
+            fill(self.log, self.random.randrange(1, 900), self.random)
+            self.dispatched(mark=mark)
+            for path in [path for path in self.root.rglob("*") if path.is_file()]:
+                self.lose(path, older / path.relative_to(self.root))
+            made = self.dispatched(clean=False, mark=mark)
+            self.assertLess(made.rebuilds, 2)
+            self.assert_like_rebuild(self.log, self.root)
+
+    def lose(self, path: Path, older: Path) -> None:
+        """
+        Put some blocks of a file back to what they were.
+        """
+        now = bytearray(path.read_bytes())
+        then = older.read_bytes() if older.exists() else bytes(len(now))
+        for start in range(0, len(now), 512):
+            if self.random.random() < 0.3:
+                now[start : start + 512] = then[start : start + 512]
+        path.write_bytes(now)
+
+
+class TruncateTests(DispatchTestCase):
+    def test_every_record(self) -> None:
+        """
+        Derived files cut at any record are those of the shorter log.
+        """
+        fill(self.log, 40, self.random)
+        whole = bytes(self.log.data)
+        for start in self.log.starts[::-1]:
+            self.root = self.folder()
+            self.log.data[:] = whole
+            self.log.confirmed = self.log.end
+            made = self.dispatched()
+            made.truncate_to(start)
+            self.log.data[:] = whole[:start]
+            self.log.confirmed = self.log.end
+            self.assert_like_rebuild(self.log, self.root)
+            self.assertEqual(made.position, start)
+            self.log.data[:] = whole
+            self.log.confirmed = self.log.end
+            drain(made)
+            self.assertEqual(made.rebuilds, 0)
+            self.assert_like_rebuild(self.log, self.root)
+
+
+class CompareTests(DispatchTestCase):
+    def setUp(self) -> None:
+        super().setUp()
+        fill(self.log, 400, self.random)
+        self.live = self.dispatched()
+
+    def test_more_than_the_log(self) -> None:
+        """
+        Units and entries of records the log does not have are found.
+        """
+        self.log.cut(self.log.starts[350])
+        found = self.differences(self.log, self.root)
+        self.assertTrue(any("units of no record" in fault for fault in found))
+        self.assertTrue(any("entries behind the log's end" in fault for fault in found))
+
+    def test_less_than_the_log(self) -> None:
+        """
+        Units and entries that are missing are found.
+        """
+        self.log.put("TopicA", 1, properties={"KEYS": "a b"})
+        self.log.put("TopicNew", 1)
+        found = self.differences(self.log, self.root)
+        self.assertEqual(len(found), 3)
+        self.assertTrue(any("2 keys of this record are not indexed" in fault for fault in found))
+
+    def test_broken_chain(self) -> None:
+        """
+        A slot that leads elsewhere, and an entry nothing leads to, are found.
+        """
+        path = min((self.root / "index").iterdir())
+        raw = bytearray(path.read_bytes())
+        raw[40:44] = b"\0\0\0\0" if any(raw[40:44]) else b"\0\0\0\1"
+        path.write_bytes(raw)
+        found = self.differences(self.log, self.root)
+        self.assertEqual(len(found), 1)
+        self.assertIn("1 slots lead elsewhere", found[0])
+
+    def test_entry_of_another_key(self) -> None:
+        """
+        A wrong hash is found twice: as a key that is missing and as one too many.
+        """
+        path = min((self.root / "index").iterdir())
+        raw = bytearray(path.read_bytes())
+        raw[40 + 4 * 200 + 20 * 7] ^= 1
+        path.write_bytes(raw)
+        found = self.differences(self.log, self.root)
+        self.assertTrue(any("not indexed" in fault for fault in found))
+        self.assertTrue(any("belongs to no record" in fault for fault in found))
+
+
+class RebuildTests(DispatchTestCase):
+    def test_refuses_a_full_folder(self) -> None:
+        """
+        Nothing is rebuilt over files that are there.
+        """
+        fill(self.log, 3, self.random)
+        root = self.rebuilt(self.log)
+        error = self.assertRaises(Refused, rebuild, self.log, root, settings(root))
+        self.assertIn("is not empty", str(error))
+
+    def test_progress_and_result(self) -> None:
+        """
+        The way is told in bytes, and the result in numbers.
+        """
+        fill(self.log, 9000, self.random, largest=1000)
+        root = self.folder()
+        told: list[tuple[int, int]] = []
+        result = rebuild(self.log, root, settings(root), lambda *done: told.append(done))
+        self.assertEqual(told[-1], (self.log.end, self.log.end))
+        self.assertEqual([done for done, _ in told], sorted(done for done, _ in told))
+        self.assertEqual((result.records, result.fault_count), (9000, 0))
+        self.assertEqual(len(queue_files(root)) >= result.queues, True)

@@ -1,0 +1,427 @@
+"""
+Tests for L{rmqha.store.queue} and L{rmqha.store.queues}.
+"""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+from hypothesis import given
+from hypothesis import settings as run_settings
+from hypothesis import strategies as st
+
+from rmqha.errors import DerivedFault, DiskFull
+from rmqha.store.by_time import offset_by_time
+from rmqha.store.descriptors import Descriptors
+from rmqha.store.peek import Peek
+from rmqha.store.queue import ConsumeQueue
+from rmqha.store.queues import ConsumeQueues, fileable
+from rmqha.store.unit import BLANK_UNIT, UNIT
+from rmqha.wire.delay import DelayLevels
+from tests.support.derived import DerivedTestCase, queue_files
+from tests.support.memorylog import MemoryLog
+
+LEVELS = DelayLevels.parse("1s 5s")
+
+# docs/protocol/store.rst, Consume queues: what RocketMQ's own classes wrote.
+UPSTREAM = bytes.fromhex(
+    "0000000000000000000000a4000000000027a807"
+    "00000000000000a40000006d0000000000000000"
+    "0000000000000400000002b90000000000000000"
+    "0000000000000c00000000660000000000000000"
+)
+
+
+def units(first: int, count: int, size: int = 100) -> bytes:
+    """
+    Units of records that lie one behind the other.
+    """
+    return b"".join(UNIT.pack((first + i) * size, size, first + i) for i in range(count))
+
+
+class QueueTestCase(DerivedTestCase):
+    def setUp(self) -> None:
+        self.root = self.folder()
+        self.descriptors = Descriptors()
+        self.addCleanup(self.descriptors.close)
+        self.faults: list[DerivedFault] = []
+
+    def queue(self, file_size: int = 200) -> ConsumeQueue:
+        folder = str(self.root / "consumequeue" / "TopicA" / "3")
+        return ConsumeQueue(folder, "TopicA", 3, file_size, self.descriptors)
+
+    def mend(self, queue: ConsumeQueue, first: int, raw: bytes, log_min: int = 0) -> int:
+        return queue.mend(first, raw, log_min, self.faults.append)
+
+
+class AppendTests(QueueTestCase):
+    def test_upstream_bytes(self) -> None:
+        """
+        The file is RocketMQ's, byte for byte.
+        """
+        queue = self.queue()
+        queue.append(0, UPSTREAM)
+        self.assertEqual(queue_files(self.root), {"TopicA/3/" + "0" * 20: UPSTREAM + bytes(120)})
+        self.assertEqual(queue.max_offset, 4)
+        self.assertEqual(queue.end_physical, 0xC00 + 0x66)
+        self.assertEqual(queue.unit(1), (0xA4, 0x6D, 0))
+
+    def test_files_roll(self) -> None:
+        """
+        Units go on in the next file, and are read across files.
+        """
+        queue = self.queue()
+        self.assertEqual(queue.append(0, units(0, 35)), 35)
+        names = [f"TopicA/3/{start:020d}" for start in (0, 200, 400, 600)]
+        self.assertEqual(list(queue_files(self.root)), names)
+        self.assertEqual(queue.units(5, 100), units(5, 30))
+        self.assertEqual(queue.units(35, 1), b"")
+        self.assertEqual(queue.units(-1, 1), b"")
+
+    def test_repeated_units_are_passed_over(self) -> None:
+        """
+        Units that are there already are not written again.
+        """
+        queue = self.queue()
+        queue.append(0, units(0, 10))
+        self.assertEqual(queue.append(3, units(3, 5)), 0)
+        self.assertEqual(queue.append(8, units(8, 5)), 3)
+        self.assertEqual(queue.units(0, 100), units(0, 13))
+
+    def test_gap_is_refused(self) -> None:
+        """
+        A unit is never written at another place than its own.
+        """
+        queue = self.queue()
+        queue.append(0, units(0, 2))
+        error = self.assertRaises(DerivedFault, queue.append, 5, units(5, 1))
+        self.assertEqual(error.offset, 2)
+        self.assertEqual(queue.max_offset, 2)
+        self.assertRaises(DerivedFault, self.queue().append, 1, units(1, 1))
+
+    def test_another_unit_is_refused(self) -> None:
+        """
+        A unit that differs from the one there names the first place that differs.
+        """
+        queue = self.queue()
+        queue.append(0, units(0, 10))
+        error = self.assertRaises(DerivedFault, queue.append, 6, units(6, 1) + units(8, 3))
+        self.assertEqual(error.offset, 7)
+        self.assertEqual(queue.units(0, 100), units(0, 10))
+
+    def test_next_offset_counts_what_was_seen(self) -> None:
+        """
+        A queue offset the log has given is never given again, unit or not.
+        """
+        queue = self.queue()
+        queue.append(0, units(0, 2))
+        self.assertRaises(DerivedFault, queue.append, 5, units(5, 1))
+        self.assertEqual(queue.next_offset, 6)
+
+    def test_full_disk_counts_nothing(self) -> None:
+        """
+        When the second file has no room, the queue ends where it did, and can go on later.
+        """
+        queue = self.queue()
+        queue.append(0, units(0, 8))
+        create = Descriptors.create
+
+        def full(self: Descriptors, path: str, size: int) -> None:
+            raise DiskFull(path, size)
+
+        with patch.object(Descriptors, "create", full):
+            self.assertRaises(DiskFull, queue.append, 8, units(8, 5))
+        self.assertEqual(queue.max_offset, 8)
+        self.assertIs(Descriptors.create, create)
+        queue.append(8, units(8, 5))
+        self.assertEqual(queue.units(0, 100), units(0, 13))
+
+
+class MendTests(QueueTestCase):
+    def test_starts_late(self) -> None:
+        """
+        A queue whose first messages were never here is blank before them.
+        """
+        queue = self.queue()
+        self.mend(queue, 13, units(13, 2), 1300)
+        self.assertEqual(
+            queue_files(self.root),
+            {f"TopicA/3/{200:020d}": BLANK_UNIT * 3 + units(13, 2) + bytes(100)},
+        )
+        self.assertEqual((queue.min_offset, queue.max_offset), (13, 15))
+        self.assertEqual(self.faults, [])
+
+    def test_wrong_units_are_replaced(self) -> None:
+        """
+        In a pass over the whole log the log is right.
+        """
+        queue = self.queue()
+        queue.append(0, units(0, 25))
+        queue.begin_pass()
+        self.mend(queue, 0, units(0, 5))
+        self.mend(queue, 5, units(105, 1) + units(106, 1))
+        self.assertEqual(queue.units(0, 100), units(0, 5) + units(105, 2))
+        self.assertEqual([fault.offset for fault in self.faults], [5])
+
+    def test_gap_in_the_log_is_blank(self) -> None:
+        """
+        Queue offsets the log does not have are filled, so that later ones stay right.
+        """
+        queue = self.queue()
+        self.mend(queue, 0, units(0, 5))
+        self.mend(queue, 8, units(8, 3))
+        self.assertEqual(queue.units(0, 100), units(0, 5) + BLANK_UNIT * 3 + units(8, 3))
+        self.assertEqual(len(self.faults), 1)
+        queue.begin_pass()
+        self.mend(queue, 0, units(0, 5))
+        self.assertEqual(self.mend(queue, 8, units(8, 3)), 0)
+
+    def test_queue_begun_anew(self) -> None:
+        """
+        When queue offsets go back, the later record wins.
+        """
+        queue = self.queue()
+        self.mend(queue, 0, units(0, 25))
+        self.mend(queue, 0, units(50, 2))
+        self.assertEqual(queue.units(0, 100), units(50, 2))
+        self.assertEqual(queue.next_offset, 2)
+        self.assertEqual(list(queue_files(self.root)), ["TopicA/3/" + "0" * 20])
+
+    def test_units_nobody_wrote(self) -> None:
+        """
+        At the end of a pass, units behind the last record are dropped.
+        """
+        queue = self.queue()
+        queue.append(0, units(0, 25))
+        queue.begin_pass()
+        self.mend(queue, 0, units(0, 12))
+        queue.end_pass(0, self.faults.append)
+        self.assertEqual(queue.units(0, 100), units(0, 12))
+
+    def test_units_of_deleted_records_stay(self) -> None:
+        """
+        A pass that begins in the middle keeps the units below it.
+        """
+        queue = self.queue()
+        queue.append(0, units(0, 25))
+        queue.begin_pass()
+        self.mend(queue, 13, units(13, 20), 1300)
+        self.assertEqual(queue.units(0, 100), units(0, 33))
+        self.assertEqual(self.faults, [])
+
+    def test_a_queue_that_lacks_its_start(self) -> None:
+        """
+        Missing leading files are noticed by a pass, and the queue is made anew.
+        """
+        queue = self.queue()
+        queue.append(0, units(0, 25))
+        first = self.root / "consumequeue" / "TopicA" / "3" / ("0" * 20)
+        self.descriptors.forget(str(first))
+        first.unlink()
+        again = self.queue()
+        again.load()
+        self.mend(again, 0, units(0, 25))
+        self.assertEqual(again.units(0, 100), units(0, 25))
+
+
+class CutTests(QueueTestCase):
+    @given(st.integers(0, 40))
+    @run_settings(max_examples=41, deadline=None)
+    def test_truncate(self, kept: int) -> None:
+        """
+        A queue cut to any record has the bytes of a queue that never had more.
+        """
+        root, self.root = self.root, self.folder()
+        queue = self.queue()
+        queue.append(0, units(0, 40))
+        queue.truncate_to(kept * 100)
+        found = queue_files(self.root)
+        self.root = self.folder()
+        fresh = self.queue()
+        if kept:
+            fresh.append(0, units(0, kept))
+        self.assertEqual(found, queue_files(self.root))
+        self.assertEqual(queue.next_offset, kept)
+        self.assertEqual(queue.end_physical, kept * 100)
+        self.root = root
+
+    def test_truncate_inside_a_record(self) -> None:
+        """
+        A record that is cut loses its unit.
+        """
+        queue = self.queue()
+        queue.append(0, units(0, 10))
+        queue.truncate_to(799)
+        self.assertEqual(queue.max_offset, 7)
+
+    def test_delete_before(self) -> None:
+        """
+        Leading files of deleted records go, the last file stays.
+        """
+        queue = self.queue()
+        queue.append(0, units(0, 25))
+        self.assertEqual(queue.delete_before(900), 0)
+        self.assertEqual(queue.min_offset, 9)
+        self.assertEqual(queue.delete_before(1250), 1)
+        self.assertEqual((queue.min_offset, queue.first_offset), (13, 10))
+        self.assertEqual(queue.delete_before(99999), 1)
+        self.assertEqual((queue.min_offset, queue.max_offset), (25, 25))
+        self.assertEqual(queue.append(25, units(25, 1)), 1)
+
+
+class TimeTests(QueueTestCase):
+    def find(self, times: list[int | None], timestamp: int) -> int:
+        queue = self.queue()
+        queue.destroy()
+        queue.append(0, units(0, len(times)))
+        return offset_by_time(queue, timestamp, lambda offset: times[offset // 100])
+
+    def test_by_time(self) -> None:
+        """
+        The message of that time, else the nearer neighbour, the earlier one on a tie.
+        """
+        times: list[int | None] = [10, 20, 20, 30, 41]
+        found = [self.find(times, when) for when in (0, 10, 14, 15, 16, 20, 35, 36, 41, 99)]
+        self.assertEqual(found, [0, 0, 0, 0, 1, 1, 3, 4, 4, 4])
+
+    def test_unreadable_times_are_early(self) -> None:
+        """
+        A record whose time cannot be read is taken for too early.
+        """
+        self.assertEqual(self.find([None, None, 30], 5), 2)
+        self.assertEqual(self.find([None, None], 5), 0)
+        self.assertEqual(offset_by_time(self.queue(), 5, lambda _: 1), 0)
+
+
+class RecoverTests(QueueTestCase):
+    def setUp(self) -> None:
+        super().setUp()
+        self.log = MemoryLog()
+        for _ in range(25):
+            self.log.put("TopicA", 3, body=b"b" * 50)
+        self.size = self.log.starts[1]
+        self.raw = b"".join(UNIT.pack(start, self.size, 0) for start in self.log.starts)
+        self.peek = Peek(self.log, LEVELS, 1 << 20)
+        queue = self.queue()
+        queue.append(0, self.raw)
+
+    def recovered(self) -> ConsumeQueue:
+        queue = self.queue()
+        queue.load()
+        self.faults = queue.recover(self.peek)
+        return queue
+
+    def damage(self, unit: int, raw: bytes) -> None:
+        self.descriptors.write(
+            f"{self.queue().folder}/{unit // 10 * 200:020d}", raw, unit % 10 * 20
+        )
+
+    def test_whole(self) -> None:
+        """
+        A good queue is taken as it is.
+        """
+        queue = self.recovered()
+        self.assertEqual((queue.min_offset, queue.max_offset), (0, 25))
+        self.assertEqual(queue.end_physical, self.log.end)
+        self.assertEqual(self.faults, [])
+
+    def test_torn_unit(self) -> None:
+        """
+        The queue ends before a unit of which only a part was written; the rest is zeroed.
+        """
+        self.damage(14, self.raw[14 * 20 : 14 * 20 + 7] + bytes(13))
+        queue = self.recovered()
+        self.assertEqual(queue.max_offset, 14)
+        stored = b"".join(queue_files(self.root).values())
+        self.assertEqual(stored, self.raw[: 14 * 20] + bytes(6 * 20))
+
+    def test_a_unit_of_another_record(self) -> None:
+        """
+        The last unit has to point to this queue's record of that queue offset.
+        """
+        self.damage(24, self.raw[23 * 20 : 24 * 20])
+        self.assertEqual(self.recovered().max_offset, 24)
+        self.damage(23, UNIT.pack(self.log.starts[23] + 1, self.size, 0))
+        self.assertEqual(self.recovered().max_offset, 23)
+        self.assertEqual(len(self.faults), 2)
+
+    def test_units_above_the_log(self) -> None:
+        """
+        Units of records the log has lost go.
+        """
+        self.log.cut(self.log.starts[17])
+        self.assertEqual(self.recovered().max_offset, 17)
+
+    def test_nothing_right(self) -> None:
+        """
+        A queue of nothing but wrong units is dropped.
+        """
+        self.log = MemoryLog()
+        for _ in range(25):
+            self.log.put("TopicB", 3, body=b"b" * 50)
+        self.peek = Peek(self.log, LEVELS, 1 << 20)
+        self.assertEqual(self.recovered().max_offset, 0)
+        self.assertEqual(queue_files(self.root), {})
+
+    def test_blanks_are_no_data(self) -> None:
+        """
+        A queue that holds blanks only is empty, and may begin elsewhere.
+        """
+        queue = self.queue()
+        queue.destroy()
+        self.mend(queue, 15, units(15, 1))
+        self.damage(15, bytes(20))
+        queue = self.recovered()
+        self.assertEqual((queue.max_offset, queue.end_physical), (0, 0))
+        self.assertEqual(queue_files(self.root), {})
+
+    def test_wrong_file_size(self) -> None:
+        """
+        A queue with a file of another size is set aside, out of RocketMQ's folders.
+        """
+        queues = ConsumeQueues(self.root, 400, self.descriptors)
+        queues.load()
+        queues.recover(self.peek)
+        self.assertEqual(queue_files(self.root), {})
+        self.assertTrue((self.root / "rmqha" / "aside" / "consumequeue+TopicA+3").is_dir())
+        self.assertIn("200 bytes, expected 400", str(queues.faults[0]))
+
+    def test_missing_middle_file(self) -> None:
+        """
+        Files that do not follow one another are set aside.
+        """
+        (self.root / "consumequeue" / "TopicA" / "3" / f"{200:020d}").unlink()
+        queues = ConsumeQueues(self.root, 200, self.descriptors)
+        queues.load()
+        self.assertIn("the file before ends at 200", str(queues.faults[0]))
+        self.assertEqual(queue_files(self.root), {})
+
+    def test_foreign_names(self) -> None:
+        """
+        Names that are not RocketMQ's are reported and left alone.
+        """
+        folder = self.root / "consumequeue"
+        for name in ("lost+found", "TopicA/x", "TopicA/03"):
+            (folder / name).mkdir()
+        (folder / "TopicA" / "3" / "notes.txt").write_text("x")
+        (folder / "file").write_text("x")
+        queues = ConsumeQueues(self.root, 200, self.descriptors)
+        queues.load()
+        queues.recover(self.peek)
+        self.assertEqual(len(queues.faults), 4)
+        queue = queues.get("TopicA", 3)
+        assert queue is not None
+        self.assertEqual(queue.max_offset, 25)
+        self.assertTrue((folder / "TopicA" / "3" / "notes.txt").exists())
+
+
+class FileableTests(QueueTestCase):
+    def test_names_that_can_be_no_folder(self) -> None:
+        """
+        A record's topic never leads out of its folder.
+        """
+        for topic in ("", ".", "..", "a/b", "../../x", "a\0b", "x" * 256):
+            self.assertFalse(fileable(topic, 0), topic)
+        self.assertFalse(fileable("a", -1))
+        self.assertTrue(fileable("%RETRY%g", 0))
+        self.assertIs(ConsumeQueues(self.root, 200).create("..", 0), None)

@@ -1,0 +1,128 @@
+"""
+Derived files of small stores: settings, a dispatcher, and a picture of what is on disk.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from rmqha.config.settings import StoreSettings
+from rmqha.store.dispatch import Dispatcher
+from rmqha.store.interfaces import ILogReader
+from rmqha.store.rebuild import compare, open_derived, rebuild
+from rmqha.wire.delay import DelayLevels
+from tests.support import golden
+
+
+def settings(root: Path, **more: Any) -> StoreSettings:
+    """
+    The sizes of the golden stores.
+    """
+    sizes: dict[str, Any] = {
+        "file_size": golden.LOG_FILE_SIZE,
+        "queue_file_size": golden.QUEUE_FILE_SIZE,
+        "index_slots": golden.INDEX_SLOTS,
+        "index_entries": golden.INDEX_ENTRIES,
+        "max_message_size": 1 << 20,
+    }
+    return StoreSettings(root=root, **(sizes | more))
+
+
+def dispatcher(log: ILogReader, root: Path, clock: Clock | None = None, **more: Any) -> Dispatcher:
+    """
+    A dispatcher on a store's folder, nothing loaded yet.
+    """
+    given = settings(root, **more)
+    queues, index = open_derived(root, given)
+    levels = DelayLevels.parse(given.delay_levels)
+    return Dispatcher(log, queues, index, levels, given.max_record, clock or Clock())
+
+
+def drain(maker: Dispatcher) -> None:
+    """
+    Dispatch all there is, in the smallest steps.
+    """
+    while maker.run(0.0):
+        pass
+
+
+def queue_files(root: Path) -> dict[str, bytes]:
+    """
+    Path below C{consumequeue} and content of every queue file.
+    """
+    folder = root / "consumequeue"
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def index_files(root: Path) -> list[bytes]:
+    """
+    Contents of the index files, oldest first: names are times, which may differ.
+    """
+    return [path.read_bytes() for path in sorted((root / "index").glob("*"))]
+
+
+class DerivedTestCase(SynchronousTestCase):
+    """
+    Tests with folders that go away.
+    """
+
+    def folder(self) -> Path:
+        """
+        A new empty folder.
+        """
+        made = Path(tempfile.mkdtemp(prefix="derived-"))
+        self.addCleanup(shutil.rmtree, made, ignore_errors=True)
+        return made
+
+    def rebuilt(self, log: ILogReader, **more: Any) -> Path:
+        """
+        A new folder with everything derived from a log.
+        """
+        root = self.folder()
+        rebuild(log, root, settings(root, **more))
+        return root
+
+    def assert_like_rebuild(self, log: ILogReader, root: Path, **more: Any) -> None:
+        """
+        The files of a store are, byte for byte, what a rebuild makes.
+        """
+        fresh = self.rebuilt(log, **more)
+        self.assert_same_files(root, fresh)
+
+    def assert_same_files(self, root: Path, other: Path) -> None:
+        """
+        Two stores have the same derived files; where not, say which and where.
+        """
+        ours, theirs = queue_files(root), queue_files(other)
+        self.assertEqual(list(ours), list(theirs))
+        pairs = [(name, ours[name], theirs[name]) for name in ours]
+        found, wanted = index_files(root), index_files(other)
+        self.assertEqual(len(found), len(wanted))
+        pairs += [(f"index {n}", *both) for n, both in enumerate(zip(found, wanted, strict=True))]
+        for name, has, wants in pairs:
+            # assertEqual would print a difference of a megabyte, and take a minute for it
+            if has != wants:
+                at = next(i for i, (a, b) in enumerate(zip(has, wants, strict=True)) if a != b)
+                self.fail(f"{name} differs at byte {at}")
+
+    def differences(self, log: ILogReader, root: Path, **more: Any) -> list[str]:
+        """
+        What L{compare} finds in a store's folder.
+        """
+        given = settings(root, **more)
+        queues, index = open_derived(root, given, read_only=True)
+        queues.load()
+        queues.inspect(log.min_offset)
+        if index is not None:
+            index.load()
+        return [str(fault) for fault in compare(log, queues, index, given)]

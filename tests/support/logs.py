@@ -1,0 +1,207 @@
+"""
+Real logs in small files, and what stands in for threads and a full disk.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from attrs import define, field
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from rmqha.store import files
+from rmqha.store.allocate import Allocator
+from rmqha.store.files import LogFolder
+from rmqha.store.log import CommitLog
+from rmqha.store.opening import Opening
+from rmqha.store.store import Store
+from rmqha.wire.encode import encode
+from rmqha.wire.record import Message
+from tests.support.derived import settings
+
+FILE_SIZE = 4096
+STORED = 1_700_000_000_000
+HOST = ("127.0.0.1", 10911)
+PROPERTIES = b"KEYS\x01a b\x02TAGS\x01TagA\x02"
+OVERHEAD = 91 + len("TopicA") + len(PROPERTIES)
+"""Bytes of a record that are not its body."""
+
+
+def now(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Deferred[Any]:
+    """
+    A thread that is done at once.
+    """
+    return maybeDeferred(function, *args, **kwargs)
+
+
+@define(eq=False)
+class Held:
+    """
+    A thread that works when it is told to.
+    """
+
+    calls: list[Callable[[], None]] = field(factory=list)
+
+    def __call__(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Deferred[Any]:
+        done: Deferred[Any] = Deferred()
+        self.calls.append(lambda: maybeDeferred(function, *args, **kwargs).chainDeferred(done))
+        return done
+
+    def work(self) -> None:
+        """
+        Do the oldest call.
+        """
+        self.calls.pop(0)()
+
+
+@define
+class Disk:
+    """
+    What C{posix_fallocate} finds: room, or none.
+    """
+
+    full: bool = False
+    asked: list[int] = field(factory=list)
+
+    def install(self, case: SynchronousTestCase) -> Disk:
+        """
+        Stand in for the real one during a test.
+        """
+        real = os.posix_fallocate
+
+        def fallocate(fd: int, start: int, size: int) -> None:
+            self.asked.append(size)
+            if self.full:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            real(fd, start, size)
+
+        case.patch(files.os, "posix_fallocate", fallocate)
+        return self
+
+
+def message(
+    size: int, *, topic: str = "TopicA", queue_id: int = 0, properties: bytes = PROPERTIES, **more: Any
+) -> Message:
+    """
+    A message whose record has exactly C{size} bytes.
+    """
+    body = size - 91 - len(topic) - len(properties)
+    given: dict[str, Any] = {
+        "body": bytes(i % 251 + 1 for i in range(body)),
+        "born_timestamp": STORED,
+        "born_host": ("127.0.0.1", 40000),
+        "store_host": HOST,
+    }
+    return Message(topic=topic, queue_id=queue_id, properties=properties, **(given | more))
+
+
+def encoded(size: int, **more: Any) -> bytearray:
+    """
+    Its record, not yet placed.
+    """
+    record = encode(message(size, **more), max_message_size=1 << 20)
+    assert len(record) == size, f"{len(record)} instead of {size}"
+    return record
+
+
+def content(log: Any, start: int | None = None, end: int | None = None) -> bytes:
+    """
+    A copy of a log's bytes, from its first to its end if nothing else is said.
+    """
+    position = log.min_offset if start is None else start
+    parts = []
+    while position < (log.end if end is None else end):
+        parts.append(bytes(log.read(position, (log.end if end is None else end) - position)))
+        position += len(parts[-1])
+    return b"".join(parts)
+
+
+def files_of(folder: Path) -> bytes:
+    """
+    All bytes of all files of a folder.
+    """
+    return b"".join(path.read_bytes() for path in sorted(folder.iterdir()))
+
+
+class LogTestCase(SynchronousTestCase):
+    """
+    Tests with logs in folders that go away.
+    """
+
+    def folder(self) -> Path:
+        """
+        A new empty folder.
+        """
+        made = Path(tempfile.mkdtemp(prefix="log-"))
+        self.addCleanup(shutil.rmtree, made, ignore_errors=True)
+        return made
+
+    def log(self, folder: Path | None = None, file_size: int = FILE_SIZE, end: int = 0) -> CommitLog:
+        """
+        A log, empty unless C{folder} has one.
+        """
+        made = LogFolder.load(folder if folder is not None else self.folder(), file_size)
+        self.addCleanup(made.close)
+        return CommitLog(made, end, Allocator())
+
+    def filled(self, *sizes: int, file_size: int = FILE_SIZE, folder: Path | None = None) -> CommitLog:
+        """
+        A log with records of these sizes.
+        """
+        log = self.log(folder, file_size)
+        for number, size in enumerate(sizes):
+            log.put([encoded(size)], [number], STORED + number)
+        return log
+
+    def store(
+        self, root: Path, *, clock: Clock | None = None, master: bool = True, **more: Any
+    ) -> Store:
+        """
+        A store with the golden stores' sizes, not yet started.
+
+        @param more: Attributes of the store and of the opening, and C{settings}.
+        """
+        opening = {
+            name: more.pop(name) for name in ("repair", "ours_from", "before") if name in more
+        }
+        given = {"in_thread": now, "in_flush_thread": now, "disk_use": lambda folder: 0.1} | more
+        sizes = given.pop("settings", {})
+        return Store(
+            settings(root, **sizes),
+            Opening(master=master, **opening),
+            clock or Clock(),
+            **given,
+        )
+
+    def opened(self, root: Path, **more: Any) -> Store:
+        """
+        A store that is open.
+        """
+        store = self.store(root, **more)
+        store.startService()
+        self.successResultOf(store.ready)
+        self.addCleanup(store.stopService)
+        return store
+
+    def reopened(self, store: Store, **more: Any) -> Store:
+        """
+        The same store, stopped and opened again.
+        """
+        self.successResultOf(store.stopService())
+        return self.opened(store.settings.root, **more)
+
+    def crash(self, store: Store) -> Path:
+        """
+        A copy of a store's folder as a kill would leave it.
+        """
+        root = self.folder() / "store"
+        shutil.copytree(store.settings.root, root)
+        return root

@@ -1,0 +1,17 @@
+"""
+What C{twistd} finds of rmqha: one service maker, and the roles it can start.
+"""
+
+from twisted.application.service import ServiceMaker
+
+from rmqha.roles.role import Role
+
+rmqha = ServiceMaker(
+    "rmqha",
+    "rmqha.roles.tap",
+    "RocketMQ master/slave high availability: a master or a slave.",
+    "rmqha",
+)
+
+master = Role("master", "rmqha.roles.master.make_service", "Serve the log to slaves.")
+slave = Role("slave", "rmqha.roles.slave.make_service", "Follow a master.")
