@@ -214,6 +214,27 @@ class LogCorrupt(StoreError):
 
 
 @frozen
+class LogShortened(StoreError):
+    """
+    After a clean stop the log ends before where it ended then: files are missing.
+
+    @ivar path: The log's folder.
+    @ivar end: Where it ends now, in bytes.
+    @ivar known: How far it surely went.
+    """
+
+    path: str
+    end: int
+    known: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} ends at byte {self.end}, but went to {self.known} when it was "
+            f"stopped cleanly: {self.known - self.end} bytes are missing"
+        )
+
+
+@frozen
 class DiskFull(StoreError):
     """
     The disk has no room for the next step of the log.

@@ -31,13 +31,16 @@ from twisted.internet.protocol import ClientFactory
 from twisted.python.failure import Failure
 from zope.interface import Interface, implementer
 
-from rmqha.errors import FrameSizeOutOfRange, ProtocolViolation
+from rmqha.errors import FrameSizeOutOfRange, RmqhaError
 from rmqha.wire.ha import TRANSFER_HEADER
 
 TURN = 1024 * 1024
 """
 Most bytes one connection reads in one reactor turn, so that the others get theirs.
 """
+
+_HEADER = TRANSFER_HEADER.size
+_unpack_header = TRANSFER_HEADER.unpack
 
 Handover = tuple[bytes, int, int, int]
 """
@@ -51,9 +54,10 @@ class IFrameSink(Interface):
     Where the frames of a stream go.
 
     Calls come in the order of the stream: C{heartbeat}, or C{frame_starts}, then C{room} and
-    C{body_received} in turn until the body is whole, then C{frame_ends}.  Any of them may raise
-    L{ProtocolViolation}: it is handed to C{violation} and nothing more is read.  Any of them may
-    pause or close the transport: no C{room} is asked for after that.
+    C{body_received} in turn until the body is whole, then C{frame_ends}.  Any of them may raise a
+    C{ProtocolViolation}, or a C{StoreError} for what is wrong on our side, such as a full disk: it
+    is handed to C{violation} and nothing more is read.  Any of them may pause or close the
+    transport: no C{room} is asked for after that.
     """
 
     def frame_starts(offset: int, size: int) -> None:
@@ -97,7 +101,7 @@ class IFrameSink(Interface):
         Once for each turn in which anything arrived, unless it ended in C{violation}.
         """
 
-    def violation(error: ProtocolViolation) -> None:
+    def violation(error: RmqhaError) -> None:
         """
         The stream cannot be followed any further; nothing more is read.  Comes once.
         """
@@ -146,7 +150,7 @@ class ScatterClient(tcp.Client):
         if left and left == size:
             try:
                 self._frame_starts(offset, size)
-            except ProtocolViolation as error:
+            except RmqhaError as error:
                 self._refuse(error)
 
     def write(self, data: bytes) -> None:
@@ -197,7 +201,7 @@ class ScatterClient(tcp.Client):
                     break  # the socket is empty
             if budget < TURN and self._sink is not None:
                 sink.turn_ends()
-        except ProtocolViolation as error:
+        except RmqhaError as error:
             self._refuse(error)
             return None
         return None if self._aborting else why
@@ -234,12 +238,12 @@ class ScatterClient(tcp.Client):
         have = self._header_size
         if not left:
             header = self._header[have:] if have else self._header
-            return self.socket.recv_into(header), TRANSFER_HEADER.size - have
+            return self.socket.recv_into(header), _HEADER - have
         room = self._sink.room(self._offset, left)
         size = len(room)
         if size == left:
             count = self.socket.recvmsg_into((room, self._header))[0]
-            return count, size + TRANSFER_HEADER.size
+            return count, size + _HEADER
         if not 0 < size < left:
             raise ValueError(f"room of {size} bytes for {left} at {self._offset}")
         return self.socket.recv_into(room), size
@@ -248,18 +252,19 @@ class ScatterClient(tcp.Client):
         """
         Tell the sink what the kernel wrote.
         """
-        if self._left:
-            size = min(count, self._left)
+        left = self._left
+        if left:
+            size = count if count < left else left
             self._offset += size
-            self._left -= size
+            self._left = left = left - size
             self._sink.body_received(size)
-            count -= size
-            if self._left:
+            if left:
                 return
+            count -= size
             if self._sink is not None:
                 self._sink.frame_ends()
         self._header_size += count
-        if self._header_size == TRANSFER_HEADER.size and not self._closing():
+        if self._header_size == _HEADER and not self._closing():
             self._header_received()
 
     def _header_received(self) -> None:
@@ -268,7 +273,7 @@ class ScatterClient(tcp.Client):
         last to arrive for long.
         """
         self._header_size = 0
-        offset, size = TRANSFER_HEADER.unpack(self._header)
+        offset, size = _unpack_header(self._header)
         if size:
             self._frame_starts(offset, size)
         else:
@@ -284,7 +289,7 @@ class ScatterClient(tcp.Client):
     def _closing(self) -> bool:
         return bool(self._aborting or self.disconnecting or self.disconnected)
 
-    def _refuse(self, error: ProtocolViolation) -> None:
+    def _refuse(self, error: RmqhaError) -> None:
         self._refused = True
         sink = self._sink
         if sink is not None:

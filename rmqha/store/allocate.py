@@ -2,7 +2,7 @@
 Blocks ahead of the log's end.
 
 A store through a map needs blocks behind it, and a page's first touch is slow, so
-a window ahead of the end is allocated and written with zeros by a thread while
+a window ahead of the end is allocated and its pages made present by a thread while
 there is time.  When the end catches up with the window, allocation happens in
 place, which costs milliseconds but never a wrong byte.
 """
@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 from rmqha.errors import DiskFull
 from rmqha.store.files import LogFolder, MappedFile
 
-WINDOW = 48 << 20
+WINDOW = 64 << 20
 """Bytes kept allocated ahead of the end, filled again when half of them are used."""
 
 STEP = 16 << 20
@@ -86,6 +86,14 @@ class Allocator:
                 file.allocate(upto)
         if file.allocated - upto < self.window // 2 and file.allocated < file.size:
             self._grow(file, upto + self.window)
+
+    def settled(self, file: MappedFile) -> int:
+        """
+        How many bytes from the file's start L{ensure} has nothing to do for.
+        """
+        if file.allocated >= file.size or self.in_thread is None:
+            return file.allocated
+        return max(0, file.allocated - self.window // 2)
 
     def _grow(self, file: MappedFile, upto: int) -> None:
         if self._growing or self.in_thread is None:

@@ -9,19 +9,31 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
 from attrs import frozen
 
 from rmqha.store.pieces import Piece
 from rmqha.store.raw import RawLog
 from rmqha.store.scan import WINDOW, scan
 from rmqha.wire.blocks import Block
-from rmqha.wire.record import MAGIC_BYTES, MIN_BLANK, MIN_RECORD, Fault, check
+from rmqha.wire.record import (
+    MAGIC_BYTES,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_BLANK,
+    MIN_RECORD,
+    Fault,
+    check,
+)
 
 SMALL = 64 << 10
 """Bytes read first behind a bad place: mostly the next record is near."""
 
 _HEAD = 40
 """Bytes of a record's start that tell its size and where it says it is."""
+
+# Magics in one window from which on numpy finds the records among them faster.
+_MANY = 256
 
 
 @frozen
@@ -132,9 +144,10 @@ def _search(raw: RawLog, piece: Piece, offset: int) -> int | None:
         start = max(start - MIN_BLANK + 1, offset)
         size = SMALL
         while start < stop:
-            data = bytes(raw.read(start, size + MIN_BLANK - 1))
+            data = bytes(raw.read(start, size + _HEAD))
             for place in _candidates(data, start):
-                if place >= offset and _is_record(raw, place):
+                verdict = judge(raw, place)
+                if not isinstance(verdict, Fault) and verdict > 0:
                     return place
             start, size = start + size, min(WINDOW, size * 4)
     return None
@@ -142,24 +155,35 @@ def _search(raw: RawLog, piece: Piece, offset: int) -> int | None:
 
 def _candidates(data: bytes, start: int) -> list[int]:
     """
-    Where a record may begin, as its magic stands four bytes behind.
+    Where a record may begin: its magic stands four bytes behind, and it says that it
+    is there, which refuses nearly everything else.
+
+    @param start: Physical offset of the first byte.
     """
+    if sum(map(data.count, MAGIC_BYTES)) > _MANY:
+        return _many_candidates(data, start)
     found = []
     for magic in MAGIC_BYTES:
         place = data.find(magic, 4)
         while place >= 0:
-            found.append(start + place - 4)
+            if data[place + 24 : place + 32] == (start + place - 4).to_bytes(8, "big"):
+                found.append(start + place - 4)
             place = data.find(magic, place + 1)
     return sorted(found)
 
 
-def _is_record(raw: RawLog, place: int) -> bool:
-    # Its own offset first: that is 8 bytes, and enough to refuse nearly everything.
-    stated = raw.read(place, _HEAD)[28:36]
-    if int.from_bytes(stated, "big", signed=True) != place:
-        return False
-    verdict = judge(raw, place)
-    return not isinstance(verdict, Fault) and verdict > 0
+def _many_candidates(data: bytes, start: int) -> list[int]:
+    """
+    The same for data full of magics, as somebody's body may be.
+    """
+    if len(data) < _HEAD:
+        return []
+    count = len(data) - _HEAD + 1
+    magic = np.ndarray(count, ">i4", data, 4, (1,))
+    stated = np.ndarray(count, ">i8", data, 28, (1,))
+    place = np.arange(start, start + count)
+    good = ((magic == MAGIC_V1) | (magic == MAGIC_V2)) & (stated == place)
+    return [int(offset) for offset in place[good]]
 
 
 def data_end(raw: RawLog, offset: int) -> int:

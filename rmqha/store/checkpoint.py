@@ -14,6 +14,9 @@ from typing import Self
 
 from attrs import define
 
+from rmqha.errors import DiskFull
+from rmqha.store.files import NO_SPACE
+
 CHECKPOINT_SIZE = 4096
 """Bytes of the file; all but the first 24 are zero.  5.x keeps two more numbers
 behind them (a master's flushed offset and a confirm offset) and reads zeros as
@@ -55,6 +58,8 @@ class Checkpoint:
     def save(self, path: Path) -> None:
         """
         Write and fsync the file in place; blocking.
+
+        @raise DiskFull: If there is no room, which can only be the first time.
         """
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
@@ -62,6 +67,10 @@ class Checkpoint:
             os.pwrite(fd, page.ljust(CHECKPOINT_SIZE, b"\0"), 0)
             os.ftruncate(fd, CHECKPOINT_SIZE)
             os.fsync(fd)
+        except OSError as error:
+            if error.errno in NO_SPACE:
+                raise DiskFull(str(path), CHECKPOINT_SIZE) from error
+            raise
         finally:
             os.close(fd)
 

@@ -3,7 +3,7 @@ A bounded set of open files, written and read by position.
 
 A store may have tens of thousands of consume queue files, more than a process
 may keep open or map.  Writes go through C{pwrite}, so a full disk is an error
-with a number and never a signal (see docs/architecture, Disk full).
+with a number and never a signal (see docs/architecture.rst, Disk full).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ whole log is dispatched again from its first byte, and what is there already is
 compared instead of written.  During such a pass (and in a store that was empty)
 the log alone is right: see L{ConsumeQueue.mend}.
 
-Source: docs/protocol/store.rst, Dispatch; docs/architecture, Derived files.
+Source: docs/protocol/store.rst, Dispatch; docs/architecture.rst, Derived files.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ class Dispatcher:
     @ivar max_record: Most bytes of a record.
     @ivar clock: For the budget of L{run} alone.
     @ivar window: Bytes of the next block; follows what the budget allows.
-    @ivar verified: Gives the block that was checked at a physical offset, if any.
+    @ivar verified: Gives the block that was checked at a physical offset, if any, of
+        about so many bytes.
     @ivar position: Physical offset of the next record to dispatch.
     @ivar last_timestamp: Store time of the last record dispatched, milliseconds.
     @ivar dispatched: Records dispatched since the start, repeated ones included.
@@ -97,7 +98,7 @@ class Dispatcher:
     max_record: int
     clock: IReactorTime
     window: int = _SMALLEST_WINDOW
-    verified: Callable[[int], Block | None] | None = None
+    verified: Callable[[int, int], Block | None] | None = None
     position: int = field(init=False, default=Factory(lambda self: self.log.min_offset, True))
     last_timestamp: int = field(init=False, default=0)
     dispatched: int = field(init=False, default=0)
@@ -339,7 +340,7 @@ class Dispatcher:
         The next records: as the log's own check found them, if it just did.
         """
         if self.verified is not None:
-            block = self.verified(self.position)
+            block = self.verified(self.position, self.window)
             if block is not None:
                 return self.log.read(block.base, block.end - block.base), block
         return read_block(self.log, self.position, self.window, self.max_record)

@@ -7,7 +7,7 @@ Three facts about Linux shape this module (docs/architecture.rst, Mapped files):
     with SIGBUS, so blocks are allocated before anything is written to them, in
     files that a stock broker made sparse too;
   - the first touch of a fresh page through a map is slow and done by the
-    reactor, so the window ahead of the end is written with zeros from a thread;
+    reactor, so a thread makes the pages ahead of the end present;
   - C{mmap.close} fails while a view lives, and truncating a mapped file makes
     reads fatal, so a map is only ever dropped, and a cut is made by zeroing.
 
@@ -28,6 +28,7 @@ from typing import Self, cast
 from attrs import define, field
 
 from rmqha.errors import BrokenSequence, DiskFull, FileSizeMismatch, FlushFailed
+from rmqha.store.pages import populate
 
 LOG_NAME = re.compile(r"\d{20}", re.ASCII)
 """A log or queue file's name: its first byte's offset, in 20 ASCII digits."""
@@ -204,29 +205,28 @@ class MappedFile:
         below L{allocated} is being written.
 
         @param upto: Bytes from the file's start; more than the file is cut to it.
-        @param prefault: Also write zeros, so that the pages are there when they are
-            first stored to.  Only right where nothing was written yet.
+        @param prefault: Also make the pages present, see L{rmqha.store.pages}.
         @raise DiskFull: If the disk has no room; L{allocated} says how far it got.
         """
         upto = min(upto, self.size)
-        while self.allocated < upto:
+        if self.allocated < upto:
             with self._growing:
-                # Read again under the lock: the reactor may have grown it meanwhile,
-                # and zeros must never fall on what it has written since.
+                # Read again under the lock: the reactor may have grown it meanwhile.
                 position = self.allocated
-                # And never on a file that somebody else may write by now.
+                # And nothing is done to a file that somebody else may write by now.
                 if position >= upto or self._gone:
                     return
-                stop = min(position + len(ZEROS), upto) if prefault else upto
+                view = self.view if prefault else None
                 try:
-                    os.posix_fallocate(self.fd, position, stop - position)
-                    if prefault:
-                        write_all(self.fd, memoryview(ZEROS)[: stop - position], position)
+                    os.posix_fallocate(self.fd, position, upto - position)
                 except OSError as error:
                     if error.errno in NO_SPACE:
-                        raise DiskFull(str(self.path), stop - position) from error
+                        raise DiskFull(str(self.path), upto - position) from error
                     raise
-                self.allocated = stop
+                self.allocated = upto
+            if view is not None:
+                # Without the lock: the reactor must never wait for this.
+                populate(view, position, upto)
 
     def zero(self, start: int, end: int) -> int:
         """

@@ -38,7 +38,7 @@ from rmqha.store.allocate import Allocator
 from rmqha.store.files import LogFolder, MappedFile
 from rmqha.store.interfaces import ILogReader
 from rmqha.store.scan import scan
-from rmqha.wire.blocks import Block
+from rmqha.wire.blocks import Block, join
 from rmqha.wire.encode import blank, place
 from rmqha.wire.record import MAGIC_BLANK, MIN_BLANK, Fault, check, magic_at
 
@@ -80,6 +80,10 @@ class CommitLog:
     _remembered: int = field(default=0, init=False)
     _staged: int = -1
     _dirty: int = -1
+    # Where frames go now: the file's map, its first byte, and how far it is allocated.
+    _room_view: memoryview = field(default=memoryview(b""), init=False, repr=False)
+    _room_start: int = field(default=0, init=False)
+    _settled: int = field(default=-1, init=False)
 
     _log = Logger()
 
@@ -224,6 +228,7 @@ class CommitLog:
             raise ValueError(f"the log already holds [{self.min_offset}, {self.end})")
         if offset % self.file_size:
             raise StartNotAligned(offset, self.file_size)
+        self._forget_room()
         while self.folder.files:
             self.folder.files.pop().remove()
         self.end = self.confirmed = self.flushed = self._staged = self._dirty = offset
@@ -244,16 +249,35 @@ class CommitLog:
         """
         if offset != self._staged:
             raise FrameOffsetMismatch(self._staged, offset)
+        stop = offset + left
+        if stop > self._settled:
+            stop = self._make_room(offset, left)
+        if stop > self._dirty:
+            self._dirty = stop
+        return self._room_view[offset - self._room_start : stop - self._room_start]
+
+    def _make_room(self, offset: int, left: int) -> int:
+        """
+        Choose the file that staged bytes go to, and give it blocks.
+
+        @return: Where the room ends: at C{offset + left}, or at the file's end.
+        """
         files = self.folder.files
         if not files or offset == files[-1].end:
             file = self.allocator.next_file(self.folder, offset, min(left, self.file_size))
         else:
             file = self.folder.at(offset)
-        start = offset - file.start
-        stop = min(start + left, file.size)
-        self.allocator.ensure(file, stop)
-        self._dirty = max(self._dirty, file.start + stop)
-        return file.view[start:stop]
+        stop = min(offset + left, file.end)
+        self.allocator.ensure(file, stop - file.start)
+        self._room_view, self._room_start = file.view, file.start
+        self._settled = file.start + self.allocator.settled(file)
+        return stop
+
+    def _forget_room(self) -> None:
+        """
+        Files may go: the next frame looks anew where its bytes belong.
+        """
+        self._settled, self._room_view = -1, memoryview(b"")
 
     def staged(self, count: int) -> None:
         """
@@ -292,6 +316,7 @@ class CommitLog:
         Forget what was staged and not accepted, and leave no trace of it: recovery
         after a crash would take such bytes for records.
         """
+        self._forget_room()
         position = self.end
         while position < self._dirty:
             file = self.folder.at(position)
@@ -348,16 +373,29 @@ class CommitLog:
         while self._remembered > MOST_REMEMBERED:
             self._remembered -= len(self.verified.popleft().start)
 
-    def verified_block(self, position: int) -> Block | None:
+    def verified_block(self, position: int, most: int) -> Block | None:
         """
-        The block that L{verify} found at C{position}, if it is still known; once.
+        What L{verify} found from C{position} on, if it is still known; once.
+
+        @param most: Blocks that follow each other in one file are joined to about so
+            many bytes: each costs its reader as much as some hundred records.
         """
+        found: list[Block] = []
         while self.verified and self.verified[0].base <= position:
             block = self.verified.popleft()
             self._remembered -= len(block.start)
             if block.base == position:
-                return block
-        return None
+                found.append(block)
+                break
+        if not found:
+            return None
+        stop = min(position + most, self.file_end(position))
+        while self.verified and self.verified[0].base == found[-1].end < stop:
+            if self.verified[0].end > stop:
+                break
+            found.append(self.verified.popleft())
+            self._remembered -= len(found[-1].start)
+        return found[0] if len(found) == 1 else join(found)
 
     def _verify_scalar(self) -> Fault | None:
         """

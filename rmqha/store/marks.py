@@ -51,3 +51,15 @@ def load(path: Path, log: ILogReader) -> DispatchMark | None:
     except (TableUnreadable, KeyError, TypeError, ValueError):
         return None
     return mark if same else None
+
+
+def known_end(path: Path) -> int:
+    """
+    How far the log surely went when the last mark was kept; 0 if nobody knows.
+    """
+    try:
+        table = tables.read(path)
+    except TableUnreadable:
+        return 0
+    offset = table.get("offset") if table else None
+    return offset if isinstance(offset, int) else 0

@@ -1,7 +1,7 @@
 """
 Derived files made anew from a log, and derived files held against one.
 
-Source: docs/operations, Rebuild and Verify.
+Source: docs/operations.rst, Rebuild and Verify.
 """
 
 from __future__ import annotations

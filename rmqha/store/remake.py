@@ -13,6 +13,8 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from rmqha.config.settings import StoreSettings
@@ -34,38 +36,45 @@ MARK = "dispatched.json"
 """What says how far derived files go; it is of the old ones."""
 
 
+@contextmanager
+def exclusively(root: Path) -> Iterator[None]:
+    """
+    Keep nodes away from a store, and finish first what an earlier run left half done.
+
+    @raise StoreLocked: If a node is running on the store.
+    """
+    lock = StoreLock(root / "lock")
+    lock.take()
+    try:
+        for name in (queues_module.FOLDER, index_module.FOLDER):
+            _put_back(root / OWN_FOLDER / PLACE, root, name)
+        yield
+    finally:
+        lock.release()
+
+
 def remake(log: OfflineLog, settings: StoreSettings, progress: Progress | None = None) -> Rebuilt:
     """
-    Rebuild queues, and the index if it is enabled.  Blocking.
+    Rebuild queues, and the index if it is enabled.  Blocking; only L{exclusively}.
 
     @param log: The store's log.
-    @raise StoreLocked: If a node is running on the store.
     @raise Refused: If log files are missing or not whole.
     @raise LogCorrupt: If the log is damaged: records behind the damage would be lost
         to every consumer.
     """
     root = settings.root
-    lock = StoreLock(root / "lock")
-    lock.take()
-    try:
-        _refuse_damage(log)
-        place = root / OWN_FOLDER / PLACE
-        names = [queues_module.FOLDER]
-        if settings.index_enable:
-            names.append(index_module.FOLDER)
-        for name in names:
-            _put_back(place, root, name)
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir(parents=True)
-        made = rebuild(log, place, settings, progress)
-        for name in (MARK, f"{MARK}.bak"):
-            (root / OWN_FOLDER / name).unlink(missing_ok=True)
-        for name in names:
-            _swap(place, root, name)
-        shutil.rmtree(place)
-        return made
-    finally:
-        lock.release()
+    _refuse_damage(log)
+    place = root / OWN_FOLDER / PLACE
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    made = rebuild(log, place, settings, progress)
+    for name in (MARK, f"{MARK}.bak"):
+        (root / OWN_FOLDER / name).unlink(missing_ok=True)
+    _swap(place, root, queues_module.FOLDER)
+    if settings.index_enable:
+        _swap(place, root, index_module.FOLDER)
+    shutil.rmtree(place)
+    return made
 
 
 def _refuse_damage(log: OfflineLog) -> None:

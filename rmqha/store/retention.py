@@ -115,6 +115,7 @@ class Retention:
     _pause: IDelayedCall | None = field(default=None, init=False)
     _removing: Deferred[Any] | None = field(default=None, init=False)
     _left: int = field(default=0, init=False)
+    _stuck: MappedFile | None = field(default=None, init=False)
     _mapped: list[tuple[weakref.ref[mmap.mmap], int]] = field(factory=list, init=False)
 
     _log = Logger()
@@ -204,6 +205,9 @@ class Retention:
         Delete the oldest file, and come back for the next.
         """
         self._pause = None
+        if self._stuck is not None:
+            self._remove(self._stuck)
+            return
         files = self.log.folder.files
         time_for_it = self._left > 0 and (self._due or self._forced)
         if not time_for_it or len(files) < 2 or not self._may_go(files[0]):
@@ -221,13 +225,32 @@ class Retention:
             path=file.path,
             offset=self.log.min_offset,
         )
-        self.follow(self.log.min_offset)
-        # Not here: to free a cached file of 1 GiB takes a tenth of a second.
+        try:
+            self.follow(self.log.min_offset)
+        except Exception:
+            self._log.failure("Queues or index could not be shortened")
+        self._remove(file)
+
+    def _remove(self, file: MappedFile) -> None:
+        """
+        Delete a file that is log no more.
+
+        Not here: to free a cached file of 1 GiB takes a tenth of a second.
+        """
+        self._stuck = file
         self._removing = self.in_thread(file.remove)
-        self._removing.addErrback(self._not_removed, file.path).addCallback(self._removed)
+        self._removing.addCallbacks(
+            lambda _: self._gone(), lambda failure: self._not_removed(failure, file.path)
+        ).addCallback(self._removed)
+
+    def _gone(self) -> None:
+        self._stuck = None
 
     def _not_removed(self, failure: Failure, path: Path) -> None:
-        self._log.failure("Cannot delete {path}; it is log again after a start", failure, path=path)
+        """
+        No other file goes before this one has: a gap would keep the store from opening.
+        """
+        self._log.failure("Cannot delete {path}, trying again later", failure, path=path)
         self._left = 0
 
     def _removed(self, _: object) -> None:

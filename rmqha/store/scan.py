@@ -36,9 +36,7 @@ def scan(
         available = min(stop, file_end) - position
         taken = min(size, available)
         view = log.read(position, taken)
-        block = walk(
-            view, position, position + taken, file_end, crc=crc, max_size=log.file_size
-        )
+        block = walk(view, position, position + taken, file_end, crc=crc, max_size=log.file_size)
         window_cut = block.fault is Fault.INCOMPLETE and taken < available
         if window_cut and block.end == position:
             size = available

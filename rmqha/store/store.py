@@ -46,8 +46,13 @@ from rmqha.store.recovery import Recovery
 from rmqha.store.retention import Retention, disk_use, local_hour
 from rmqha.store.truncate import Step
 from rmqha.wire.encode import encode, encode_batch
+from rmqha.wire.loops import warm_up
 from rmqha.wire.properties import PAIR_END
 from rmqha.wire.record import Message, offset_msg_id, stored_at
+
+LIVE_PAUSE = 0.001
+"""Seconds from an append to its dispatch, as in stock brokers: a write that is waited
+for is not held up by it, and records that come together are dispatched together."""
 
 SLICE = 0.001
 """Seconds of dispatch in one reactor turn: what the reactor may be late by."""
@@ -60,10 +65,14 @@ FAR_SLICE = 0.004
 VERIFY_STEP = 5 << 20
 """Bytes checked before a slice when nobody did before: more than any record has."""
 
-BULK = 512 << 10
-"""Bytes that came since the last slice from which the log is being copied in bulk."""
+VERY_FAR = 1 << 30
+"""Bytes behind from which numba is worth its 40 MiB, and the third of a second in which
+loading it slows everything else down."""
 
-BULK_PAUSE = 0.02
+BULK_RATE = 100e6
+"""Bytes a second that come from which the log is being copied in bulk."""
+
+BULK_PAUSE = 0.1
 """Seconds between slices meanwhile: bytes first, queues when they have arrived."""
 
 DISK_LOOK = 1.0
@@ -142,7 +151,8 @@ class Store(Service):
     _dispatching: IDelayedCall | None = field(default=None, init=False)
     _disk: LoopingCall = field(init=False)
     _derived: LoopingCall = field(init=False)
-    _seen: int = field(default=0, init=False)
+    _warmed: bool = field(default=False, init=False)
+    _seen: tuple[int, float] = field(default=(0, 0.0), init=False)
     _derived_over: Deferred[None] = field(init=False)
     _opening: Deferred[None] | None = field(default=None, init=False)
     _causes: dict[str, str] = field(factory=lambda: {"recovering": ""}, init=False)
@@ -192,7 +202,7 @@ class Store(Service):
         self.log, self.dispatcher = log, opener.dispatcher
         self.queues, self.index = opener.queues, opener.index
         self.checkpoint = opener.checkpoint
-        self._next = {(queue.topic, queue.queue_id): queue.next_offset for queue in self.queues}
+        self._count_offsets()
         self.last_stored = self._stored_at(log.last_record)
         self.flusher = Flusher(
             log, self.settings, self.clock, self.in_flush_thread, self._flush_failed, self.sync
@@ -211,8 +221,21 @@ class Store(Service):
             log.appended.append(self.flusher.nudge)
         self.retention = self._new_retention(log)
         self.retention.start()
+        if opener.starved is not None:
+            # What dispatch has not seen may use queue offsets: no writes before it has.
+            self._derived_full = True
+            self.disk_full(opener.starved)
+            self._appended()
         self._allow("recovering")
         self.ready.callback(None)
+
+    def _count_offsets(self) -> None:
+        """
+        Each queue goes on where dispatch found its end, once it has found it.
+        """
+        for queue in self.queues:
+            key = queue.topic, queue.queue_id
+            self._next[key] = max(self._next.get(key, 0), queue.next_offset)
 
     def _new_retention(self, log: CommitLog) -> Retention:
         return Retention(
@@ -253,7 +276,7 @@ class Store(Service):
         super().stopService()
         failed = "failed" in self._causes
         self._refuse("stopped", "stopping")
-        if self._opening is not None:
+        if self._opening is not None and self.retention is None:
             # The thread looks whether this runs; until it ends the files are its own.
             over: Deferred[None] = Deferred()
             self._opening.addCallback(lambda _: over.callback(None))
@@ -270,9 +293,18 @@ class Store(Service):
             .addCallback(lambda _: self.flusher.stop())
             .addCallback(lambda _: self._derived_over)
             .addCallback(lambda _: self.in_thread(self._close, clean=not failed))
-            .addErrback(lambda failure: self._log.failure("Closing the store failed", failure))
+            .addErrback(self._not_closed)
             .addBoth(lambda _: self._lock.release())
         )
+
+    def _not_closed(self, failure: Failure) -> None:
+        """
+        C{abort} is still there: the next start makes it good.
+        """
+        if failure.check(StoreError):
+            self._log.error("The store is not closed cleanly: {error}", error=failure.value)
+        else:
+            self._log.failure("Closing the store failed", failure)
 
     def _close(self, *, clean: bool) -> None:
         try:
@@ -394,7 +426,7 @@ class Store(Service):
 
     def _appended(self) -> None:
         if self._dispatching is None:
-            self._dispatching = self.clock.callLater(0, self._dispatch)
+            self._dispatching = self.clock.callLater(LIVE_PAUSE, self._dispatch)
 
     def _dispatch(self) -> None:
         self._dispatching = None
@@ -404,7 +436,13 @@ class Store(Service):
             before = self.log.confirmed
             self.log.verify(VERIFY_STEP)
             unchecked = before < self.log.confirmed < self.log.end
-            far = self.dispatcher.behind > FAR
+            behind = self.dispatcher.behind
+            far = behind > FAR
+            if behind > VERY_FAR and not self._warmed:
+                self._warmed = True
+                self.in_thread(warm_up).addErrback(
+                    lambda failure: self._log.failure("Loading numba failed", failure)
+                )
             more = self.dispatcher.run(FAR_SLICE if far else SLICE)
         except DiskFull as error:
             self._derived_full = True
@@ -415,11 +453,21 @@ class Store(Service):
             self._log.critical("Dispatch stopped: {error}", error=error)
             self.bad_record(error)
             return
-        self._derived_full = False
-        came, self._seen = self.log.end - self._seen, self.log.end
+        if self._derived_full and not more:
+            self._derived_full = False
+            self._count_offsets()
         if more or unchecked:
-            pause = BULK_PAUSE if came > BULK else 0.0
+            pause = BULK_PAUSE if self._in_bulk() else 0.0
             self._dispatching = self.clock.callLater(pause, self._dispatch)
+
+    def _in_bulk(self) -> bool:
+        """
+        Whether the log comes faster than anybody writes: it is being copied.
+        """
+        end, now = self.log.end, self.clock.seconds()
+        came, seconds = end - self._seen[0], now - self._seen[1]
+        self._seen = end, now
+        return came > BULK_RATE * seconds
 
     def _stored_at(self, offset: int) -> int:
         """
@@ -452,8 +500,17 @@ class Store(Service):
     def _flush_derived(self) -> Deferred[None]:
         mark, stored = self.dispatcher.mark(), self.dispatcher.last_timestamp
         return self.in_thread(self._write_derived, mark, stored).addErrback(
-            lambda failure: self._log.failure("Flushing queues and index failed", failure)
+            self._derived_not_flushed
         )
+
+    def _derived_not_flushed(self, failure: Failure) -> None:
+        """
+        Tried again soon, and made again after a crash: a full disk is no surprise here.
+        """
+        if failure.check(DiskFull):
+            self._log.warn("Queues and index are not flushed: {error}", error=failure.value)
+        else:
+            self._log.failure("Flushing queues and index failed", failure)
 
     def _write_derived(self, mark: DispatchMark, stored: int) -> None:
         """

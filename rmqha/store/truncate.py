@@ -120,6 +120,13 @@ def finish(root: Path, step: Step = lambda name: None) -> None:
     step("done")
 
 
+def aside_of(commitlog: Path) -> Path:
+    """
+    Where a log is put aside: C{<commitlog>.aside}.
+    """
+    return commitlog.with_name(commitlog.name + ".aside")
+
+
 def set_log_aside(commitlog: Path) -> Path:
     """
     Put a whole log aside for a new copy.  It is never deleted.
@@ -127,7 +134,7 @@ def set_log_aside(commitlog: Path) -> Path:
     @return: Where it is now: C{<commitlog>.aside}.
     @raise FileExistsError: If one copy is aside already.
     """
-    aside = commitlog.with_name(commitlog.name + ".aside")
+    aside = aside_of(commitlog)
     if aside.exists():
         raise FileExistsError(f"{aside} exists: one copy is kept aside, not two")
     os.rename(commitlog, aside)

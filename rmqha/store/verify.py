@@ -88,7 +88,7 @@ class LogCheck:
             view, block = event
             self._block(view, block)
             blank = block.blank
-            if block.end == raw.file_end(block.end - 1) and not blank and block.fault is None:
+            if block.end == raw.file_end(block.base) and not blank:
                 yield self._at(block.end - 1, "the file ends without a blank: cut, or a wrong size")
             if self.progress is not None:
                 self.progress(self.end - raw.min_offset, raw.end - raw.min_offset)

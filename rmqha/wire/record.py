@@ -9,7 +9,7 @@ docs/protocol/store.rst, Records.
 from __future__ import annotations
 
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from ipaddress import ip_address
 from struct import Struct
 from struct import error as struct_error
@@ -275,9 +275,13 @@ def offset_msg_id(store_host: Host, offset: int) -> str:
     """
     The id of the record a broker stored at C{offset}.
     """
+    return _msg_id_head(store_host) + f"{offset:016X}"
+
+
+@lru_cache(maxsize=64)
+def _msg_id_head(store_host: Host) -> str:
     address, port = store_host
-    packed = ip_address(address).packed + _INT.pack(port) + _LONG.pack(offset)
-    return packed.hex().upper()
+    return (ip_address(address).packed + _INT.pack(port)).hex().upper()
 
 
 def decode(buf: memoryview | bytes, pos: int, offset: int) -> Record:

@@ -19,7 +19,8 @@ from rmqha.errors import (
     RecordFault,
     StartNotAligned,
 )
-from rmqha.store import files, log as log_module
+from rmqha.store import files
+from rmqha.store import log as log_module
 from rmqha.store.interfaces import ILogReader
 from rmqha.store.log import CommitLog
 from rmqha.wire.encode import blank
@@ -114,9 +115,7 @@ class PutTests(LogTestCase):
         log = self.filled(300)
         before = files_of(log.folder.path)
         self.assertRaises(MessageIllegal, log.put, [encoded(FILE_SIZE - 7)], [1], STORED)
-        self.assertRaises(
-            MessageIllegal, log.put, [encoded(FILE_SIZE // 2)] * 2, [1, 2], STORED
-        )
+        self.assertRaises(MessageIllegal, log.put, [encoded(FILE_SIZE // 2)] * 2, [1, 2], STORED)
         self.assertEqual((log.end, files_of(log.folder.path)), (300, before))
         log.put([encoded(FILE_SIZE - 8)], [1], STORED)
         self.assertEqual(log.end, 2 * FILE_SIZE - 8)
@@ -428,12 +427,30 @@ class VerifyTests(LogTestCase):
         log.verify()
         position, found = 0, 0
         while position < log.end:
-            block = log.verified_block(position)
+            block = log.verified_block(position, 1)
             assert block is not None
             self.assertGreater(block.end, position)
             position, found = block.end, found + len(block.start)
         self.assertEqual(found, 100)
-        self.assertIsNone(log.verified_block(0))
+        self.assertIsNone(log.verified_block(0, 1))
+
+    def test_remembered_blocks_are_joined(self) -> None:
+        """
+        Blocks that follow each other come as one, up to the size asked for.
+        """
+        many = self.filled(*[1000] * 100, file_size=1 << 20)
+        data, log = content(many), self.log(file_size=1 << 20)
+        for position in range(0, len(data), 25_000):
+            log.append_frame(position, data[position : position + 25_000])
+            log.verify()
+        joined = log.verified_block(0, 80_000)
+        assert joined is not None
+        self.assertEqual((joined.base, joined.end), (0, 75_000))
+        self.assertEqual(joined.start.tolist(), list(range(0, 75_000, 1000)))
+        self.assertEqual(set(joined.size.tolist()), {1000})
+        rest = log.verified_block(75_000, 1)
+        assert rest is not None
+        self.assertEqual((rest.base, rest.end), (75_000, 100_000))
 
     def test_other_file_size(self) -> None:
         """

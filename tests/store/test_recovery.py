@@ -307,7 +307,9 @@ class BadEndTests(EndTestCase):
         A blank reaches just to the file's end.
         """
         for size in (8, SIZE - 701, SIZE - 699, 0, -8):
-            self.assert_bad(HEAD.pack(size, int.from_bytes(blank(8)[4:], "big", signed=True)), Fault.SIZE)
+            self.assert_bad(
+                HEAD.pack(size, int.from_bytes(blank(8)[4:], "big", signed=True)), Fault.SIZE
+            )
 
     def test_topic(self) -> None:
         """
@@ -592,9 +594,7 @@ class CutTests(EndTestCase):
             cut(log.folder, end)
             names = sorted(path.name for path in self.path.iterdir())
             self.assertEqual(names, [file_name(i * FILE_SIZE) for i in range(left)])
-            self.assertEqual(
-                files_of(self.path), before[:end].ljust(left * FILE_SIZE, b"\0")
-            )
+            self.assertEqual(files_of(self.path), before[:end].ljust(left * FILE_SIZE, b"\0"))
 
     def test_nothing_there(self) -> None:
         """

@@ -1,0 +1,147 @@
+"""
+What all commands share: how they end, and how they show that they work.
+
+Exit codes: 0 all is well, 1 something is wrong (and said), 2 the command was not
+understood.  An error is one line on stderr, never a traceback.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
+
+from rmqha.config.load import load
+from rmqha.config.settings import StoreSettings
+from rmqha.errors import ConfigProblems, RmqhaError
+from rmqha.store.rebuild import Progress as Told
+from rmqha.store.sizes import offline_settings
+
+FAILED = 1
+INTERRUPTED = 130
+"""What shells use for a command that Ctrl-C ended."""
+
+PIPED_WIDTH = 200
+"""Columns of a table that nobody looks at."""
+
+NO_COMMAND = getattr(click.exceptions, "NoArgsIsHelpError", ())
+"""What newer clicks raise when only the help was wanted."""
+
+STORE = click.Path(exists=True, path_type=Path)
+"""A store's root, a C{commitlog} folder, or a quarantine file."""
+
+
+class Commands(click.Group):
+    """
+    A group whose errors are one line each.
+    """
+
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        """
+        Run a command; unless C{standalone_mode} is false, end the process with its code.
+        """
+        run: Callable[..., Any] = super().main
+        if not kwargs.pop("standalone_mode", True):
+            return run(*args, standalone_mode=False, **kwargs)
+        sys.exit(_code(run, *args, **kwargs))
+
+
+def _code(run: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
+    """
+    Run a command, say in one line what went wrong, and give its exit code.
+    """
+    try:
+        code = run(*args, standalone_mode=False, **kwargs)
+    except click.ClickException as error:
+        if isinstance(error, NO_COMMAND):
+            error.show()  # it is the help
+        else:
+            complain(error.format_message())
+        return error.exit_code
+    except ConfigProblems as error:
+        for problem in error.problems:
+            complain(str(problem))
+    except RmqhaError as error:
+        complain(str(error))
+    except OSError as error:
+        place = f"{error.filename}: " if error.filename else ""
+        complain(f"{place}{error.strerror or error}")
+    except click.Abort:
+        complain("interrupted")
+        return INTERRUPTED
+    else:
+        return code if isinstance(code, int) else 0
+    return FAILED
+
+
+def complain(text: str) -> None:
+    """
+    One line on stderr.
+    """
+    click.echo(f"rmqha: {' '.join(text.splitlines())}", err=True)
+
+
+def note(text: str) -> None:
+    """
+    One line on stderr about something that is no fault.
+    """
+    click.echo(f"note: {text}", err=True)
+
+
+def stdout() -> Console:
+    """
+    Where tables go; piped, they are not cut to a terminal's width.
+    """
+    console = Console()
+    return console if console.is_terminal else Console(width=PIPED_WIDTH)
+
+
+@contextmanager
+def bar(description: str) -> Iterator[Told | None]:
+    """
+    A progress bar on stderr while the block runs, on a terminal only.
+
+    @return: What to tell bytes done and bytes in all, C{None} if nobody looks.
+    """
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as shown:
+        task = shown.add_task(description, total=None)
+        yield lambda done, total: shown.update(task, completed=done, total=total)
+
+
+def store_settings(conf: Path | None, root: Path, commitlog: Path, file_size: int) -> StoreSettings:
+    """
+    Sizes of a store's files: from a C{broker.conf}, or from the files themselves.
+
+    @raise ConfigProblems: If the file cannot be used.
+    @raise click.UsageError: If it is another store's.
+    """
+    if conf is None:
+        return offline_settings(root, commitlog, file_size)
+    settings = load(conf).store
+    if settings.root.resolve() != root.resolve():
+        raise click.UsageError(f"{conf} is for the store {settings.root}, not {root}")
+    return settings

@@ -1,0 +1,54 @@
+"""
+C{rmqha config check}: what a C{broker.conf} means here, or all that is wrong with it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+from rich.table import Table
+
+from rmqha.cli.common import note, stdout
+from rmqha.config.load import ROLES, Row, check
+from rmqha.config.settings import Settings
+
+
+@click.group()
+def config() -> None:
+    """Look at a broker.conf."""
+
+
+@config.command("check")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="As for twistd.")
+@click.option("--role", type=click.Choice(sorted(ROLES)), help="As for twistd.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def check_file(file: Path, overrides: tuple[str, ...], role: str | None, as_json: bool) -> None:
+    """Say what FILE means, or everything that is wrong with it."""
+    settings, rows = check(file, overrides, role)
+    if as_json:
+        click.echo(json.dumps(_as_json(settings, rows), indent=2, ensure_ascii=False))
+        return
+    for text in settings.notes:
+        note(text)
+    if settings.ignored:
+        note(f"without meaning here: {', '.join(settings.ignored)}")
+    table = Table("key", "value", "from", box=None, pad_edge=False)
+    for row in rows:
+        source = row.source.removeprefix(f"{file}:")
+        source = f"line {source}" if source.isdigit() else source
+        table.add_row(row.key, row.value, source, style="dim" if row.is_default else "bold")
+    stdout().print(table, markup=False)
+
+
+def _as_json(settings: Settings, rows: list[Row]) -> dict[str, object]:
+    return {
+        "settings": {
+            row.key: {"value": row.value, "default": row.is_default, "from": row.source}
+            for row in rows
+        },
+        "notes": list(settings.notes),
+        "ignored": list(settings.ignored),
+    }

@@ -1,0 +1,211 @@
+"""
+C{rmqha dump}: the records of a log, one a line.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+from attrs import frozen
+
+from rmqha.cli.common import FAILED, STORE, complain, note
+from rmqha.store.chain import Bad, data_end, follow
+from rmqha.store.raw import RawLog
+from rmqha.wire.record import MAGIC_V1, MAGIC_V2, Host, Record, decode
+
+
+@frozen
+class Wanted:
+    """
+    Which records to show.
+
+    @ivar start: Physical offset of the first byte.
+    @ivar stop: Physical offset just past the last; C{None} for all.
+    @ivar topics: Empty for all.
+    """
+
+    start: int
+    stop: int | None
+    topics: frozenset[str]
+
+    def takes(self, record: Record) -> bool:
+        """
+        Whether a record is wanted.
+        """
+        return record.offset >= self.start and (not self.topics or record.topic in self.topics)
+
+
+@click.command()
+@click.argument("store", type=STORE)
+@click.option("--from", "start", type=click.IntRange(0), default=0, help="First physical offset.")
+@click.option("--to", "stop", type=click.IntRange(0), help="Physical offset to stop before.")
+@click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--body", "with_body", is_flag=True, help="Bodies too, in base64; needs --json.")
+@click.pass_context
+def dump(
+    context: click.Context,
+    store: Path,
+    start: int,
+    stop: int | None,
+    topics: tuple[str, ...],
+    as_json: bool,
+    with_body: bool,
+) -> None:
+    """Show the records of STORE in the order of its log.
+
+    STORE is a store's root, its commitlog folder, or a quarantine file.  Bad places
+    are told on stderr and passed; exit code 1 if there were any.
+    """
+    if with_body and not as_json:
+        raise click.UsageError("--body needs --json")
+    if stop is not None and stop <= start:
+        raise click.UsageError(f"--to {stop} is not above --from {start}")
+    raw = RawLog.open(store)
+    for finding in raw.findings:
+        complain(str(finding))
+    show: Callable[[Record], str] = as_text
+    if as_json:
+        show = lambda record: as_line(record, with_body)  # noqa: E731
+    told = len(raw.findings)
+    clean = not told
+    for event in _events(raw, Wanted(start, stop, frozenset(topics))):
+        if isinstance(event, Record):
+            click.echo(show(event))
+        else:
+            clean = _bad(raw, event) and clean
+    for finding in raw.findings[told:]:
+        complain(str(finding))
+        clean = False
+    context.exit(0 if clean else FAILED)
+
+
+def _events(raw: RawLog, wanted: Wanted) -> Iterator[Record | Bad]:
+    """
+    The records wanted, and bad places among them.
+    """
+    if not raw.pieces:
+        return
+    # Records begin at a file's first byte; before --from they are only counted off.
+    start = raw.min_offset
+    if raw.has(wanted.start):
+        start = raw.at(wanted.start).start
+    elif wanted.start > start:
+        behind = raw.next_start(wanted.start)
+        if behind is None:
+            return
+        start = behind
+    for event in follow(raw, start):
+        if isinstance(event, Bad):
+            if wanted.stop is not None and event.offset >= wanted.stop:
+                return
+            if event.next_valid is None or event.next_valid > wanted.start:
+                yield event
+            continue
+        view, block = event
+        for offset in block.start.tolist():
+            if wanted.stop is not None and offset >= wanted.stop:
+                return
+            if offset >= wanted.start:
+                record = decode(view, offset - block.base, offset)
+                if wanted.takes(record):
+                    yield record
+
+
+def _bad(raw: RawLog, bad: Bad) -> bool:
+    """
+    Tell a bad place.
+
+    @return: Whether it is only the log's end.
+    """
+    path = raw.at(bad.offset).path
+    if bad.next_valid is not None:
+        complain(
+            f"{path} at {bad.offset}: {bad.fault.value}; "
+            f"going on with the next valid record at byte {bad.next_valid}"
+        )
+        return False
+    behind = data_end(raw, bad.offset) - bad.offset
+    if behind:
+        note(f"{path} at {bad.offset}: the log ends here, {bad.fault.value}, {behind} bytes")
+    return True
+
+
+def _host(host: Host) -> dict[str, Any]:
+    return {"ip": host[0], "port": host[1]}
+
+
+def as_line(record: Record, with_body: bool = False) -> str:
+    """
+    A record as one line of JSON.
+
+    @param with_body: Whether to give the body, and not only its digest.
+    """
+    magic = MAGIC_V2 if record.version == 2 else MAGIC_V1
+    content: dict[str, Any] = {
+        "physicalOffset": record.offset,
+        "size": record.size,
+        "magic": f"0x{magic & 0xFFFFFFFF:08X}",
+        "queueId": record.queue_id,
+        "flag": record.flag,
+        "queueOffset": record.queue_offset,
+        "storedPhysicalOffset": record.stored_offset,
+        "sysFlag": record.sys_flag,
+        "bornTimestamp": record.born_timestamp,
+        "bornHost": _host(record.born_host),
+        "storeTimestamp": record.store_timestamp,
+        "storeHost": _host(record.store_host),
+        "reconsumeTimes": record.reconsume_times,
+        "preparedTransactionOffset": record.prepared_transaction_offset,
+        "bodyCRC": record.body_crc,
+        "bodyLength": len(record.body),
+        "bodySha256": hashlib.sha256(record.body).hexdigest(),
+        "topic": record.topic,
+        "properties": record.properties,
+        "rawProperties": record.raw_properties.decode("utf-8", "replace"),
+        "offsetMsgId": record.offset_msg_id,
+    }
+    if with_body:
+        content["body"] = base64.b64encode(record.body).decode("ascii")
+    return json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+
+
+def as_text(record: Record) -> str:
+    """
+    A record as one line for a person.
+    """
+    stored = _time(record.store_timestamp)
+    parts = [
+        f"{record.offset} {record.size} {stored}",
+        f"{_plain(record.topic)}/{record.queue_id}@{record.queue_offset}",
+        f"body={len(record.body)}",
+    ]
+    for name, key in (("TAGS", "tags"), ("KEYS", "keys"), ("UNIQ_KEY", "id")):
+        value = record.properties.get(name)
+        if value:
+            parts.append(f"{key}={_plain(value)}")
+    if record.sys_flag:
+        parts.append(f"sysFlag={record.sys_flag}")
+    return " ".join(parts)
+
+
+def _time(milliseconds: int) -> str:
+    try:
+        time = datetime.fromtimestamp(milliseconds // 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{milliseconds}ms"
+    return f"{time:%Y-%m-%dT%H:%M:%S}.{milliseconds % 1000:03d}Z"
+
+
+def _plain(text: str) -> str:
+    """
+    Text that cannot break a line or a terminal.
+    """
+    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)

@@ -1,0 +1,28 @@
+"""
+The C{rmqha} command: looks at nodes and stores, and mends what is derived.
+"""
+
+from __future__ import annotations
+
+import click
+
+from rmqha.cli.common import Commands
+from rmqha.cli.config import config
+from rmqha.cli.diverge import diverge
+from rmqha.cli.dump import dump
+from rmqha.cli.rebuild import rebuild
+from rmqha.cli.status import status
+from rmqha.cli.verify import verify
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="rmqha", prog_name="rmqha", message="%(prog)s %(version)s")
+def main() -> None:
+    """Look at rmqha nodes and at RocketMQ stores.
+
+    Nodes are started by twistd (see README).  Only `rebuild` changes a store.
+    """
+
+
+for command in (status, verify, dump, rebuild, diverge, config):
+    main.add_command(command)

@@ -1,0 +1,49 @@
+"""
+C{rmqha rebuild}: consume queues and index made anew from the log.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rmqha.cli.common import STORE, bar, note, store_settings
+from rmqha.errors import NotAStore
+from rmqha.store.offline import OfflineLog
+from rmqha.store.raw import RawLog
+from rmqha.store.remake import exclusively, remake
+
+
+@click.command()
+@click.argument("store", type=STORE)
+@click.option(
+    "--conf", type=click.Path(exists=True, path_type=Path), help="broker.conf with the sizes."
+)
+def rebuild(store: Path, conf: Path | None) -> None:
+    """Make the consume queues and the index of STORE anew from its log.
+
+    Refused while a node is running on it.  Without --conf the new files get the sizes
+    of the old ones, or RocketMQ's defaults if there are none.
+    """
+    raw = RawLog.open(store)
+    if raw.root is None:
+        raise NotAStore(str(store), "queues and index belong to a store's root")
+    with exclusively(raw.root):
+        settings = store_settings(conf, raw.root, raw.path, raw.file_size)
+        log = OfflineLog.of(raw)
+        with bar("rebuilding") as progress:
+            made = remake(log, settings, progress)
+    for fault in made.faults:
+        note(str(fault))
+    if made.fault_count > len(made.faults):
+        note(f"and {made.fault_count - len(made.faults)} more like these")
+    click.echo(
+        f"{raw.root}: {made.records} records, {made.units} units in {made.queues} queues "
+        f"(files of {settings.queue_file_size} bytes), {made.entries} index entries "
+        + (
+            f"({settings.index_slots} slots, {settings.index_entries} entries a file)"
+            if settings.index_enable
+            else "(the index is off)"
+        )
+    )

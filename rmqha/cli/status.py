@@ -1,0 +1,215 @@
+"""
+C{rmqha status}: what a running node says of itself.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from math import isnan
+from typing import Any
+
+import click
+import treq
+from attrs import define, frozen
+from rich.console import Console
+from rich.table import Table
+from twisted.internet.defer import CancelledError, Deferred, ensureDeferred
+from twisted.internet.error import ConnectError, TimeoutError
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater, react
+from twisted.web.client import ResponseFailed
+
+from rmqha.cli.common import FAILED, complain, stdout
+
+DEFAULT_ADDRESS = "127.0.0.1:10914"
+"""C{adminListenAddress} and C{adminListenPort} of a node with no configuration."""
+
+TIMEOUT = 5.0
+"""Seconds a node has for an answer."""
+
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
+
+FASTEST, SLOWEST = 0.2, 3600.0
+"""Bounds of C{--watch}, in seconds."""
+
+
+@frozen
+class Seen:
+    """
+    What one look at a node brought.
+
+    @ivar problem: Why it is not well, or cannot be reached; empty if all is well.
+    @ivar status: What C{/status} said; C{None} if it said nothing.
+    """
+
+    problem: str
+    status: dict[str, Any] | None
+
+
+@define
+class Look:
+    """
+    Asks one node.
+
+    @ivar client: C{treq}, or what looks like it.
+    @ivar address: C{host:port} of its admin port.
+    @ivar clock: For the time an answer may take.
+    """
+
+    client: Any
+    address: str
+    clock: IReactorTime
+
+    async def once(self) -> Seen:
+        """
+        Ask for its health and its status.
+        """
+        try:
+            code, health = await self._get("healthz")
+            status_code, status = await self._get("status")
+        except (CancelledError, TimeoutError):
+            return Seen(f"{self.address} gave no answer in {TIMEOUT:.0f} seconds", None)
+        except (ConnectError, OSError, ResponseFailed) as error:
+            return Seen(f"{self.address} cannot be reached: {_reason(error)}", None)
+        except ValueError as error:
+            return Seen(f"{self.address} is no admin port of rmqha: {error}", None)
+        if status_code != 200:
+            return Seen(f"{self.address} answers /status with {status_code}", None)
+        if code == 200:
+            return Seen("", status)
+        reason = health.get("reason") or f"/healthz answers {code}"
+        return Seen(f"{self.address} is not well: {reason}", status)
+
+    async def _get(self, path: str) -> tuple[int, dict[str, Any]]:
+        url = f"http://{self.address}/{path}"
+        answer: Deferred[Any] = self.client.get(url, timeout=TIMEOUT)
+        response = await answer
+        body: Deferred[bytes] = self.client.content(response)
+        content = json.loads(await body.addTimeout(TIMEOUT, self.clock))
+        if not isinstance(content, dict):
+            raise ValueError(f"/{path} is not a JSON object")
+        return response.code, content
+
+
+def _reason(error: Exception) -> str:
+    """
+    What an error of the network means, in the system's words where there are any.
+    """
+    if isinstance(error, ResponseFailed) and error.reasons:
+        return str(error.reasons[0].getErrorMessage()).rstrip(".")
+    return str(error).rstrip(".")
+
+
+def table_of(status: Mapping[str, Any]) -> list[Table]:
+    """
+    A status as tables: the node, then whatever it says of others.
+    """
+    node = Table("", "", box=None, show_header=False, pad_edge=False)
+    more = []
+    for name, value in status.items():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            more.append(_rows(name, value))
+        elif isinstance(value, dict) and value:
+            node.add_row(name, ", ".join(f"{key} {_text(item)}" for key, item in value.items()))
+        else:
+            node.add_row(name, _text(value))
+    return [node, *more]
+
+
+def _rows(name: str, rows: list[dict[str, Any]]) -> Table:
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    table = Table(*columns, title=name, title_justify="left", box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*(_text(row.get(key)) for key in columns))
+    return table
+
+
+def _text(value: Any) -> str:
+    if value is None or value in ([], {}, ""):
+        return "-"
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def show(seen: Seen, as_json: bool, console: Console) -> None:
+    """
+    Print one look: the status on stdout, a problem on stderr.
+    """
+    if seen.status is not None:
+        if as_json:
+            click.echo(json.dumps(seen.status, ensure_ascii=False))
+        else:
+            for table in table_of(seen.status):
+                console.print(table, markup=False)
+    if seen.problem:
+        complain(seen.problem)
+
+
+async def watch(
+    look: Look,
+    *,
+    interval: float | None,
+    times: int | None,
+    as_json: bool,
+    console: Console,
+) -> Seen:
+    """
+    Look at a node once, or again and again.
+
+    @param interval: Seconds between looks; C{None} for one look.
+    @param times: How many looks; C{None} for no end.
+    @return: The last look.
+    """
+    count = 0
+    while True:
+        seen = await look.once()
+        if interval is not None and not as_json and console.is_terminal:
+            console.clear()
+        show(seen, as_json, console)
+        count += 1
+        if interval is None or count == times:
+            return seen
+        await deferLater(look.clock, interval)
+
+
+@click.command()
+@click.argument("address", default=DEFAULT_ADDRESS, metavar="[HOST:PORT]")
+@click.option("--json", "as_json", is_flag=True, help="The status as JSON, one line a look.")
+@click.option(
+    "--watch",
+    "interval",
+    type=click.FloatRange(FASTEST, SLOWEST),
+    metavar="SECONDS",
+    help=f"Look again and again, every {FASTEST} to {SLOWEST:.0f} seconds.",
+)
+@click.option("--times", type=click.IntRange(1), help="With --watch: how many looks.")
+@click.pass_context
+def status(
+    context: click.Context, address: str, as_json: bool, interval: float | None, times: int | None
+) -> None:
+    """Show what the node at HOST:PORT (its admin port) says of itself.
+
+    The default is 127.0.0.1:10914.  Exit code 1 if it is not well or cannot be reached.
+    """
+    if times is not None and interval is None:
+        raise click.UsageError("--times is for --watch")
+    if interval is not None and isnan(interval):
+        raise click.UsageError("--watch nan is no number of seconds")
+    match = _ADDRESS.fullmatch(address)
+    if match is None or not 0 < int(match["port"]) < 65536:
+        raise click.UsageError(f"{address} is not HOST:PORT")
+    outcome: list[Seen] = []
+
+    async def run(reactor: Any) -> None:
+        look = Look(treq, address, reactor)
+        outcome.append(
+            await watch(look, interval=interval, times=times, as_json=as_json, console=stdout())
+        )
+
+    try:
+        react(lambda reactor: ensureDeferred(run(reactor)))
+    except SystemExit as ended:
+        if not outcome:
+            raise click.Abort() from ended
+    context.exit(FAILED if outcome[0].problem else 0)

@@ -1,0 +1,85 @@
+"""
+The command as a whole: help, versions, mistakes.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.metadata import version
+
+from tests.cli.command import CommandTestCase
+from tests.support import golden
+
+COMMANDS = ("config", "diverge", "dump", "rebuild", "status", "verify")
+
+
+class MainTests(CommandTestCase):
+    def test_version(self) -> None:
+        """
+        The version is the package's.
+        """
+        self.assertEqual(self.succeed("--version"), f"rmqha {version('rmqha')}\n")
+
+    def test_help(self) -> None:
+        """
+        Help lists every command, and every command has its own.
+        """
+        text = self.succeed("--help")
+        for name in COMMANDS:
+            self.assertIn(f"\n  {name} ", text)
+            self.assertIn(
+                f"rmqha {name} [OPTIONS]" if name != "config" else "check",
+                self.succeed(name, "-h").replace("main", "rmqha"),
+            )
+
+    def test_nothing(self) -> None:
+        """
+        Without a command the help is shown, and it is no success.
+        """
+        result = self.run_command()
+        self.assertEqual(result.exit_code, 2)
+        self.assertIn("Commands:", result.output)
+
+    def test_mistakes(self) -> None:
+        """
+        A mistake is one line and exit code 2.
+        """
+        store = golden.store(golden.VERSIONS[0], "ipv6")
+        self.assertIn("No such command", self.fails(2, "verfy", store))
+        self.assertIn("No such option", self.fails(2, "verify", "--depp", store))
+        self.assertIn("Missing argument", self.fails(2, "verify"))
+        self.assertIn("does not exist", self.fails(2, "verify", store / "nothing"))
+        self.assertIn("two commands", self.fails(2, "verify", store, "--deep", "--against", store))
+        self.assertIn("--deep", self.fails(2, "verify", store, "--conf", store / "checkpoint"))
+        self.assertIn("not above", self.fails(2, "dump", store, "--from", "9", "--to", "9"))
+        self.assertIn("x>=0", self.fails(2, "dump", store, "--from", "-1"))
+        self.assertIn("--json", self.fails(2, "dump", store, "--body"))
+        self.assertIn("--times", self.fails(2, "status", "--times", "1"))
+
+    def test_no_store(self) -> None:
+        """
+        What is no store is one line and exit code 1.
+        """
+        folder = golden.store(golden.VERSIONS[0], "ipv6") / "config"
+        for command in ("verify", "dump", "rebuild"):
+            self.assertIn("is no store", self.fails(1, command, folder))
+        self.assertIn("is no store", self.fails(1, "diverge", folder, "--against", folder))
+
+    def test_closed_pipe(self) -> None:
+        """
+        A reader that goes early is no reason for a traceback.
+        """
+        store = golden.store(golden.VERSIONS[0], "killed")
+        script = "from rmqha.cli.main import main; main()"
+        process = subprocess.Popen(
+            [sys.executable, "-c", script, "dump", str(store), "--json"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.readline()
+        process.stdout.close()
+        self.assertNotIn(b"Traceback", process.stderr.read())
+        process.stderr.close()
+        self.assertEqual(process.wait(), 1)

@@ -1,0 +1,246 @@
+"""
+C{rmqha status}.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import socket
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from typing import Any
+
+from rich.console import Console
+from treq.testing import StubTreq
+from twisted.internet.defer import CancelledError, Deferred, ensureDeferred
+from twisted.internet.error import ConnectionRefusedError, DNSLookupError
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+from twisted.web.client import ResponseNeverReceived
+from twisted.web.resource import Resource
+from twisted.web.server import Request
+
+from rmqha.admin.http import AdminSite
+from rmqha.cli.status import Look, Seen, show, watch
+from tests.cli.command import CommandTestCase
+
+
+class Node:
+    """
+    A node as its admin port sees it.
+    """
+
+    reason = ""
+
+    def status(self) -> dict[str, Any]:
+        """
+        Something of everything.
+        """
+        return {
+            "role": "master",
+            "maxOffset": 12345,
+            "reason": self.reason,
+            "upstream": {"address": "a:1", "probes": 2},
+            "closedConnections": {},
+            "replicas": [
+                {"address": "10.0.0.1:5", "lagBytes": 0},
+                {"address": "10.0.0.2:6", "lagBytes": None, "state": "[odd]"},
+            ],
+        }
+
+    def unhealthy(self) -> str:
+        """
+        What the test says.
+        """
+        return self.reason
+
+
+class Page(Resource):
+    """
+    A page with fixed content.
+    """
+
+    isLeaf = True
+
+    def __init__(self, content: str, code: int = 200) -> None:
+        super().__init__()
+        self.content = content.encode("latin-1")
+        self.code = code
+
+    def render(self, request: Request) -> bytes:
+        """
+        Give it.
+        """
+        request.setResponseCode(self.code)
+        return self.content
+
+
+class Broken:
+    """
+    A client whose requests fail.
+    """
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    async def get(self, url: str, timeout: float) -> None:
+        """
+        Fail.
+        """
+        raise self.error
+
+
+class LookTests(CommandTestCase):
+    def setUp(self) -> None:
+        self.node = Node()
+        self.clock = Clock()
+
+    def look(self, client: Any = None) -> Look:
+        """
+        A look at the node, or whatever a client says.
+        """
+        return Look(client or StubTreq(AdminSite(self.node)), "127.0.0.1:10914", self.clock)
+
+    def once(self, client: Any = None) -> Seen:
+        """
+        What one look brings.
+        """
+        seen: Seen = self.successResultOf(ensureDeferred(self.look(client).once()))
+        return seen
+
+    def printed(self, seen: Seen, as_json: bool = False) -> tuple[str, str]:
+        """
+        What is shown on stdout and on stderr.
+        """
+        out, err = io.StringIO(), io.StringIO()
+        with redirect_stdout(out), redirect_stderr(err):
+            show(seen, as_json, Console(file=out, width=100))
+        return out.getvalue(), err.getvalue()
+
+    def test_well(self) -> None:
+        """
+        A node that is well has no problem, and all of its status is shown.
+        """
+        seen = self.once()
+        self.assertEqual(seen, Seen("", self.node.status()))
+        out, err = self.printed(seen)
+        self.assertEqual(err, "")
+        for text in ("12345", "address a:1, probes 2", "10.0.0.1:5", "10.0.0.2:6", "[odd]"):
+            self.assertIn(text, out)
+
+    def test_json(self) -> None:
+        """
+        As JSON it is one line.
+        """
+        out, _ = self.printed(self.once(), as_json=True)
+        self.assertEqual(json.loads(out), self.node.status())
+        self.assertEqual(out.count("\n"), 1)
+
+    def test_not_well(self) -> None:
+        """
+        A node that is not well shows its status, and why.
+        """
+        self.node.reason = "disk-full: no room"
+        seen = self.once()
+        self.assertIn("is not well: disk-full: no room", seen.problem)
+        out, err = self.printed(seen)
+        self.assertIn("12345", out)
+        self.assertIn("rmqha: 127.0.0.1:10914 is not well", err)
+
+    def test_unreachable(self) -> None:
+        """
+        Each way not to be reached is said in words.
+        """
+        cases = [
+            (ConnectionRefusedError("refused"), "cannot be reached"),
+            (DNSLookupError("no such host"), "no such host"),
+            (CancelledError(), "gave no answer in 5 seconds"),
+            (ResponseNeverReceived([Failure(OSError("cut off"))]), "cannot be reached: cut off"),
+        ]
+        for error, text in cases:
+            seen = self.once(Broken(error))
+            self.assertIn(text, seen.problem)
+            self.assertIsNone(seen.status)
+            self.assertEqual(self.printed(seen)[0], "")
+
+    def test_something_else(self) -> None:
+        """
+        What is no admin port of a node is called that.
+        """
+        for health, status in (("<html>", "[]"), ("{}", "[]"), ("\xff", "{}")):
+            root = Resource()
+            root.putChild(b"healthz", Page(health))
+            root.putChild(b"status", Page(status))
+            self.assertIn("no admin port", self.once(StubTreq(root)).problem)
+
+    def test_strange_codes(self) -> None:
+        """
+        A status that is refused is a problem, and so is bad health without a reason.
+        """
+        root = Resource()
+        root.putChild(b"healthz", Page("{}", 503))
+        root.putChild(b"status", Page("{}", 500))
+        self.assertIn("/status with 500", self.once(StubTreq(root)).problem)
+        root.putChild(b"status", Page("{}"))
+        self.assertIn("/healthz answers 503", self.once(StubTreq(root)).problem)
+
+    def test_watch(self) -> None:
+        """
+        It looks again after the interval, and as often as it was told.
+        """
+        out = io.StringIO()
+        with redirect_stdout(out):
+            done: Deferred[Seen] = ensureDeferred(
+                watch(self.look(), interval=2.0, times=3, as_json=True, console=Console(file=out))
+            )
+            for looks in (1, 2):
+                self.assertNoResult(done)
+                self.assertEqual(out.getvalue().count("\n"), looks)
+                self.clock.advance(1.9)
+                self.assertEqual(out.getvalue().count("\n"), looks)
+                self.clock.advance(0.1)
+        self.assertEqual(self.successResultOf(done).problem, "")
+        self.assertEqual(out.getvalue().count("\n"), 3)
+
+
+class StatusTests(CommandTestCase):
+    def test_addresses(self) -> None:
+        """
+        An address is a host and a port; anything else is a usage error.
+        """
+        for address in ("localhost", "a b:1", ":1", "h:", "h:0", "h:65536", "h:x", "http://h:1"):
+            self.assertIn("is not HOST:PORT", self.fails(2, "status", address))
+
+    def test_interval(self) -> None:
+        """
+        The interval has bounds.
+        """
+        for interval in ("0", "0.1", "3601", "-5", "nan"):
+            self.assertIn("--watch", self.fails(2, "status", "--watch", interval))
+
+    def test_refused(self) -> None:
+        """
+        With nobody listening the whole command ends in one line and exit code 1.
+        """
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{taken.getsockname()[1]}"
+            done = subprocess.run(
+                [
+                    sys.executable,
+                    "-c",
+                    "from rmqha.cli.main import main; main()",
+                    "status",
+                    address,
+                ],
+                capture_output=True,
+                text=True,
+                timeout=60,
+                check=False,
+            )
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertEqual(done.stdout, "")
+        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+        self.assertIn(f"rmqha: {address} cannot be reached: Connection was refused", done.stderr)

@@ -1,0 +1,432 @@
+"""
+Tests for L{rmqha.store.retention}: which files go, when, and who can keep them.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.task import Clock
+
+from rmqha.store import retention
+from rmqha.store.files import MappedFile, file_name
+from rmqha.store.retention import disk_use, last_stored, local_hour
+from rmqha.store.store import Store
+from tests.support.derived import DerivedTestCase
+from tests.support.logs import FILE_SIZE, STORED, Held, LogTestCase, encoded, message
+
+HOUR = 3600.0
+DAY = 24 * HOUR
+BEGIN = STORED / 1000
+
+SIZES = {"file_size": FILE_SIZE, "queue_file_size": 200, "index_slots": 20, "index_entries": 30}
+
+
+class RetentionTestCase(LogTestCase, DerivedTestCase):
+    """
+    Tests with a store whose files, of seven records each, are an hour apart.
+    """
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.now = BEGIN
+        self.hour = 12
+        self.use = 0.5
+        self.held: int | None = None
+
+    def made(self, files: int = 6, settings: dict[str, Any] | None = None, **more: Any) -> Store:
+        """
+        A store that ends in the middle of its last file.
+        """
+        store = self.opened(
+            self.folder() / "store",
+            clock=self.clock,
+            settings=SIZES | (settings or {}),
+            disk_use=lambda folder: self.use,
+            local_hour=lambda now: self.hour,
+            now_ms=lambda: int(self.now * 1000),
+            held_from=lambda: self.held,
+            **more,
+        )
+        for number in range(files):
+            for _ in range(7 if number < files - 1 else 3):
+                store.put(message(580))
+            self.now += HOUR
+        self.finish(store)
+        self.assertEqual(len(store.log.folder.files), files)
+        return store
+
+    def finish(self, store: Store) -> None:
+        """
+        Dispatch and flush everything.
+        """
+        store.dispatcher.run(1.0)
+        self.successResultOf(store.flusher.flush())
+
+    def pass_time(self, seconds: float = 12.0) -> None:
+        """
+        Let the clock go, in small steps.
+        """
+        for _ in range(int(seconds * 10)):
+            self.clock.advance(0.1)
+
+    def starts(self, store: Store) -> list[int]:
+        """
+        The numbers of the files left, by the log and by the folder.
+        """
+        numbers = [file.start // FILE_SIZE for file in store.log.folder.files]
+        names = sorted(path.name for path in store.settings.commitlog.iterdir())
+        self.assertEqual(names, [file_name(number * FILE_SIZE) for number in numbers])
+        self.assertEqual(store.log.min_offset, numbers[0] * FILE_SIZE)
+        return numbers
+
+
+class AgeTests(RetentionTestCase):
+    """
+    By age, at the set hour.
+    """
+
+    def test_at_the_hour(self) -> None:
+        """
+        Files older than they need be go during C{deleteWhen}, and not at other hours.
+        """
+        store = self.made()
+        self.now = BEGIN + 72 * HOUR + 2.5 * HOUR
+        self.pass_time()
+        self.assertEqual(self.starts(store), [0, 1, 2, 3, 4, 5])
+        self.hour = 4
+        self.pass_time()
+        self.assertEqual(self.starts(store), [3, 4, 5])
+        self.now += HOUR
+        self.pass_time()
+        self.assertEqual(self.starts(store), [4, 5])
+
+    def test_never_the_last(self) -> None:
+        """
+        The last file stays whatever its age.
+        """
+        store = self.made()
+        self.now, self.hour = BEGIN + 365 * DAY, 4
+        self.pass_time(60)
+        self.assertEqual(self.starts(store), [5])
+        assert store.retention is not None
+        status = store.retention.status()
+        self.assertEqual((status["deletedFiles"], status["deletedBytes"]), (5, 5 * FILE_SIZE))
+
+    def test_queues_and_index_follow(self) -> None:
+        """
+        What is left of queues and index is what a log that begins there gives.
+        """
+        store = self.made()
+        self.now, self.hour = BEGIN + 72 * HOUR + 2.5 * HOUR, 4
+        self.pass_time()
+        queue = store.queues.get("TopicA", 0)
+        assert queue is not None
+        self.assertEqual((queue.min_offset, queue.max_offset), (21, 38))
+        self.assertEqual(len(queue.paths()), 2)
+        self.assertEqual(self.differences(store.log, store.settings.root, **SIZES), [])
+        store = self.reopened(store, settings=SIZES)
+        self.assertEqual((store.log.min_offset, store.dispatcher.faults), (3 * FILE_SIZE, []))
+        self.assertEqual(store.put(message(580)).queue_offset, 38)
+
+    def test_batches_and_pauses(self) -> None:
+        """
+        A run deletes so many files, with a pause after each.
+        """
+        store = self.made(8, {"delete_batch": 3, "delete_files_interval": 1.0})
+        self.now, self.hour = BEGIN + 365 * DAY, 4
+        self.pass_time(10.5)
+        self.assertEqual(self.starts(store)[0], 1)
+        self.pass_time(1.0)
+        self.assertEqual(self.starts(store)[0], 2)
+        self.pass_time(5.0)
+        self.assertEqual(self.starts(store)[0], 3)
+        self.pass_time(10.0)
+        self.assertEqual(self.starts(store)[0], 6)
+
+    def test_not_what_is_not_flushed(self) -> None:
+        """
+        Files go only when they are flushed, checked and dispatched.
+        """
+        store = self.made()
+        self.now, self.hour = BEGIN + 365 * DAY, 4
+        log = store.log
+        assert store.retention is not None
+        log.flushed = 2 * FILE_SIZE
+        store.retention.run()
+        self.pass_time(2.0)
+        self.assertEqual(self.starts(store), [2, 3, 4, 5])
+        log.flushed, log.confirmed = log.end, 3 * FILE_SIZE + 1
+        store.retention.run()
+        self.pass_time(2.0)
+        self.assertEqual(self.starts(store), [3, 4, 5])
+        log.confirmed = log.end
+        store.retention.dispatched = lambda: 4 * FILE_SIZE
+        store.retention.run()
+        self.pass_time(2.0)
+        self.assertEqual(self.starts(store), [4, 5])
+
+
+class LastStoredTests(RetentionTestCase):
+    """
+    How old a file is.
+    """
+
+    def test_by_its_last_record(self) -> None:
+        """
+        Copies are as old as their records, whatever the file system says.
+        """
+        store = self.made(3)
+        first, second, _ = store.log.folder.files
+        for file in (first, second):
+            os.utime(file.path, (1, 1))
+        self.assertEqual((last_stored(first), last_stored(second)), (BEGIN, BEGIN + HOUR))
+
+    def test_far_from_the_end(self) -> None:
+        """
+        One record and many megabytes of blank: its time, though it is not searched for.
+        """
+        self.patch(retention, "last_record_of", lambda file: None)
+        log = self.filled(3000, 3000)
+        self.assertEqual(last_stored(log.folder.files[0]), BEGIN)
+
+    def test_no_record(self) -> None:
+        """
+        Without a record it is the file's own time.
+        """
+        file = MappedFile.create(self.folder(), 0, FILE_SIZE)
+        os.utime(file.path, (5, 5))
+        self.assertEqual(last_stored(file), 5.0)
+        log = self.log()
+        log.append_frame(0, encoded(300))
+
+
+class DiskTests(RetentionTestCase):
+    """
+    By space.
+    """
+
+    def test_old_files_at_any_hour(self) -> None:
+        """
+        Above C{diskMaxUsedSpaceRatio}, or when nobody knows, age alone decides.
+        """
+        for use in (0.76, -1.0):
+            self.now = BEGIN
+            store = self.made()
+            self.now = BEGIN + 72 * HOUR + 2.5 * HOUR
+            self.use = 0.75
+            self.pass_time()
+            self.assertEqual(self.starts(store)[0], 0)
+            self.use = use
+            self.pass_time()
+            self.assertEqual(self.starts(store), [3, 4, 5])
+            self.successResultOf(store.stopService())
+
+    def test_forcibly(self) -> None:
+        """
+        Above C{diskSpaceCleanForciblyRatio} age does not matter, but only while it is.
+        """
+        store = self.made(settings={"delete_files_interval": 5.0})
+        self.use = 0.85
+        self.pass_time()
+        self.assertEqual(self.starts(store)[0], 0)
+        self.use = 0.86
+        self.pass_time(10.0)
+        self.assertEqual(store.state, "")
+        self.use = 0.8
+        self.pass_time()
+        self.assertEqual(self.starts(store), [1, 2, 3, 4, 5])
+        self.use = 0.86
+        self.pass_time(40.0)
+        self.assertEqual(self.starts(store), [5])
+
+    def test_forcibly_forbidden(self) -> None:
+        """
+        C{cleanFileForciblyEnable=false} leaves young files whatever happens.
+        """
+        store = self.made(settings={"clean_forcibly": False})
+        self.use = 0.99
+        self.pass_time(30.0)
+        self.assertEqual(self.starts(store)[0], 0)
+        self.assertEqual(store.state, "read-only")
+
+    def test_writes_refused(self) -> None:
+        """
+        Above C{diskSpaceWarningLevelRatio} the store is read-only, and comes back.
+        """
+        store = self.made(settings={"clean_forcibly": False})
+        self.use = 0.9
+        self.pass_time()
+        store.put(message(580))
+        self.use = 0.91
+        self.pass_time()
+        self.assertEqual(store.state, "read-only")
+        self.assertIn("91%", store.reason)
+        self.use = 0.9
+        self.pass_time()
+        store.put(message(580))
+
+    def test_real_disk(self) -> None:
+        """
+        The use of a real disk is a share; of no disk, unknown.
+        """
+        self.assertTrue(0 < disk_use(self.folder()) <= 1)
+        self.assertEqual(disk_use(Path("/nowhere/at/all")), -1.0)
+        self.assertIn(local_hour(BEGIN), range(24))
+
+    def test_counted_as_stock(self) -> None:
+        """
+        Whole percent, rounded up, without what is root's.
+        """
+
+        class Found:
+            f_blocks, f_bfree, f_bavail = 1000, 300, 200
+
+        self.patch(os, "statvfs", lambda folder: Found)
+        self.assertEqual(disk_use(self.folder()), 0.78)
+
+
+class ReplicaTests(RetentionTestCase):
+    """
+    Replicas that are behind.
+    """
+
+    def test_hold_files_back(self) -> None:
+        """
+        A file a replica needs stays, and what is older goes.
+        """
+        store = self.made()
+        self.now, self.hour = BEGIN + 365 * DAY, 4
+        self.held = 2 * FILE_SIZE + 5
+        self.pass_time(30.0)
+        self.assertEqual(self.starts(store), [2, 3, 4, 5])
+        assert store.retention is not None
+        self.assertEqual(store.retention.status()["heldBackFrom"], self.held)
+        self.held = 3 * FILE_SIZE
+        self.pass_time()
+        self.assertEqual(self.starts(store), [3, 4, 5])
+        self.held = None
+        self.pass_time()
+        self.assertEqual(self.starts(store), [5])
+        self.assertIsNone(store.retention.status()["heldBackFrom"])
+        self.assertEqual(store.retention.lost_bytes, 0)
+
+    def test_only_so_far(self) -> None:
+        """
+        When the disk is as full as C{diskSpaceCleanForciblyRatio} the replica loses, and
+        how much is counted and told.
+        """
+        store = self.made()
+        self.held, self.use = 100, 0.86
+        self.pass_time(10.5)
+        self.use = 0.5
+        assert store.retention is not None
+        left = self.starts(store)[0]
+        self.assertGreater(left, 0)
+        self.assertEqual(store.retention.lost_bytes, left * FILE_SIZE - 100)
+        self.pass_time()
+        self.assertEqual(self.starts(store)[0], left)
+
+    def test_only_so_far_by_age(self) -> None:
+        """
+        That holds as well where young files are never deleted.
+        """
+        store = self.made(settings={"clean_forcibly": False})
+        self.now = BEGIN + 72 * HOUR + 1.5 * HOUR
+        self.held, self.use = 0, 0.86
+        self.pass_time(30.0)
+        self.assertEqual(self.starts(store), [2, 3, 4, 5])
+        assert store.retention is not None
+        self.assertEqual(store.retention.lost_bytes, 2 * FILE_SIZE)
+
+
+class StopTests(RetentionTestCase):
+    """
+    Files being deleted while a node stops, or in somebody's hands.
+    """
+
+    def test_waits_for_a_file(self) -> None:
+        """
+        A stop ends when the file under way is gone, and deletes no more.
+        """
+        thread = Held()
+        store = self.made()
+        assert store.retention is not None
+        store.retention.in_thread = thread
+        self.now, self.hour = BEGIN + 365 * DAY, 4
+        self.pass_time()
+        self.assertEqual(len(thread.calls), 1)
+        self.pass_time(30.0)
+        self.assertEqual(len(thread.calls), 1)
+        stopped = store.retention.stop()
+        self.assertNoResult(stopped)
+        thread.work()
+        self.successResultOf(stopped)
+        self.assertEqual(self.starts(store), [1, 2, 3, 4, 5])
+        self.pass_time()
+        self.assertEqual(thread.calls, [])
+
+    def test_cannot_be_deleted(self) -> None:
+        """
+        A file that cannot be deleted is told, and no other goes before it.
+        """
+        store = self.made()
+
+        def unlink(path: object, **more: object) -> None:
+            raise PermissionError("no")
+
+        patched = self.patch(os, "unlink", unlink)
+        self.now, self.hour = BEGIN + 365 * DAY, 4
+        self.pass_time(10.5)
+        self.assertEqual(len(self.flushLoggedErrors(PermissionError)), 1)
+        self.pass_time(10.0)
+        self.assertEqual(len(self.flushLoggedErrors(PermissionError)), 1)
+        patched.restore()
+        self.assertEqual(store.log.min_offset, FILE_SIZE)
+        self.assertEqual(len(list(store.settings.commitlog.iterdir())), 6)
+        self.pass_time(10.0)
+        self.assertEqual(self.starts(store), [5])
+
+    def test_looking_fails(self) -> None:
+        """
+        Queues that cannot follow keep no file, and one look that fails is not the last.
+        """
+        store = self.made()
+        self.now, self.hour = BEGIN + 365 * DAY, 4
+
+        def broken(offset: int) -> None:
+            raise OSError("no")
+
+        assert store.retention is not None
+        follow, store.retention.follow = store.retention.follow, broken
+        self.pass_time(10.5)
+        self.assertGreater(len(self.flushLoggedErrors(OSError)), 0)
+        store.retention.follow = follow
+
+        def unknown() -> int:
+            raise ValueError("no")
+
+        held, store.retention.held_from = store.retention.held_from, unknown
+        store.put(message(4000))
+        self.finish(store)
+        self.pass_time(10.0)
+        self.assertGreater(len(self.flushLoggedErrors(ValueError)), 0)
+        store.retention.held_from = held
+        self.pass_time(20.0)
+        self.assertEqual(self.starts(store), [6])
+
+    def test_deleted_and_held(self) -> None:
+        """
+        Bytes of a deleted file that somebody still reads are shown until he is done.
+        """
+        store = self.made()
+        view = store.log.read(0, 100)
+        self.now, self.hour = BEGIN + 365 * DAY, 4
+        self.pass_time()
+        assert store.retention is not None
+        self.assertEqual(store.retention.status()["deletedButHeldBytes"], FILE_SIZE)
+        self.assertEqual(len(bytes(view)), 100)
+        del view
+        self.assertEqual(store.retention.status()["deletedButHeldBytes"], 0)

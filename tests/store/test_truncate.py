@@ -1,0 +1,395 @@
+"""
+Tests for L{rmqha.store.truncate}, and for the openings that finish a cut.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from attrs import define
+
+from rmqha.config.settings import StoreSettings
+from rmqha.errors import DiskFull, LogCorrupt
+from rmqha.store import truncate
+from rmqha.store.files import LogFolder, file_name
+from rmqha.store.store import Store
+from rmqha.store.truncate import INTENT, OWN_FOLDER, Intent, intend, pending, set_log_aside
+from tests.support.derived import DerivedTestCase
+from tests.support.logs import LogTestCase, content, files_of, message
+
+SIZES = {"file_size": 4096, "queue_file_size": 200, "index_slots": 20, "index_entries": 30}
+CALLS = ("fsync", "fdatasync", "unlink", "rename", "replace", "pwrite", "link", "ftruncate")
+
+
+class Killed(BaseException):
+    """
+    Nobody catches this to go on.
+    """
+
+
+@define
+class Mortal:
+    """
+    Counts calls and dies at one; nothing works after that.
+    """
+
+    number: int
+    count: int = 0
+
+    def wrap(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        """
+        A function that is counted.
+        """
+
+        def call(*args: Any, **more: Any) -> Any:
+            self.count += 1
+            if self.count >= self.number:
+                raise Killed
+            return real(*args, **more)
+
+        return call
+
+
+class CutTestCase(LogTestCase, DerivedTestCase):
+    """
+    Tests with a store of several small files.
+    """
+
+    def made(self, count: int = 30) -> tuple[Path, list[int], bytes]:
+        """
+        A store that was stopped cleanly.
+
+        @return: Its folder, where its records start, and its log.
+        """
+        root = self.folder() / "store"
+        store = self.opened(root, settings=SIZES)
+        starts = [store.put(message(500)).begin for _ in range(count)]
+        data = content(store.log)
+        self.successResultOf(store.stopService())
+        return root, starts, data
+
+    def cutting(self, at: int) -> Callable[[StoreSettings], None]:
+        """
+        What a slave does before it opens a store whose tail is not its master's.
+        """
+
+        def before(settings: StoreSettings) -> None:
+            folder = LogFolder.load(settings.commitlog, settings.file_size)
+            end = max(start + 500 for start in self.starts)
+            intend(settings.root, folder, at, end)
+            folder.close()
+
+        return before
+
+    def assert_sound(self, store: Store, data: bytes) -> None:
+        """
+        A store holds just these bytes of log, and queues and index follow from them.
+        """
+        self.assertEqual((store.state, content(store.log)), ("", data))
+        files = files_of(store.settings.commitlog)
+        self.assertEqual(files[len(data) :].strip(b"\0"), b"")
+        self.assertIsNone(pending(store.settings.root))
+        self.successResultOf(store._flush_derived())
+        self.assert_like_rebuild(store.log, store.settings.root, **SIZES)
+
+
+class QuarantineTests(CutTestCase):
+    """
+    What is cut is kept.
+    """
+
+    def test_bytes_and_name(self) -> None:
+        """
+        The file holds just the bytes, over file ends, and tells where they were.
+        """
+        log = self.filled(3000, 3000, 3000)
+        root = self.folder()
+        path = truncate.quarantine(root, log.folder, 1000, log.end)
+        self.assertEqual(path.read_bytes(), content(log, 1000))
+        self.assertEqual(path.name, f"{1000:020d}-{log.end:020d}.log")
+        again = truncate.quarantine(root, log.folder, 1000, log.end)
+        self.assertEqual(again.name, f"{1000:020d}-{log.end:020d}.2.log")
+
+    def test_no_room(self) -> None:
+        """
+        Without room for it nothing is cut, and no half of it stays.
+        """
+        log, root = self.filled(3000), self.folder()
+
+        def fsync(fd: int) -> None:
+            raise OSError(errno.ENOSPC, "full")
+
+        (root / OWN_FOLDER / "quarantine").mkdir(parents=True)
+        self.patch(os, "fsync", fsync)
+        self.assertRaises(DiskFull, intend, root, log.folder, 0, 3000)
+        self.assertEqual(list((root / OWN_FOLDER / "quarantine").iterdir()), [])
+        self.assertIsNone(pending(root))
+
+    def test_aside(self) -> None:
+        """
+        One whole log is put aside, not two.
+        """
+        log = self.filled(3000, folder=self.folder() / "commitlog")
+        path = log.folder.path
+        data = files_of(path)
+        aside = set_log_aside(path)
+        self.assertEqual((files_of(aside), path.exists()), (data, False))
+        path.mkdir()
+        self.assertRaises(FileExistsError, set_log_aside, path)
+
+
+class IntentTests(CutTestCase):
+    """
+    A decided cut.
+    """
+
+    def test_steps(self) -> None:
+        """
+        The tail is kept before the cut is certain.
+        """
+        log, root, steps = self.filled(3000), self.folder(), []
+        intent = intend(root, log.folder, 1000, 3000, steps.append)
+        self.assertEqual(steps, ["quarantined", "intended"])
+        self.assertEqual(pending(root), intent)
+        self.assertEqual((intent.at, intent.end), (1000, 3000))
+        self.assertTrue((root / intent.quarantine).is_file())
+        truncate.finish(root, steps.append)
+        self.assertEqual((pending(root), steps[2:]), (None, ["done"]))
+        truncate.finish(self.folder(), steps.append)
+
+    def test_older_one_never_comes_back(self) -> None:
+        """
+        Wherever a finish is killed, the intent before this one is not taken for it.
+        """
+        log = self.filled(3000)
+        for killed_at in range(6):
+            root = self.folder()
+            intend(root, log.folder, 500, 3000)
+            newer = intend(root, log.folder, 1000, 3000)
+            self.assertTrue((root / OWN_FOLDER / (INTENT + ".bak")).exists())
+            mortal = Mortal(killed_at + 1)
+            patched = self.patch(os, "unlink", mortal.wrap(os.unlink))
+            try:
+                truncate.finish(root)
+            except Killed:
+                pass
+            patched.restore()
+            self.assertIn(pending(root), (newer, None))
+
+
+class KilledTests(CutTestCase):
+    """
+    A crash at every step, and at every call that changes the disk.
+    """
+
+    def killed_at(self, number: int, root: Path, **how: Any) -> bool:
+        """
+        Open a store and die at one call.
+
+        @return: Whether it died; if not, all was done before.
+        """
+        mortal = Mortal(number)
+        patches = [self.patch(os, name, mortal.wrap(getattr(os, name))) for name in CALLS]
+        store = self.store(root, settings=SIZES, **how)
+        try:
+            store.startService()
+            result: list[Any] = []
+            store.ready.addBoth(result.append)
+        except Killed:
+            result = [Killed]
+        finally:
+            for patched in patches:
+                patched.restore()
+        store._lock.release()
+        if result == [None]:
+            self.successResultOf(store.stopService())
+            return False
+        self.flushLoggedErrors()
+        return True
+
+    def test_repair_of_a_slave(self) -> None:
+        """
+        However far it came, the next start ends the cut or has not begun it; the tail
+        is kept, and never comes back.
+        """
+        root, self.starts, data = self.made()
+        at = self.starts[10]
+        number, done = 0, False
+        while not done:
+            number += 1
+            copy = self.folder() / "store"
+            shutil.copytree(root, copy)
+            done = not self.killed_at(number, copy, master=False, before=self.cutting(at))
+            decided = done or pending(copy) is not None
+            store = self.opened(copy, settings=SIZES, master=False)
+            cut = store.log.end == at
+            self.assertTrue(cut or not decided, number)
+            self.assert_sound(store, data[:at] if cut else data)
+            if cut:
+                kept = [p.read_bytes() for p in (copy / "rmqha/quarantine").iterdir()]
+                self.assertIn(data[at:], kept)
+                receipt = store.put(message(500))
+                self.assertEqual(receipt.begin, at)
+                crashed = self.opened(self.crash(store), settings=SIZES, master=False)
+                self.assertEqual(crashed.log.end, at + 500)
+            self.successResultOf(store.stopService())
+        self.assertGreater(number, 20)
+
+    def test_each_named_step(self) -> None:
+        """
+        The steps that are told of come in this order, and dying in any is made good.
+        """
+        root, self.starts, data = self.made()
+        at, steps = self.starts[17], []
+        store = self.opened(
+            self.copy(root),
+            settings=SIZES,
+            master=False,
+            before=self.cutting(at),
+            step=steps.append,
+        )
+        self.assert_sound(store, data[:at])
+        self.assertEqual(steps, ["cut", "derived", "done"])
+        for wanted in steps:
+            copy = self.copy(root)
+
+            def step(name: str, wanted: str = wanted) -> None:
+                if name == wanted:
+                    raise Killed
+
+            dying = self.store(
+                copy, settings=SIZES, master=False, before=self.cutting(at), step=step
+            )
+            dying.startService()
+            self.failureResultOf(dying.ready, Killed)
+            self.assert_sound(self.opened(copy, settings=SIZES, master=False), data[:at])
+
+    def copy(self, root: Path) -> Path:
+        """
+        A copy of a store.
+        """
+        copy = self.folder() / "store"
+        shutil.copytree(root, copy)
+        return copy
+
+    def test_power_cut_in_a_cut(self) -> None:
+        """
+        A log of which later files are gone and the tail is not zeroed yet, or the other
+        way round, is cut to the same bytes.
+        """
+        root, self.starts, data = self.made()
+        at = self.starts[10]
+        for change in (self.without_later_files, self.without_tail):
+            copy = self.copy(root)
+            folder = LogFolder.load(copy / "commitlog", 4096)
+            intend(copy, folder, at, len(data))
+            folder.close()
+            change(copy / "commitlog", at)
+            self.assert_sound(self.opened(copy, settings=SIZES, master=False), data[:at])
+
+    def without_later_files(self, path: Path, at: int) -> None:
+        """
+        Only the files behind the cut are gone.
+        """
+        for file in sorted(path.iterdir()):
+            if int(file.name) > at:
+                file.unlink()
+
+    def without_tail(self, path: Path, at: int) -> None:
+        """
+        Only the rest of the file is zero.
+        """
+        with open(path / file_name(at - at % 4096), "rb+") as file:
+            file.seek(at % 4096)
+            file.write(bytes(4096 - at % 4096))
+
+    def test_intent_behind_the_end(self) -> None:
+        """
+        An intent that is done already, or speaks of more than there is, cuts nothing.
+        """
+        root, self.starts, data = self.made()
+        folder = LogFolder.load(root / "commitlog", 4096)
+        intend(root, folder, len(data), len(data))
+        folder.close()
+        self.assert_sound(self.opened(root, settings=SIZES), data)
+        self.assertEqual(Intent(1, 2, "x").at, 1)
+
+
+class DamageTests(CutTestCase):
+    """
+    A log with a hole in it.
+    """
+
+    def damaged(self) -> tuple[Path, int, bytes]:
+        """
+        A store with one flipped bit in its third file from the end.
+        """
+        root, starts, data = self.made()
+        at = starts[-10]
+        with open(root / "commitlog" / file_name(at - at % 4096), "rb+") as file:
+            file.seek(at % 4096 + 200)
+            byte = file.read(1)[0]
+            file.seek(at % 4096 + 200)
+            file.write(bytes([byte ^ 1]))
+        return root, at, data
+
+    def test_master_refuses(self) -> None:
+        """
+        A master does not start, and touches nothing.
+        """
+        root, at, _ = self.damaged()
+        before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+        for _ in range(2):
+            store = self.store(root, settings=SIZES)
+            store.startService()
+            error = self.failureResultOf(store.ready, LogCorrupt).value
+            self.assertEqual((error.offset, error.reason), (at, "body crc"))
+            self.assertEqual(store.state, "failed")
+            self.assertIn("damage, not a torn tail", store.reason)
+            self.successResultOf(store.stopService())
+        after = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+        self.assertEqual(before, after)
+
+    def test_repair(self) -> None:
+        """
+        With C{--repair}, and on a slave, what follows is kept aside and cut.
+        """
+        for how in ({"master": True, "repair": True}, {"master": False, "repair": True}):
+            root, at, data = self.damaged()
+            steps: list[str] = []
+            store = self.opened(root, settings=SIZES, step=steps.append, **how)
+            self.assertEqual(steps, ["quarantined", "intended", "cut", "derived", "done"])
+            self.assert_sound(store, data[:at])
+            (kept,) = (root / "rmqha" / "quarantine").iterdir()
+            self.assertEqual(len(kept.read_bytes()), len(data) - at)
+            self.assertEqual(kept.read_bytes()[201:], data[at + 201 :])
+            again = self.reopened(store, settings=SIZES)
+            self.assert_sound(again, data[:at])
+
+    def test_repair_killed(self) -> None:
+        """
+        A repair that dies is decided once its intent is there.
+        """
+        root, at, data = self.damaged()
+        for wanted in ("quarantined", "intended", "cut", "derived", "done"):
+            copy = self.folder() / "store"
+            shutil.copytree(root, copy)
+
+            def step(name: str, wanted: str = wanted) -> None:
+                if name == wanted:
+                    raise Killed
+
+            dying = self.store(copy, settings=SIZES, repair=True, step=step)
+            dying.startService()
+            self.failureResultOf(dying.ready, Killed)
+            if wanted == "quarantined":
+                refused = self.store(copy, settings=SIZES)
+                refused.startService()
+                self.failureResultOf(refused.ready, LogCorrupt)
+            else:
+                self.assert_sound(self.opened(copy, settings=SIZES), data[:at])
