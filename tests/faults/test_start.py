@@ -129,11 +129,20 @@ class StartTests(SynchronousTestCase):
         self.assertFalse((store / "abort").exists())
         self.assertEqual(len(list((store / "rmqha" / "quarantine").iterdir())), 1)
 
+    def test_missing_last_file(self) -> None:
+        """
+        A log that lacks the end it had at its clean stop is refused, with both numbers.
+        """
+        store = golden.store("5.3.3")
+        node = self.node(storePathRootDir=store).start()
+        node.term()
+        sorted((store / "commitlog").iterdir())[-1].unlink()
+        said = self.refused(node, daemon=False)
+        self.assertIn("when it was stopped cleanly", said)
+
 
 def _kill(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         pass
-
-

@@ -1,0 +1,3 @@
+"""
+Measurements: L{bench.__main__} runs them all.
+"""

@@ -1,0 +1,3 @@
+"""
+Real processes, real faults; README.md says which is where.
+"""

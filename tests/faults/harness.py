@@ -1,0 +1,181 @@
+"""
+What all fault tests share: a pair of nodes, a seed, and what must hold in the end.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from rmqha.config.settings import StoreSettings
+from tests.support import compare
+from tests.support.driver import Driver, Write
+from tests.support.nodes import Folder, Node, Process
+from tests.support.proxy import Proxy
+
+#: How often the random tests are repeated, times what is quick: 1 is for every day.
+ROUNDS = float(os.environ.get("RMQHA_FAULT_ROUNDS", "1"))
+
+#: Quick to come back, so that a test has little to wait for.
+BRISK: dict[str, object] = {"haReconnectBackoffMax": 200}
+
+
+def rounds(quick: int) -> range:
+    """
+    Repetitions: C{quick} of them, times C{RMQHA_FAULT_ROUNDS}.
+    """
+    return range(max(1, round(quick * ROUNDS)))
+
+
+class FaultTestCase(SynchronousTestCase):
+    """
+    Tests that start nodes, and leave none behind.
+
+    Every random choice comes from one seed, which is printed; C{RMQHA_SEED} repeats it.
+
+    @ivar random: Seeded for this test.
+    @ivar folder: Stores, configurations and logs of this test's nodes.
+    """
+
+    def setUp(self) -> None:
+        """
+        Choose a seed and make a folder.
+        """
+        self.seed = os.environ.get("RMQHA_SEED") or str(random.SystemRandom().randrange(10**9))
+        self.random = random.Random(f"{self.seed} {self.id()}")
+        self.tell(f"RMQHA_SEED={self.seed} {self.id()}")
+        self._folder = Folder("fault-")
+        self.folder: Path = self._folder.path
+        self._processes: list[Process] = []
+        self.addCleanup(self._folder.remove)
+        self.addCleanup(self._end)
+
+    def _end(self) -> None:
+        for process in self._processes:
+            process.kill9()
+
+    def tell(self, text: str) -> None:
+        """
+        A line for whoever has to repeat this.
+        """
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+
+    # --- nodes --------------------------------------------------------------
+
+    def master(self, name: str = "master", **keys: Any) -> Driver:
+        """
+        A SYNC master, not started.
+        """
+        given = {**BRISK, "brokerRole": "SYNC_MASTER", **keys}
+        master = Driver(self.folder, "master", name, **given)
+        self._processes.append(master)
+        return master
+
+    def slave(self, address: tuple[str, int], name: str = "slave", **keys: Any) -> Node:
+        """
+        A slave under twistd, not started.
+        """
+        slave = Node(self.folder, "slave", name, master=address, **{**BRISK, **keys})
+        self._processes.append(slave)
+        return slave
+
+    def driven_slave(self, address: tuple[str, int], name: str = "slave", **keys: Any) -> Driver:
+        """
+        A slave that can be told to die, or given a bad disk; not started.
+        """
+        slave = Driver(self.folder, "slave", name, master=address, **{**BRISK, **keys})
+        self._processes.append(slave)
+        return slave
+
+    def proxy(self, address: tuple[str, int]) -> Proxy:
+        """
+        A network to a master, started.
+        """
+        proxy = Proxy(self.folder, address, self.seed)
+        self._processes.append(proxy)
+        return proxy.start()
+
+    def pair(self, **keys: Any) -> tuple[Driver, Node]:
+        """
+        A master and a slave in sync with it.
+        """
+        master = self.master(**keys)
+        slave = self.slave(master.address, **keys)
+        self.start_both(master, slave)
+        slave.until_synced(master.status()["maxOffset"])
+        return master, slave
+
+    def start_both(self, master: Driver, slave: Node) -> None:
+        """
+        Start a master and a slave at the same time.
+        """
+        slave.launch()
+        master.start()
+        slave.until(lambda status: status["state"] != "recovering", "open")
+
+    # --- writes -------------------------------------------------------------
+
+    def write(self, master: Driver, count: int, **how: Any) -> list[Write]:
+        """
+        Write and expect every write to be acknowledged.
+        """
+        writes = master.put(count, **{"concurrency": 8, **how}).wait()
+        statuses = {write.status for write in writes}
+        self.assertEqual({"PUT_OK"}, statuses, master.tail())
+        self.assertEqual(count, len(writes))
+        return writes
+
+    # --- the end ------------------------------------------------------------
+
+    def settings(self, node: Node) -> StoreSettings:
+        """
+        What a comparison needs to know of a node's store.
+        """
+        return compare.settings_of(
+            node.root,
+            file_size=int(str(node.keys["mappedFileSizeCommitLog"])),
+            queue_file_size=int(str(node.keys["mappedFileSizeConsumeQueue"])),
+            index_slots=int(str(node.keys["maxHashSlotNum"])),
+            index_entries=int(str(node.keys["maxIndexNum"])),
+        )
+
+    def settle(
+        self, master: Driver, *slaves: Node, acked: list[Write] | None = None, timeout: float = 30.0
+    ) -> None:
+        """
+        Let slaves catch up, stop all, and check what must hold after every fault.
+
+        @param acked: The writes that were promised; all that were, by default.
+        """
+        end = master.status()["maxOffset"]
+        for slave in slaves:
+            slave.until_synced(end, timeout)
+        for slave in slaves:
+            slave.term()
+        self.assertEqual(0, master.stop(), master.tail())
+        for slave in slaves:
+            self.check(master, slave, acked=acked)
+
+    def check(
+        self,
+        master: Driver,
+        slave: Node,
+        *,
+        acked: list[Write] | None = None,
+        equal: bool = True,
+    ) -> None:
+        """
+        Two stopped nodes: prefix, promises, derived files, and a log without surprises.
+        """
+        promised = master.history.acked if acked is None else acked
+        found = compare.damage(self.settings(master), self.settings(slave), promised, equal=equal)
+        tails = f"\n{master.tail()}\n{slave.tail()}"
+        self.assertEqual([], found[:20], tails)
+        for node in (master, slave):
+            self.assertEqual([], node.complaints(), node.log()[-20_000:])

@@ -1,0 +1,241 @@
+"""
+Places at which a node can be made to die, as if the kill -9 had come just there.
+
+A place is C{NAME} or C{NAME:COUNT}: the COUNTth time it is passed.  Classes are
+patched, so this is for processes of their own only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from twisted.python.reflect import namedAny
+
+from rmqha.store.files import MappedFile, file_name
+from rmqha.store.log import CommitLog
+
+Die = Callable[[], None]
+
+#: Where a kill comes just before (C{<}) or just behind (C{>}) a call.
+CALLS = {
+    # a master's write
+    "put-told": ("<", "rmqha.store.log.CommitLog._tell"),
+    "put-done": (">", "rmqha.store.store.Store.put"),
+    "ack-read": ("<", "rmqha.ha.transfer.GroupTransfer.acked"),
+    "ack-resolve": ("<", "rmqha.ha.transfer.GroupTransfer._resolve"),
+    "ack-told": (">", "rmqha.ha.transfer.GroupTransfer._resolve"),
+    # the roll to a new file
+    "roll-made": (">", "rmqha.store.files.LogFolder.create_next"),
+    "roll-room": (">", "rmqha.store.allocate.Allocator.next_file"),
+    # a slave's frame
+    "frame-staged": (">", "rmqha.store.log.CommitLog.staged"),
+    "frame-accept": ("<", "rmqha.store.log.CommitLog.accept"),
+    "frame-accepted": (">", "rmqha.store.log.CommitLog.accept"),
+    "frame-verified": (">", "rmqha.store.log.CommitLog.verify"),
+    "report": ("<", "rmqha.ha.slave.SlaveProtocol._report"),
+    "reported": (">", "rmqha.ha.slave.SlaveProtocol._report"),
+    "discard": ("<", "rmqha.store.log.CommitLog.discard"),
+    # derived files
+    "dispatch": ("<", "rmqha.store.dispatch.Dispatcher.run"),
+    "unit": (">", "rmqha.store.dispatch.Dispatcher._units"),
+    "key": ("<", "rmqha.store.index.Index.put"),
+    "mark": ("<", "rmqha.store.marks.save"),
+    "marked": (">", "rmqha.store.marks.save"),
+    "checkpoint": ("<", "rmqha.store.checkpoint.Checkpoint.save"),
+    # start and stop
+    "incarnation": (">", "rmqha.ha.incarnation.Incarnation.begin"),
+    "close": ("<", "rmqha.store.store.Store._close"),
+    # a cut
+    "cut-zero": (">", "rmqha.store.files.MappedFile.zero"),
+    "cut-file": (">", "rmqha.store.files.MappedFile.remove"),
+}
+
+#: Steps that a truncation tells of itself.
+STEPS = ("quarantined", "intended", "cut", "derived", "done")
+
+
+def install(place: str, node: Any, die: Die) -> None:
+    """
+    Make a node die at a place.
+    """
+    name, _, count = place.partition(":")
+    trigger = Trigger(die, int(count or 1))
+    if name in CALLS:
+        when, path = CALLS[name]
+        _around(path, when, trigger)
+    elif name.startswith("step-"):
+        _step(node, name.removeprefix("step-"), trigger)
+    else:
+        SPECIAL[name](node, trigger)
+
+
+class Trigger:
+    """
+    Dies when it is called for the last time.
+    """
+
+    def __init__(self, die: Die, count: int) -> None:
+        self.die = die
+        self.left = count
+
+    def __call__(self) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.die()
+
+
+def _around(path: str, when: str, trigger: Trigger) -> None:
+    owner = namedAny(path.rpartition(".")[0])
+    name = path.rpartition(".")[2]
+    raw = vars(owner)[name]
+    function = raw.__func__ if isinstance(raw, classmethod) else raw
+
+    @wraps(function)
+    def instead(*arguments: Any, **more: Any) -> Any:
+        if when == "<":
+            trigger()
+        result = function(*arguments, **more)
+        if when == ">":
+            trigger()
+        return result
+
+    setattr(owner, name, classmethod(instead) if isinstance(raw, classmethod) else instead)
+
+
+def _step(node: Any, wanted: str, trigger: Trigger) -> None:
+    """
+    A truncation's step.
+    """
+
+    def step(name: str) -> None:
+        if name == wanted:
+            trigger()
+
+    _with_store(node, lambda store: setattr(store, "step", step))
+    # A slave's own repair does not pass by its store.
+    slave = namedAny("rmqha.roles.slave")
+    intend = slave.intend
+    slave.intend = lambda root, folder, at, end: intend(root, folder, at, end, step)
+
+
+def _with_store(node: Any, change: Callable[[Any], None]) -> None:
+    """
+    Change the store of a node, and those that replace it.
+    """
+    change(node.store)
+    make = node._new_store
+
+    def new_store(opening: Any) -> Any:
+        store = make(opening)
+        change(store)
+        return store
+
+    node._new_store = new_store
+
+
+def _half_record(node: Any, trigger: Trigger) -> None:
+    """
+    In the middle of copying a record into the map.
+    """
+    put = CommitLog.put
+
+    def half(self: CommitLog, records: Any, queue_offsets: Any, store_timestamp: int) -> int:
+        record = records[0]
+        file = self._room(len(record))
+        position = max(self.end, file.start) - file.start
+        whole = bytes(file.view[position : position + len(record) // 2])
+        file.view[position : position + len(record) // 2] = record[: len(record) // 2]
+        trigger()
+        file.view[position : position + len(record) // 2] = whole
+        return put(self, records, queue_offsets, store_timestamp)
+
+    CommitLog.put = half  # type: ignore[method-assign]
+
+
+def _roll_empty(node: Any, trigger: Trigger) -> None:
+    """
+    Between making a new log file and giving it its size.
+    """
+    create = MappedFile.create.__func__  # type: ignore[attr-defined]
+
+    def instead(cls: Any, folder: Any, start: int, size: int) -> Any:
+        path = folder / file_name(start)
+        path.touch()
+        trigger()
+        path.unlink()
+        return create(cls, folder, start, size)
+
+    MappedFile.create = classmethod(instead)  # type: ignore[assignment]
+
+
+def _roll_blank(node: Any, trigger: Trigger) -> None:
+    """
+    With the next file there and the blank before it not yet written.
+    """
+    log = namedAny("rmqha.store.log")
+    make = log.blank
+
+    def blank(size: int) -> bytes:
+        trigger()
+        return bytes(make(size))
+
+    log.blank = blank
+
+
+def _frame_header(node: Any, trigger: Trigger) -> None:
+    """
+    With a frame's header sent and its body not.
+    """
+    _in_frame(trigger, lambda parts: parts[:1])
+
+
+def _frame_half(node: Any, trigger: Trigger) -> None:
+    """
+    With half of a frame's body sent.
+    """
+    _in_frame(trigger, lambda parts: [parts[0], parts[1][: max(1, len(parts[1]) // 2)]])
+
+
+def _in_frame(trigger: Trigger, part: Callable[[Any], Any]) -> None:
+    regions = namedAny("rmqha.net.regions.RegionServer")
+    write = regions.writeParts
+
+    def instead(self: Any, parts: Any) -> None:
+        if trigger.left == 1:
+            write(self, part(parts))
+        trigger()
+        write(self, parts)
+
+    regions.writeParts = instead
+
+
+def _sync(before: bool) -> Callable[[Any, Trigger], None]:
+    def install_sync(node: Any, trigger: Trigger) -> None:
+        def change(store: Any) -> None:
+            real = store.sync
+
+            def sync(fd: int) -> None:
+                if before:
+                    trigger()
+                real(fd)
+                if not before:
+                    trigger()
+
+            store.sync = sync
+
+        _with_store(node, change)
+
+    return install_sync
+
+
+SPECIAL: dict[str, Callable[[Any, Trigger], None]] = {
+    "half-record": _half_record,
+    "roll-empty": _roll_empty,
+    "roll-blank": _roll_blank,
+    "frame-header": _frame_header,
+    "frame-half": _frame_half,
+    "sync": _sync(True),
+    "synced": _sync(False),
+}
