@@ -31,7 +31,7 @@ def first_difference(log: ILogReader, offset: int, data: memoryview) -> int | No
     return None
 
 
-def missing_first_byte(head: bytes, file_size: int) -> int | None:
+def missing_first_byte(head: bytes | bytearray, file_size: int) -> int | None:
     """
     Byte 0 of a log whose bytes from 1 on are known.
 
@@ -53,4 +53,5 @@ def missing_first_byte(head: bytes, file_size: int) -> int | None:
     least = 91 + hosts + body
     low = int.from_bytes(record[1:4], "big")
     high = least >> 24
-    return high if (high << 24) + low >= least else high + 1
+    # What no record can say is cut to a byte; the record's check will name it.
+    return (high if (high << 24) + low >= least else high + 1) & 0xFF

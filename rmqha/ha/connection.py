@@ -159,6 +159,10 @@ class MasterProtocol(Protocol):
                 self.close("lost", LogLost(position, oldest))
                 return
             stop = min(limit, position + self.factory.turn)
+            if stop < limit:
+                # A slave takes a short frame inside a file for the end of our log.
+                first = max(position, stop - stop % self.factory.log.file_size)
+                stop -= (stop - first) % self.factory.batch
             if self._regions is not None:
                 self._send_views(self._regions, claim, position, stop)
             else:

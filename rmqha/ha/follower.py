@@ -10,7 +10,6 @@ docs/operations.rst tells what each state means and what to do.
 
 from __future__ import annotations
 
-import random
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,23 +17,28 @@ from typing import Any
 from attrs import define, field
 from twisted.application.internet import ClientService
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, succeed
-from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
-from twisted.internet.protocol import Factory
+from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.error import ConnectError, NoProtocol
+from twisted.internet.interfaces import IDelayedCall, IReactorTime, IStreamClientEndpoint
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from rmqha.config.settings import DivergencePolicy, FirstSync, HASettings
+from rmqha.config.settings import DivergencePolicy, HASettings
 from rmqha.errors import (
     DiskFull,
     FlushFailed,
     FrameOffsetMismatch,
     RecordCrossesFile,
     RecordFault,
+    Refused,
     StartNotAligned,
     StoreError,
 )
-from rmqha.ha.probe import Ask, OverlapSearch, Question, StartSearch
+from rmqha.ha.dial import Backoff, OneByOne, Watched
+from rmqha.ha.probe import Ask
+from rmqha.ha.repair import Divergence, Repair, remedy
+from rmqha.ha.search import Search, Verdict
 from rmqha.ha.slave import SlaveProtocol
 from rmqha.ha.states import SyncState
 from rmqha.net.quiet import RateLimitedLog
@@ -46,29 +50,6 @@ GAPS_BEFORE_STOP = 3
 
 DISK_RETRY = 5.0
 """Seconds between looks at a full disk."""
-
-FIRST_BACKOFF = 1.0
-"""Seconds before the first reconnect; doubled up to C{haReconnectBackoffMax}."""
-
-
-@define(eq=False)
-class Divergence:
-    """
-    Where a slave's log stops being its master's.
-
-    @ivar at: The first byte that differs, or the master's end.
-    @ivar common_from: Everything in C{[common_from, at)} was compared equal.
-    @ivar master_empty: Whether the master has nothing at all.
-    """
-
-    at: int
-    common_from: int
-    master_empty: bool = False
-
-
-Repair = Callable[[DivergencePolicy, Divergence | None], Deferred[str]]
-"""Carries a policy out on the store; the Deferred's text says what was done, its
-failure why nothing was."""
 
 
 @define(eq=False)
@@ -103,15 +84,12 @@ class Follower(Service):
     reconnects: int = 0
     _client: ClientService | None = field(default=None, init=False)
     _connection: SlaveProtocol | None = field(default=None, init=False)
-    _overlap: OverlapSearch | None = field(default=None, init=False)
-    _start: StartSearch | None = field(default=None, init=False)
-    _proven: bool = field(default=False, init=False)
+    _search: Search = field(init=False)
     _gaps: int = field(default=0, init=False)
-    _failures: int = field(default=0, init=False)
-    _at_once: bool = field(default=False, init=False)
+    _backoff: Backoff = field(init=False)
     _refetching: bool = field(default=False, init=False)
-    _trusting: bool = field(default=False, init=False)
-    _repairing: bool = field(default=False, init=False)
+    _repairing: Deferred[None] | None = field(default=None, init=False)
+    _later: IDelayedCall | None = field(default=None, init=False)
     _bucket: TokenBucket | None = field(default=None, init=False)
     _quiet: RateLimitedLog = field(init=False)
 
@@ -119,6 +97,8 @@ class Follower(Service):
 
     def __attrs_post_init__(self) -> None:
         self._quiet = RateLimitedLog(self._log, self.clock)
+        self._search = Search(self.settings, self.hold_flushed)
+        self._backoff = Backoff(self.settings.backoff_max)
         if self.settings.max_receive_rate:
             self._bucket = TokenBucket(self.settings.max_receive_rate, self.clock)
 
@@ -136,35 +116,56 @@ class Follower(Service):
 
     def stopService(self) -> Deferred[None]:
         """
-        Disconnect.
+        Disconnect, and wait for a repair that is under way.
         """
         super().stopService()
         self._become(SyncState.STOPPED, "stopping")
-        return self._disconnect()
+        if self._later is not None and self._later.active():
+            self._later.cancel()
+        self._quiet.flush()
+        gone = self._disconnect()
+        if self._repairing is not None:
+            over: Deferred[None] = Deferred()
+            self._repairing.addCallback(over.callback)
+            gone.addCallback(lambda _: over)
+        return gone
+
+    def fail(self, reason: str) -> None:
+        """
+        Our store takes nothing more until the node is started again.
+        """
+        if self.state not in (SyncState.FAILED, SyncState.STOPPED):
+            self._stop(SyncState.FAILED, reason)
 
     def _connect(self) -> None:
+        if not self.running:
+            return
         assert self.endpoint is not None, "checked when the service started"
-        factory = Factory.forProtocol(self._protocol)
-        factory.noisy = False
         self._client = ClientService(
-            self.endpoint,
-            factory,
+            Watched(self.endpoint, self._not_connected),
+            OneByOne(self._protocol),
             retryPolicy=self._delay,
             clock=self.clock,
         )
         self._client.startService()
 
-    def _reconnect(self, _: object) -> None:
-        if self.running:
-            self._connect()
+    def _not_connected(self, failure: Failure) -> Failure:
+        if not failure.check(ConnectError, OSError, CancelledError, NoProtocol):
+            self._log.failure("Connecting to {master} failed", failure, master=self.address)
+        if not self.state.is_stop:
+            self._become(SyncState.CONNECTING, failure.getErrorMessage())
+        return failure
 
     def _disconnect(self) -> Deferred[None]:
+        """
+        End the connection, and make no other.
+
+        @return: Fires when nothing will touch the log any more.
+        """
         client, self._client = self._client, None
         if self._connection is not None:
             self._connection.drop()
-        if client is None:
-            return succeed(None)
-        return succeed(client.stopService()).addCallback(lambda _: None)
+        return succeed(None) if client is None else client.stopService()
 
     def _delay(self, attempt: int) -> float:
         """
@@ -173,27 +174,30 @@ class Follower(Service):
         Success is verified bytes, not a connection: a master that accepts and closes
         is asked ever more slowly.
         """
-        if self._at_once:
-            self._at_once = False
-            return 0.05
-        if self.state is SyncState.DISK_FULL:
-            return DISK_RETRY
-        longest = self.settings.backoff_max
-        if self.state.is_stop and not self._refetching:
-            return longest
-        delay = min(FIRST_BACKOFF * 2.0 ** min(self._failures, 10), longest)
-        self._failures += 1
-        return delay * random.uniform(0.8, 1.2)
+        if not self._backoff.at_once:
+            self._search.failed()
+            self._quiet.sweep()
+            if self.state is SyncState.DISK_FULL:
+                return DISK_RETRY
+            if self.state.is_stop and not self._refetching:
+                return self.settings.backoff_max
+        return self._backoff.delay()
 
-    def _protocol(self) -> SlaveProtocol:
+    def _protocol(self) -> SlaveProtocol | None:
         log = self.current_log()
-        question = self._question(log)
-        if question.ask is Ask.EMPTY and not self.is_bootstrapping:
-            self._bootstrap(True)
-        if question.ask in (Ask.OVERLAP, Ask.SURVEY):
+        if self.settings.verify_before_ack and log.end > log.confirmed:
+            # Part of a record: never reported, so cheaper fetched again than compared.
+            log.rewind()
+        question = self._search.question(log)
+        if question.ask in (Ask.EMPTY, Ask.START):
+            if not self._marked():
+                return None
+            asking = SyncState.BOOTSTRAPPING
+        else:
             self.probes += 1
-            if not self.state.is_stop:
-                self._progress(SyncState.PROBING, f"asked for byte {question.report}")
+            asking = SyncState.PROBING
+        if not self.state.is_stop:
+            self._become(asking, f"asked for byte {question.report}")
         self._connection = SlaveProtocol(
             log,
             question,
@@ -205,27 +209,16 @@ class Follower(Service):
         )
         return self._connection
 
-    def _question(self, log: CommitLog) -> Question:
+    def _marked(self) -> bool:
         """
-        What the next connection asks.
+        Make sure that the disk says that a copy is under way.
         """
-        if log.end == log.min_offset:
-            self._overlap = None
-            if self._start is None:
-                self._start = StartSearch(log.file_size)
-            return self._start.question()
-        self._start = None
-        if self._trusting:
-            return Question(Ask.OVERLAP, log.end)
-        if self._overlap is None or self._overlap.end != log.end:
-            self._overlap = OverlapSearch.of(
-                log.min_offset,
-                log.end,
-                (log.end - 1) - (log.end - 1) % log.file_size,
-                batch=self.settings.batch,
-                proven_before=self._proven,
-            )
-        return self._overlap.question()
+        try:
+            if not self.is_bootstrapping:
+                self._bootstrap(True)
+        except DiskFull as error:
+            self._become(SyncState.DISK_FULL, str(error))
+        return self.is_bootstrapping
 
     # --- what connections tell ----------------------------------------------
 
@@ -234,50 +227,35 @@ class Follower(Service):
         An answer begins: is it the one we can go on with?
         """
         log = connection.log
-        if connection.question.ask is Ask.SURVEY:
-            if offset > log.end:
-                self._stop(
-                    SyncState.BELOW_MIN,
-                    f"the master's log starts at {offset}, ours ends at {log.end}",
-                )
-                return False
-            return True
-        if self._start is None:
-            return True
-        if connection.question.ask is Ask.EMPTY:
-            if offset > 0 and self.settings.first_sync is FirstSync.BEGINNING:
-                self._start.begins_at(offset)
-                return self._again()
-            return True
-        self._start.answered()
-        return True if self._start.settled else self._again()
+        verdict = self._search.begins(connection.question.ask, offset, log.end)
+        self._follow(verdict, f"the master's log starts at {offset}, ours ends at {log.end}")
+        return verdict is Verdict.GO_ON
 
     def silence(self, connection: SlaveProtocol) -> None:
         """
         No common ground here: ask elsewhere.
         """
-        if self._start is not None:
-            self._start.silent()
-            self._again()
-        elif self._overlap is None or not self._overlap.lower():
-            log = connection.log
-            self._unproven(f"the master sent nothing to compare with [{log.min_offset}, {log.end})")
-        else:
-            self._again()
+        self._follow(self._search.silence(), "the master fell silent")
 
-    def _unproven(self, reason: str) -> None:
+    def _follow(self, verdict: Verdict, reason: str) -> None:
         """
-        Nothing overlaps: stop, or go on where we end if the operator said so.
+        Do what an answer calls for.
         """
-        self._overlap = None
-        if self._trusting:
-            return
-        if self.settings.accept_unproven:
-            self._log.critical("Following unproven, as told: {reason}", reason=reason)
-            self._trusting = True
+        if verdict is Verdict.ASK:
             self._again()
-        else:
-            self._stop(SyncState.UNPROVEN, reason)
+        elif verdict is Verdict.WAIT and self._connection is not None:
+            self._connection.drop(reason)
+        elif verdict is Verdict.BELOW_MIN:
+            self._stop(SyncState.BELOW_MIN, reason)
+        elif verdict is Verdict.UNPROVEN:
+            log = self.current_log()
+            reason = f"the master sent nothing to compare with [{log.min_offset}, {log.end})"
+            if self.settings.accept_unproven:
+                self._log.critical("Following unproven, as told: {reason}", reason=reason)
+                self._search.trusting = True
+                self._again()
+            else:
+                self._stop(SyncState.UNPROVEN, reason)
 
     def differs(self, connection: SlaveProtocol, offset: int) -> None:
         """
@@ -310,11 +288,17 @@ class Follower(Service):
         """
         Bytes are held and more are coming.
         """
-        self._good(connection)
-        if self.is_bootstrapping:
-            self._progress(SyncState.BOOTSTRAPPING, "")
-        else:
-            self._progress(SyncState.CATCHING_UP, "")
+        if connection.log.confirmed > connection.own_end:
+            self._gaps = 0
+            self._succeeded()
+        elif self.state.is_stop:
+            # What is compared equal has not mended what stopped us.
+            return
+        self._good()
+        if self.state is SyncState.IN_SYNC and not connection.behind:
+            return
+        bootstraps = self.is_bootstrapping
+        self._progress(SyncState.BOOTSTRAPPING if bootstraps else SyncState.CATCHING_UP)
 
     def broken(self, connection: SlaveProtocol, error: Exception) -> None:
         """
@@ -324,20 +308,21 @@ class Follower(Service):
         if isinstance(error, DiskFull):
             self._stop(SyncState.DISK_FULL, str(error))
         elif isinstance(error, FlushFailed):
-            self._stop(SyncState.FAILED, str(error))
+            self.fail(str(error))
         elif isinstance(error, (RecordCrossesFile, StartNotAligned)):
             self._stop(SyncState.FILE_SIZE, str(error))
         elif isinstance(error, RecordFault):
             # What is not confirmed was never reported: drop it and fetch it again.
             log.rewind()
             self._refetching = True
+            self.divergence = None
             self._stop(SyncState.DIVERGED, f"the master sent a bad record: {error}")
         else:
             self._gaps += isinstance(error, FrameOffsetMismatch)
             self._quiet.warn(
                 type(error).__name__, self.address, "Leaving {peer}: {error}", error=str(error)
             )
-            if self._gaps >= GAPS_BEFORE_STOP:
+            if isinstance(error, FrameOffsetMismatch) and self._gaps >= GAPS_BEFORE_STOP:
                 self._stop(SyncState.GAP, str(error))
 
     def bad_record(self, error: StoreError) -> None:
@@ -357,29 +342,31 @@ class Follower(Service):
         self._connection = None
         self.reconnects += 1
         if connection.by_peer and connection.cursor is None:
-            # Closed before any bytes: an rmqha master's way to say "not from there".
-            if connection.question.ask is not Ask.EMPTY:
-                self.silence(connection)
-        if not self.state.is_stop and self.state is not SyncState.PROBING:
-            self._become(SyncState.CONNECTING, reason.getErrorMessage())
+            # An rmqha master's way to say "not from there".
+            self._follow(self._search.closed(connection.question.ask), "")
+        if not self.state.is_stop and not self._backoff.at_once:
+            self._become(SyncState.CONNECTING, connection.why or reason.getErrorMessage())
 
     # --- what they mean -----------------------------------------------------
 
-    def _good(self, connection: SlaveProtocol) -> None:
+    def _good(self) -> None:
         """
-        Verified bytes: this master and this log belong together.
+        This master and this log belong together.
         """
-        self._proven = True
+        self._search.found()
+        self.divergence = None
+
+    def _succeeded(self) -> None:
+        self._backoff.reset()
         self._refetching = False
-        self._gaps = self._failures = 0
-        self._trusting = False
-        self._overlap = self._start = self.divergence = None
 
     def _caught_up(self, connection: SlaveProtocol) -> None:
-        self._good(connection)
-        if self.is_bootstrapping and connection.log.end > 0:
-            self._bootstrap(False)
-        self._progress(SyncState.IN_SYNC, "")
+        if connection.cursor is not None:
+            self._good()
+            self._succeeded()
+            if self.is_bootstrapping:
+                self._bootstrap(False)
+        self._progress(SyncState.IN_SYNC)
 
     def _no_longer_common(
         self, connection: SlaveProtocol, state: SyncState, at: int, reason: str
@@ -387,69 +374,89 @@ class Follower(Service):
         """
         Our log and the master's part at C{at}.
         """
-        common_from = max(connection.question.report, connection.log.min_offset)
-        self.divergence = Divergence(at, common_from, master_empty=at == 0)
-        nothing_compared = at <= common_from
-        if nothing_compared and self._overlap is not None and self._overlap.lower():
+        started = at if connection.started is None else connection.started
+        common_from = max(started, connection.log.min_offset)
+        if at <= common_from and self._search.nothing_common():
             self._again()
             return
+        self.divergence = Divergence(at, common_from, master_empty=at == 0)
         self._stop(state, reason)
 
-    def _again(self) -> bool:
+    def _again(self) -> None:
         """
         Ask the next question on a new connection, at once.
         """
-        self._at_once = True
+        self._backoff.at_once = True
         if self._connection is not None:
             self._connection.drop()
-        return False
 
     def _stop(self, state: SyncState, reason: str) -> None:
         """
         Enter a named stop state, and do what the policy says about it.
         """
-        self._become(state, reason)
-        self._overlap = self._start = None
+        if not (self.state is state and self.reason.startswith(reason)):
+            self._become(state, reason)
+        self._search.forget()
         if self._connection is not None:
-            self._connection.drop()
-        policy = self._remedy(state)
-        if policy is not None and not self._repairing:
-            self._repairing = True
-            self.repair(policy, self.divergence).addCallbacks(self._repaired, self._unrepaired)
+            self._connection.drop(reason)
+        if state is SyncState.FAILED:
+            self._leave()
+            return
+        policy = remedy(
+            self.settings.policy, state, self.divergence, bootstrapping=self.is_bootstrapping
+        )
+        if policy is not None and self._repairing is None:
+            self._repairing = Deferred()
+            # The log is closed under a repair: nobody may come back before it is over.
+            self._leave().addCallback(self._carry_out, policy).addCallbacks(
+                self._repaired, self._unrepaired
+            ).addBoth(self._repair_over)
 
-    def _remedy(self, state: SyncState) -> DivergencePolicy | None:
-        policy = self.settings.policy
-        parted = state in (SyncState.AHEAD, SyncState.DIVERGED) and self.divergence is not None
-        if parted and self.divergence is not None and self.divergence.master_empty:
-            return None
-        if policy is DivergencePolicy.TRUNCATE and parted:
-            return policy
-        rebootstrap = policy is DivergencePolicy.REBOOTSTRAP
-        if state is SyncState.BELOW_MIN and (rebootstrap or self.is_bootstrapping):
-            return DivergencePolicy.REBOOTSTRAP
-        return policy if rebootstrap and parted else None
+    def _leave(self) -> Deferred[None]:
+        """
+        L{_disconnect} in the reactor's next turn: C{ClientService} cannot be stopped from
+        within what it calls.
+        """
+        return deferLater(self.clock, 0.0, lambda: None).addCallback(lambda _: self._disconnect())
 
-    def _repaired(self, text: str) -> None:
-        self._repairing = False
+    def _carry_out(self, _: object, policy: DivergencePolicy) -> Deferred[str]:
+        if not self.running:
+            raise Refused(policy.value, "the node is stopping")
+        return self.repair(policy, self.divergence)
+
+    def _repaired(self, text: str) -> float:
         self.divergence = None
         self._log.warn("{text}", text=text)
-        self._become(SyncState.CONNECTING, text)
-        if self.running and self._client is not None:
-            client, self._client = self._client, None
-            succeed(client.stopService()).addCallback(self._reconnect)
+        if self.running:
+            self._become(SyncState.CONNECTING, text)
+        return 0.0
 
-    def _unrepaired(self, failure: Failure) -> None:
-        self._repairing = False
-        self.reason = f"{self.reason}; {failure.getErrorMessage()}"
-        self._log.error("Not repaired: {reason}", reason=self.reason)
+    def _unrepaired(self, failure: Failure) -> float:
+        text = failure.getErrorMessage()
+        if not failure.check(StoreError, OSError):
+            self._log.failure("A repair failed", failure)
+        if self.running and not self.reason.endswith(text):
+            self.reason = f"{self.reason}; {text}"
+            self._log.error("Not repaired: {reason}", reason=self.reason)
+        return self.settings.backoff_max
+
+    def _repair_over(self, wait: float | Failure) -> None:
+        over, self._repairing = self._repairing, None
+        if isinstance(wait, Failure):
+            self._log.failure("A repair ended badly", wait)
+            wait = self.settings.backoff_max
+        if self.running and self.state is not SyncState.FAILED:
+            self._later = self.clock.callLater(wait, self._connect)
+        assert over is not None, "a repair ends once"
+        over.callback(None)
 
     def _bootstrap(self, on: bool) -> None:
-        self.is_bootstrapping = on
         self.bootstrapping(on)
+        self.is_bootstrapping = on
 
-    def _progress(self, state: SyncState, reason: str) -> None:
+    def _progress(self, state: SyncState) -> None:
         if self.state is not state:
-            self._become(state, reason)
+            self._become(state, "")
 
     def _become(self, state: SyncState, reason: str) -> None:
         if (state, reason) != (self.state, self.reason):

@@ -54,10 +54,13 @@ class OverlapSearch:
     @ivar low: The lowest offset that can be asked, above 0: a report of 0 means
         something else to every master.
     @ivar end: Our own end.
+    @ivar doubtful: Whether a closed connection was taken for an answer: a master that
+        was just being stopped says nothing by that.
     """
 
     low: int
     end: int
+    doubtful: bool = field(default=False, init=False)
     _next: int = field(init=False)
     _back: int = field(init=False)
 
@@ -67,7 +70,14 @@ class OverlapSearch:
 
     @classmethod
     def of(
-        cls, min_offset: int, end: int, last_file: int, *, batch: int, proven_before: bool
+        cls,
+        min_offset: int,
+        end: int,
+        last_file: int,
+        *,
+        batch: int,
+        proven_before: bool,
+        durable: int | None = None,
     ) -> OverlapSearch:
         """
         Begin a search.
@@ -75,17 +85,21 @@ class OverlapSearch:
         @param min_offset: Our oldest byte.
         @param end: Our end, above C{min_offset}.
         @param last_file: Where the file that holds our last byte starts.
-        @param batch: The usual frame size: a window that is no multiple of it ends in
-            a shorter frame, which tells the master's end at once.
+        @param batch: The usual frame size: a window within a file that is no multiple
+            of it ends in a shorter frame, which tells the master's end at once.
         @param proven_before: Whether this process has compared with this master
             already; then the window alone is enough.
+        @param durable: Where what is surely on our disk ends, if nothing above may be
+            reported.
         """
         search = cls(max(min_offset, 1), end)
         start = end - PROBE_WINDOW
         if not proven_before:
             start = min(start, last_file)
+        if durable is not None:
+            start = min(start, durable)
         start = max(start, search.low)
-        if (end - start) % batch == 0 and start > search.low:
+        if start > max(search.low, last_file) and (end - start) % batch == 0:
             start -= 1
         search._next = start
         search._back = end - start
@@ -126,9 +140,11 @@ class StartSearch:
     asked; it settles the common case of a log that is still whole.
 
     @ivar unit: Our file size, the granularity of the search.
+    @ivar doubtful: As in L{OverlapSearch}.
     """
 
     unit: int
+    doubtful: bool = field(default=False, init=False)
     _have: int = field(init=False, default=0)
     _lack: int = field(init=False, default=0)
     _asked: int = field(init=False, default=0)

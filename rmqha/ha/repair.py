@@ -4,10 +4,61 @@ What a policy may do about a log that is not its master's, and the guards before
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from attrs import frozen
+from twisted.internet.defer import Deferred
+
+from rmqha.config.settings import DivergencePolicy
 from rmqha.errors import Refused
-from rmqha.ha.follower import Divergence
+from rmqha.ha.states import SyncState
 from rmqha.store.interfaces import ILogReader
 from rmqha.store.scan import scan
+
+
+@frozen
+class Divergence:
+    """
+    Where a slave's log stops being its master's.
+
+    @ivar at: The first byte that differs, or the master's end.
+    @ivar common_from: Everything in C{[common_from, at)} was compared equal.
+    @ivar master_empty: Whether the master has nothing at all.
+    """
+
+    at: int
+    common_from: int
+    master_empty: bool = False
+
+
+Repair = Callable[[DivergencePolicy, Divergence | None], Deferred[str]]
+"""Carries a policy out on the store; the Deferred's text says what was done, its
+failure why nothing was."""
+
+
+def remedy(
+    policy: DivergencePolicy,
+    state: SyncState,
+    divergence: Divergence | None,
+    *,
+    bootstrapping: bool,
+) -> DivergencePolicy | None:
+    """
+    What is to be done about a stop state.
+
+    @param bootstrapping: Whether our log is an unfinished copy: then there is nothing
+        to lose, and one whose continuation is deleted starts over by itself.
+    @return: C{None} if nothing: an empty master is never followed into emptiness.
+    """
+    if state is SyncState.BELOW_MIN:
+        if bootstrapping or policy is DivergencePolicy.REBOOTSTRAP:
+            return DivergencePolicy.REBOOTSTRAP
+    elif state in (SyncState.AHEAD, SyncState.DIVERGED):
+        if divergence is None or divergence.master_empty:
+            return None
+        if policy is not DivergencePolicy.STOP:
+            return policy
+    return None
 
 
 def plan_cut(log: ILogReader, divergence: Divergence, max_bytes: int) -> int:
@@ -22,29 +73,35 @@ def plan_cut(log: ILogReader, divergence: Divergence, max_bytes: int) -> int:
     """
     if divergence.master_empty:
         raise Refused("truncate", "the master is empty; it may be the wrong one, or wiped")
-    position = first = _file_start(log, divergence.at)
-    proven = False
-    if divergence.common_from < first:
-        # The whole file before was compared, and a file holds at least one record.
-        proven = True
-    for _, block in scan(log, first, min(divergence.at, log.confirmed), crc=False):
-        for start, size in zip(block.start.tolist(), block.size.tolist(), strict=True):
-            if start >= divergence.common_from:
-                proven = True
-            position = start + size
-        position = block.end
-    if not proven:
+    if not _record_compared(log, divergence):
         raise Refused(
             "truncate",
             f"no whole record before byte {divergence.at} was compared equal "
             f"(compared from {divergence.common_from})",
         )
+    position = _file_start(log, divergence.at)
+    for _, block in scan(log, position, min(divergence.at, log.confirmed), crc=False):
+        position = block.end
     if log.end - position > max_bytes:
         raise Refused(
             "truncate",
             f"{log.end - position} bytes would be cut, haMaxTruncateBytes allows {max_bytes}",
         )
     return position
+
+
+def _record_compared(log: ILogReader, divergence: Divergence) -> bool:
+    """
+    Whether a whole record, not just the zeros of a blank, was compared equal.
+    """
+    low = max(divergence.common_from, log.min_offset)
+    high = min(divergence.at, log.confirmed)
+    if low >= high:
+        return False
+    for _, block in scan(log, low - low % log.file_size, high, crc=False):
+        if len(block.start) and int(block.start[-1]) >= low:
+            return True
+    return False
 
 
 def _file_start(log: ILogReader, offset: int) -> int:

@@ -38,6 +38,16 @@ from rmqha.net.scatter import IFrameSink, scatter
 from rmqha.store.log import CommitLog
 from rmqha.wire.ha import MAX_BODY, BodyPart, TransferDecoder, encode_report
 
+REPORT_EVERY = 5.0
+"""Most seconds between two reports: a stock master's patience is 20."""
+
+TICK = 1.0
+"""Seconds between two looks at a connection: how late housekeeping may be."""
+
+OPENING = 1.0
+"""Seconds an empty slave waits for bytes behind a heartbeat at byte 0: a stock master
+opens with one whatever it has, and its bytes follow at once."""
+
 
 class Follower(Interface):
     """
@@ -92,12 +102,16 @@ class SlaveProtocol(Protocol):
     @ivar hold_flushed: Whether bytes count as held only once they are on our disk.
     @ivar cursor: Just past the last byte this connection compared or accepted;
         C{None} before the first.
+    @ivar started: Where the stream began; C{None} before the first byte.
     @ivar received: Body bytes that came over this connection.
     @ivar own_end: Our end when the connection began: below it is compared, behind it
         appended.
     @ivar reported: The last report sent.
     @ivar finished: Whether we take nothing more from this connection.
     @ivar by_peer: Whether the master ended it, once it is lost.
+    @ivar why: Why we ended it, for a person.
+    @ivar behind: Whether what came last shows that the master has more than it sends
+        while it waits for writes.
     """
 
     log: CommitLog
@@ -108,6 +122,7 @@ class SlaveProtocol(Protocol):
     hold_flushed: bool = False
     bucket: TokenBucket | None = None
     cursor: int | None = field(default=None, init=False)
+    started: int | None = field(default=None, init=False)
     received: int = field(default=0, init=False)
     own_end: int = field(default=0, init=False)
     reported: int = field(default=-1, init=False)
@@ -122,9 +137,14 @@ class SlaveProtocol(Protocol):
     _frame: int = field(default=0, init=False)
     _master_idle: bool = field(default=False, init=False)
     _turn: int = field(default=0, init=False)
-
+    _frames: int = field(default=0, init=False)
+    _reported_at: float = field(default=0.0, init=False)
+    _interval: float = field(default=TICK, init=False)
+    _says_empty: bool = field(default=False, init=False)
     by_peer: bool = field(default=False, init=False)
-    transport: ITCPTransport = field(default=None, init=False)  # type: ignore[assignment]
+    why: str = field(default="", init=False)
+    behind: bool = field(default=False, init=False)
+    transport: ITCPTransport = field(default=None, init=False)
 
     _log = Logger()
 
@@ -132,6 +152,7 @@ class SlaveProtocol(Protocol):
         self._decoder = TransferDecoder(MAX_BODY)
         self._reporting = LoopingCall(self._tick)
         self._reporting.clock = self.clock
+        self._interval = min(TICK, self.settings.heartbeat / 4, self.settings.housekeeping / 4)
         self.own_end = self.log.end
         if self.question.ask is Ask.START and self.question.report == 1:
             self._head = bytearray()
@@ -147,8 +168,8 @@ class SlaveProtocol(Protocol):
             self.transport.setTcpKeepAlive(True)
         self._last_received = self.clock.seconds()
         self.reported = self.question.report
-        self.transport.write(encode_report(self.reported))
-        self._reporting.start(min(self.settings.heartbeat, 5.0), now=False).addErrback(
+        self._report()
+        self._reporting.start(self._interval, now=False).addErrback(
             lambda failure: self._log.failure("Offset reports stopped", failure)
         )
         self.log.flush_listeners.append(self._report_progress)
@@ -176,33 +197,43 @@ class SlaveProtocol(Protocol):
         for call in (self._silence, self._resume):
             if call is not None and call.active():
                 call.cancel()
+        self._silence = self._resume = None
         if self._report_progress in self.log.flush_listeners:
             self.log.flush_listeners.remove(self._report_progress)
 
-    def drop(self) -> None:
+    def drop(self, why: str = "") -> None:
         """
         End the connection now.
         """
+        if self.finished:
+            return
+        self.why = why
         self.finish()
         if self.transport is not None:
             self.transport.abortConnection()
 
     def _silent(self) -> None:
         self._silence = None
-        self.follower.silence(self)
+        if self._says_empty:
+            self.follower.master_ends(self, 0)
+        else:
+            self.follower.silence(self)
 
     def _tick(self) -> None:
         """
         Repeat the report; notice a master that has gone without saying so.
         """
-        if self.clock.seconds() - self._last_received > self.settings.housekeeping:
+        now = self.clock.seconds()
+        # While the rate limit holds us back, the silence is ours.
+        if self._resume is None and now - self._last_received >= self.settings.housekeeping:
             self._log.warn(
                 "Master {peer} was silent for {seconds} s",
                 peer=self.transport.getPeer(),
                 seconds=self.settings.housekeeping,
             )
-            self.drop()
-        else:
+            self.drop(f"the master was silent for {self.settings.housekeeping:g} s")
+        elif now - self._reported_at > min(self.settings.heartbeat, REPORT_EVERY) - self._interval:
+            # Early rather than late: the next look would be past the time.
             self._report()
 
     # --- reporting ----------------------------------------------------------
@@ -220,6 +251,7 @@ class SlaveProtocol(Protocol):
 
     def _report(self) -> None:
         self.reported = self.held()
+        self._reported_at = self.clock.seconds()
         self.transport.write(encode_report(self.reported))
 
     def _report_progress(self) -> None:
@@ -232,6 +264,10 @@ class SlaveProtocol(Protocol):
         """
         Decode, compare and append what came, then report once.
         """
+        if not self.finished:
+            self._decode(data)
+
+    def _decode(self, data: bytes) -> None:
         self._last_received = self.clock.seconds()
         try:
             for event in self._decoder.receive(data):
@@ -262,7 +298,8 @@ class SlaveProtocol(Protocol):
         """
         Settle where the stream starts.
         """
-        if self.question.ask in (Ask.START, Ask.OVERLAP) and offset != self.question.report:
+        exact = self.question.ask in (Ask.START, Ask.OVERLAP)
+        if offset < 0 or (exact and offset != self.question.report):
             raise FrameOffsetMismatch(self.question.report, offset)
         if self._silence is not None:
             self._silence.cancel()
@@ -270,7 +307,7 @@ class SlaveProtocol(Protocol):
         if not self.follower.first_bytes(self, offset):
             self.finish()
             return False
-        self.cursor = offset
+        self.cursor = self.started = offset
         if self.question.ask in (Ask.EMPTY, Ask.START):
             self.log.begin(0 if self._head is not None else offset)
             self.own_end = self.log.end
@@ -354,6 +391,7 @@ class SlaveProtocol(Protocol):
 
     def _frame_done(self) -> None:
         assert self.cursor is not None, "the stream has started"
+        self._frames += 1
         if self._head is None and self.cursor > self.own_end:
             self.log.accept()
         self._largest = max(self._largest, self._frame)
@@ -367,11 +405,14 @@ class SlaveProtocol(Protocol):
         An empty frame: the next offset the master would send.
 
         Before any bytes it only echoes our question, as even a master that can answer
-        opens with one.
+        opens with one.  The answer to a report of 0 is an echo too, but one that nothing
+        follows says that the master is empty.
         """
         if self.cursor is None:
-            if self.question.ask is Ask.EMPTY and offset == 0:
-                self.follower.master_ends(self, 0)
+            if offset == 0 and self.question.report == 0:
+                self._says_empty = True
+                if self._silence is None:
+                    self._silence = self.clock.callLater(OPENING, self._silent)
             return
         if offset != self.cursor:
             raise FrameOffsetMismatch(self.cursor, offset)
@@ -395,21 +436,35 @@ class SlaveProtocol(Protocol):
         """
         if self.finished or self.cursor is None:
             return
+        frames, self._frames = self._frames, 0
         if self.cursor >= self.own_end and self._head is None:
             if self.settings.verify_before_ack:
                 self.log.verify()
+            # First of all: a write waits for it.
+            self._report_progress()
             self.log.progress()
             if self._master_idle:
                 self.follower.master_ends(self, self.cursor)
             else:
+                self.behind = frames > 1 or self._frame >= self.settings.batch
                 self.follower.moved(self)
         self._report_progress()
         turn, self._turn = self._turn, 0
         wait = self.bucket.take(turn) if self.bucket is not None and turn else 0.0
         if wait > 0.0 and not self.finished:
-            producer = IPushProducer(self.transport)
-            producer.pauseProducing()
-            self._resume = self.clock.callLater(wait, producer.resumeProducing)
+            IPushProducer(self.transport).pauseProducing()
+            if self._resume is None:
+                self._resume = self.clock.callLater(wait, self._go_on)
+            else:
+                self._resume.reset(wait)
+
+    def _go_on(self) -> None:
+        """
+        The rate allows more.
+        """
+        self._resume = None
+        self._last_received = self.clock.seconds()
+        IPushProducer(self.transport).resumeProducing()
 
     def violation(self, error: Exception) -> None:
         """
@@ -417,7 +472,7 @@ class SlaveProtocol(Protocol):
         """
         if not self.finished:
             self.follower.broken(self, error)
-            self.drop()
+            self.drop(str(error))
 
     def _scatter(self) -> None:
         """

@@ -94,6 +94,8 @@ def _flushed(flushed: bool, held: Deferred[PutStatus] | None) -> PutStatus | Def
 
 def _not_flushed(failure: Failure, held: Deferred[PutStatus] | None) -> PutStatus | Failure:
     if held is not None:
+        # Nobody will look at it any more, not even at its being cancelled.
+        held.addErrback(lambda cancelled: None)
         held.cancel()
     if failure.check(NotWritable):
         return PutStatus.SERVICE_NOT_AVAILABLE

@@ -45,7 +45,7 @@ class MasterNode(Node):
     """
     A master's service tree.
 
-    @ivar writer: Takes writes, once L{ready} has fired.
+    @ivar writer: Takes writes, once C{ready} has fired.
     @ivar factory: Feeds the slaves.
     """
 

@@ -26,6 +26,7 @@ from twisted.python.threadpool import ThreadPool
 
 from rmqha.admin.http import AdminPort, AdminSite
 from rmqha.config.settings import Settings
+from rmqha.errors import RmqhaError
 from rmqha.ha.states import NodeState
 from rmqha.store.opening import Opening
 from rmqha.store.store import Store
@@ -87,6 +88,7 @@ class Node(Service):
 
     _log = Logger()
     role = ""
+    exit_with = staticmethod(exit_with)
 
     def __init__(self, settings: Settings, reactor: Any, *, repair: bool = False) -> None:
         self.settings = settings
@@ -135,11 +137,14 @@ class Node(Service):
         """
         self.file_limit = raise_file_limit()
         if self.settings.ignored:
-            self._log.info("Keys without meaning here: {keys}", keys=", ".join(self.settings.ignored))
+            self._log.info(
+                "Keys without meaning here: {keys}", keys=", ".join(self.settings.ignored)
+            )
         for note in self.settings.notes:
             self._log.warn("{note}", note=note)
         try:
-            self._ports = self._listen_admin() + self.listen()
+            self._ports += self._listen_admin()
+            self._ports += self.listen()
             self._fsync.start()
             self.store.startService()
         except Exception as error:
@@ -152,7 +157,7 @@ class Node(Service):
         self._when_open(self.store)
 
     def _when_open(self, store: Store) -> None:
-        store.ready.addCallbacks(lambda _: self._opened(), self._not_opened)
+        store.ready.addCallback(lambda _: self._opened()).addErrback(self._not_opened)
 
     def _opened(self) -> None:
         if not self.running:
@@ -165,13 +170,14 @@ class Node(Service):
     def _not_opened(self, failure: Failure) -> None:
         if not self.running:
             return  # stopped while it was being opened
-        self._log.critical("Cannot start: {error}", error=failure.getErrorMessage())
         if not self.ready.called:
             self.ready.addErrback(lambda _: None)
             self.ready.errback(failure)
-        exit_with(1)
-        if self.running:
-            self.reactor.stop()
+        if not failure.check(RmqhaError, OSError):
+            self._log.failure("Starting failed", failure)
+        self._log.critical("Cannot start: {error}", error=failure.getErrorMessage())
+        self.exit_with(1)
+        self.reactor.stop()
 
     def stopService(self) -> Deferred[None]:
         """
@@ -194,9 +200,7 @@ class Node(Service):
         if not admin.listen_port:
             return []
         site = AdminPort(AdminSite(self))
-        return [
-            self.reactor.listenTCP(admin.listen_port, site, interface=admin.listen_address)
-        ]
+        return [self.reactor.listenTCP(admin.listen_port, site, interface=admin.listen_address)]
 
     def _new_store(self, opening: Opening) -> Store:
         return Store(

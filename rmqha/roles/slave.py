@@ -4,22 +4,24 @@ The slave: follows a master, and never lets its log differ without saying so.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from twisted.application.service import IService
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import Deferred, DeferredList, fail, succeed
 from twisted.internet.interfaces import IStreamClientEndpoint
 
 from rmqha.config.settings import DivergencePolicy, FlushDisk, Settings, StoreSettings
 from rmqha.errors import Refused, StoreError
-from rmqha.ha.follower import Divergence, Follower
-from rmqha.ha.repair import plan_cut
+from rmqha.ha.follower import Follower
+from rmqha.ha.repair import Divergence, plan_cut
+from rmqha.ha.states import NodeState
 from rmqha.net.scatter import ScatterClientEndpoint
 from rmqha.roles.node import Node
 from rmqha.store import tables
-from rmqha.store.files import LogFolder
+from rmqha.store.files import LogFolder, fsync_folder
 from rmqha.store.opening import Opening
-from rmqha.store.truncate import OWN_FOLDER, intend, set_log_aside
+from rmqha.store.truncate import OWN_FOLDER, aside_of, intend, set_log_aside
 
 CONNECT_TIMEOUT = 5.0
 """Seconds a connection attempt may take, as in stock slaves."""
@@ -29,11 +31,12 @@ class SlaveNode(Node):
     """
     A slave's service tree.
 
-    @ivar follower: Replication, once L{ready} has fired.
+    @ivar follower: Replication, once C{ready} has fired.
     """
 
     role = "slave"
     follower: Follower | None = None
+    _reopening = False
 
     def opening(self) -> Opening:
         """
@@ -72,9 +75,16 @@ class SlaveNode(Node):
 
     def unserve(self) -> Deferred[None]:
         """
-        Disconnect.
+        Disconnect, and let a repair that is under way come to its end.
         """
-        return self.follower.stopService() if self.follower is not None else succeed(None)
+        if self.follower is None:
+            return succeed(None)
+        gone = self.follower.stopService()
+        if not self._reopening:
+            return gone
+        # It would be opened for nobody.
+        both = DeferredList([self.store.stopService(), gone], consumeErrors=True)
+        return both.addCallback(lambda _: None)
 
     def _bad_record(self, error: StoreError) -> None:
         if self.follower is not None:
@@ -93,12 +103,11 @@ class SlaveNode(Node):
         else:
             for name in (self._marker, self._marker.with_name(self._marker.name + ".bak")):
                 name.unlink(missing_ok=True)
+            fsync_folder(self._marker.parent)
 
     # --- repairs ------------------------------------------------------------------
 
-    def _repair(
-        self, policy: DivergencePolicy, divergence: Divergence | None
-    ) -> Deferred[str]:
+    def _repair(self, policy: DivergencePolicy, divergence: Divergence | None) -> Deferred[str]:
         """
         Carry a policy out: close the store, do it under the lock while opening anew.
         """
@@ -108,8 +117,13 @@ class SlaveNode(Node):
             return self._in_thread(
                 plan_cut, self.store.log, divergence, self.settings.ha.max_truncate
             ).addCallback(self._truncate)
+        if self._marker.exists():
+            return self._reopen(self._start_over, "the unfinished copy starts over")
+        aside = aside_of(self.settings.store.commitlog)
+        if aside.exists():
+            return fail(Refused("rebootstrap", f"{aside} exists: one copy is kept aside, not two"))
         return self._reopen(
-            self._set_aside, "the old log was set aside; copying the master's from its start"
+            self._set_aside, f"the old log is now {aside}; copying the master's from its start"
         )
 
     def _truncate(self, at: int) -> Deferred[str]:
@@ -117,35 +131,76 @@ class SlaveNode(Node):
 
         def cut(settings: StoreSettings) -> None:
             folder = LogFolder.load(settings.commitlog, settings.file_size)
-            intend(settings.root, folder, at, end)
-            folder.close()
+            try:
+                intend(settings.root, folder, at, end)
+            finally:
+                folder.close()
 
         return self._reopen(cut, f"cut the log from {end} back to {at}; the tail is quarantined")
 
     def _set_aside(self, settings: StoreSettings) -> None:
-        if self._marker.exists():
-            # An unfinished copy, and nobody's only one: it starts over.
-            folder = LogFolder.load(settings.commitlog, settings.file_size)
-            while folder.files:
-                folder.files.pop().remove()
-        else:
-            self._mark_bootstrap(True)
-            set_log_aside(settings.commitlog)
+        # In this order: a marker beside the old log would let it be deleted.
+        set_log_aside(settings.commitlog)
+        self._mark_bootstrap(True)
 
-    def _reopen(self, before: Any, text: str) -> Deferred[str]:
+    def _start_over(self, settings: StoreSettings) -> None:
+        folder = LogFolder.load(settings.commitlog, settings.file_size)
+        while folder.files:
+            folder.files.pop().remove()
+
+    def _reopen(self, before: Callable[[StoreSettings], None], text: str) -> Deferred[str]:
+        """
+        Close the store, do something to its files, and open it again, done or not.
+        """
+        wrong: list[Exception] = []
+
+        def careful(settings: StoreSettings) -> None:
+            try:
+                before(settings)
+            except (StoreError, OSError) as error:
+                wrong.append(error)
+
         def start(_: object) -> Deferred[None]:
-            if not self.running:
-                return succeed(None)
-            opening = Opening(master=False, repair=True, before=before)
-            self.store = self._new_store(opening)
-            self.store.startService()
             opened: Deferred[None] = Deferred()
-            self.store.ready.addCallbacks(opened.callback, opened.errback)
-            return opened.addCallback(lambda _: self.serve())
+            if not self.running:
+                wrong.append(Refused("repair", "the node is stopping"))
+                opened.callback(None)
+                return opened
+            self._reopening = True
+            self.store = self._new_store(Opening(master=False, repair=True, before=careful))
+            self.store.ready.addCallbacks(lambda _: self.serve()).addCallbacks(
+                opened.callback, opened.errback
+            )
+            self.store.startService()
+            return opened
 
-        return self.store.stopService().addCallback(start).addCallback(lambda _: text)
+        def over(result: Any) -> Any:
+            self._reopening = False
+            return result
+
+        def done(_: object) -> str:
+            if wrong:
+                raise wrong[0]
+            return text
+
+        if not self.running:
+            return fail(Refused("repair", "the node is stopping"))
+        return self.store.stopService().addCallback(start).addBoth(over).addCallback(done)
 
     # --- the status -----------------------------------------------------------------
+
+    @property
+    def state(self) -> NodeState:
+        """
+        What the node can do: while a repair closes and opens the store it recovers.
+        """
+        state = super().state
+        return NodeState.RECOVERING if state is NodeState.STOPPED and self.running else state
+
+    def _changed(self) -> None:
+        super()._changed()
+        if self.store.state == NodeState.FAILED.value and self.follower is not None:
+            self.follower.fail(self.store.reason)
 
     def unhealthy(self) -> str:
         """
@@ -162,7 +217,8 @@ class SlaveNode(Node):
         """
         status = super().status()
         if self.follower is not None:
-            stored = self.store.last_record_stored() if hasattr(self.store, "log") else 0
+            opened = self.store.running and hasattr(self.store, "log")
+            stored = self.store.last_record_stored() if opened else 0
             status["upstream"] = self.follower.status(stored)
         else:
             status["upstream"] = None
@@ -174,5 +230,3 @@ def make_service(settings: Settings, reactor: Any, *, repair: bool = False) -> I
     A slave's service tree.
     """
     return SlaveNode(settings, reactor, repair=repair)
-
-

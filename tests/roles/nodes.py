@@ -1,0 +1,90 @@
+"""
+Nodes whose threads, clock and master are a test's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.internet.testing import MemoryReactorClock
+
+from rmqha.config.load import load
+from rmqha.config.settings import Settings
+from rmqha.roles.slave import SlaveNode
+from rmqha.store.opening import Opening
+from rmqha.store.store import Store
+from tests.support import derived
+from tests.support.logs import now
+from tests.support.puppet import PuppetEndpoint
+
+
+class NodeReactor(MemoryReactorClock):
+    """
+    A reactor in memory that counts how often it was stopped.
+    """
+
+    stops = 0
+
+    def stop(self) -> None:
+        """
+        Count.
+        """
+        self.stops += 1
+
+
+def settings(root: Path, role: str = "slave", *, file_size: int = 4096, **keys: Any) -> Settings:
+    """
+    A node's settings: small files, a master at 10.0.0.1, frames of 1000 bytes.
+
+    @param keys: Fields of C{StoreSettings} with C{store_} before the name, else of
+        C{HASettings}.
+    """
+    loaded = load(None, [f"storePathRootDir={root}", "adminListenPort=0"], role)
+    store = {
+        name.removeprefix("store_"): keys.pop(name)
+        for name in list(keys)
+        if name.startswith("store_")
+    }
+    ha = {"batch": 1000, "master": ("10.0.0.1", 10912)} | keys
+    return evolve(
+        loaded,
+        store=derived.settings(root, file_size=file_size, **store),
+        ha=evolve(loaded.ha, **ha),
+    )
+
+
+class PuppetSlave(SlaveNode):
+    """
+    A slave whose master is played by hand.
+
+    @ivar run: Its threads.
+    @ivar codes: Exit codes it wanted.
+    """
+
+    def __init__(
+        self, settings: Settings, reactor: Any, run: Callable[..., Deferred[Any]] = now
+    ) -> None:
+        self.run = run
+        self.codes: list[int] = []
+        self.endpoint = PuppetEndpoint(reactor)
+        super().__init__(settings, reactor)
+        self.exit_with = self.codes.append  # type: ignore[method-assign, assignment]
+
+    def _in_thread(self, function: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
+        return self.run(function, *args, **kwargs)
+
+    def _in_flush_thread(self, function: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
+        return self.run(function, *args, **kwargs)
+
+    def _endpoint(self) -> IStreamClientEndpoint | None:
+        return self.endpoint if self.settings.ha.master is not None else None
+
+    def _new_store(self, opening: Opening) -> Store:
+        store = super()._new_store(opening)
+        store.disk_use = lambda folder: 0.1
+        return store

@@ -1,0 +1,299 @@
+"""
+What all nodes share: starting with real ports, and failing to.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import treq
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.error import CannotListenError, ConnectionRefusedError
+from twisted.internet.task import deferLater
+from twisted.trial.unittest import TestCase
+from twisted.web.client import Agent, HTTPConnectionPool
+
+from rmqha.config.load import load
+from rmqha.errors import DiskFull, StoreLocked
+from rmqha.ha import follower
+from rmqha.roles.master import MasterNode
+from rmqha.roles.node import Node
+from rmqha.roles.slave import SlaveNode
+from rmqha.store import files
+from rmqha.store.lock import StoreLock, is_locked
+from rmqha.wire.record import Message
+from tests.support.compare import derived_faults
+from tests.support.logs import content
+from tests.support.nodes import free_ports
+
+LONG = 20.0
+
+
+class NodeCase(TestCase):
+    """
+    Nodes on the real reactor.
+    """
+
+    timeout = 60
+
+    def setUp(self) -> None:
+        """
+        A folder.
+        """
+        self.folder = Path(tempfile.mkdtemp(prefix="node-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+
+    def node(self, role: str, name: str = "", **keys: object) -> Any:
+        """
+        A node that was not started.
+        """
+        listen, ha, admin = free_ports(3)
+        given = {
+            "storePathRootDir": self.folder / (name or role),
+            "mappedFileSizeCommitLog": 1 << 20,
+            "listenPort": listen,
+            "haListenPort": ha,
+            "adminListenPort": admin,
+        } | keys
+        settings = load(None, [f"{key}={value}" for key, value in given.items()], role)
+        kind = MasterNode if role == "master" else SlaveNode
+        node: Node = kind(settings, reactor)
+        self.patch(node, "exit_with", lambda code: self.fail("it has an exit code"))
+        return node
+
+    async def started(self, node: Any) -> Any:
+        """
+        Start one and wait until it is open.
+        """
+        node.startService()
+        self.addCleanup(node.stopService)
+        await node.ready
+        return node
+
+    async def until(self, condition: Any) -> None:
+        """
+        Wait for a condition.
+        """
+        waited = 0.0
+        while not condition():
+            await deferLater(reactor, 0.01)
+            waited += 0.01
+            self.assertLess(waited, LONG, "it did not come true")
+
+    def run_async(self, steps: Any) -> Deferred[None]:
+        """
+        A coroutine as a test's result.
+        """
+        return Deferred.fromCoroutine(steps)
+
+
+class StartTests(NodeCase):
+    """
+    What goes wrong at once is raised at once.
+    """
+
+    def taken(self) -> int:
+        """
+        A port somebody listens on.
+        """
+        listener = socket.socket()
+        self.addCleanup(listener.close)
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        port: int = listener.getsockname()[1]
+        return port
+
+    async def _refused(self, node: Any, error: type[Exception]) -> None:
+        self.assertRaises(error, node.startService)
+        self.assertFalse(node.running)
+        await deferLater(reactor, 0)
+        for key in ("admin", "ha"):
+            port = getattr(node.settings, key).listen_port
+            with socket.socket() as trial:
+                if port != self.port:
+                    trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                    trial.bind(("127.0.0.1", port))
+
+    def test_admin_port_in_use(self) -> Deferred[None]:
+        """
+        A used admin port: nothing is left open, the store is not locked.
+        """
+        self.port = self.taken()
+        node = self.node("slave", adminListenPort=self.port)
+        self.addCleanup(lambda: self.assertFalse(is_locked(node.settings.store.root / "lock")))
+        return self.run_async(self._refused(node, CannotListenError))
+
+    def test_ha_port_in_use(self) -> Deferred[None]:
+        """
+        A used HA port: the admin port, which was open already, is closed.
+        """
+        self.port = self.taken()
+        node = self.node("master", haListenPort=self.port, haListenAddress="127.0.0.1")
+        return self.run_async(self._refused(node, CannotListenError))
+
+    def test_locked(self) -> Deferred[None]:
+        """
+        A store somebody has: the ports are closed again.
+        """
+        self.port = -1
+        node = self.node("slave")
+        lock = StoreLock(node.settings.store.root / "lock")
+        lock.take()
+        self.addCleanup(lock.release)
+        return self.run_async(self._refused(node, StoreLocked))
+
+
+class HealthTests(NodeCase):
+    """
+    The admin port of a whole node.
+    """
+
+    async def _get(self, node: Any, path: str) -> tuple[int, Any]:
+        pool = HTTPConnectionPool(reactor, persistent=False)
+        url = f"http://127.0.0.1:{node.settings.admin.listen_port}/{path}"
+        answer = await treq.get(url, agent=Agent(reactor, pool=pool))
+        return answer.code, json.loads(await treq.content(answer))
+
+    async def _recovering(self) -> None:
+        node = self.node("slave")
+        work: list[Any] = []
+        in_thread = node._in_thread
+        node.store.in_thread = lambda *a, **k: work.append((a, k)) or opened
+        opened: Deferred[Any] = Deferred()
+        node.startService()
+        self.addCleanup(node.stopService)
+        self.assertEqual((await self._get(node, "healthz"))[0], 503)
+        code, status = await self._get(node, "status")
+        self.assertEqual((code, status["state"]), (200, "recovering"))
+        node.store.in_thread = in_thread
+        arguments, more = work[0]
+        in_thread(*arguments, **more).chainDeferred(opened)
+        await node.ready
+        self.assertEqual((await self._get(node, "healthz"))[0], 200)
+        self.assertEqual((await self._get(node, "status"))[1]["state"], "serving")
+        node.follower.fail("made up")
+        code, said = await self._get(node, "healthz")
+        self.assertEqual(code, 503)
+        self.assertIn("failed: made up", said["reason"])
+
+    def test_recovering(self) -> Deferred[None]:
+        """
+        /healthz is 503 while the node recovers and in a stop state, 200 between.
+        """
+        return self.run_async(self._recovering())
+
+    def test_clean_stop(self) -> Deferred[None]:
+        """
+        After a clean stop there is no abort, no lock and no port.
+        """
+
+        async def steps() -> None:
+            node = await self.started(self.node("slave"))
+            abort = node.settings.store.root / "abort"
+            self.assertTrue(abort.exists())
+            await node.stopService()
+            self.assertFalse(abort.exists())
+            self.assertFalse(is_locked(node.settings.store.root / "lock"))
+            try:
+                await self._get(node, "healthz")
+            except ConnectionRefusedError:
+                return
+            self.fail("its port is still open")
+
+        return self.run_async(steps())
+
+
+class PairTests(NodeCase):
+    """
+    Both roles on the real reactor: zero-copy both ways.
+    """
+
+    def write(self, master: Any, count: int, size: int = 1000) -> list[Deferred[Any]]:
+        """
+        Take writes.
+        """
+        return [
+            master.writer.put(
+                Message(
+                    topic="T",
+                    queue_id=n % 4,
+                    body=os.urandom(size),
+                    properties=b"",
+                    born_timestamp=1,
+                    born_host=("127.0.0.1", 1),
+                    store_host=("127.0.0.1", 2),
+                ),
+                wait=True,
+            )
+            for n in range(count)
+        ]
+
+    async def _pair(self, **keys: object) -> tuple[Any, Any]:
+        master = await self.started(self.node("master", brokerRole="SYNC_MASTER"))
+        address = f"127.0.0.1:{master.settings.ha.listen_port}"
+        slave = await self.started(self.node("slave", haMasterAddress=address, **keys))
+        await self.until(lambda: slave.follower.state.value == "in-sync")
+        return master, slave
+
+    async def _same(self, master: Any, slave: Any) -> None:
+        end = master.store.log.end
+        await self.until(lambda: slave.store.log.confirmed == end)
+        self.assertEqual(content(slave.store.log), content(master.store.log))
+
+    def test_follows(self) -> Deferred[None]:
+        """
+        Several files of writes arrive, are acknowledged, and are indexed.
+        """
+
+        async def steps() -> None:
+            master, slave = await self._pair()
+            results = [await each for each in self.write(master, 3000)]
+            self.assertEqual({each.status.value for each in results}, {"PUT_OK"})
+            await self._same(master, slave)
+            self.assertGreater(len(slave.store.log.folder.files), 2)
+            await slave.stopService()
+            await master.stopService()
+            self.assertEqual(derived_faults(slave.settings.store), [])
+
+        return self.run_async(steps())
+
+    def test_full_disk(self) -> Deferred[None]:
+        """
+        A full disk has its name on the zero-copy path too, and goes on by itself.
+        """
+
+        async def steps() -> None:
+            self.patch(follower, "DISK_RETRY", 0.2)
+            master, slave = await self._pair()
+            self.write(master, 10)
+            await self._same(master, slave)
+            log = slave.store.log
+            real = files.MappedFile.allocate
+            full = True
+
+            def allocate(file: Any, upto: int, **more: Any) -> None:
+                if full and slave.settings.store.root in file.path.parents:
+                    raise DiskFull(str(file.path), upto)
+                real(file, upto, **more)
+
+            self.patch(files.MappedFile, "allocate", allocate)
+            writes = self.write(master, 1500)
+            await self.until(lambda: slave.follower.state.value == "disk-full")
+            self.assertIn("disk-full", slave.unhealthy())
+            end = log.end
+            file = log.folder.at(end - 1)
+            self.assertFalse(any(file.view[end - file.start :]))
+            full = False
+            await self.until(lambda: slave.follower.state.value == "in-sync")
+            await self._same(master, slave)
+            for each in writes:
+                await each
+
+        return self.run_async(steps())

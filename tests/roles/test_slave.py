@@ -1,0 +1,608 @@
+"""
+A slave's node: opening, following, repairs, stopping.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rmqha.config.settings import DivergencePolicy, FlushDisk
+from rmqha.errors import DiskFull
+from rmqha.ha.states import NodeState
+from rmqha.roles import slave
+from rmqha.store import truncate
+from rmqha.store.lock import is_locked
+from rmqha.store.log import CommitLog
+from rmqha.wire.encode import encode
+from tests.roles.nodes import NodeReactor, PuppetSlave, settings
+from tests.support.compare import derived_faults
+from tests.support.following import SIZE, SIZES
+from tests.support.logs import STORED, Disk, Held, LogTestCase, content, message, now
+from tests.support.puppet import Connection
+
+
+class SlaveCase(LogTestCase):
+    """
+    A slave with a store on disk and a master played by hand.
+    """
+
+    def setUp(self) -> None:
+        """
+        The master's log: real records of two topics.
+        """
+        self.reactor = NodeReactor()
+        self.root = self.folder() / "store"
+        self.theirs = self.log()
+        self.count = 0
+        for size in SIZES:
+            self.put(self.theirs, size)
+
+    def put(self, log: CommitLog, size: int, topic: str = "TopicA") -> None:
+        """
+        Append a record that queues and index can be made of.
+        """
+        made = message(size, topic=topic)
+        log.put([encode(made, max_message_size=1 << 20)], [self.count], STORED + self.count)
+        self.count += 1
+
+    def start(self, *, wait: bool = True, run: Any = now, **keys: Any) -> PuppetSlave:
+        """
+        Start the node.
+
+        @param run: Its threads.
+        """
+        self.node = PuppetSlave(settings(self.root, **keys), self.reactor, run)
+        self.node.startService()
+        self.addCleanup(self.end)
+        if wait:
+            self.successResultOf(self.node.ready)
+        return self.node
+
+    def end(self) -> None:
+        """
+        Stop it, and see that nothing is left.
+        """
+        if self.node.running:
+            self.stop()
+        self.assertFalse(is_locked(self.root / "lock"))
+
+    def stop(self) -> None:
+        """
+        Stop it.
+        """
+        stopped = self.node.stopService()
+        self.turn()
+        self.successResultOf(stopped)
+
+    def turn(self) -> None:
+        """
+        The reactor goes round.
+        """
+        for _ in range(5):
+            self.reactor.advance(0)
+
+    def accept(self, within: float = 0.0) -> Connection:
+        """
+        The slave connects.
+        """
+        self.turn()
+        waited = 0.0
+        while not self.node.endpoint.waiting and waited < within:
+            self.reactor.advance(0.05)
+            waited += 0.05
+        self.assertTrue(self.node.endpoint.waiting, f"no attempt within {within} s")
+        return self.node.endpoint.accept()
+
+    def parted(self, policy: str = "truncate", **keys: Any) -> CommitLog:
+        """
+        A slave with two records more than its master, which it has noticed.
+
+        @return: Its log before anything was done.
+        """
+        self.start()
+        connection = self.accept()
+        connection.feed(self.theirs, 0)
+        self.turn()
+        self.stop()
+        own = self.log(self.root / "commitlog", end=self.theirs.end)
+        for size in (900, 800):
+            self.put(own, size, topic="Others")
+        self.before = content(own)
+        own.folder.close()
+        self.start(policy=DivergencePolicy(policy), **keys)
+        self.assertEqual(content(self.node.store.log), self.before)
+        connection = self.accept()
+        connection.feed(self.theirs, connection.reports()[0])
+        connection.heartbeat(self.theirs.end)
+        return own
+
+    def catch_up(self, within: float = 1.0) -> None:
+        """
+        The next connection brings everything.
+        """
+        connection = self.accept(within)
+        start = connection.reports()[0]
+        connection.feed(self.theirs, start)
+        connection.heartbeat(self.theirs.end)
+        self.reactor.pump([0.01] * 10)
+
+    def assertCopied(self) -> None:
+        """
+        The slave's log is the master's, and queues and index are a rebuild's.
+        """
+        follower = self.node.follower
+        assert follower is not None
+        self.assertEqual(follower.state.value, "in-sync", follower.reason)
+        self.assertEqual(content(self.node.store.log), content(self.theirs))
+        self.assertEqual(self.node.unhealthy(), "")
+        self.stop()
+        self.assertEqual(derived_faults(self.node.settings.store), [])
+
+    @property
+    def marker(self) -> Path:
+        """
+        The file that says that a copy is under way.
+        """
+        return self.root / "rmqha" / "bootstrapping.json"
+
+    @property
+    def state(self) -> str:
+        """
+        Of replication.
+        """
+        assert self.node.follower is not None
+        return self.node.follower.state.value
+
+
+class LifeTests(SlaveCase):
+    """
+    From nothing to in sync.
+    """
+
+    def test_bootstrap(self) -> None:
+        """
+        An empty slave becomes a copy, and its marker goes.
+        """
+        self.start()
+        connection = self.accept()
+        self.assertTrue(self.marker.exists())
+        connection.feed(self.theirs, 0, SIZE)
+        self.assertEqual(self.state, "bootstrapping")
+        connection.feed(self.theirs, SIZE)
+        self.assertFalse(self.marker.exists())
+        self.reactor.pump([0.01] * 10)
+        self.assertCopied()
+
+    def test_resumed_after_a_stop(self) -> None:
+        """
+        A copy goes on where it was, and is still one.
+        """
+        self.start()
+        self.accept().feed(self.theirs, 0, SIZE + 1000)
+        self.stop()
+        self.assertTrue(self.marker.exists())
+        self.start()
+        assert self.node.follower is not None
+        self.assertTrue(self.node.follower.is_bootstrapping)
+        self.catch_up()
+        self.assertFalse(self.marker.exists())
+        self.assertCopied()
+
+    def test_recovering(self) -> None:
+        """
+        Until the store is open the node recovers, is not healthy, and follows nobody.
+        """
+        held = Held()
+        self.start(wait=False, run=held)
+        self.assertIs(self.node.state, NodeState.RECOVERING)
+        self.assertEqual(self.node.unhealthy(), "recovering")
+        status = self.node.status()
+        self.assertEqual((status["state"], status["upstream"]), ("recovering", None))
+        self.assertIsNone(status["maxOffset"])
+        self.node.run = now
+        held.work()
+        self.assertIs(self.node.state, NodeState.SERVING)
+        self.assertEqual(self.node.unhealthy(), "")
+        self.successResultOf(self.node.ready)
+
+    def test_stop_while_recovering(self) -> None:
+        """
+        A stop then waits for the thread, gives no exit code and leaves no lock.
+        """
+        held = Held()
+        self.start(wait=False, run=held)
+        stopped = self.node.stopService()
+        self.assertNoResult(stopped)
+        while held.calls:
+            held.work()
+            self.turn()
+        self.successResultOf(stopped)
+        self.assertEqual(self.node.codes, [])
+        self.assertEqual(self.reactor.stops, 0)
+
+    def test_cannot_open(self) -> None:
+        """
+        A store that cannot be opened ends the process, with an exit code.
+        """
+        folder = self.root / "commitlog"
+        folder.mkdir(parents=True)
+        (folder / f"{0:020d}").write_bytes(bytes(5000))
+        self.start(wait=False)
+        self.assertTrue(self.node.ready.called)
+        self.assertEqual(self.node.codes, [1])
+        self.assertEqual(self.reactor.stops, 1)
+        self.assertIs(self.node.state, NodeState.FAILED)
+        self.assertIn("configured are 4096", self.node.unhealthy())
+        self.flushLoggedErrors()
+
+    def test_clean_stop(self) -> None:
+        """
+        A clean stop removes abort.
+        """
+        self.start()
+        self.accept().feed(self.theirs, 0)
+        self.assertTrue((self.root / "abort").exists())
+        self.stop()
+        self.assertFalse((self.root / "abort").exists())
+        self.assertEqual(self.node.status()["state"], "stopped")
+        self.assertEqual(self.node.unhealthy(), "stopped: stopping")
+
+    def test_stop_twice(self) -> None:
+        """
+        A second stop is over at once.
+        """
+        self.start()
+        self.stop()
+        self.successResultOf(self.node.stopService())
+
+    def test_stop_states_are_unhealthy(self) -> None:
+        """
+        While replication stands still /healthz says why.
+        """
+        self.parted("stop")
+        self.assertEqual(self.state, "ahead")
+        self.assertIn("ahead: the master ends at", self.node.unhealthy())
+        self.assertIs(self.node.state, NodeState.SERVING)
+
+    def test_no_master(self) -> None:
+        """
+        Without a master's address a slave runs and waits.
+        """
+        self.start(master=None)
+        upstream = self.node.status()["upstream"]
+        self.assertEqual(upstream["state"], "connecting")
+        self.assertEqual(upstream["reason"], "no master address")
+        self.assertEqual(self.node.unhealthy(), "")
+
+    def test_status(self) -> None:
+        """
+        The names that are relied on are there, in every part of its life.
+        """
+        names = {
+            "role", "state", "reason", "minOffset", "maxOffset", "flushedOffset",
+            "dispatchedOffset", "syncGuarantee", "upstream",
+        }  # fmt: skip
+        self.start()
+        self.assertLessEqual(names, set(self.node.status()))
+        self.accept().feed(self.theirs, 0)
+        status = self.node.status()
+        self.assertEqual(status["role"], "slave")
+        self.assertEqual(status["maxOffset"], self.theirs.end)
+        self.assertEqual(status["upstream"]["state"], "in-sync")
+        self.stop()
+        self.assertLessEqual(names, set(self.node.status()))
+
+    def test_status_opens_nothing_of_a_closed_store(self) -> None:
+        """
+        Asking a stopped node leaves no file open.
+        """
+        self.start()
+        self.accept().feed(self.theirs, 0)
+        self.stop()
+        self.node.status()
+        for file in self.node.store.log.folder.files:
+            self.assertLess(file._fd, 0)
+
+    def test_sync_flush(self) -> None:
+        """
+        A SYNC_FLUSH slave reports only what is on its disk.
+        """
+        held = Held()
+        self.start(store_flush_disk=FlushDisk.SYNC_FLUSH)
+        connection = self.accept()
+        self.node.store.flusher.in_thread = held
+        connection.feed(self.theirs, 0)
+        self.assertEqual(connection.reports(), [0])
+        while held.calls:
+            held.work()
+            self.turn()
+        self.assertEqual(connection.reports()[-1], self.theirs.end)
+        self.node.store.flusher.in_thread = self.node.run
+
+    def test_failed_fsync(self) -> None:
+        """
+        An fsync that fails ends replication, for good.
+        """
+        self.start()
+        connection = self.accept()
+        connection.feed(self.theirs, 0, SIZE)
+
+        def sync(fd: int) -> None:
+            raise OSError(5, "Input/output error")
+
+        self.node.store.flusher.sync = sync
+        connection.feed(self.theirs, SIZE)
+        self.reactor.pump([0.5] * 40)
+        self.assertEqual(self.state, "failed")
+        self.assertFalse(connection.open)
+        self.assertIs(self.node.state, NodeState.FAILED)
+        self.assertIn("Input/output error", self.node.unhealthy())
+        self.reactor.pump([1.0] * 60)
+        self.assertEqual(self.node.endpoint.waiting, [])
+
+    def test_bad_record_found_by_dispatch(self) -> None:
+        """
+        Without verification before reports dispatch finds it; it is dropped and refetched.
+        """
+        self.start(verify_before_ack=False)
+        connection = self.accept()
+        connection.feed(self.theirs, 0)
+        end = self.theirs.end
+        connection.frame(end, b"\1" * 300)
+        self.reactor.pump([0.01] * 10)
+        self.assertEqual(self.state, "diverged")
+        self.assertFalse(connection.open)
+        self.assertEqual(self.node.store.log.end, end)
+        self.catch_up(within=2)
+        self.assertCopied()
+
+    def test_full_disk(self) -> None:
+        """
+        It goes on within ten seconds after there is room again.
+        """
+        self.start()
+        connection = self.accept()
+        connection.feed(self.theirs, 0, SIZE)
+        self.turn()
+        disk = Disk(full=True).install(self)
+        connection.feed(self.theirs, SIZE)
+        self.assertEqual(self.state, "disk-full")
+        self.assertIn("disk-full", self.node.unhealthy())
+        for _ in range(3):
+            connection = self.accept(within=5.1)
+            connection.feed(self.theirs, connection.reports()[0])
+            self.assertEqual(self.state, "disk-full")
+        disk.full = False
+        self.catch_up(within=5.1)
+        self.assertCopied()
+
+
+class RepairTests(SlaveCase):
+    """
+    C{haDivergencePolicy}, on a real store.
+    """
+
+    def test_truncate(self) -> None:
+        """
+        The tail is in quarantine, the log is the master's, so are queues and index.
+        """
+        self.parted()
+        self.assertEqual(self.state, "ahead")
+        self.turn()
+        self.catch_up()
+        kept = list((self.root / "rmqha" / "quarantine").iterdir())
+        self.assertEqual([path.read_bytes() for path in kept], [self.before[self.theirs.end :]])
+        self.assertFalse((self.root / "rmqha" / "truncate.json").exists())
+        self.assertCopied()
+
+    def test_truncate_a_difference(self) -> None:
+        """
+        The same when the master has written on meanwhile.
+        """
+        self.start()
+        self.accept().feed(self.theirs, 0)
+        self.turn()
+        self.stop()
+        own = self.log(self.root / "commitlog", end=self.theirs.end)
+        common = self.theirs.end
+        self.put(own, 900, topic="Others")
+        own.folder.close()
+        self.put(self.theirs, 1200)
+        self.start(policy=DivergencePolicy.TRUNCATE)
+        connection = self.accept()
+        connection.feed(self.theirs, 1)
+        self.assertEqual(self.state, "diverged")
+        self.catch_up()
+        kept = list((self.root / "rmqha" / "quarantine").iterdir())
+        self.assertEqual(kept[0].name, f"{common:020d}-{common + 900:020d}.log")
+        self.assertCopied()
+
+    def test_follows_the_new_store(self) -> None:
+        """
+        After a repair bytes go to the store that was opened anew.
+        """
+        self.parted()
+        old = self.node.store
+        self.turn()
+        self.catch_up()
+        self.assertIsNot(self.node.store, old)
+        self.put(self.theirs, 700)
+        connection = self.node.follower
+        assert connection is not None and connection._connection is not None
+        self.assertIs(connection._connection.log, self.node.store.log)
+
+    def test_states_meanwhile(self) -> None:
+        """
+        A node in repair recovers; it is not stopped.
+        """
+        held = Held()
+        self.parted()
+        self.node.run = held
+        seen = set()
+        for _ in range(40):
+            self.reactor.advance(0)
+            seen.add(self.node.status()["state"])
+            if held.calls:
+                held.work()
+        self.node.run = now
+        self.assertLessEqual(seen, {"serving", "recovering"})
+        self.assertIn("recovering", seen)
+        self.catch_up(within=2)
+        self.assertCopied()
+
+    def test_too_much(self) -> None:
+        """
+        More than haMaxTruncateBytes is not cut: the store stays open, and as it was.
+        """
+        self.parted(max_truncate=1699)
+        store = self.node.store
+        self.turn()
+        self.assertEqual(self.state, "ahead")
+        self.assertIn("haMaxTruncateBytes allows 1699", self.node.unhealthy())
+        self.assertIs(self.node.store, store)
+        self.assertEqual(content(store.log), self.before)
+        self.assertFalse((self.root / "rmqha" / "quarantine").exists())
+
+    def test_no_room_for_the_quarantine(self) -> None:
+        """
+        If the tail cannot be kept it is not cut; the store is open again, and says why.
+        """
+
+        def full(*args: Any) -> Path:
+            raise DiskFull("quarantine", 1700)
+
+        self.patch(truncate, "quarantine", full)
+        self.parted()
+        self.turn()
+        self.assertEqual(self.state, "ahead")
+        self.assertIn("no space for 1700 bytes", self.node.unhealthy())
+        self.assertEqual(self.node.status()["state"], "serving")
+        self.assertEqual(content(self.node.store.log), self.before)
+
+    def test_rebootstrap(self) -> None:
+        """
+        The old log is kept aside, and everything is copied anew.
+        """
+        self.parted("rebootstrap")
+        self.turn()
+        aside = self.root / "commitlog.aside"
+        self.assertEqual(content(self.log(aside, end=len(self.before))), self.before)
+        connection = self.accept(within=1)
+        self.assertEqual(connection.reports(), [0])
+        self.assertTrue(self.marker.exists())
+        connection.feed(self.theirs, 0)
+        self.reactor.pump([0.01] * 10)
+        self.assertFalse(self.marker.exists())
+        self.assertCopied()
+
+    def test_one_copy_aside(self) -> None:
+        """
+        A second one is refused, again and again, and nothing is deleted.
+        """
+        (self.root / "commitlog.aside").mkdir(parents=True)
+        self.parted("rebootstrap")
+        self.turn()
+        for _ in range(3):
+            self.assertEqual(self.state, "ahead")
+            self.assertIn("one copy is kept aside", self.node.unhealthy())
+            self.assertFalse(self.marker.exists())
+            self.assertEqual(content(self.node.store.log), self.before)
+            connection = self.accept(within=31)
+            connection.feed(self.theirs, 1)
+            connection.heartbeat(self.theirs.end)
+            self.turn()
+
+    def test_aside_fails(self) -> None:
+        """
+        If the log cannot be put aside the marker is not set: it would be deleted as an
+        unfinished copy the next time.
+        """
+
+        def fails(commitlog: Path) -> Path:
+            raise OSError(30, "Read-only file system")
+
+        self.patch(slave, "set_log_aside", fails)
+        self.parted("rebootstrap")
+        self.turn()
+        self.assertFalse(self.marker.exists())
+        self.assertIn("Read-only file system", self.node.unhealthy())
+        self.assertEqual(content(self.node.store.log), self.before)
+
+    def test_unfinished_copy_starts_over(self) -> None:
+        """
+        A copy whose continuation is deleted starts over without anything aside.
+        """
+        self.start()
+        self.accept().feed(self.theirs, 0, SIZE)
+        self.stop()
+        self.start()
+        connection = self.accept()
+        self.reactor.advance(6)
+        survey = self.accept(within=1)
+        self.assertEqual(survey.reports(), [0])
+        survey.feed(self.theirs, 2 * SIZE)
+        self.assertEqual(self.state, "below-min")
+        self.turn()
+        self.assertFalse(connection.open)
+        again = self.accept(within=1)
+        self.assertEqual(again.reports(), [0])
+        self.assertFalse((self.root / "commitlog.aside").exists())
+        self.assertEqual(self.node.store.log.end, 0)
+        again.feed(self.theirs, 0)
+        self.reactor.pump([0.01] * 10)
+        self.assertCopied()
+
+    def test_stop_in_every_step(self) -> None:
+        """
+        A stop in any step of a repair ends cleanly; the next start finishes or forgets it.
+        """
+        for policy in ("truncate", "rebootstrap"):
+            for steps in range(9):
+                with self.subTest(policy=policy, steps=steps):
+                    self.reactor = NodeReactor()
+                    self.root = self.folder() / "store"
+                    held = Held()
+                    self.parted(policy)
+                    self.node.run = held
+                    for _ in range(steps):
+                        self.reactor.advance(0)
+                        if held.calls:
+                            held.work()
+                    stopped = self.node.stopService()
+                    for _ in range(30):
+                        self.reactor.advance(0)
+                        if held.calls:
+                            held.work()
+                    self.successResultOf(stopped)
+                    self.assertEqual(self.node.codes, [])
+                    self.assertFalse(is_locked(self.root / "lock"))
+                    self.assertEqual(
+                        [call for call in self.reactor.getDelayedCalls() if call.active()], []
+                    )
+                    self.start(policy=DivergencePolicy(policy))
+                    for _ in range(3):
+                        connection = self.accept(within=31)
+                        connection.feed(self.theirs, connection.reports()[0])
+                        connection.heartbeat(self.theirs.end)
+                        self.reactor.pump([0.01] * 10)
+                        if self.state == "in-sync":
+                            break
+                    self.assertCopied()
+
+    def test_store_does_not_open_again(self) -> None:
+        """
+        Then the node says so, and stands.
+        """
+        self.parted()
+        self.patch(slave, "intend", self._break)
+        self.turn()
+        self.assertEqual(self.state, "failed")
+        self.assertIs(self.node.state, NodeState.FAILED)
+        self.assertTrue(self.node.unhealthy().startswith("failed: "))
+        self.node.status()
+        self.reactor.pump([1.0] * 60)
+        self.assertEqual(self.node.endpoint.waiting, [])
+
+    def _break(self, *args: Any) -> None:
+        (self.root / "commitlog" / f"{99 * SIZE:020d}").write_bytes(bytes(SIZE))

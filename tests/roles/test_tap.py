@@ -1,0 +1,152 @@
+"""
+C{twistd rmqha}'s command line.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from pathlib import Path
+
+from twisted.plugin import IPlugin
+from twisted.python.usage import UsageError
+from twisted.trial.unittest import SynchronousTestCase
+from zope.interface.verify import verifyObject
+
+from rmqha.roles import tap
+from rmqha.roles.interfaces import IRole
+from rmqha.roles.master import MasterNode
+from rmqha.roles.slave import SlaveNode
+from tests.roles.nodes import NodeReactor
+
+
+class OptionsTests(SynchronousTestCase):
+    """
+    L{tap.Options}.
+    """
+
+    def setUp(self) -> None:
+        """
+        A folder for configurations.
+        """
+        self.folder = Path(tempfile.mkdtemp(prefix="tap-"))
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def conf(self, *lines: str) -> str:
+        """
+        A configuration file.
+        """
+        path = self.folder / "broker.conf"
+        path.write_text("\n".join((f"storePathRootDir={self.folder}/store", *lines)) + "\n")
+        return str(path)
+
+    def parsed(self, *arguments: str) -> tap.Options:
+        """
+        Options of a command line.
+        """
+        options = tap.Options()
+        options.parseOptions(list(arguments))
+        return options
+
+    def refused(self, *arguments: str) -> str:
+        """
+        What a command line is refused with.
+        """
+        return str(self.assertRaises(UsageError, self.parsed, *arguments))
+
+    def test_roles(self) -> None:
+        """
+        Both roles are plugins, and say what they are.
+        """
+        found = tap.roles()
+        self.assertLessEqual({"master", "slave"}, set(found))
+        for name, role in found.items():
+            verifyObject(IRole, role)
+            verifyObject(IPlugin, role)
+            self.assertEqual(role.name, name)
+            self.assertTrue(role.description)
+
+    def test_bad_role(self) -> None:
+        """
+        An unknown role is refused with those there are.
+        """
+        self.assertEqual(self.refused("--role", "boss"), "--role boss: there are master, slave")
+
+    def test_role_from_the_file(self) -> None:
+        """
+        Without --role the file's brokerRole decides; without that it is a master.
+        """
+        for line, name in (
+            ("brokerRole=SLAVE\nbrokerId=1", "slave"),
+            ("brokerRole=SYNC_MASTER", "master"),
+            ("brokerName=a", "master"),
+        ):
+            self.assertEqual(self.parsed("--conf", self.conf(line)).chosen.name, name)
+
+    def test_contradiction(self) -> None:
+        """
+        A role that the file contradicts is refused.
+        """
+        said = self.refused("--role", "master", "--conf", self.conf("brokerRole=SLAVE"))
+        self.assertIn("brokerRole", said)
+
+    def test_all_problems(self) -> None:
+        """
+        All that is wrong is listed at once.
+        """
+        said = self.refused(
+            "--conf", self.conf("flushDiskTyp=SYNC_FLUSH", "haListenPort=-5"), "--set", "x"
+        )
+        for part in ("flushDiskTyp", "did you mean flushDiskType", "haListenPort=-5", "--set"):
+            self.assertIn(part, said)
+        self.assertGreaterEqual(len(said.splitlines()), 3)
+
+    def test_unreadable(self) -> None:
+        """
+        A file that is not there is named.
+        """
+        self.assertIn("nowhere.conf", self.refused("--conf", "/nowhere.conf"))
+
+    def test_set(self) -> None:
+        """
+        --set wins over the file, may be repeated, and has a short form.
+        """
+        options = self.parsed(
+            "--role", "slave", "-c", self.conf("haListenPort=7000", "brokerName=x"),
+            "--set", "haListenPort=7001", "-s", "brokerName=y",
+        )  # fmt: skip
+        self.assertEqual(options.settings.ha.listen_port, 7001)
+        self.assertEqual(options.settings.broker.name, "y")
+
+    def test_options_are_their_own(self) -> None:
+        """
+        One command line's --set is not another's.
+        """
+        self.parsed("--set", "brokerName=y")
+        self.assertEqual(tap.Options()["set"], [])
+
+
+class MakeServiceTests(OptionsTests):
+    """
+    L{tap.makeService}.
+    """
+
+    def test_makes(self) -> None:
+        """
+        Each role gives its node; nothing is opened before it starts.
+        """
+        for role, kind in (("master", MasterNode), ("slave", SlaveNode)):
+            options = self.parsed("--role", role, "--conf", self.conf(), "--repair")
+            node = tap.makeService(options, NodeReactor())
+            self.assertIsInstance(node, kind)
+            self.assertTrue(node.repair)  # type: ignore[attr-defined]
+            self.assertFalse((self.folder / "store").exists())
+
+    def test_clock(self) -> None:
+        """
+        The reactor's clock does not jump with the wall clock.
+        """
+        reactor = NodeReactor()
+        tap.makeService(self.parsed("--conf", self.conf()), reactor)
+        self.assertIs(reactor.seconds, time.monotonic)
