@@ -14,6 +14,8 @@ import click
 import treq
 from attrs import define, frozen
 from rich.console import Console
+from rich.filesize import decimal
+from rich.progress_bar import ProgressBar
 from rich.table import Table
 from twisted.internet.defer import CancelledError, Deferred, ensureDeferred
 from twisted.internet.error import ConnectError, TimeoutError
@@ -146,6 +148,35 @@ def show(seen: Seen, as_json: bool, console: Console) -> None:
         complain(seen.problem)
 
 
+@define
+class Copying:
+    """
+    Shows how a slave's first copy goes on: how much there is, and how fast it comes.
+
+    The whole is not known, as the replication protocol does not tell it: so the bar
+    only moves.
+    """
+
+    _before: tuple[float, int] | None = None
+
+    def bar(self, status: Mapping[str, Any], now: float) -> Table | None:
+        """
+        One line for a terminal; C{None} if nothing is being copied.
+
+        @param now: Seconds of any clock.
+        """
+        upstream = status.get("upstream") or {}
+        if not upstream.get("bootstrapping"):
+            return None
+        received = int(upstream.get("received") or 0)
+        since, had = self._before or (now, received)
+        self._before = now, received
+        rate = f"{decimal(int((received - had) / (now - since)))}/s" if now > since else ""
+        line = Table.grid(padding=(0, 1))
+        line.add_row("copying", ProgressBar(None, width=30, pulse=True), decimal(received), rate)
+        return line
+
+
 async def watch(
     look: Look,
     *,
@@ -162,11 +193,16 @@ async def watch(
     @return: The last look.
     """
     count = 0
+    copying = Copying()
+    live = interval is not None and not as_json and console.is_terminal
     while True:
         seen = await look.once()
-        if interval is not None and not as_json and console.is_terminal:
+        if live:
             console.clear()
         show(seen, as_json, console)
+        bar = copying.bar(seen.status or {}, look.clock.seconds())
+        if live and bar is not None:
+            console.print(bar)
         count += 1
         if interval is None or count == times:
             return seen

@@ -23,7 +23,7 @@ from twisted.web.resource import Resource
 from twisted.web.server import Request
 
 from rmqha.admin.http import AdminSite
-from rmqha.cli.status import Look, Seen, show, watch
+from rmqha.cli.status import Copying, Look, Seen, show, watch
 from tests.cli.command import CommandTestCase
 
 
@@ -203,6 +203,29 @@ class LookTests(CommandTestCase):
                 self.clock.advance(0.1)
         self.assertEqual(self.successResultOf(done).problem, "")
         self.assertEqual(out.getvalue().count("\n"), 3)
+
+
+class CopyingTests(CommandTestCase):
+    def test_first_copy(self) -> None:
+        """
+        While a slave copies from nothing, its bytes and their rate are shown.
+        """
+        copying = Copying()
+        console = Console(file=io.StringIO(), width=100)
+        for now, received in ((0.0, 1_000_000), (2.0, 5_000_000)):
+            bar = copying.bar({"upstream": {"bootstrapping": True, "received": received}}, now)
+            console.print(bar)
+        said = console.file.getvalue()  # type: ignore[attr-defined]
+        self.assertIn("1.0 MB", said)
+        self.assertIn("5.0 MB", said)
+        self.assertIn("2.0 MB/s", said)
+
+    def test_nothing_to_copy(self) -> None:
+        """
+        A slave that follows, and a master, have no such line.
+        """
+        self.assertIsNone(Copying().bar({"upstream": {"bootstrapping": False}}, 0.0))
+        self.assertIsNone(Copying().bar({"replicas": []}, 0.0))
 
 
 class StatusTests(CommandTestCase):
