@@ -228,7 +228,10 @@ class Follower(Service):
         """
         log = connection.log
         verdict = self._search.begins(connection.question.ask, offset, log.end)
-        self._follow(verdict, f"the master's log starts at {offset}, ours ends at {log.end}")
+        self._follow(
+            verdict,
+            f"the master has nothing below our end {log.end}, its bytes begin behind it ({offset})",
+        )
         return verdict is Verdict.GO_ON
 
     def silence(self, connection: SlaveProtocol) -> None:

@@ -63,9 +63,12 @@ class OverlapSearch:
     doubtful: bool = field(default=False, init=False)
     _next: int = field(init=False)
     _back: int = field(init=False)
+    _last_file: int = field(init=False)
+    _tried_last: bool = field(default=True, init=False)
+    _last_resort: bool = field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._next = self.low
+        self._next = self._last_file = self.low
         self._back = self.end - self.low
 
     @classmethod
@@ -103,6 +106,8 @@ class OverlapSearch:
             start -= 1
         search._next = start
         search._back = end - start
+        search._last_file = max(search.low, last_file)
+        search._tried_last = start == search._last_file
         return search
 
     def question(self) -> Question:
@@ -121,11 +126,25 @@ class OverlapSearch:
         """
         if self._next < self.low:
             return False
-        if self._next == self.low:
+        if self._next == self.low or self._last_resort:
             self._next = self.low - 1
             return True
         self._back *= 4
         self._next = max(self.end - self._back, self.low)
+        return True
+
+    def try_last_file(self) -> bool:
+        """
+        The master's log goes on behind our end, and it was silent where we asked: it may
+        have deleted those files and still have our last one.  Asking so high is safe
+        now that its end is known to be higher.
+
+        @return: Whether that is asked next; it is asked once.
+        """
+        if self._tried_last:
+            return False
+        self._tried_last = self._last_resort = True
+        self._next = self._last_file
         return True
 
 

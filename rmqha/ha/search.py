@@ -88,6 +88,8 @@ class Search:
         if ask is Ask.SURVEY:
             if offset <= end:
                 return Verdict.GO_ON
+            if overlap is not None and overlap.try_last_file():
+                return Verdict.ASK
             if overlap is not None and overlap.doubtful and not self._twice(ask):
                 self._overlap = None
                 return Verdict.ASK

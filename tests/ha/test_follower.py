@@ -418,11 +418,42 @@ class SilenceTests(Guard):
         mine = self.copied(self.theirs, SIZE + 700)
         self.begun(mine)
         self.passes(6)
-        survey = self.accept(within=0.1)
-        survey.feed(self.theirs, 2 * SIZE)
+        self.accept(within=0.1).feed(self.theirs, 2 * SIZE)
+        last = self.accept(within=0.1)
+        self.assertEqual(last.reports(), [SIZE])
+        self.passes(6)
+        self.accept(within=0.1).feed(self.theirs, 2 * SIZE)
         self.assertState("below-min")
-        self.assertIn(f"starts at {2 * SIZE}, ours ends at {SIZE + 700}", self.follower.reason)
+        self.assertIn(f"below our end {SIZE + 700}", self.follower.reason)
+        self.assertIn(f"({2 * SIZE})", self.follower.reason)
         self.assertEqual(mine.end, SIZE + 700)
+
+    def test_only_our_last_file_left(self) -> None:
+        """
+        A stock master that deleted our older files and has our last one still: it
+        answers a report of 0 from behind our end, and has bytes where our last file starts.
+        """
+        mine = self.copied(self.theirs, SIZE + 700)
+        self.begun(mine)
+        self.passes(6)
+        self.accept(within=0.1).feed(self.theirs, 2 * SIZE)
+        last = self.accept(within=0.1)
+        self.assertEqual(last.reports(), [SIZE])
+        last.feed(self.theirs, SIZE)
+        last.heartbeat(self.theirs.end)
+        self.assertState("in-sync")
+        self.assertEqual(mine.end, self.theirs.end)
+
+    def surveyed(self) -> None:
+        """
+        A search goes on to its end: the master answers a report of 0 from behind our
+        end, closes when asked for our last file, and answers the same again.
+        """
+        self.accept(within=0.1).feed(self.theirs, 2 * SIZE)
+        last = self.accept(within=0.1)
+        self.assertEqual(last.reports(), [SIZE])
+        last.close()
+        self.accept(within=0.1).feed(self.theirs, 2 * SIZE)
 
     def test_below_min_by_closes(self) -> None:
         """
@@ -430,10 +461,10 @@ class SilenceTests(Guard):
         """
         mine = self.copied(self.theirs, SIZE + 700)
         self.begun(mine).close()
-        self.accept(within=0.1).feed(self.theirs, 2 * SIZE)
+        self.surveyed()
         self.assertState("probing")
         self.accept(within=0.1).close()
-        self.accept(within=0.1).feed(self.theirs, 2 * SIZE)
+        self.surveyed()
         self.assertState("below-min")
 
     def test_below_min_by_a_restart(self) -> None:
@@ -442,7 +473,7 @@ class SilenceTests(Guard):
         """
         mine = self.copied(self.theirs, SIZE + 700)
         self.begun(mine).close()
-        self.accept(within=0.1).feed(self.theirs, 2 * SIZE)
+        self.surveyed()
         again = self.accept(within=0.1)
         again.feed(self.theirs, again.reports()[0])
         again.heartbeat(self.theirs.end)
@@ -962,6 +993,9 @@ class BootstrapTests(Guard):
         """
         mine = self.copied(self.theirs, SIZE + 700)
         self.begun(mine, is_bootstrapping=True)
+        self.passes(6)
+        self.accept(within=0.1).feed(self.theirs, 2 * SIZE)
+        self.accept(within=0.1)
         self.passes(6)
         self.accept(within=0.1).feed(self.theirs, 2 * SIZE)
         self.assertState("below-min")

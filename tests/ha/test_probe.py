@@ -89,6 +89,19 @@ class OverlapTests(SynchronousTestCase):
         search = overlap(0, end, proven=True, durable=end - 2 * PROBE_WINDOW)
         self.assertLessEqual(search.question().report, end - 2 * PROBE_WINDOW)
 
+    def test_last_file_once(self) -> None:
+        """
+        When the master turns out to go on behind our end, our last file is asked for
+        once, and then there is only the survey.
+        """
+        search = OverlapSearch.of(0, 10 * GIB + 5, 10 * GIB, batch=32768, proven_before=False)
+        self.assertLess(search.question().report, 10 * GIB)
+        self.assertTrue(search.try_last_file())
+        self.assertEqual(search.question(), Question(Ask.OVERLAP, 10 * GIB))
+        self.assertTrue(search.lower())
+        self.assertEqual(search.question(), Question(Ask.SURVEY, 0))
+        self.assertFalse(search.try_last_file())
+
     def test_lower_and_lower(self) -> None:
         """
         Each step is four times as far back; then the min; then a survey; then no more.

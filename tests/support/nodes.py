@@ -43,6 +43,8 @@ SMALL: dict[str, object] = {
     "haReconnectBackoffMax": 1000,
     "haProbeSilence": 2000,
     "brokerName": "broker-a",
+    # The golden stores are old: at the hour of C{deleteWhen} they would be deleted.
+    "fileReservedTime": 876_000,
 }
 
 #: Longest wait for anything a healthy node does in well below a second.
