@@ -23,7 +23,7 @@ MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 .SUFFIXES:
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-quick trial trial-quick lint format docs bench lock clean distclean
+.PHONY: help setup demo test test-quick trial trial-quick interop interop-full lint format docs bench lock clean distclean
 
 help: ## list the targets
 	@echo "usage: make TARGET [ARGS=...]"
@@ -66,6 +66,12 @@ trial: $(READY) ## run the whole test suite under Twisted's own runner
 
 trial-quick: $(READY) ## the same without the tests that start nodes
 	@$(PY) -m twisted.trial --reporter=text $(ARGS) $(QUICK_MODULES)
+
+interop: $(READY) ## run beside real RocketMQ brokers (needs Maven and a JDK), write docs/interop.rst
+	@$(PY) -m tests.interop $(ARGS)
+
+interop-full: $(READY) ## the same with all pairs of versions, roles and scenarios
+	@$(PY) -m tests.interop --full $(ARGS)
 
 lint: $(READY) ## ruff and mypy
 	@$(PY) -m ruff check .

@@ -1,0 +1,3 @@
+"""
+Real Apache RocketMQ brokers beside our nodes: C{make interop}.
+"""

@@ -1,0 +1,315 @@
+"""
+What all interop tests share: peers of one version, nodes of ours, and the comparisons.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from struct import Struct
+from typing import Any
+from unittest import SkipTest
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from rmqha.config.settings import StoreSettings
+from rmqha.wire.record import MAGIC_BLANK, decode
+from tests.interop import jars, matrix
+from tests.interop.support import Broker, Row, Sent, Tool
+from tests.support import compare
+from tests.support.driver import Driver
+from tests.support.nodes import Folder, Node, Process, until
+
+#: Set to 1 to run these tests, to C{full} to run all pairs.
+WANTED = os.environ.get("RMQHA_INTEROP", "")
+
+#: Quick to come back, so that a test has little to wait for.
+BRISK: dict[str, object] = {"haReconnectBackoffMax": 500, "haHousekeepingInterval": 20000}
+
+#: How a record or a blank begins: its size and what it is.
+HEAD = Struct(">ii")
+
+_tools: dict[str, Tool] = {}
+_tools_folder: list[Folder] = []
+
+
+def tool(version: str) -> Tool:
+    """
+    The helper of a version: started by the first test that needs it, kept for all.
+
+    @raise SkipTest: If there are no peers.
+    """
+    found = _tools.get(version)
+    if found is None or not found.running:
+        if not _tools_folder:
+            _tools_folder.append(Folder("interop-tool-"))
+        folder = _tools_folder[0].path / version
+        folder.mkdir(exist_ok=True)
+        try:
+            found = _tools[version] = Tool(folder, version).start()
+        except jars.Missing as error:
+            raise SkipTest(str(error)) from error
+    return found
+
+
+class InteropTestCase(SynchronousTestCase):
+    """
+    Tests with stock peers of one version.
+
+    @cvar version: Which; without one, a class is only a base.
+    @cvar roles: Who is what, for the table.
+    @cvar full_only: Tests that only C{make interop-full} runs.
+    """
+
+    version = ""
+    roles = ""
+    full_only: tuple[str, ...] = ()
+    timeout = 600  # type: ignore[assignment]
+
+    def setUp(self) -> None:
+        """
+        Find the peers, or say why there are none.
+        """
+        if WANTED not in ("1", "full"):
+            raise SkipTest("real brokers are only started for make interop (RMQHA_INTEROP=1)")
+        if not self.version:
+            raise SkipTest("only a base")
+        if WANTED == "1" and self._testMethodName in self.full_only:
+            raise SkipTest("only for make interop-full")
+        self.tool = tool(self.version)
+        self._folder = Folder("interop-")
+        self.folder: Path = self._folder.path
+        self._processes: list[Process] = []
+        self.topic = f"{type(self).__name__}-{self._testMethodName}"
+        if not os.environ.get("RMQHA_INTEROP_KEEP"):
+            self.addCleanup(self._folder.remove)
+        self.addCleanup(self._end)
+
+    def _end(self) -> None:
+        for process in self._processes:
+            process.kill9()
+
+    @contextmanager
+    def scenario(self, what: str, roles: str = "") -> Iterator[None]:
+        """
+        One row of the table.
+        """
+        begun = time.monotonic()
+        result = "failed"
+        try:
+            yield
+            result = "ok"
+        finally:
+            seconds = time.monotonic() - begun
+            sys.stdout.write(f"{seconds:6.1f} s  {self.version} {what}: {result}\n")
+            sys.stdout.flush()
+            matrix.record(
+                matrix.Result(
+                    peer="RocketMQ",
+                    version=self.version,
+                    roles=roles or self.roles,
+                    scenario=what,
+                    result=result,
+                    seconds=round(seconds, 1),
+                )
+            )
+
+    # --- who takes part -----------------------------------------------------
+
+    def broker(self, name: str = "java", **keys: Any) -> Broker:
+        """
+        A stock broker, not started.
+        """
+        broker = Broker(self.folder, self.tool, name, **keys)
+        self._processes.append(broker)
+        return broker
+
+    def our_slave(self, address: tuple[str, int], name: str = "slave", **keys: Any) -> Node:
+        """
+        A slave of ours under twistd, not started.
+        """
+        slave = Node(self.folder, "slave", name, master=address, **{**BRISK, **keys})
+        self._processes.append(slave)
+        return slave
+
+    def our_master(self, name: str = "master", **keys: Any) -> Driver:
+        """
+        A master of ours that can be told to write, not started.
+        """
+        given = {**BRISK, "brokerRole": "SYNC_MASTER", **keys}
+        master = Driver(self.folder, "master", name, **given)
+        self._processes.append(master)
+        return master
+
+    # --- what must hold -----------------------------------------------------
+
+    def settings(self, node: Node | Broker) -> StoreSettings:
+        """
+        What a comparison needs to know of a store.
+        """
+        if isinstance(node, Broker):
+            return node.settings()
+        return compare.settings_of(
+            node.root,
+            file_size=int(str(node.keys["mappedFileSizeCommitLog"])),
+            queue_file_size=int(str(node.keys["mappedFileSizeConsumeQueue"])),
+        )
+
+    def until_equal(self, broker: Broker, slave: Node, timeout: float = 60.0) -> int:
+        """
+        Wait until a slave of ours holds all that its stock master has.
+
+        @return: Their end.
+        """
+        end = broker.max_offset()
+        while True:
+            slave.until_synced(end, timeout)
+            now = broker.max_offset()
+            if now == end:
+                return end
+            end = now
+
+    def assert_same_log(self, one: Node | Broker, other: Node | Broker, *, first: int = 0) -> None:
+        """
+        Two stopped stores have the same log from C{first} on, byte for byte.
+        """
+        ours, theirs = (compare.open_log(self.settings(node)) for node in (one, other))
+        try:
+            self.assertEqual(ours.end, theirs.end)
+            self.assertGreater(ours.end, first)
+            self.assertLessEqual(theirs.min_offset, first)
+            for pair in compare.pairs(self.settings(one), self.settings(other), ours.end):
+                self.assertTrue(pair.same or int(pair.name) < first, f"{pair.name} differs")
+        finally:
+            for log in (ours, theirs):
+                log.folder.close()
+
+    def assert_derived(self, node: Node | Broker, *, exact: bool, index: bool = True) -> None:
+        """
+        Queues and index are what the log says.
+
+        @param exact: Whether to the last byte what our rebuild makes.
+        @param index: Whether the index too: a stock broker that was killed comes back with
+            keys that are lost or there twice.
+        """
+        settings = self.settings(node)
+        faults = compare.derived_faults(settings, exact=exact)
+        if not index:
+            faults = [fault for fault in faults if not fault.startswith(f"{settings.root}/index")]
+        self.assertEqual([], faults[:20])
+
+    def units(self, node: Node | Broker) -> dict[str, bytes]:
+        """
+        Each queue's units, all its files in one, without what was never written.
+        """
+        found: dict[str, bytes] = {}
+        settings = self.settings(node)
+        for folder in sorted((settings.root / "consumequeue").glob("*/*")):
+            whole = b"".join(path.read_bytes() for path in sorted(folder.iterdir()))
+            pieces = [whole[at : at + 20] for at in range(0, len(whole), 20)]
+            while pieces and pieces[-1][8:12] == bytes(4):
+                pieces.pop()
+            if pieces:
+                found["/".join(folder.parts[-2:])] = b"".join(pieces)
+        return found
+
+    def assert_same_units(self, one: Node | Broker, other: Node | Broker) -> None:
+        """
+        Two stores have the same queues, unit for unit.
+        """
+        ours, theirs = self.units(one), self.units(other)
+        self.assertEqual(sorted(ours), sorted(theirs))
+        for name, units in ours.items():
+            if units != theirs[name]:
+                self.fail(
+                    f"queue {name}: {len(units) // 20} and {len(theirs[name]) // 20} units differ"
+                )
+
+    def log_rows(self, node: Node | Broker) -> list[Row]:
+        """
+        The messages that consumers can reach, as a stopped store's log tells them.
+        """
+        log = compare.open_log(self.settings(node))
+        found, at = [], log.min_offset
+        while at < log.end:
+            view = log.read(at, min(log.file_end(at), log.end) - at)
+            pos = 0
+            while pos < len(view):
+                size, magic = HEAD.unpack_from(view, pos)
+                if magic == MAGIC_BLANK:
+                    pos = len(view)
+                    break
+                record = decode(view, pos, at + pos)
+                if record.has_unit:
+                    body = hashlib.sha256(record.body).hexdigest()[:32]
+                    named = record.properties
+                    found.append(
+                        Row(
+                            record.topic,
+                            record.queue_id,
+                            record.queue_offset,
+                            record.offset,
+                            body,
+                            named.get("TAGS"),
+                            named.get("KEYS"),
+                        )
+                    )
+                pos += size
+            at += pos
+        log.folder.close()
+        return found
+
+    def assert_holds(self, node: Node | Broker, sent: list[Sent]) -> None:
+        """
+        A stopped store's log has each of these sends where the broker said it is.
+        """
+        log = compare.open_log(self.settings(node))
+        for send in sent:
+            for place, body in zip(send.places, send.bodies, strict=True):
+                self.assertLess(place, log.end, f"message {send.n} is behind the log's end")
+                view = log.read(place, log.file_end(place) - place)
+                record = decode(view, 0, place)
+                found = hashlib.sha256(record.body).hexdigest()[:32]
+                if not record.sys_flag & 1:  # not compressed
+                    self.assertEqual(body, found, f"message {send.n} at {place}")
+        log.folder.close()
+
+    def assert_opens_in_java(self, node: Node | Broker, *, index: bool = True) -> None:
+        """
+        C{DefaultMessageStore} opens a stopped store and serves all its log has.
+
+        @param index: See L{assert_derived}.
+        """
+        wanted = self.log_rows(node)
+        named = [row for row in wanted if row.keys and row.topic == wanted[-1].topic]
+        keys = sorted({key for row in named[-500:] for key in str(row.keys).split()})[:20]
+        topic = named[-1].topic if named else ""
+        read = self.tool.read(self.settings(node), topic, keys)
+        log = compare.open_log(self.settings(node))
+        self.assertEqual((log.min_offset, log.end), (read["min"], read["max"]))
+        log.folder.close()
+        self.assertEqual(len(wanted), len(read["rows"]))
+        for want, found in zip(wanted, read["rows"], strict=True):
+            self.assertEqual(want, found)
+        for key in keys if index else ():
+            places = [row.place for row in named if key in str(row.keys).split()]
+            self.assertEqual(places, sorted(read["keys"][key]), f"index of key {key}")
+
+    def assert_quiet(self, *nodes: Node) -> None:
+        """
+        Nodes of ours said nothing that has no name.
+        """
+        for node in nodes:
+            self.assertEqual([], node.complaints(), node.log()[-20_000:])
+
+    def until_some(self, what: list[Any], count: int, timeout: float = 60.0) -> None:
+        """
+        Wait until a list that grows has so many more.
+        """
+        wanted = len(what) + count
+        until(lambda: len(what) >= wanted, f"{count} more", timeout, tell=self.tool.tail)
