@@ -11,7 +11,7 @@ from setuptools import find_packages, setup
 FAST = ["numba>=0.59"]
 TEST = ["hypothesis>=6.100", "pytest>=8.2"]
 # soupsieve comes with furo; from 3.0.2 on it refuses Python 3.11.0 to 3.11.4.
-DOCS = ["furo>=2024.1", "pydoctor>=24.11", "soupsieve<3.0.2", "Sphinx>=7.2"]
+DOCS = ["furo>=2024.1", "myst-parser>=4", "pydoctor>=24.11", "soupsieve<3.0.2", "Sphinx>=7.2"]
 DEV = ["mypy>=1.10", "mypy-zope>=1.0.5", "pip-tools>=7.4", "ruff>=0.9", "setuptools>=70.1"]
 
 setup(
@@ -28,9 +28,10 @@ setup(
         "click>=8.1",
         "isal>=1.5",
         "numpy>=1.26",
+        "orjson>=3.10",
         "rich>=13",
         "treq>=23.11",
-        "Twisted>=24.7",
+        "Twisted[tls]>=24.7",
         "typing-extensions>=4.6",
         "zope.interface>=6",
     ],

@@ -78,6 +78,221 @@ class ReportRejected(ProtocolViolation):
         return f"offset report {self.report} rejected: {self.reason} (bound {self.bound})"
 
 
+@frozen
+class RemotingFrameError(ProtocolViolation):
+    """
+    A frame of the remoting protocol that cannot be read, and nothing behind it can be.
+    """
+
+
+@frozen
+class FrameLengthOutOfRange(RemotingFrameError):
+    """
+    A remoting frame is shorter than its own header or longer than the limit.
+
+    @ivar size: Bytes of the whole frame, its length field included.
+    @ivar limit: The most we accept, in bytes.
+    """
+
+    size: int
+    limit: int
+
+    def __str__(self) -> str:
+        return f"remoting frame of {self.size} bytes, allowed are 8 to {self.limit}"
+
+
+@frozen
+class HeaderLengthOutOfRange(RemotingFrameError):
+    """
+    A remoting header is longer than its frame or than the limit.
+
+    @ivar size: Its announced size, in bytes.
+    @ivar limit: The most there can be, in bytes.
+    """
+
+    size: int
+    limit: int
+
+    def __str__(self) -> str:
+        return f"remoting header of {self.size} bytes, allowed are 0 to {self.limit}"
+
+
+@frozen
+class SerializeTypeUnknown(RemotingFrameError):
+    """
+    A remoting header is of a kind nobody knows.
+
+    @ivar number: The type byte.
+    """
+
+    number: int
+
+    def __str__(self) -> str:
+        return f"remoting header of type {self.number}, known are 0 (JSON) and 1 (ROCKETMQ)"
+
+
+@frozen
+class HeaderUndecodable(RemotingFrameError):
+    """
+    The bytes of a remoting header are not what its type says.
+
+    @ivar size: Bytes of the header.
+    @ivar reason: What is wrong with it.
+    """
+
+    size: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"remoting header of {self.size} bytes cannot be read: {self.reason}"
+
+
+@frozen
+class HeaderFieldInvalid(RmqhaError):
+    """
+    A field of a command's custom header is missing or of the wrong kind.
+
+    Not the end of the connection: the request is answered with code 1 and this text.
+
+    @ivar header: The header class.
+    @ivar name: The field's name on the wire.
+    @ivar value: What was sent, or C{None}.
+    @ivar expected: The kind it should be.
+    """
+
+    header: str
+    name: str
+    value: str | None
+    expected: str
+
+    def __str__(self) -> str:
+        text = f"the custom field <{self.name}> is null"
+        if self.value is None:
+            return text
+        return f"{text}: {self.value[:64]!r} is not {self.expected}"
+
+
+@frozen
+class JsonInvalid(RmqhaError):
+    """
+    A text is no JSON, not even by fastjson's rules.
+
+    @ivar position: Where reading stopped, in characters.
+    @ivar reason: What is wrong there.
+    """
+
+    position: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"no JSON from character {self.position} on: {self.reason}"
+
+
+@frozen
+class BodyInvalid(RmqhaError):
+    """
+    The body of a remoting command is not what its code asks for.
+
+    Not the end of the connection: the request is answered with code 1 and this text.
+
+    @ivar kind: What it should be.
+    @ivar reason: What is wrong, with the place.
+    """
+
+    kind: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"the body is no {self.kind}: {self.reason}"
+
+
+@frozen
+class RequestRefused(RmqhaError):
+    """
+    A request is answered with something else than success.
+
+    A handler of ours raises it, and so does what asked a peer.
+
+    @ivar code: The answer's code.
+    @ivar remark: What is said about it.
+    @ivar request: The code of a request that we made.
+    """
+
+    code: int
+    remark: str | None = None
+    request: int | None = None
+
+    def __str__(self) -> str:
+        what = "a request" if self.request is None else f"request {self.request}"
+        return f"{what} was answered with code {self.code}: {self.remark}"
+
+
+@frozen
+class RemotingTimeout(RmqhaError):
+    """
+    A request was not answered in time.
+
+    @ivar request: The request's code.
+    @ivar seconds: How long we waited.
+    @ivar address: Who was asked.
+    """
+
+    request: int
+    seconds: float
+    address: str
+
+    def __str__(self) -> str:
+        return f"{self.address} did not answer request {self.request} within {self.seconds:g} s"
+
+
+@frozen
+class RemotingUnreachable(RmqhaError):
+    """
+    There is no connection to a peer, and none could be made.
+
+    @ivar address: Whose.
+    @ivar reason: Why not.
+    """
+
+    address: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"cannot connect to {self.address}: {self.reason}"
+
+
+@frozen
+class PeerNotReading(ProtocolViolation):
+    """
+    A peer asks and does not read the answers.
+
+    @ivar held: Bytes of answers that wait for it.
+    @ivar seconds: How long its connection has taken nothing.
+    """
+
+    held: int
+    seconds: float
+
+    def __str__(self) -> str:
+        return f"{self.held} bytes wait for it, nothing was taken for {self.seconds:.0f} s"
+
+
+@frozen
+class RuntimeInfoInvalid(ProtocolViolation):
+    """
+    A broker's runtime information (request 28) does not tell what was asked for.
+
+    @ivar key: The entry that is missing or garbled.
+    @ivar text: What stands in its place.
+    """
+
+    key: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"the runtime information's {self.key} is {self.text}"
+
+
 # --- records and files ------------------------------------------------------
 
 

@@ -1,0 +1,290 @@
+"""
+One remoting connection: requests and answers in both directions.
+
+Each side numbers its own requests; whether a frame is one or an answer is told by its flag
+alone.  Answers leave in the order they are ready, those of one reactor turn together.
+
+Source: docs/protocol/remoting.rst, Requests and answers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import CancelledError, Deferred, fail
+from twisted.internet.error import ConnectionLost
+from twisted.internet.interfaces import IHandshakeListener, ITCPTransport
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from rmqha.errors import PeerNotReading, RemotingFrameError, RemotingTimeout
+from rmqha.net.remoting.connections import Connections
+from rmqha.net.remoting.handlers import Answer, Scattered, failed, overloaded
+from rmqha.net.remoting.outbox import Outbox
+from rmqha.net.remoting.outstanding import Outstanding, Question
+from rmqha.net.remoting.tls import HANDSHAKE, HANDSHAKE_TIMEOUT, TlsGate
+from rmqha.wire.remoting.command import ONEWAY, Command
+from rmqha.wire.remoting.frame import FrameDecoder, encode, encode_head
+
+REQUEST_TIMEOUT = 3.0
+"""Seconds a request waits for its answer where nobody says otherwise; stock clients' default."""
+
+
+@implementer(IHandshakeListener)
+class RemotingProtocol(Protocol):
+    """
+    Ask a peer, and answer it.
+
+    @ivar host: The peer's address without the port.
+    @ivar address: Host and port.
+    @ivar opened: Whether it can be used: connected, and not given up.
+    @ivar ended: Fires with C{None} when it no longer can.
+    @ivar close_on_timeout: Whether a request that is not answered in time ends the connection.
+    """
+
+    opened = False
+    host = address = ""
+    transport: Any
+    _handshake: float | None = None
+
+    def __init__(
+        self,
+        connections: Connections,
+        gate: TlsGate | None = None,
+        *,
+        close_on_timeout: bool = False,
+    ) -> None:
+        """
+        @param gate: For an accepted connection: whether it may speak TLS.
+        """
+        self._all = connections
+        self._gate = gate
+        self.close_on_timeout = close_on_timeout
+        self._decoder = FrameDecoder(connections.limits.frame)
+        self._outstanding: Outstanding | None = None
+        self._serving: set[Deferred[Answer]] = set()
+        self._active = 0.0
+
+    # --- the connection -------------------------------------------------------
+
+    def connectionMade(self) -> None:
+        """
+        Begin.
+        """
+        transport = self.transport
+        if ITCPTransport.providedBy(transport):
+            transport.setTcpNoDelay(True)
+        peer = transport.getPeer()
+        self.host = str(getattr(peer, "host", None) or peer).removeprefix("::ffff:")
+        port = getattr(peer, "port", None)
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        self.address = host if port is None else f"{host}:{port}"
+        self._active = self._all.clock.seconds()
+        self._outbox = Outbox(transport, self._all.clock, self._all.soon)
+        self.opened = True
+        self._all.joined(self)
+
+    def dataReceived(self, data: bytes) -> None:
+        """
+        Take frames, in any pieces.
+        """
+        if self._gate is not None and self._greet(data):
+            return
+        if not self.opened:
+            return
+        self._active = self._all.clock.seconds()
+        try:
+            commands = self._decoder.receive(data)
+        except RemotingFrameError as error:
+            self.close(type(error).__name__, error)
+            return
+        self._outbox.cork()
+        self._take(commands)
+        self._outbox.flush()
+
+    def _take(self, commands: list[Command]) -> None:
+        for command in commands:
+            if not self.opened:
+                return
+            if not command.is_response:
+                self._serve(command)
+            elif self._outstanding is None or not self._outstanding.answer(command):
+                self._all.unasked += 1
+
+    def _greet(self, data: bytes) -> bool:
+        """
+        See whether the peer speaks TLS, by its first byte.
+
+        @return: Whether the bytes were taken care of.
+        """
+        gate, self._gate = self._gate, None
+        if gate is None:
+            return False
+        hello = data[0] == HANDSHAKE
+        refusal = gate.refusal(hello)
+        if refusal:
+            self._all.warn(refusal, self, "Closed the connection to {address}: {cause}")
+            self.close(refusal)
+        elif hello:
+            self._handshake = self._all.clock.seconds()
+            self.transport.startTLS(gate.context)
+            self.transport.protocol.dataReceived(data)
+        return bool(refusal) or hello
+
+    def handshakeCompleted(self) -> None:
+        """
+        TLS has begun.
+        """
+        self._handshake = None
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """
+        Whoever waits here waits no more.
+        """
+        self._end("peer" if self._handshake is None else "tls-handshake", None)
+        self._all.gone(self)
+
+    def close(self, reason: str, error: Exception | None = None, *, gently: bool = False) -> None:
+        """
+        Give the connection up.
+
+        @param reason: One word, for the counters.
+        @param error: What the peer did, for the log.
+        @param gently: Let it have what was written; a peer that is wrong gets nothing more.
+        """
+        if gently and self.opened:
+            self._outbox.finish()
+        if self._end(reason, error):
+            self.transport.unregisterProducer()
+            if gently:
+                self.transport.loseConnection()
+            else:
+                self.transport.abortConnection()
+
+    def _end(self, reason: str, error: Exception | None) -> bool:
+        if not self.opened:
+            return False
+        self.opened = False
+        self._outbox.close()
+        serving, self._serving = self._serving, set()
+        for answer in serving:
+            answer.cancel()
+        if self._outstanding is not None:
+            self._outstanding.fail(ConnectionLost(f"{self.address}: {error or reason}"))
+        self._all.ended(self, reason, error)
+        return True
+
+    def look(self, now: float) -> None:
+        """
+        A sweep: close what is silent or does not read.
+        """
+        if not self.opened:
+            return
+        limits, outbox = self._all.limits, self._outbox
+        stuck = 0.0 if outbox.stuck_since is None else now - outbox.stuck_since
+        if self._handshake is not None and now - self._handshake >= HANDSHAKE_TIMEOUT:
+            self.close("tls-handshake")
+        elif stuck >= limits.stuck or outbox.held > limits.unread:
+            self.close("not-reading", PeerNotReading(outbox.held, stuck))
+        elif now - self._active >= limits.idle:
+            self.close("idle", gently=True)
+
+    # --- asking -----------------------------------------------------------------
+
+    def request(self, command: Command, timeout: float = REQUEST_TIMEOUT) -> Deferred[Command]:
+        """
+        Ask.
+
+        @param command: The request; it is given this connection's next number.
+        @param timeout: Seconds to wait.
+        @return: The answer, whatever its code.  Fails with L{RemotingTimeout},
+            C{ConnectionLost} or, if the request cannot be a frame, L{RemotingFrameError}.
+            Cancelling it forgets the request.
+        """
+        if not self.opened:
+            return fail(ConnectionLost(f"{self.address}: closed"))
+        outstanding = self._outstanding
+        if outstanding is None:
+            outstanding = self._outstanding = Outstanding(self._all.clock, self._expired)
+        command.opaque = outstanding.number()
+        try:
+            self.send(command)
+        except RemotingFrameError as error:
+            return fail(error)
+        return outstanding.ask(command.opaque, command.code, timeout)
+
+    def oneway(self, command: Command) -> None:
+        """
+        Tell; there is no answer.
+        """
+        if self._outstanding is None:
+            self._outstanding = Outstanding(self._all.clock, self._expired)
+        command.opaque = self._outstanding.number()
+        command.flag |= ONEWAY
+        self.send(command)
+
+    def _expired(self, question: Question) -> None:
+        error = RemotingTimeout(question.code, question.timeout, self.address)
+        question.answered.errback(error)
+        if self.close_on_timeout:
+            self.close("timeout", error)
+
+    # --- answering --------------------------------------------------------------
+
+    def send(self, command: Command | Scattered) -> None:
+        """
+        Send a command as it is, together with all else that is ready in this turn.
+
+        @raise RemotingFrameError: If it cannot be a frame.
+        """
+        if not self.opened:
+            return
+        self._active = self._all.clock.seconds()
+        if isinstance(command, Scattered):
+            size = sum(map(len, command.body))
+            self._outbox.extend((encode_head(command.command, size), *command.body))
+        elif isinstance(command.body, memoryview):
+            body = command.body
+            self._outbox.extend((encode_head(command, len(body)), body))
+        else:
+            self._outbox.add(encode(command))
+
+    def _serve(self, command: Command) -> None:
+        if len(self._serving) >= self._all.limits.requests:
+            self._finish(overloaded(command), command)
+            return
+        try:
+            answer = self._all.registry.serve(self, command)
+        except Exception:
+            self._finish(Failure(), command)
+            return
+        if isinstance(answer, Deferred):
+            self._serving.add(answer)
+            answer.addBoth(self._settled, answer, command)
+        else:
+            self._finish(answer, command)
+
+    def _settled(
+        self, result: Answer | Failure, waiting: Deferred[Answer], command: Command
+    ) -> None:
+        self._serving.discard(waiting)
+        if self.opened or not isinstance(result, Failure) or not result.check(CancelledError):
+            self._finish(result, command)
+
+    def _finish(self, result: Answer | Failure, command: Command) -> None:
+        """
+        Send the answer, if anybody waits for it.
+        """
+        if isinstance(result, Failure):
+            self._all.failed(self, command, result)
+            result = failed(command, result)
+        if command.is_oneway:
+            return
+        try:
+            self.send(command.answer() if result is None else result)
+        except Exception:
+            # It cannot be a frame: too big, or not made of what frames are made of.
+            failure = Failure()
+            self._all.failed(self, command, failure)
+            self.send(failed(command, failure))

@@ -1,0 +1,238 @@
+"""
+What the connections of one port, or of one client, share: handlers, limits, counters and a sweep.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from attrs import frozen
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.error import AlreadyCalled, AlreadyCancelled
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from rmqha.errors import RequestRefused, RmqhaError
+from rmqha.net.quiet import RateLimitedLog
+from rmqha.net.remoting.handlers import Registry
+from rmqha.net.remoting.outbox import Outbox
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.frame import FRAME_LIMIT
+
+if TYPE_CHECKING:
+    from rmqha.net.remoting.connection import RemotingProtocol
+
+SWEEP = 2.0
+"""Seconds between two looks at all connections."""
+
+FAREWELL = 1.0
+"""Seconds a connection has at a stop to take what was written to it."""
+
+MiB = 1024 * 1024
+
+
+@frozen(kw_only=True)
+class Limits:
+    """
+    How long and how much.
+
+    @ivar idle: Seconds without a byte in either direction before a connection is closed; stock
+        brokers and clients both have 120.
+    @ivar connections: Most connections at once.
+    @ivar requests: Most requests of one connection in progress; more are answered C{SYSTEM_BUSY}.
+        Stock brokers queue 10,000 sends of all connections.
+    @ivar unread: Most bytes that wait for a peer, looked at in each sweep.  It is not read from
+        long before, so this is what the requests of one read, and those in progress, may answer.
+    @ivar stuck: Most seconds a peer may take nothing of what waits for it.
+    @ivar frame: Most bytes of a frame.
+    """
+
+    idle: float = 120.0
+    connections: int = 65_536
+    requests: int = 10_000
+    unread: int = 64 * MiB
+    stuck: float = 30.0
+    frame: int = FRAME_LIMIT
+
+
+class Connections:
+    """
+    All connections of one side.
+
+    @ivar live: Those there are, in the order they came.
+    @ivar closed: How many ended, or were refused, by reason: C{peer} (it left), C{idle},
+        C{not-reading}, C{timeout}, C{not-allowed}, C{too-many}, C{tls-disabled}, C{tls-handshake},
+        C{clear-text}, C{stopped}, or the class of the L{RemotingFrameError
+        <rmqha.errors.RemotingFrameError>}.
+    @ivar unasked: Answers nobody waited for: late, or never asked.
+    @ivar lost: Called with each connection that ends.
+    """
+
+    _log = Logger()
+
+    def __init__(self, clock: IReactorTime, registry: Registry, limits: Limits) -> None:
+        self.clock = clock
+        self.registry = registry
+        self.limits = limits
+        self.live: dict[RemotingProtocol, None] = {}
+        self.closed: Counter[str] = Counter()
+        self.unasked = 0
+        self.lost: list[Callable[[RemotingProtocol], None]] = []
+        self._quiet = RateLimitedLog(self._log, clock)
+        self._due: list[Outbox] = []
+        self._stopping: Deferred[None] | None = None
+        self._farewell: IDelayedCall | None = None
+        self._sweeping = LoopingCall(self._sweep)
+        self._sweeping.clock = clock
+
+    # --- what connections tell ------------------------------------------------
+
+    def joined(self, connection: RemotingProtocol) -> None:
+        """
+        One is there.  The sweep runs as long as there is any.
+        """
+        self.live[connection] = None
+        if not self._sweeping.running:
+            self._sweeping.start(SWEEP, now=False).addErrback(
+                lambda failure: self._log.failure("Idle connections are no longer closed", failure)
+            )
+
+    def ended(self, connection: RemotingProtocol, reason: str, error: Exception | None) -> None:
+        """
+        One does no more; its socket may still be open.
+        """
+        self.closed[reason] += 1
+        if error is not None:
+            self.warn(
+                reason, connection, "Closed the connection to {address}: {error}", error=error
+            )
+        for listener in tuple(self.lost):
+            try:
+                listener(connection)
+            except Exception:
+                self._log.failure("Forgetting a connection failed")
+
+    def gone(self, connection: RemotingProtocol) -> None:
+        """
+        One's socket is closed.
+        """
+        self.live.pop(connection, None)
+        if not self.live:
+            self._quiet.flush()
+            if self._sweeping.running:
+                self._sweeping.stop()
+            self._check_stopped()
+
+    def refused(self, reason: str, host: str) -> None:
+        """
+        One was closed before anything was read.
+        """
+        self.closed[reason] += 1
+        self._quiet.warn(
+            reason,
+            host,
+            "Refused a connection from {peer}: {cause} ({live} are open)",
+            live=len(self.live),
+        )
+
+    def failed(self, connection: RemotingProtocol, command: Command, failure: Failure) -> None:
+        """
+        A request's handler failed.
+        """
+        if failure.check(RequestRefused):
+            return
+        cause = type(failure.value).__name__
+        ours = {} if failure.check(RmqhaError) else {"log_failure": failure}
+        self.warn(
+            cause,
+            connection,
+            "Request {code} of {address} failed: {cause}: {error}",
+            code=command.code,
+            error=failure.getErrorMessage(),
+            **ours,
+        )
+
+    def warn(
+        self, cause: str, connection: RemotingProtocol, message: str, **fields: object
+    ) -> None:
+        """
+        Write a line about a peer, at a bounded rate.
+        """
+        self._quiet.warn(cause, connection.host, message, address=connection.address, **fields)
+
+    # --- turns ----------------------------------------------------------------
+
+    def soon(self, outbox: Outbox) -> None:
+        """
+        Flush an outbox in this turn, when everybody had his say.
+        """
+        if not self._due:
+            self.clock.callLater(0, self._flush)
+        self._due.append(outbox)
+
+    def _flush(self) -> None:
+        due, self._due = self._due, []
+        for outbox in due:
+            outbox.flush()
+
+    def _sweep(self) -> None:
+        now = self.clock.seconds()
+        for connection in tuple(self.live):
+            connection.look(now)
+        self._quiet.sweep()
+
+    # --- the end ----------------------------------------------------------------
+
+    @property
+    def stopping(self) -> bool:
+        """
+        Whether no more connections are taken.
+        """
+        return self._stopping is not None
+
+    def stop(self) -> Deferred[None]:
+        """
+        Close all, letting them have what was written.
+
+        @return: Fires when the last one is gone.
+        """
+        if self._stopping is None:
+            self._stopping = Deferred()
+            for connection in tuple(self.live):
+                connection.close("stopped", gently=True)
+            if self.live:
+                self._farewell = self.clock.callLater(FAREWELL, self._abort_all)
+            self._check_stopped()
+        if self._stopping.called:
+            return succeed(None)
+        waiting: Deferred[None] = Deferred()
+        self._stopping.chainDeferred(waiting)
+        return waiting
+
+    def _check_stopped(self) -> None:
+        if self._stopping is None or self._stopping.called or self.live:
+            return
+        if self._farewell is not None:
+            try:
+                self._farewell.cancel()
+            except (AlreadyCalled, AlreadyCancelled):
+                pass
+        self._stopping.callback(None)
+
+    def _abort_all(self) -> None:
+        for connection in tuple(self.live):
+            connection.transport.abortConnection()
+
+    def status(self) -> dict[str, object]:
+        """
+        Numbers for a status page.
+        """
+        return {
+            "connections": len(self.live),
+            "unasked": self.unasked,
+            "closed": dict(sorted(self.closed.items())),
+        }

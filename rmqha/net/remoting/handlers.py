@@ -1,0 +1,114 @@
+"""
+Who answers which request, and what is answered when nobody can or something fails.
+
+A handler is a callable, found by the request's code.  Its answer goes to who asked, in the
+kind of header the request came with; for a one-way request it is dropped.
+
+Source: docs/protocol/remoting.rst, Answers of the system.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from attrs import frozen
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from rmqha.errors import RequestRefused, RmqhaError
+from rmqha.wire.remoting.codes import ResponseCode
+from rmqha.wire.remoting.command import Command
+
+if TYPE_CHECKING:
+    from rmqha.net.remoting.connection import RemotingProtocol
+
+REMARK_LIMIT = 1024
+"""Most characters of an error's text in an answer: it may quote what was sent."""
+
+OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
+"""The remark, with C{SYSTEM_BUSY}, where too many requests are in progress."""
+
+REJECT = "[REJECTREQUEST]system busy, start flow control for a while"
+"""The remark, with C{SYSTEM_BUSY}, where the store takes no more for now."""
+
+
+@frozen
+class Scattered:
+    """
+    A command whose body lies in several places, such as adjacent records of two files.
+
+    @ivar command: The command; its own body is not sent.
+    @ivar body: Views that must not change until they are sent.
+    """
+
+    command: Command
+    body: Sequence[memoryview]
+
+
+Answer = Command | Scattered | None
+"""What is sent back.  C{None} is success with nothing to say."""
+
+Handler = Callable[["RemotingProtocol", Command], Answer | Deferred[Answer]]
+"""
+Answers one request now or later.  A Deferred is cancelled when its connection ends.  Raising
+L{RequestRefused} answers with its code and remark, any other error with code 1.
+"""
+
+
+class Registry:
+    """
+    The handlers of one port.
+    """
+
+    def __init__(self) -> None:
+        self._handlers: dict[int, Handler] = {}
+
+    def register(self, code: int, handler: Handler) -> None:
+        """
+        Answer a code's requests with this handler.
+
+        @raise ValueError: If another one does already.
+        """
+        if self._handlers.setdefault(int(code), handler) is not handler:
+            raise ValueError(f"request code {code} has a handler")
+
+    def codes(self) -> frozenset[int]:
+        """
+        The codes that are handled.
+        """
+        return frozenset(self._handlers)
+
+    def serve(self, connection: RemotingProtocol, command: Command) -> Answer | Deferred[Answer]:
+        """
+        Have a request answered.  Whatever the handler raises comes out of here.
+        """
+        handler = self._handlers.get(command.code)
+        if handler is None:
+            return command.answer(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
+                f" request type {command.code} not supported",
+            )
+        return handler(connection, command)
+
+
+def overloaded(command: Command) -> Command:
+    """
+    The answer to a request that is one too many.
+    """
+    return command.answer(ResponseCode.SYSTEM_BUSY, OVERLOAD)
+
+
+def failed(command: Command, failure: Failure) -> Command:
+    """
+    The answer to a request whose handler failed.
+
+    Our own errors speak for themselves; of all others the class says more than the text.
+    """
+    error = failure.value
+    if isinstance(error, RequestRefused):
+        return command.answer(error.code, error.remark)
+    text = str(error)
+    if not isinstance(error, RmqhaError):
+        text = f"{type(error).__name__}: {text}"
+    return command.answer(ResponseCode.SYSTEM_ERROR, text[:REMARK_LIMIT])

@@ -1,0 +1,166 @@
+"""
+What leaves on one connection: together, without a copy where that is possible, and only as
+fast as the peer reads.
+
+Three things happen to a peer that asks more than it reads.  Its connection's transport has
+enough (64 KiB in Twisted): what follows is held here.  L{PAUSE_ABOVE} bytes are held: it is
+no longer read from, so that it cannot ask for more.  Nothing is taken for long, or too much
+is held: its owner gives it up, which is not decided here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from twisted.internet.interfaces import IPushProducer, IReactorTime
+from zope.interface import implementer
+
+from rmqha.net.regions import TURN, Part, regions
+
+PAUSE_ABOVE = 256 * 1024
+"""Bytes held above which a peer is not read from: what one pull may answer."""
+
+
+@implementer(IPushProducer)
+class Outbox:
+    """
+    Gather what is ready in one reactor turn, and write it once.
+
+    @ivar held: Bytes not yet given to the transport.
+    @ivar stuck_since: Since when the transport takes nothing, in the clock's seconds.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_due",
+        "_parts",
+        "_reading",
+        "_soon",
+        "_transport",
+        "_views",
+        "held",
+        "stuck_since",
+    )
+
+    def __init__(self, transport: Any, clock: IReactorTime, soon: Callable[[Outbox], None]) -> None:
+        """
+        @param soon: Has L{flush} called before the reactor waits again.
+        """
+        self._transport = transport
+        self._clock = clock
+        self._soon = soon
+        self._parts: list[Part] = []
+        self._views = False
+        self._due = False
+        self._reading = True
+        self.held = 0
+        self.stuck_since: float | None = None
+        transport.registerProducer(self, True)
+
+    def add(self, part: Part) -> None:
+        """
+        Let something leave in this turn.
+        """
+        self._parts.append(part)
+        self._grow(len(part))
+
+    def extend(self, parts: Sequence[Part]) -> None:
+        """
+        Let several parts leave in this turn, one after the other.
+
+        @param parts: Byte views of one dimension.  What they show must not change until sent.
+        """
+        self._parts += parts
+        self._views = True
+        self._grow(sum(map(len, parts)))
+
+    def cork(self) -> None:
+        """
+        More comes, and L{flush} will be called.
+        """
+        self._due = True
+
+    def flush(self) -> None:
+        """
+        Write what there is, as much as the transport takes.
+        """
+        self._due = False
+        while self._parts and self.stuck_since is None:
+            self._write(self._take())
+        if not self._reading and not self._parts:
+            self._reading = True
+            self._transport.resumeProducing()
+
+    def finish(self) -> None:
+        """
+        Write all there is, whether or not it is taken.
+        """
+        parts, self._parts = self._parts, []
+        self.held = 0
+        if parts:
+            self._write(parts)
+
+    def close(self) -> None:
+        """
+        Nothing more leaves.
+        """
+        self._parts = []
+        self.held = 0
+        self._due = self._reading = True
+
+    def _grow(self, size: int) -> None:
+        self.held += size
+        if self.stuck_since is not None:
+            if self._reading and self.held > PAUSE_ABOVE:
+                self._reading = False
+                self._transport.pauseProducing()
+        elif not self._due:
+            self._due = True
+            self._soon(self)
+
+    def _take(self) -> list[Part]:
+        """
+        One turn's parts, about L{TURN} bytes.
+        """
+        parts = self._parts
+        if self.held <= TURN:
+            self._parts = []
+            self.held = 0
+            return parts
+        size = count = 0
+        while size < TURN:
+            size += len(parts[count])
+            count += 1
+        self._parts = parts[count:]
+        self.held -= size
+        return parts[:count]
+
+    def _write(self, parts: list[Part]) -> None:
+        direct = regions(self._transport) if self._views else None
+        if direct is not None:
+            self._views = bool(self._parts)
+            direct.writeParts(parts)
+        else:
+            # The kernel takes one piece sooner than many small ones.
+            self._transport.write(b"".join(parts))
+
+    # --- IPushProducer ------------------------------------------------------
+
+    def pauseProducing(self) -> None:
+        """
+        The transport has enough for now.
+        """
+        self.stuck_since = self._clock.seconds()
+
+    def resumeProducing(self) -> None:
+        """
+        The transport is empty.
+        """
+        self.stuck_since = None
+        self.flush()
+
+    def stopProducing(self) -> None:
+        """
+        The transport will take nothing more; its protocol is told by itself.
+        """

@@ -1,0 +1,61 @@
+"""
+The answering side of a remoting port.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from twisted.internet.interfaces import IAddress, IReactorTime
+from twisted.internet.protocol import ServerFactory
+
+from rmqha.net.allow import Allowed, Network
+from rmqha.net.remoting.connection import RemotingProtocol
+from rmqha.net.remoting.connections import Connections, Limits
+from rmqha.net.remoting.handlers import Registry
+from rmqha.net.remoting.tls import TlsGate, TlsMode
+
+
+class RemotingFactory(ServerFactory):
+    """
+    Serve remoting on one port or several.
+
+    @ivar connections: Those there are, with their counters, and the end of all.
+    """
+
+    noisy = False
+
+    def __init__(
+        self,
+        registry: Registry,
+        clock: IReactorTime,
+        *,
+        limits: Limits | None = None,
+        allowed: Iterable[Network] = (),
+        gate: TlsGate | None = None,
+    ) -> None:
+        """
+        @param clock: Its C{seconds} must not jump: give it a monotonic one.
+        @param allowed: Who may connect; empty is everybody.
+        @param gate: Whether TLS is spoken; by default it is not.
+        """
+        self.connections = Connections(clock, registry, limits or Limits())
+        self._allowed = Allowed(allowed)
+        self._gate = gate or TlsGate(TlsMode.DISABLED)
+
+    def buildProtocol(self, addr: IAddress | None) -> RemotingProtocol | None:
+        """
+        Take a connection, or refuse it before anything is read.
+        """
+        connections = self.connections
+        host = str(getattr(addr, "host", None) or addr)
+        if not self._allowed.permits(host):
+            refusal = "not-allowed"
+        elif connections.stopping:
+            refusal = "stopped"
+        elif len(connections.live) >= connections.limits.connections:
+            refusal = "too-many"
+        else:
+            return RemotingProtocol(connections, self._gate)
+        connections.refused(refusal, host)
+        return None

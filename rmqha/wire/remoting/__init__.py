@@ -1,0 +1,3 @@
+"""
+The remoting protocol of clients, brokers and name servers, sans-IO.
+"""

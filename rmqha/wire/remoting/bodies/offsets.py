@@ -1,0 +1,190 @@
+"""
+Offsets of queues and groups, in messages.
+
+Source: docs/protocol/remoting.rst, Offsets.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import field, frozen
+
+from rmqha.wire.remoting.bodies.common import DataVersion, MessageQueue
+
+
+@frozen(kw_only=True)
+class ConsumerOffsets:
+    """
+    Answers code 43, and is C{consumerOffset.json}.
+
+    @ivar offset_table: Offsets by queue id by C{topic@group}.
+    @ivar data_version: 5.x.
+    """
+
+    offset_table: dict[str, dict[int, int]] = field(factory=dict)
+    data_version: DataVersion | None = None
+    extra: dict[str, Any] = field(factory=dict)
+
+
+@frozen(kw_only=True)
+class DelayOffsets:
+    """
+    Answers code 45, and is C{delayOffset.json}: offsets by delay level.
+    """
+
+    offset_table: dict[int, int] = field(factory=dict)
+    data_version: DataVersion | None = None
+    extra: dict[str, Any] = field(factory=dict)
+
+
+@frozen(kw_only=True)
+class ResetOffsets:
+    """
+    Answers code 222, and is the body of 220.
+    """
+
+    offset_table: dict[MessageQueue, int] = field(factory=dict)
+
+    def for_c(self) -> ResetOffsetsForC:
+        """
+        The same as clients in C++ read it.
+        """
+        return ResetOffsetsForC(
+            offset_table=tuple(
+                QueueOffset(queue.broker_name, offset, queue.queue_id, queue.topic)
+                for queue, offset in self.offset_table.items()
+            )
+        )
+
+
+@frozen
+class QueueOffset:
+    """
+    One entry of L{ResetOffsetsForC}.
+    """
+
+    broker_name: str
+    offset: int
+    queue_id: int
+    topic: str
+
+
+@frozen(kw_only=True)
+class ResetOffsetsForC:
+    """
+    The body of 220 towards clients in C++.
+    """
+
+    offset_table: tuple[QueueOffset, ...] = ()
+
+
+@frozen(kw_only=True)
+class TopicOffset:
+    """
+    A queue's range.
+
+    @ivar last_update_timestamp: Store time of its last message; 0 if it is empty.
+    """
+
+    min_offset: int = 0
+    max_offset: int = 0
+    last_update_timestamp: int = 0
+
+
+@frozen(kw_only=True)
+class TopicStats:
+    """
+    Answers code 202.
+
+    @ivar topic_put_tps: Messages a second; 5.x.
+    """
+
+    offset_table: dict[MessageQueue, TopicOffset] = field(factory=dict)
+    topic_put_tps: float | None = None
+
+
+@frozen(kw_only=True)
+class GroupOffset:
+    """
+    How far a group is in a queue.
+
+    @ivar last_timestamp: Store time of the last message it finished; 0 for none.
+    @ivar pull_offset: 5.x.
+    """
+
+    broker_offset: int = 0
+    consumer_offset: int = 0
+    last_timestamp: int = 0
+    pull_offset: int | None = None
+
+
+@frozen(kw_only=True)
+class ConsumeStats:
+    """
+    Answers code 208.
+
+    @ivar consume_tps: Messages a second.
+    """
+
+    offset_table: dict[MessageQueue, GroupOffset] = field(factory=dict)
+    consume_tps: float = 0.0
+
+
+@frozen(kw_only=True)
+class ConsumeStatsList:
+    """
+    Answers code 317: in each entry one group's statistics, one a topic.
+    """
+
+    broker_addr: str | None = None
+    consume_stats_list: tuple[dict[str, tuple[ConsumeStats, ...]], ...] = ()
+    total_diff: int = 0
+    total_inflight_diff: int | None = None
+
+
+@frozen(kw_only=True)
+class ConsumerStatus:
+    """
+    Answers codes 221 and 223.
+
+    @ivar message_queue_table: One client's offsets.
+    @ivar consumer_table: Offsets by client id.
+    """
+
+    message_queue_table: dict[MessageQueue, int] = field(factory=dict)
+    consumer_table: dict[str, dict[MessageQueue, int]] = field(factory=dict)
+
+
+@frozen(kw_only=True)
+class QueueTimeSpan:
+    """
+    The store times of one queue, in milliseconds since the epoch.
+
+    @ivar consume_time_stamp: That of the message a group is at.
+    @ivar delay_time: Its age, in milliseconds.
+    """
+
+    message_queue: MessageQueue
+    min_time_stamp: int = 0
+    max_time_stamp: int = 0
+    consume_time_stamp: int = 0
+    delay_time: int = 0
+
+
+@frozen(kw_only=True)
+class ConsumeTimeSpan:
+    """
+    Answers code 303.
+    """
+
+    consume_time_span_set: tuple[QueueTimeSpan, ...] = ()
+
+
+@frozen(kw_only=True)
+class CorrectionOffsets:
+    """
+    Answers code 308: offsets by queue id.
+    """
+
+    correction_offsets: dict[int, int] = field(factory=dict)

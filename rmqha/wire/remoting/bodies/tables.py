@@ -1,0 +1,120 @@
+"""
+The tables of topics and groups, on the wire and in C{config/*.json}.
+
+What newer releases put into an entry is kept in C{extra} and written back.  Source:
+docs/protocol/remoting.rst, Tables.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import field, frozen
+
+from rmqha.wire.remoting.bodies.common import DataVersion
+
+READ, WRITE, INHERIT = 4, 2, 1
+"""The bits of a topic's C{perm}."""
+
+
+@frozen(kw_only=True)
+class TopicConfig:
+    """
+    A topic on a broker.
+
+    @ivar perm: Bits: 4 read, 2 write, 1 inherit.
+    @ivar topic_filter_type: C{SINGLE_TAG} or C{MULTI_TAG}.
+    @ivar topic_sys_flag: Bits: 1 unit, 2 subscribed by units.
+    @ivar attributes: 5.x; C{None} where the release has none.
+    """
+
+    topic_name: str
+    read_queue_nums: int = 16
+    write_queue_nums: int = 16
+    perm: int = READ | WRITE
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: int = 0
+    order: bool = False
+    attributes: dict[str, str] | None = None
+    extra: dict[str, Any] = field(factory=dict)
+
+
+@frozen(kw_only=True)
+class TopicTable:
+    """
+    Answers code 21, is part of a registration, and is C{topics.json}.
+    """
+
+    topic_config_table: dict[str, TopicConfig] = field(factory=dict)
+    data_version: DataVersion = field(factory=DataVersion)
+    extra: dict[str, Any] = field(factory=dict)
+
+
+@frozen(kw_only=True)
+class TopicConfigList:
+    """
+    Code 18.
+    """
+
+    topic_config_list: tuple[TopicConfig, ...] = ()
+
+
+@frozen(kw_only=True)
+class GroupConfig:
+    """
+    A consumer group on a broker; code 200.
+
+    @ivar which_broker_when_consume_slowly: The id of the broker that slow readers go to.
+    """
+
+    group_name: str
+    consume_enable: bool = True
+    consume_from_min_enable: bool = True
+    consume_broadcast_enable: bool = True
+    retry_queue_nums: int = 1
+    retry_max_times: int = 16
+    broker_id: int = 0
+    which_broker_when_consume_slowly: int = 1
+    notify_consumer_ids_changed_enable: bool = True
+    extra: dict[str, Any] = field(factory=dict)
+
+
+@frozen(kw_only=True)
+class GroupTable:
+    """
+    Answers code 201, and is C{subscriptionGroup.json}.
+    """
+
+    subscription_group_table: dict[str, GroupConfig] = field(factory=dict)
+    data_version: DataVersion = field(factory=DataVersion)
+    extra: dict[str, Any] = field(factory=dict)
+
+
+@frozen(kw_only=True)
+class GroupConfigList:
+    """
+    Code 225.
+    """
+
+    group_config_list: tuple[GroupConfig, ...] = ()
+
+
+@frozen(kw_only=True)
+class TopicList:
+    """
+    Answers codes 206, 224, 304, 305, 311 to 313 and 343.
+
+    @ivar broker_addr: C{ip:port} of some master, in answers of 304.
+    """
+
+    topic_list: tuple[str, ...] = ()
+    broker_addr: str | None = None
+
+
+@frozen(kw_only=True)
+class GroupList:
+    """
+    Answers code 300.
+    """
+
+    group_list: tuple[str, ...] = ()

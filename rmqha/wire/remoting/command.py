@@ -1,0 +1,107 @@
+"""
+One remoting command: a request or an answer, whatever its header looked like.
+
+Source: docs/protocol/remoting.rst, Commands.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from attrs import AttrsInstance, define, field
+
+from rmqha.wire.remoting.codes import CURRENT_VERSION, LanguageCode
+from rmqha.wire.remoting.fields import to_ext
+
+RESPONSE = 1
+"""Flag bit of an answer."""
+
+ONEWAY = 2
+"""Flag bit of a request that nobody answers."""
+
+
+class SerializeType(IntEnum):
+    """
+    How a frame's header is written; the number is the byte in the frame.
+    """
+
+    JSON = 0
+    ROCKETMQ = 1
+
+
+@define(kw_only=True)
+class Command:
+    """
+    A request or an answer.
+
+    @ivar code: A L{RequestCode<rmqha.wire.remoting.codes.RequestCode>}, or in an answer a
+        L{ResponseCode<rmqha.wire.remoting.codes.ResponseCode>}; any number may come.
+    @ivar opaque: The asking side's number for the request, signed 32 bits; an answer
+        repeats it.
+    @ivar flag: L{RESPONSE} and L{ONEWAY}.
+    @ivar language: What the sender is written in.
+    @ivar version: The sender's version, see L{CURRENT_VERSION}.
+    @ivar remark: A text for a person, or C{None}.
+    @ivar ext: The fields of the custom header, and any other a peer added.
+    @ivar body: What comes behind the header; none and empty are the same.
+    @ivar serialize: The kind of header it came with, or goes with.
+    """
+
+    code: int
+    opaque: int = 0
+    flag: int = 0
+    language: LanguageCode = LanguageCode.PYTHON
+    version: int = CURRENT_VERSION
+    remark: str | None = None
+    ext: dict[str, str] = field(factory=dict)
+    body: bytes | memoryview = b""
+    serialize: SerializeType = SerializeType.JSON
+
+    @property
+    def is_response(self) -> bool:
+        """
+        Whether this answers a request.
+        """
+        return self.flag & RESPONSE != 0
+
+    @property
+    def is_oneway(self) -> bool:
+        """
+        Whether nobody waits for an answer.
+        """
+        return self.flag & ONEWAY != 0
+
+    @classmethod
+    def request(
+        cls,
+        code: int,
+        header: AttrsInstance | None = None,
+        body: bytes | memoryview = b"",
+        *,
+        oneway: bool = False,
+    ) -> Command:
+        """
+        A request of ours; the connection that sends it numbers it.
+        """
+        ext = {} if header is None else to_ext(header)
+        return cls(code=code, flag=ONEWAY if oneway else 0, ext=ext, body=body)
+
+    def answer(
+        self,
+        code: int = 0,
+        remark: str | None = None,
+        header: AttrsInstance | None = None,
+        body: bytes | memoryview = b"",
+    ) -> Command:
+        """
+        The answer to this request, with the same number and kind of header.
+        """
+        return Command(
+            code=code,
+            opaque=self.opaque,
+            flag=RESPONSE,
+            remark=remark,
+            ext={} if header is None else to_ext(header),
+            body=body,
+            serialize=self.serialize,
+        )

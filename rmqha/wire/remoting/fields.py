@@ -1,0 +1,175 @@
+"""
+Custom headers: typed values that travel as strings.
+
+A header is a frozen attrs class.  Its attribute C{queue_id} is the field C{queueId} on
+the wire, unless L{ext} names it otherwise; an attribute without a default is mandatory.
+Their types are C{str}, C{int} (32 bits), L{Long} (64 bits), C{bool} and C{float}, each
+of them C{| None} where absence means something.  Source: docs/protocol/remoting.rst,
+Custom headers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import cache
+from types import NoneType
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+
+from attrs import NOTHING, Attribute, AttrsInstance, field, fields
+
+from rmqha.errors import HeaderFieldInvalid
+
+Long = Annotated[int, "64 bits"]
+"""A whole number of 64 bits; what is only C{int} has 32."""
+
+H = TypeVar("H", bound=AttrsInstance)
+
+_NAME = "rmqha.ext"
+
+
+def ext(name: str, default: Any = NOTHING) -> Any:
+    """
+    Declare a field whose name on the wire is not its attribute's in camel case.
+
+    @param name: The name on the wire.
+    @param default: What an absent field means; without one it is mandatory.
+    """
+    return field(default=default, metadata={_NAME: name})
+
+
+def to_ext(header: AttrsInstance) -> dict[str, str]:
+    """
+    What a header says, as it goes on the wire: fields that are C{None} are left out.
+    """
+    found = {}
+    for attribute, name in _names(type(header)):
+        value = getattr(header, attribute)
+        if type(value) is str:
+            found[name] = value
+        elif value is True:
+            found[name] = "true"
+        elif value is False:
+            found[name] = "false"
+        elif value is not None:
+            found[name] = str(value)
+    return found
+
+
+def from_ext(cls: type[H], ext: Mapping[str, str]) -> H:
+    """
+    Read a header.  Fields the class does not know are nobody's business.
+
+    @raise HeaderFieldInvalid: If a mandatory field is missing, or any is not of its type.
+    """
+    values: dict[str, Any] = {}
+    get = ext.get
+    for argument, name, parse, mandatory in _slots(cls):
+        text = get(name)
+        if parse is None:
+            if text is not None:
+                values[argument] = text
+            elif mandatory:
+                raise _invalid(cls, name, text)
+        elif text:
+            try:
+                values[argument] = parse(text)
+            except ValueError:
+                raise _invalid(cls, name, text) from None
+        elif mandatory:
+            raise _invalid(cls, name, text)
+    return cls(**values)
+
+
+def _int32(text: str) -> int:
+    number = int(text) if text.isdigit() else _signed(text)
+    if -(1 << 31) <= number < 1 << 31:
+        return number
+    raise ValueError
+
+
+def _int64(text: str) -> int:
+    number = int(text) if text.isdigit() else _signed(text)
+    if -(1 << 63) <= number < 1 << 63:
+        return number
+    raise ValueError
+
+
+def _signed(text: str) -> int:
+    # int() alone would take blanks and underscores too.
+    if text[0] in "+-" and text[1:].isdigit():
+        return int(text)
+    raise ValueError
+
+
+def _bool(text: str) -> bool:
+    return text.lower() == "true"
+
+
+_PARSERS: dict[Any, tuple[Callable[[str], Any] | None, str]] = {
+    str: (None, "a text"),
+    int: (_int32, "a number of 32 bits"),
+    Long: (_int64, "a number of 64 bits"),
+    bool: (_bool, "true or false"),
+    float: (float, "a number"),
+}
+
+
+_Parser = Callable[[str], Any] | None
+
+
+@cache
+def _slots(cls: type[AttrsInstance]) -> tuple[tuple[str, str, _Parser, bool], ...]:
+    """
+    Of each field the constructor's name for it, that on the wire, what makes a value of
+    its text (C{None} for a text), and whether it is mandatory.
+    """
+    return tuple(
+        (
+            attribute.alias,
+            wire_name(attribute),
+            _PARSERS[_kind(cls, attribute.name)][0],
+            attribute.default is NOTHING,
+        )
+        for attribute in fields(cls)
+    )
+
+
+def _invalid(cls: type[AttrsInstance], name: str, text: str | None) -> HeaderFieldInvalid:
+    """
+    The error for a field with such a text.
+    """
+    (attribute,) = (found for found in fields(cls) if wire_name(found) == name)
+    expected = _PARSERS[_kind(cls, attribute.name)][1]
+    return HeaderFieldInvalid(cls.__name__, name, text, expected)
+
+
+@cache
+def _names(cls: type[AttrsInstance]) -> tuple[tuple[str, str], ...]:
+    return tuple((attribute.name, wire_name(attribute)) for attribute in fields(cls))
+
+
+def wire_name(attribute: Attribute[Any]) -> str:
+    """
+    What an attribute is called on the wire.
+    """
+    given = attribute.metadata.get(_NAME)
+    if given is not None:
+        return str(given)
+    first, *rest = attribute.name.split("_")
+    return first + "".join(word.capitalize() for word in rest)
+
+
+def _kind(cls: type[AttrsInstance], attribute: str) -> Any:
+    """
+    The type of an attribute's values that are not C{None}.
+    """
+    hint = _hints(cls)[attribute]
+    if hint in _PARSERS:
+        return hint
+    (kind,) = (kind for kind in get_args(hint) if kind is not NoneType)
+    return kind
+
+
+@cache
+def _hints(cls: type[AttrsInstance]) -> dict[str, Any]:
+    return get_type_hints(cls, include_extras=True)

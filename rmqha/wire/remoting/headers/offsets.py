@@ -1,0 +1,162 @@
+"""
+Offsets of queues and of groups, in messages.
+
+Source: docs/protocol/remoting.rst, Offsets.
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from rmqha.wire.remoting.fields import Long
+
+
+@frozen(kw_only=True)
+class QueryConsumerOffsetRequest:
+    """
+    Code 14.
+
+    @ivar set_zero_if_not_found: False asks for "not found" where 0 would be guessed; 5.x.
+    """
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    set_zero_if_not_found: bool | None = None
+
+
+@frozen(kw_only=True)
+class UpdateConsumerOffsetRequest:
+    """
+    Code 15.
+    """
+
+    consumer_group: str
+    topic: str
+    queue_id: int
+    commit_offset: Long
+
+
+@frozen(kw_only=True)
+class SearchOffsetRequest:
+    """
+    Code 29: the offset for a store time.
+
+    @ivar timestamp: In milliseconds since the epoch.
+    @ivar boundary_type: C{lower} or C{upper}; 5.x.
+    """
+
+    topic: str
+    queue_id: int
+    timestamp: Long
+    boundary_type: str | None = None
+
+
+@frozen(kw_only=True)
+class MaxOffsetRequest:
+    """
+    Code 30.
+    """
+
+    topic: str
+    queue_id: int
+    committed: bool | None = None
+
+
+@frozen(kw_only=True)
+class QueueRequest:
+    """
+    Codes 31 and 32: a queue's first offset, or the store time of its first message.
+    """
+
+    topic: str
+    queue_id: int
+
+
+@frozen(kw_only=True)
+class OffsetAnswer:
+    """
+    Answers codes 14, 29, 30 and 31.
+    """
+
+    offset: Long
+
+
+@frozen(kw_only=True)
+class StoreTimeAnswer:
+    """
+    Answers code 32.
+
+    @ivar timestamp: In milliseconds since the epoch, -1 for an empty queue.
+    """
+
+    timestamp: Long
+
+
+@frozen(kw_only=True)
+class ResetOffsetRequest:
+    """
+    Code 222: set a group's offsets to a time.
+
+    @ivar timestamp: In milliseconds since the epoch, -1 for the end.
+    @ivar is_force: Whether offsets may grow.
+    @ivar queue_id: One queue only, -1 for all; 5.x.
+    @ivar offset: Instead of a time; 5.x.
+    """
+
+    topic: str
+    group: str
+    timestamp: Long
+    is_force: bool
+    queue_id: int = -1
+    offset: Long | None = None
+
+
+@frozen(kw_only=True)
+class ResetOffsetPush:
+    """
+    Code 220: tell a consumer its new offsets, which are in the body.
+    """
+
+    topic: str
+    group: str
+    timestamp: Long
+    is_force: bool
+
+
+@frozen(kw_only=True)
+class ConsumerStatusRequest:
+    """
+    Code 223: the offsets a group's clients stand at.
+
+    @ivar client_addr: A client id; absent for all.
+    """
+
+    topic: str
+    group: str
+    client_addr: str | None = None
+
+
+@frozen(kw_only=True)
+class CorrectionOffsetRequest:
+    """
+    Code 308: the least offsets of some groups.
+
+    @ivar filter_groups: Groups, with commas between.
+    """
+
+    filter_groups: str | None = None
+    compare_group: str
+    topic: str
+
+
+@frozen(kw_only=True)
+class CloneGroupOffsetRequest:
+    """
+    Code 314.
+    """
+
+    src_group: str
+    dest_group: str
+    topic: str | None = None
+    offline: bool = False

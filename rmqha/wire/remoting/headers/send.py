@@ -1,0 +1,141 @@
+"""
+Sending: messages, batches, replies, and messages that come back from a consumer.
+
+Source: docs/protocol/remoting.rst, Sending.
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from rmqha.wire.remoting.fields import Long, ext
+
+
+@frozen(kw_only=True)
+class SendMessageRequest:
+    """
+    Codes 10 and 324.
+
+    @ivar topic: May be a retry topic.
+    @ivar default_topic: The topic a new one is made after.
+    @ivar default_topic_queue_nums: Queues wanted for a new topic.
+    @ivar queue_id: Negative to let the broker choose.
+    @ivar sys_flag: See docs/protocol/store.rst, Records.
+    @ivar flag: The sender's own.
+    @ivar properties: A property string.
+    @ivar batch: Whether the body holds several messages; nothing else says so.
+    @ivar broker_name: Whom the sender means.
+    """
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: int
+    queue_id: int
+    sys_flag: int
+    born_timestamp: Long
+    flag: int
+    properties: str | None = None
+    reconsume_times: int | None = None
+    unit_mode: bool = False
+    max_reconsume_times: int | None = None
+    batch: bool = False
+    broker_name: str | None = ext("bname", None)
+
+
+@frozen(kw_only=True)
+class SendMessageV2Request(SendMessageRequest):
+    """
+    Codes 310, 320 and 325: the same with one letter a field.
+    """
+
+    producer_group: str = ext("a")
+    topic: str = ext("b")
+    default_topic: str = ext("c")
+    default_topic_queue_nums: int = ext("d")
+    queue_id: int = ext("e")
+    sys_flag: int = ext("f")
+    born_timestamp: Long = ext("g")
+    flag: int = ext("h")
+    properties: str | None = ext("i", None)
+    reconsume_times: int | None = ext("j", None)
+    unit_mode: bool = ext("k", False)
+    max_reconsume_times: int | None = ext("l", None)
+    batch: bool = ext("m", False)
+    broker_name: str | None = ext("n", None)
+
+
+@frozen(kw_only=True)
+class SendMessageAnswer:
+    """
+    Where a message, or the first of a batch, went.
+
+    @ivar msg_id: Its offset id; those of a batch with commas between.
+    @ivar queue_offset: In messages.
+    @ivar batch_uniq_id: 5.x only.
+    @ivar recall_handle: 5.x only.
+    """
+
+    msg_id: str
+    queue_id: int
+    queue_offset: Long
+    transaction_id: str | None = None
+    batch_uniq_id: str | None = None
+    recall_handle: str | None = None
+    region: str = ext("MSG_REGION", "DefaultRegion")
+    trace_on: bool = ext("TRACE_ON", True)
+
+
+@frozen(kw_only=True)
+class SendRefusedAnswer:
+    """
+    What even an answer with an error says.
+    """
+
+    region: str = ext("MSG_REGION", "DefaultRegion")
+    trace_on: bool = ext("TRACE_ON", True)
+
+
+@frozen(kw_only=True)
+class SendBackRequest:
+    """
+    Code 36: a consumer could not use a message and wants it again later.
+
+    @ivar offset: Physical offset of the message, in bytes.
+    @ivar group: The consumer's group.
+    @ivar delay_level: 0 lets the broker choose, negative means the dead letters.
+    @ivar origin_msg_id: The message's id at its first try.
+    """
+
+    offset: Long
+    group: str
+    delay_level: int
+    origin_msg_id: str | None = None
+    origin_topic: str | None = None
+    unit_mode: bool = False
+    max_reconsume_times: int | None = None
+
+
+@frozen(kw_only=True)
+class PushReplyRequest:
+    """
+    Code 326: a broker brings a reply to the one who asked.
+
+    @ivar born_host: C{ip:port}.
+    @ivar store_host: C{ip:port}.
+    """
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: int
+    queue_id: int
+    sys_flag: int
+    born_timestamp: Long
+    flag: int
+    properties: str | None = None
+    reconsume_times: int | None = None
+    unit_mode: bool = False
+    born_host: str
+    store_host: str
+    store_timestamp: Long

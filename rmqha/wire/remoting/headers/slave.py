@@ -1,0 +1,54 @@
+"""
+What 5.x brokers tell each other and a name server about a master and its slaves.
+
+Source: docs/protocol/remoting.rst, Brokers among themselves.
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from rmqha.wire.remoting.fields import Long
+
+
+@frozen(kw_only=True)
+class MemberGroupRequest:
+    """
+    Code 901.
+    """
+
+    cluster_name: str
+    broker_name: str
+
+
+@frozen(kw_only=True)
+class BrokerHeartbeatRequest:
+    """
+    Code 904.
+
+    @ivar heartbeat_timeout_mills: How long it may be silent.
+    @ivar max_offset: Where its log ends, in bytes.
+    """
+
+    cluster_name: str
+    broker_addr: str
+    broker_name: str
+    broker_id: Long | None = None
+    epoch: int | None = None
+    max_offset: Long | None = None
+    confirm_offset: Long | None = None
+    heartbeat_timeout_mills: Long | None = None
+    election_priority: int | None = None
+
+
+@frozen(kw_only=True)
+class HaInfo:
+    """
+    Code 906, both ways: empty as a question, a master's addresses as its answer.
+
+    @ivar master_flush_offset: How far the master's log is on disk, in bytes.
+    """
+
+    master_ha_address: str | None = None
+    master_flush_offset: Long | None = None
+    master_address: str | None = None

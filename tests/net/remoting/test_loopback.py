@@ -1,0 +1,221 @@
+"""
+Real sockets: views of mapped memory, TLS on the same port, and ports in use.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from twisted.internet import reactor as _reactor
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.error import CannotListenError, ConnectionLost
+from twisted.trial.unittest import TestCase
+
+from rmqha.errors import RemotingUnreachable
+from rmqha.net.regions import regions
+from rmqha.net.remoting.client import RemotingClient, tcp_endpoints
+from rmqha.net.remoting.connection import RemotingProtocol
+from rmqha.net.remoting.connections import Limits
+from rmqha.net.remoting.handlers import Answer, Registry, Scattered
+from rmqha.net.remoting.listening import listen, listen_twice
+from rmqha.net.remoting.server import RemotingFactory
+from rmqha.net.remoting.tls import TlsGate, TlsMode, client_context, server_context
+from rmqha.wire.remoting.command import Command, SerializeType
+from rmqha.wire.remoting.frame import encode
+
+reactor: Any = _reactor
+LOCAL = "127.0.0.1"
+BODY = os.urandom(1 << 20)
+WHERE = 500
+
+
+def certificate(folder: Path) -> tuple[Path, Path]:
+    """
+    Make a key and its own certificate.
+    """
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "broker-a")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    folder.mkdir()
+    key_path, path = folder / "key.pem", folder / "cert.pem"
+    key_path.write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    path.write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    return key_path, path
+
+
+def views(connection: RemotingProtocol, command: Command) -> Answer:
+    """
+    Answer with a megabyte in two pieces, and say how it goes out.
+    """
+    view = memoryview(BODY)
+    how = "views" if regions(connection.transport) is not None else "bytes"
+    return Scattered(command.answer(remark=how), [view[:WHERE], view[WHERE:]])
+
+
+class LoopbackTests(TestCase):
+    """
+    A server and a client.
+    """
+
+    def setUp(self) -> None:
+        self.registry = Registry()
+        self.registry.register(11, views)
+
+    def serve(self, gate: TlsGate | None = None, limits: Limits | None = None) -> str:
+        """
+        Listen.
+
+        @return: Where.
+        """
+        self.factory = RemotingFactory(self.registry, reactor, gate=gate, limits=limits)
+        port = listen(reactor, self.factory, 0, LOCAL)
+        self.addCleanup(port.stopListening)
+        self.addCleanup(self.factory.connections.stop)
+        return f"{LOCAL}:{port.getHost().port}"
+
+    def client(self, context: Any = None) -> RemotingClient:
+        """
+        Somebody who asks, in TLS if there is a context.
+        """
+        client = RemotingClient(reactor, tcp_endpoints(reactor, context=context))
+        self.addCleanup(client.close)
+        return client
+
+    def ask(self, client: RemotingClient, address: str) -> Deferred[list[Command]]:
+        """
+        Ask eight times at once, in both kinds of header.
+        """
+        kinds = list(SerializeType) * 4
+        return gatherResults(
+            [client.request(address, Command(code=11, serialize=kind), 20.0) for kind in kinds],
+            consumeErrors=True,
+        )
+
+    async def test_views(self) -> None:
+        """
+        In clear text bodies leave as views, and arrive whole and in order.
+        """
+        for answer in await self.ask(self.client(), self.serve()):
+            self.assertEqual((answer.remark, answer.body == BODY), ("views", True))
+
+    async def test_permissive(self) -> None:
+        """
+        One port takes clear text and TLS, and never sends the one as the other.
+        """
+        key, path = certificate(Path(self.mktemp()))
+        address = self.serve(TlsGate(TlsMode.PERMISSIVE, server_context(key, path)))
+        for context, how in ((None, "views"), (client_context(path), "bytes")):
+            for answer in await self.ask(self.client(context), address):
+                self.assertEqual((answer.remark, answer.body == BODY), (how, True))
+
+    async def test_enforcing(self) -> None:
+        """
+        A port that wants TLS closes a connection in clear text.
+        """
+        key, path = certificate(Path(self.mktemp()))
+        address = self.serve(TlsGate(TlsMode.ENFORCING, server_context(key, path)))
+        with self.assertRaises(ConnectionLost):
+            await self.client().request(address, Command(code=11))
+        self.assertEqual(self.factory.connections.closed, {"clear-text": 1})
+        await self.client(client_context(path)).request(address, Command(code=11))
+
+    async def test_disabled(self) -> None:
+        """
+        A port without TLS closes a connection that begins it.
+        """
+        address = self.serve()
+        with self.assertRaises((ConnectionLost, RemotingUnreachable)):
+            await self.client(client_context()).request(address, Command(code=11))
+        self.assertEqual(self.factory.connections.closed, {"tls-disabled": 1})
+
+    async def test_client_certificate(self) -> None:
+        """
+        A port that asks for certificates takes nobody without one.
+        """
+        key, path = certificate(Path(self.mktemp()))
+        context = server_context(key, path, path, required=True)
+        address = self.serve(TlsGate(TlsMode.PERMISSIVE, context))
+        with self.assertRaises((ConnectionLost, RemotingUnreachable)):
+            await self.client(client_context(path)).request(address, Command(code=11))
+        self.assertEqual(self.factory.connections.closed, {"tls-handshake": 1})
+
+    async def test_not_reading(self) -> None:
+        """
+        A client that asks for 200 MiB and reads nothing is dropped; one that reads is served.
+        """
+        address = self.serve(limits=Limits(unread=100 << 20))
+        host, _, port = address.partition(":")
+        lost: Deferred[RemotingProtocol] = Deferred()
+        self.factory.connections.lost.append(lost.callback)
+        served = self.ask(self.client(), address)
+        with socket.create_connection((host, int(port))) as bad:
+            bad.sendall(encode(Command(code=11)) * 200)
+            await served
+            await lost
+        self.factory.connections.lost.clear()
+        self.assertEqual(self.factory.connections.closed, {"not-reading": 1})
+        await self.ask(self.client(), address)
+
+    async def test_reset(self) -> None:
+        """
+        A client that resets its connection while it is answered harms nobody else.
+        """
+        address = self.serve()
+        host, _, port = address.partition(":")
+        with socket.create_connection((host, int(port))) as bad:
+            bad.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        await self.ask(self.client(), address)
+
+
+class ListeningTests(TestCase):
+    """
+    A broker's two ports.
+    """
+
+    def test_two_ports(self) -> None:
+        """
+        Both are open, two numbers apart; if one is taken the other is let go.
+        """
+        factory = RemotingFactory(Registry(), reactor)
+        for _ in range(20):
+            probe = listen(reactor, factory, 0, LOCAL)
+            number = probe.getHost().port
+            self.addCleanup(probe.stopListening)
+            try:
+                # The VIP port of this number is the probe's.
+                with self.assertRaises(CannotListenError):
+                    listen_twice(reactor, factory, number + 2, LOCAL)
+                ports = listen_twice(reactor, factory, number - 1, LOCAL)
+            except CannotListenError:
+                continue
+            for port in ports:
+                self.addCleanup(port.stopListening)
+            self.assertEqual([port.getHost().port for port in ports], [number - 1, number - 3])
+            return
+        self.fail("no free ports")
