@@ -107,7 +107,8 @@ def _check_times(draft: Draft) -> None:
 def _check_ports(draft: Draft) -> None:
     if not draft.sound("listenPort", "haListenPort", "adminListenPort"):
         return
-    if draft.value("haListenPort") == 0:
+    off = draft.sound("brokerRole") and not draft.value("brokerRole").is_master
+    if draft.value("haListenPort") == 0 and not off:
         # RocketMQ 5.3 takes 0 for "not given".
         chosen = draft.chosen["haListenPort"]
         draft.chosen["haListenPort"] = evolve(chosen, value=draft.value("listenPort") + 1)

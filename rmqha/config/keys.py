@@ -31,6 +31,7 @@ from rmqha.config.values import (
     LONG_MAX,
     Address,
     Choice,
+    ClientAddress,
     Endpoint,
     Endpoints,
     Folder,
@@ -226,12 +227,15 @@ STORE = _section(
 HA = _section(
     "ha",
     ("haListenPort", "listen_port", Integer(0, 65535), "<listenPort + 1>",
-     ("Where slaves connect; 0 is listenPort + 1. RocketMQ 4.9 ignores it and always takes"
-     " listenPort + 1.")),
+     ("Where slaves connect, to a slave too; 0 is listenPort + 1 on a master and off on a"
+     " slave. RocketMQ 4.9 ignores it and always takes listenPort + 1.")),
     ("haListenAddress", "listen_address", Address(), "",
      "The address the HA port is bound to; empty is all.", _OURS),
     ("haMasterAddress", "master", Endpoint(), "",
      "A slave's master, host:port of its HA port. A slave without one runs and waits."),
+    ("haMasterClientAddress", "master_client", ClientAddress(), "<haMasterAddress, its port - 1>",
+     ("That master's client port, which is asked where its log begins and ends before the log"
+      " itself is asked; ``off`` is not to ask."), _OURS),
     ("haSendHeartbeatInterval", "heartbeat", Millis(), "5000",
      "Master: write silence before a heartbeat. Slave: most time between two reports."),
     ("haHousekeepingInterval", "housekeeping", Millis(), "20000",

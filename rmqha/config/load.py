@@ -34,6 +34,10 @@ from rmqha.errors import BadValue, ConfigProblems
 HA_PORT_STEP = 1
 """C{haListenPort} is this far above C{listenPort} (docs/protocol/ha.rst, Ports)."""
 
+CLIENT_PORT_STEP = 1
+"""C{haMasterClientAddress} is this far below C{haMasterAddress}: what L{HA_PORT_STEP} means
+for a master that took it."""
+
 ADMIN_PORT_STEP = 3
 """C{adminListenPort} is this far above C{listenPort}: RocketMQ uses -2 and +1."""
 
@@ -161,7 +165,17 @@ def _fill_defaults(draft: Draft, known: Settings | None = None) -> None:
     _default(draft, "maxMessageSize", fitting_message_size(of("mappedFileSizeCommitLog")))
     _default(draft, "haSendFlushedOnly", of("flushDiskType") is FlushDisk.SYNC_FLUSH)
     _default(draft, "haListenPort", of("listenPort") + HA_PORT_STEP)
+    _default(draft, "haMasterClientAddress", _client_port(of("haMasterAddress")))
     _default(draft, "adminListenPort", of("listenPort") + ADMIN_PORT_STEP)
+
+
+def _client_port(master: tuple[str, int] | None) -> tuple[str, int] | None:
+    """
+    Where a stock master's clients connect.
+    """
+    if master is None or master[1] <= CLIENT_PORT_STEP:
+        return None
+    return master[0], master[1] - CLIENT_PORT_STEP
 
 
 def _default(draft: Draft, name: str, value: Any, where: str = DEFAULT) -> None:

@@ -226,9 +226,11 @@ class HASettings:
     """
     Replication, both sides of it.
 
-    @ivar listen_port: Where slaves connect (C{haListenPort}).
+    @ivar listen_port: Where slaves connect (C{haListenPort}); 0 is off, on a slave only.
     @ivar listen_address: The address bound to; C{""} is all (C{haListenAddress}).
     @ivar master: Host and port of a slave's master (C{haMasterAddress}).
+    @ivar master_client: Host and port of that master's client port, C{None} not to ask it
+        (C{haMasterClientAddress}).
     @ivar heartbeat: Write silence before an empty frame, and most time between two
         reports, in seconds (C{haSendHeartbeatInterval}).
     @ivar housekeeping: Read silence before a connection is closed, in seconds
@@ -267,6 +269,7 @@ class HASettings:
     listen_port: int = 10912
     listen_address: str = ""
     master: tuple[str, int] | None = None
+    master_client: tuple[str, int] | None = None
     heartbeat: float = 5.0
     housekeeping: float = 20.0
     batch: int = 32 * KIB

@@ -310,6 +310,23 @@ class Endpoint(Kind):
 
 
 @frozen
+class ClientAddress(Endpoint):
+    """
+    C{host:port}, or C{off} (nothing means the same).
+    """
+
+    @property
+    def allowed(self) -> str:
+        return f"{super().allowed}; or off"
+
+    def parse(self, text: str) -> Any:
+        return None if text.lower() == "off" else super().parse(text)
+
+    def show(self, value: Any) -> str:
+        return super().show(value) or "off"
+
+
+@frozen
 class Endpoints(Kind):
     """
     Any number of C{host:port}, separated by C{;}, kept as they were written.

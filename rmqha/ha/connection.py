@@ -23,6 +23,7 @@ from zope.interface import implementer
 
 from rmqha.errors import LogLost, ReportRejected
 from rmqha.ha.ledger import Claim
+from rmqha.ha.states import Standing
 from rmqha.net.rate import TokenBucket
 from rmqha.net.regions import RegionServer, regions
 from rmqha.wire.ha import OFFSET_REPORT, TRANSFER_HEADER, OffsetReports
@@ -148,11 +149,17 @@ class MasterProtocol(Protocol):
     def pump(self, limit: int) -> None:
         """
         Send what the log has below C{limit}, as much as one turn and the transport allow.
+
+        A slave concludes from a short frame, and from a heartbeat, that the log ends
+        there.  Where it does not, it gets whole frames.
         """
         claim = self.claim
         if self._paused or self._later is not None or claim is None or not claim.live:
             return
         position = claim.sent
+        ends = self._tells_end()
+        if not ends:
+            limit = self._whole_frames(position, limit)
         if position < limit:
             oldest = self.factory.log.min_offset
             if position < oldest:
@@ -160,20 +167,36 @@ class MasterProtocol(Protocol):
                 return
             stop = min(limit, position + self.factory.turn)
             if stop < limit:
-                # A slave takes a short frame inside a file for the end of our log.
-                first = max(position, stop - stop % self.factory.log.file_size)
-                stop -= (stop - first) % self.factory.batch
+                stop = self._whole_frames(position, stop)
             if self._regions is not None:
                 self._send_views(self._regions, claim, position, stop)
             else:
                 self._send_bytes(claim, position, stop)
             self._written = self._clock.seconds()
             self._go_on_later(claim.sent - position, claim.sent < limit)
-        if not self._greeted and claim.sent == limit and not self._paused:
+        if ends and not self._greeted and claim.sent == limit and not self._paused:
             # A slave that probes learns from it, without waiting for the next one, that
             # what it got is all there is.
             self._greeted = True
             self.heartbeat()
+
+    def _tells_end(self) -> bool:
+        """
+        Whether this peer may learn where our log ends.
+
+        Once it has, it holds nothing that we did not send it, whatever our log is worth
+        since.
+        """
+        return self._greeted or self.factory.standing() is Standing.WHOLE
+
+    def _whole_frames(self, position: int, stop: int) -> int:
+        """
+        Where frames that begin at C{position} end at or before C{stop}, each as large as
+        any unless a file ends with it.
+        """
+        first = max(position, stop - stop % self.factory.log.file_size)
+        whole: int = stop - (stop - first) % self.factory.batch
+        return whole
 
     def _send_views(self, transport: RegionServer, claim: Claim, position: int, stop: int) -> None:
         """
@@ -245,7 +268,9 @@ class MasterProtocol(Protocol):
             self.close("silent")
         elif claim.sent < oldest:
             self.close("lost", LogLost(claim.sent, oldest))
-        elif not self._paused and now - self._written > heartbeat_after:
+        elif self._paused or not self._tells_end():
+            return
+        elif now - self._written > heartbeat_after:
             self.heartbeat()
 
     # --- IPushProducer ------------------------------------------------------

@@ -6,16 +6,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 from attrs import define, field, frozen
 from twisted.internet.defer import Deferred
+from twisted.internet.error import NoProtocol
 from twisted.internet.interfaces import (
     IAddress,
     IProtocol,
     IProtocolFactory,
     IStreamClientEndpoint,
+    ITCPTransport,
 )
-from twisted.internet.protocol import Factory
+from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
@@ -70,7 +73,8 @@ class Watched:
     """
 
     endpoint: IStreamClientEndpoint
-    failed: Callable[[Failure], Failure]
+    # Not in the line that ClientService logs at each retry: it would be the whole follower.
+    failed: Callable[[Failure], Failure] = field(repr=False)
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         """
@@ -78,6 +82,87 @@ class Watched:
         """
         connecting: Deferred[IProtocol] = self.endpoint.connect(protocolFactory)
         return connecting.addErrback(self.failed)
+
+
+@implementer(IStreamClientEndpoint)
+@frozen
+class AskedFirst:
+    """
+    An endpoint that connects, asks, and only then lets a protocol begin.
+
+    In this order because what was asked must be true of who reads our first words: a
+    process that is replaced while it is asked takes the connection with it.
+
+    @ivar ask: Its Deferred fires when there is nothing more to learn; the protocol is
+        built then.
+    """
+
+    endpoint: IStreamClientEndpoint
+    ask: Callable[[], Deferred[None]] = field(repr=False)
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
+        """
+        Connect.
+        """
+        connecting: Deferred[Any] = self.endpoint.connect(_HeldFactory())
+        return connecting.addCallback(lambda held: held.hold(self.ask(), protocolFactory))
+
+
+class _Held(Protocol):
+    """
+    A connection on which nothing is said yet; later it only passes on what happens.
+    """
+
+    transport: ITCPTransport
+    _protocol: IProtocol | None = None
+    _asking: Deferred[None] | None = None
+    _lost: Failure | None = None
+
+    def hold(self, asking: Deferred[None], factory: IProtocolFactory) -> Deferred[IProtocol]:
+        """
+        Wait for the answer.
+
+        @return: Fires with the protocol; fails if there is none, or if the connection is
+            lost meanwhile.
+        """
+        self._asking = asking
+        return asking.addCallback(lambda _: self._begin(factory)).addErrback(self._give_up)
+
+    def _begin(self, factory: IProtocolFactory) -> IProtocol:
+        protocol = factory.buildProtocol(self.transport.getPeer())
+        if protocol is None:
+            raise NoProtocol()
+        self._protocol = protocol
+        protocol.makeConnection(self.transport)
+        return protocol
+
+    def _give_up(self, failure: Failure) -> Failure:
+        self.transport.abortConnection()
+        return self._lost or failure
+
+    def dataReceived(self, data: bytes) -> None:
+        """
+        Pass it on; whoever speaks unasked is no master.
+        """
+        if self._protocol is None:
+            self.transport.abortConnection()
+        else:
+            self._protocol.dataReceived(data)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """
+        Pass it on, or ask no longer.
+        """
+        self._lost = reason
+        if self._protocol is not None:
+            self._protocol.connectionLost(reason)
+        elif self._asking is not None:
+            self._asking.cancel()
+
+
+class _HeldFactory(Factory):
+    noisy = False
+    protocol = _Held
 
 
 class OneByOne(Factory):

@@ -18,7 +18,7 @@ from attrs import define, field
 from twisted.application.internet import ClientService
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, succeed
-from twisted.internet.error import ConnectError, NoProtocol
+from twisted.internet.error import ConnectError, ConnectionClosed, NoProtocol
 from twisted.internet.interfaces import IDelayedCall, IReactorTime, IStreamClientEndpoint
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
@@ -35,7 +35,9 @@ from rmqha.errors import (
     StartNotAligned,
     StoreError,
 )
-from rmqha.ha.dial import Backoff, OneByOne, Watched
+from rmqha.ha.bounds import Ask as AskBounds
+from rmqha.ha.bounds import ClientPort
+from rmqha.ha.dial import AskedFirst, Backoff, OneByOne, Watched
 from rmqha.ha.probe import Ask
 from rmqha.ha.repair import Divergence, Repair, remedy
 from rmqha.ha.search import Search, Verdict
@@ -47,6 +49,9 @@ from rmqha.store.log import CommitLog
 
 GAPS_BEFORE_STOP = 3
 """Broken streams in a row after which the state is C{gap}."""
+
+UNREACHED = (ConnectError, ConnectionClosed, OSError, CancelledError, NoProtocol)
+"""What may go wrong before a connection has its protocol."""
 
 DISK_RETRY = 5.0
 """Seconds between looks at a full disk."""
@@ -63,6 +68,7 @@ class Follower(Service):
     @ivar bootstrapping: Told when a copy from nothing begins and when it is complete;
         the owner keeps a marker on the disk.
     @ivar is_bootstrapping: Whether such a copy is under way.
+    @ivar bounds: Asks the master's client port; C{None} to go without.
     @ivar hold_flushed: Whether only flushed bytes are reported (SYNC_FLUSH).
     @ivar state: The slave's state; L{reason} explains it with numbers.
     """
@@ -76,6 +82,7 @@ class Follower(Service):
     bootstrapping: Callable[[bool], None]
     is_bootstrapping: bool = False
     hold_flushed: bool = False
+    bounds: AskBounds | None = None
     state: SyncState = SyncState.CONNECTING
     reason: str = ""
     divergence: Divergence | None = None
@@ -91,6 +98,7 @@ class Follower(Service):
     _repairing: Deferred[None] | None = field(default=None, init=False)
     _later: IDelayedCall | None = field(default=None, init=False)
     _bucket: TokenBucket | None = field(default=None, init=False)
+    _port: ClientPort = field(init=False)
     _quiet: RateLimitedLog = field(init=False)
 
     _log = Logger()
@@ -101,6 +109,7 @@ class Follower(Service):
         self._backoff = Backoff(self.settings.backoff_max)
         if self.settings.max_receive_rate:
             self._bucket = TokenBucket(self.settings.max_receive_rate, self.clock)
+        self._port = ClientPort(self.bounds, self.clock, self.address)
 
     # --- the service --------------------------------------------------------
 
@@ -140,9 +149,12 @@ class Follower(Service):
     def _connect(self) -> None:
         if not self.running:
             return
-        assert self.endpoint is not None, "checked when the service started"
+        endpoint = self.endpoint
+        assert endpoint is not None, "checked when the service started"
+        if self.bounds is not None:
+            endpoint = AskedFirst(endpoint, self._port.look)
         self._client = ClientService(
-            Watched(self.endpoint, self._not_connected),
+            Watched(endpoint, self._not_connected),
             OneByOne(self._protocol),
             retryPolicy=self._delay,
             clock=self.clock,
@@ -150,7 +162,7 @@ class Follower(Service):
         self._client.startService()
 
     def _not_connected(self, failure: Failure) -> Failure:
-        if not failure.check(ConnectError, OSError, CancelledError, NoProtocol):
+        if not failure.check(*UNREACHED):
             self._log.failure("Connecting to {master} failed", failure, master=self.address)
         if not self.state.is_stop:
             self._become(SyncState.CONNECTING, failure.getErrorMessage())
@@ -188,7 +200,16 @@ class Follower(Service):
         if self.settings.verify_before_ack and log.end > log.confirmed:
             # Part of a record: never reported, so cheaper fetched again than compared.
             log.rewind()
-        question = self._search.question(log)
+        bounds = self._port.bounds
+        verdict = self._search.ruled_out(log, bounds)
+        if verdict is not None and bounds is not None:
+            self._follow(
+                verdict,
+                f"the master's log begins at {bounds.min_offset}, ours ends at {log.end}: "
+                f"the {bounds.min_offset - log.end} bytes between are gone there",
+            )
+            return None
+        question = self._search.question(log, bounds)
         if question.ask in (Ask.EMPTY, Ask.START):
             if not self._marked():
                 return None
@@ -238,7 +259,21 @@ class Follower(Service):
         """
         No common ground here: ask elsewhere.
         """
-        self._follow(self._search.silence(), "the master fell silent")
+        verdict = self._search.silence()
+        if verdict is Verdict.GO_ON:
+            self._trust(connection.question.report)
+        self._follow(verdict, "the master fell silent")
+
+    def _trust(self, offset: int) -> None:
+        """
+        Nothing came from where we end, and nothing has to: we follow unproven.
+        """
+        bounds = self._port.bounds
+        told = bounds is not None and bounds.max_offset == offset
+        self._become(
+            SyncState.IN_SYNC if told else SyncState.CATCHING_UP,
+            f"unproven, as told: waiting for the master's byte {offset}",
+        )
 
     def _follow(self, verdict: Verdict, reason: str) -> None:
         """
@@ -253,7 +288,7 @@ class Follower(Service):
         elif verdict is Verdict.UNPROVEN:
             log = self.current_log()
             reason = f"the master sent nothing to compare with [{log.min_offset}, {log.end})"
-            if self.settings.accept_unproven:
+            if self.settings.accept_unproven and not self._search.beyond:
                 self._log.critical("Following unproven, as told: {reason}", reason=reason)
                 self._search.trusting = True
                 self._again()
@@ -299,9 +334,11 @@ class Follower(Service):
             return
         self._good()
         if self.state is SyncState.IN_SYNC and not connection.behind:
-            return
-        bootstraps = self.is_bootstrapping
-        self._progress(SyncState.BOOTSTRAPPING if bootstraps else SyncState.CATCHING_UP)
+            self._progress(SyncState.IN_SYNC)
+        elif self.is_bootstrapping:
+            self._progress(SyncState.BOOTSTRAPPING)
+        else:
+            self._progress(SyncState.CATCHING_UP)
 
     def broken(self, connection: SlaveProtocol, error: Exception) -> None:
         """
@@ -460,6 +497,7 @@ class Follower(Service):
     def _progress(self, state: SyncState) -> None:
         if self.state is not state:
             self._become(state, "")
+        self.reason = ""
 
     def _become(self, state: SyncState, reason: str) -> None:
         if (state, reason) != (self.state, self.reason):
@@ -498,4 +536,5 @@ class Follower(Service):
             "probes": self.probes,
             "reconnects": self.reconnects,
             "bootstrapping": self.is_bootstrapping,
+            **self._port.status(),
         }

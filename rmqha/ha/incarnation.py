@@ -5,15 +5,17 @@ A master that lost the tail of its log (power cut) and grows again has other byt
 the same offsets than the slave that still holds the old tail.  Equal offsets then say
 nothing.  The incarnation draws the line: what lies below its C{start} is the history
 everybody shares, what lies above was written in it, and a slave can only have it if
-we sent it (L{rmqha.ha.ledger}, marks).
+we sent it (L{rmqha.ha.ledger}, marks).  A slave that serves others has the same, with
+"written" meaning "fetched".
 
 B{When it goes on.}  After a clean stop the file says so, with the end of the log and a
 CRC of its last bytes.  If the log is still exactly that, nobody else wrote it, and
 start and marks go on: otherwise a slave that was ahead would be proven by a mere
-restart of its master.  In every other case (a kill, a power cut, a Java broker or a
-replication that moved the end) a new incarnation begins at the recovered end.  After
-a kill that forgives a slave that was ahead of the incarnation before, and that nobody
-saw since; marks that are stale by some frames would instead refuse every good slave.
+restart of its master.  In every other case (a kill, a power cut, a Java broker, a
+replication or a cut that moved the end, a slave that becomes a master) a new
+incarnation begins at the recovered end.  After a kill that forgives a slave that was
+ahead of the incarnation before, and that nobody saw since; marks that are stale by some
+frames would instead refuse every good slave.
 
 The C{id} is new in each run, for logs and status.
 
@@ -21,7 +23,7 @@ B{A log seeded by hand.}  A slave whose store was copied from the stopped master
 above the start and has no mark: unproven.  A slave of ours then compares from further
 back and is proven by that; for a stock one there is C{haAcceptUnproven=true}.
 
-The file is written when a master starts and when it stops, never between.
+The file is written when serving begins and when it ends, never between.
 
 Source: docs/architecture.rst, The incarnation.
 """
@@ -52,6 +54,7 @@ class Incarnation:
     One run's part of a life of the log.
 
     @ivar path: Where it is kept.
+    @ivar master: Whether our own writes make the log grow.
     @ivar id: Of this run.
     @ivar start: Physical offset at which this life of the log began.
     @ivar marks: Highest offset sent to each address in the runs before this one.
@@ -59,6 +62,7 @@ class Incarnation:
     """
 
     path: Path
+    master: bool
     id: str
     start: int
     marks: dict[str, int]
@@ -67,7 +71,7 @@ class Incarnation:
     _log = Logger()
 
     @classmethod
-    def begin(cls, root: Path, log: ILogReader) -> Incarnation:
+    def begin(cls, root: Path, log: ILogReader, *, master: bool = True) -> Incarnation:
         """
         Begin a run: take the earlier incarnation up, or start a new one.
 
@@ -80,11 +84,19 @@ class Incarnation:
         if (
             known is not None
             and known["closed"] is True
+            and known.get("master", True) is master
             and known["end"] == log.confirmed
             and known["crc"] == tail_crc(log, log.confirmed)
         ):
             start, marks, continued = known["start"], known["marks"], True
-        self = cls(path=path, id=uuid4().hex, start=start, marks=marks, continued=continued)
+        self = cls(
+            path=path,
+            master=master,
+            id=uuid4().hex,
+            start=start,
+            marks=marks,
+            continued=continued,
+        )
         self._save(log, marks, closed=False)
         self._log.info(
             "Incarnation {id} of the log: {kind} at byte {start}, the log ends at {end}",
@@ -98,13 +110,16 @@ class Incarnation:
     @classmethod
     def crashed_from(cls, root: Path) -> int | None:
         """
-        Where the last run began to write, if it was ours and did not end cleanly.
+        Where the last run began to write, if it was a master of ours and did not end
+        cleanly.
 
         @return: A physical offset: records from there on are rmqha's; C{None} if the
             last writer may have been another.
         """
         known = cls._load(root / FILE)
-        return None if known is None or known["closed"] is True else int(known["end"])
+        if known is None or known["closed"] is True or known.get("master", True) is not True:
+            return None
+        return int(known["end"])
 
     def close(self, log: ILogReader, marks: dict[str, int]) -> None:
         """
@@ -120,6 +135,7 @@ class Incarnation:
             self.path,
             {
                 "id": self.id,
+                "master": self.master,
                 "start": self.start,
                 "closed": closed,
                 "end": log.confirmed,

@@ -13,6 +13,7 @@ Source: docs/protocol/ha.rst, The master's side.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress, IDelayedCall, IReactorTime
@@ -24,6 +25,7 @@ from rmqha.config.settings import HASettings, ReplicaIdentity
 from rmqha.ha.connection import MasterProtocol
 from rmqha.ha.ledger import Claim, Ledger
 from rmqha.ha.replicas import IN_SYNC_WITHIN, ReplicaState, ReplicaView, Timeline
+from rmqha.ha.states import Standing
 from rmqha.ha.transfer import GroupTransfer
 from rmqha.net.allow import Allowed
 from rmqha.net.quiet import RateLimitedLog
@@ -90,11 +92,13 @@ class MasterFactory(ServerFactory):
     @ivar clock: Its C{seconds} must not jump: give it a monotonic one.
     @ivar ledger: Who holds what.
     @ivar transfer: The writes that wait for it.
+    @ivar standing: What the log is worth: on a slave it is itself a copy.
     @ivar batch: Most body bytes of a frame.
     @ivar turn: Most body bytes of a turn.
     @ivar closed: How many connections ended, or were refused, by reason: C{peer} (it
         left), C{not-allowed}, C{too-many}, C{no-report}, C{silent}, C{lost}, C{stopped},
-        C{internal}, or the reason of a L{ReportRejected}.
+        C{internal}, C{upstream} (our log is doubtful), or the reason of a
+        L{ReportRejected}.
     """
 
     noisy = False
@@ -107,12 +111,14 @@ class MasterFactory(ServerFactory):
         clock: IReactorTime,
         ledger: Ledger,
         transfer: GroupTransfer,
+        standing: Callable[[], Standing] = lambda: Standing.WHOLE,
     ) -> None:
         self.log = log
         self.settings = settings
         self.clock = clock
         self.ledger = ledger
         self.transfer = transfer
+        self.standing = standing
         self.batch = min(settings.batch, MAX_BODY)
         self.turn = TURN
         if settings.max_send_rate:
@@ -154,10 +160,11 @@ class MasterFactory(ServerFactory):
             lambda failure: self._log.failure("Heartbeats and housekeeping stopped", failure)
         )
 
-    def stop(self) -> Deferred[None]:
+    def stop(self, *, gently: bool = True) -> Deferred[None]:
         """
         Answer all waiting writes, close all connections, take no more.
 
+        @param gently: Let peers have what was written to them.
         @return: Fires when the last connection is gone.
         """
         gone: Deferred[None] = Deferred()
@@ -171,7 +178,7 @@ class MasterFactory(ServerFactory):
                     self.log.flush_listeners.remove(self._log_moved)
             self.transfer.stop()
             for connection in tuple(self._open):
-                connection.close("stopped", gently=True)
+                connection.close("stopped", gently=gently)
             self._quiet.flush()
             if self._open:
                 self._farewell = self.clock.callLater(FAREWELL, self._abort_all)
@@ -202,6 +209,8 @@ class MasterFactory(ServerFactory):
             refusal = "not-allowed"
         elif self._stopping:
             refusal = "stopped"
+        elif self.standing() is Standing.DOUBTFUL:
+            refusal = "upstream"
         elif len(self._open) >= self.settings.max_connections:
             refusal = "too-many"
         else:
@@ -297,6 +306,9 @@ class MasterFactory(ServerFactory):
 
     def _log_moved(self) -> None:
         self._timeline.note(self.log.confirmed, self.clock.seconds())
+        self._feed()
+
+    def _feed(self) -> None:
         limit = self.limit()
         for connection in tuple(self._fed):
             try:
@@ -308,6 +320,11 @@ class MasterFactory(ServerFactory):
     def _sweep(self) -> None:
         now = self.clock.seconds()
         self._timeline.note(self.log.confirmed, now)
+        if self.standing() is Standing.DOUBTFUL:
+            for connection in tuple(self._open):
+                connection.close("upstream")
+        # What may be sent can grow without the log: with what is known about its end.
+        self._feed()
         # Early rather than late: the next sweep would be past the interval.
         heartbeat_after = self.settings.heartbeat - self._interval
         for connection in [each for each in self._open if each.claim is not None]:

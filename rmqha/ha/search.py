@@ -16,6 +16,7 @@ from enum import Enum, auto
 from attrs import define, field
 
 from rmqha.config.settings import FirstSync, HASettings
+from rmqha.ha.bounds import MasterBounds
 from rmqha.ha.probe import Ask, OverlapSearch, Question, StartSearch
 from rmqha.store.log import CommitLog
 
@@ -44,39 +45,60 @@ class Search:
 
     @ivar hold_flushed: Whether nothing may be reported that is not on our disk.
     @ivar trusting: Go on where we end, whatever the master has (C{haAcceptUnproven}).
+    @ivar beyond: Whether we end behind the end that the master has told: then there is
+        nothing to go on with.
     """
 
     settings: HASettings
     hold_flushed: bool = False
     trusting: bool = field(default=False, init=False)
+    beyond: bool = field(default=False, init=False)
     _overlap: OverlapSearch | None = field(default=None, init=False)
     _start: StartSearch | None = field(default=None, init=False)
     _proven: bool = field(default=False, init=False)
     _concluded: object = field(default=None, init=False)
 
-    def question(self, log: CommitLog) -> Question:
+    def question(self, log: CommitLog, bounds: MasterBounds | None = None) -> Question:
         """
         What the next connection asks.
+
+        @param bounds: The master's log, if it has just told.
         """
         if log.end == log.min_offset:
             self._overlap = None
             if self._start is None:
                 self._start = StartSearch(log.file_size)
+            if bounds is not None:
+                self._start.told(bounds.min_offset)
             return self._start.question()
         self._start = None
         durable = log.flushed if self.hold_flushed else log.end
-        if self.trusting:
-            return Question(Ask.OVERLAP, max(durable, log.min_offset, 1))
-        if self._overlap is None or self._overlap.end != log.end:
+        own = max(durable, log.min_offset, 1)
+        self.beyond = bounds is not None and own > bounds.max_offset
+        if self.trusting and not self.beyond:
+            return Question(Ask.OVERLAP, own)
+        self.trusting = False
+        if self._overlap is None or not self._overlap.fits(log.end, bounds):
             self._overlap = OverlapSearch.of(
                 log.min_offset,
                 log.end,
-                (log.end - 1) - (log.end - 1) % log.file_size,
+                log.file_size,
                 batch=self.settings.batch,
                 proven_before=self._proven,
                 durable=durable,
+                bounds=bounds,
             )
         return self._overlap.question()
+
+    def ruled_out(self, log: CommitLog, bounds: MasterBounds | None) -> Verdict | None:
+        """
+        What the master's word alone says: that it has nothing of what we have.
+        """
+        if bounds is None or log.end == log.min_offset or bounds.min_offset < log.end:
+            return None
+        if bounds.min_offset > log.end:
+            return Verdict.BELOW_MIN
+        return None if self.trusting else Verdict.UNPROVEN
 
     def begins(self, ask: Ask, offset: int, end: int) -> Verdict:
         """
@@ -86,14 +108,14 @@ class Search:
         """
         start, overlap = self._start, self._overlap
         if ask is Ask.SURVEY:
-            if offset <= end:
+            if offset < end:
                 return Verdict.GO_ON
             if overlap is not None and overlap.try_last_file():
                 return Verdict.ASK
             if overlap is not None and overlap.doubtful and not self._twice(ask):
                 self._overlap = None
                 return Verdict.ASK
-            return Verdict.BELOW_MIN
+            return Verdict.BELOW_MIN if offset > end else Verdict.UNPROVEN
         if start is None or ask is Ask.OVERLAP:
             return Verdict.GO_ON
         if ask is Ask.EMPTY:

@@ -4,7 +4,7 @@ The names a node gives to what it is doing; docs/operations.rst says what to do 
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 
 
 class NodeState(StrEnum):
@@ -18,6 +18,21 @@ class NodeState(StrEnum):
     DISK_FULL = "disk-full"
     FAILED = "failed"
     STOPPED = "stopped"
+
+
+class Standing(Enum):
+    """
+    What a log is worth to the replicas it is served to; a master's is always C{WHOLE}.
+
+    Source: docs/architecture.rst, Cascades.
+    """
+
+    WHOLE = auto()
+    """Where it ends the master's log ends, as far as anybody here knows."""
+    PART = auto()
+    """There may be more of the master's log than it has."""
+    DOUBTFUL = auto()
+    """It may not be the master's log."""
 
 
 class SyncState(StrEnum):
@@ -49,6 +64,19 @@ class SyncState(StrEnum):
         makes each write of a stock SYNC master wait its time out.
         """
         return self in _STOPS
+
+    @property
+    def standing(self) -> Standing:
+        """
+        What the log of a slave in this state is worth to slaves behind it.
+        """
+        if self is SyncState.IN_SYNC:
+            return Standing.WHOLE
+        # What a full disk holds is right; what was copied from nothing may start over.
+        doubtful = self.is_stop and self is not SyncState.DISK_FULL
+        if doubtful or self is SyncState.BOOTSTRAPPING:
+            return Standing.DOUBTFUL
+        return Standing.PART
 
 
 _STOPS = frozenset(

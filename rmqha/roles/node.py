@@ -17,6 +17,7 @@ from typing import Any
 
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredList, succeed
+from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort, IStreamServerEndpoint
 from twisted.internet.protocol import ServerFactory
 from twisted.internet.threads import deferToThreadPool
@@ -35,6 +36,9 @@ UNHEALTHY = frozenset(
     {NodeState.RECOVERING, NodeState.STOPPED, NodeState.FAILED, NodeState.DISK_FULL}
 )
 """States in which C{/healthz} says 503."""
+
+NAMED = (RmqhaError, OSError, CannotListenError)
+"""What can keep a node from starting and says all there is to say; else it is a bug."""
 
 
 def raise_file_limit() -> int:
@@ -60,6 +64,22 @@ def exit_with(code: int) -> None:
         os._exit(code)
 
     atexit.register(leave)
+
+
+def without_traceback(error: BaseException) -> None:
+    """
+    Let the process end by an error that was told already, and not by its traceback.
+
+    It has to be raised all the same: that is how twistd learns that its start failed,
+    removes its pid file and ends the waiting parent of a daemon with exit code 1.
+    """
+    before = sys.excepthook
+
+    def hook(kind: Any, value: BaseException, trace: Any) -> None:
+        if value is not error:
+            before(kind, value, trace)
+
+    sys.excepthook = hook
 
 
 def listen_now(endpoint: IStreamServerEndpoint, factory: ServerFactory) -> IListeningPort:
@@ -89,6 +109,7 @@ class Node(Service):
     _log = Logger()
     role = ""
     exit_with = staticmethod(exit_with)
+    without_traceback = staticmethod(without_traceback)
 
     def __init__(self, settings: Settings, reactor: Any, *, repair: bool = False) -> None:
         self.settings = settings
@@ -152,6 +173,8 @@ class Node(Service):
             self._fsync.stop()
             for port in self._ports:
                 port.stopListening()
+            if isinstance(error, NAMED):
+                self.without_traceback(error)
             raise
         super().startService()
         self._when_open(self.store)
@@ -173,7 +196,7 @@ class Node(Service):
         if not self.ready.called:
             self.ready.addErrback(lambda _: None)
             self.ready.errback(failure)
-        if not failure.check(RmqhaError, OSError):
+        if not failure.check(*NAMED):
             self._log.failure("Starting failed", failure)
         self._log.critical("Cannot start: {error}", error=failure.getErrorMessage())
         self.exit_with(1)

@@ -1,5 +1,6 @@
 """
-The slave: follows a master, and never lets its log differ without saying so.
+The slave: follows a master, never lets its log differ without saying so, and serves
+what it holds to further slaves (docs/architecture.rst, Cascades).
 """
 
 from __future__ import annotations
@@ -9,22 +10,30 @@ from typing import Any
 
 from twisted.application.service import IService
 from twisted.internet.defer import Deferred, DeferredList, fail, succeed
-from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.internet.interfaces import IListeningPort, IStreamClientEndpoint
 
 from rmqha.config.settings import DivergencePolicy, FlushDisk, Settings, StoreSettings
+from rmqha.config.values import Endpoint
 from rmqha.errors import Refused, StoreError
+from rmqha.ha import bounds
 from rmqha.ha.follower import Follower
 from rmqha.ha.repair import Divergence, plan_cut
-from rmqha.ha.states import NodeState
+from rmqha.ha.states import NodeState, Standing
+from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.scatter import ScatterClientEndpoint
 from rmqha.roles.node import Node
+from rmqha.roles.serving import Serving
 from rmqha.store import tables
 from rmqha.store.files import LogFolder, fsync_folder
 from rmqha.store.opening import Opening
+from rmqha.store.store import Store
 from rmqha.store.truncate import OWN_FOLDER, aside_of, intend, set_log_aside
 
 CONNECT_TIMEOUT = 5.0
 """Seconds a connection attempt may take, as in stock slaves."""
+
+LET_IN_RETRY = 5.0
+"""Seconds between two tries to write down that serving begins."""
 
 
 class SlaveNode(Node):
@@ -32,11 +41,17 @@ class SlaveNode(Node):
     A slave's service tree.
 
     @ivar follower: Replication, once C{ready} has fired.
+    @ivar serving: The slaves behind this one.
     """
 
     role = "slave"
     follower: Follower | None = None
     _reopening = False
+
+    def __init__(self, settings: Settings, reactor: Any, *, repair: bool = False) -> None:
+        super().__init__(settings, reactor, repair=repair)
+        self.serving = Serving(settings, reactor, self._standing)
+        self._client = RemotingClient(reactor, close_on_timeout=True)
 
     def opening(self) -> Opening:
         """
@@ -44,11 +59,18 @@ class SlaveNode(Node):
         """
         return Opening(master=False, repair=True)
 
+    def listen(self) -> list[IListeningPort]:
+        """
+        Listen for slaves behind this one.
+        """
+        return self.serving.listen()
+
     def serve(self) -> None:
         """
         Begin to follow, or go on after a repair.
         """
         self.store.bad_record = self._bad_record
+        self._let_in(self.store)
         if self.follower is not None:
             return
         ha = self.settings.ha
@@ -62,6 +84,7 @@ class SlaveNode(Node):
             bootstrapping=self._mark_bootstrap,
             is_bootstrapping=self._marker.exists(),
             hold_flushed=self.settings.store.flush_disk is FlushDisk.SYNC_FLUSH,
+            bounds=self._bounds(),
         )
         self.follower.startService()
 
@@ -73,22 +96,53 @@ class SlaveNode(Node):
         bind = (ha.local_address, 0) if ha.local_address else None
         return ScatterClientEndpoint(self.reactor, host, port, CONNECT_TIMEOUT, bind)
 
+    def _bounds(self) -> bounds.Ask | None:
+        """
+        Asks the master's client port, if it is to be asked.
+        """
+        port = self.settings.ha.master_client
+        if port is None:
+            return None
+        address = Endpoint().show(port)
+        return lambda: bounds.ask(self._client, address)
+
     def unserve(self) -> Deferred[None]:
         """
-        Disconnect, and let a repair that is under way come to its end.
+        Disconnect on both sides, and let a repair that is under way come to its end.
         """
         if self.follower is None:
             return succeed(None)
-        gone = self.follower.stopService()
-        if not self._reopening:
-            return gone
-        # It would be opened for nobody.
-        both = DeferredList([self.store.stopService(), gone], consumeErrors=True)
-        return both.addCallback(lambda _: None)
+        gone: Deferred[Any] = self.follower.stopService()
+        gone.addCallback(lambda _: self._client.close())
+        if self._reopening:
+            # It would be opened for nobody.
+            gone = DeferredList([self.store.stopService(), gone], consumeErrors=True)
+        return gone.addCallback(lambda _: self.serving.end())
 
     def _bad_record(self, error: StoreError) -> None:
         if self.follower is not None:
             self.follower.bad_record(error)
+
+    # --- slaves behind this one -----------------------------------------------------
+
+    def _let_in(self, store: Store) -> None:
+        """
+        Serve a log, once it is no unfinished copy: its incarnation begins there.
+        """
+        if not self.settings.ha.listen_port or self.serving.factory is not None:
+            return
+        if not (self.running and store.running and store is self.store):
+            return
+        if store.log.confirmed == store.log.min_offset or self._marker.exists():
+            return
+        try:
+            self.serving.begin(store)
+        except (StoreError, OSError) as error:
+            self._log.error("Nobody is let in yet: {error}", error=error)
+            self.reactor.callLater(LET_IN_RETRY, self._let_in, store)
+
+    def _standing(self) -> Standing:
+        return Standing.PART if self.follower is None else self.follower.state.standing
 
     # --- bootstrap ----------------------------------------------------------------
 
@@ -104,6 +158,7 @@ class SlaveNode(Node):
             for name in (self._marker, self._marker.with_name(self._marker.name + ".bak")):
                 name.unlink(missing_ok=True)
             fsync_folder(self._marker.parent)
+            self._let_in(self.store)
 
     # --- repairs ------------------------------------------------------------------
 
@@ -150,7 +205,8 @@ class SlaveNode(Node):
 
     def _reopen(self, before: Callable[[StoreSettings], None], text: str) -> Deferred[str]:
         """
-        Close the store, do something to its files, and open it again, done or not.
+        Close the store, do something to its files, and open it again, done or not.  The
+        slaves behind us are gone before.
         """
         wrong: list[Exception] = []
 
@@ -185,7 +241,13 @@ class SlaveNode(Node):
 
         if not self.running:
             return fail(Refused("repair", "the node is stopping"))
-        return self.store.stopService().addCallback(start).addBoth(over).addCallback(done)
+        return (
+            self.serving.end(gently=False)
+            .addCallback(lambda _: self.store.stopService())
+            .addCallback(start)
+            .addBoth(over)
+            .addCallback(done)
+        )
 
     # --- the status -----------------------------------------------------------------
 
@@ -213,9 +275,9 @@ class SlaveNode(Node):
 
     def status(self) -> dict[str, Any]:
         """
-        A node's status, and the upstream.
+        A node's status, the replicas, and the upstream.
         """
-        status = super().status()
+        status = super().status() | self.serving.status()
         if self.follower is not None:
             opened = self.store.running and hasattr(self.store, "log")
             stored = self.store.last_record_stored() if opened else 0

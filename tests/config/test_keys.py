@@ -100,6 +100,7 @@ DEPENDENT_DEFAULTS: dict[str, Any] = {
     "maxMessageSize": 4 << 20,
     "haListenPort": 10912,
     "haSendFlushedOnly": False,
+    "haMasterClientAddress": None,
     "adminListenPort": 10914,
 }
 
@@ -142,7 +143,8 @@ class DefaultTests(SynchronousTestCase):
         rest = {key.name for key in KEYS} - known
         self.assertEqual(rest, {"brokerName", "brokerIP1", "brokerIP2"})
         ours = {key.name for key in KEYS if key.origin is Origin.OURS}
-        self.assertEqual(ours, {*OUR_DEFAULTS, "haSendFlushedOnly", "adminListenPort"})
+        dependent = {"haSendFlushedOnly", "haMasterClientAddress", "adminListenPort"}
+        self.assertEqual(ours, {*OUR_DEFAULTS, *dependent})
 
     def test_settings_have_the_same_defaults(self) -> None:
         """

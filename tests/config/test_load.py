@@ -325,6 +325,14 @@ class TogetherTests(LoadTestCase):
         """
         self.assertEqual(self.load("haListenPort=0").ha.listen_port, 10912)
 
+    def test_ha_port_of_a_slave(self) -> None:
+        """
+        A slave has one as a master has, but 0 turns it off.
+        """
+        slave = "brokerRole=SLAVE\nbrokerId=1\n"
+        self.assertEqual(self.load(slave).ha.listen_port, 10912)
+        self.assertEqual(self.load(slave + "haListenPort=0").ha.listen_port, 0)
+
     def test_port_clashes(self) -> None:
         """
         Two services of one node never share a port.
@@ -356,6 +364,32 @@ class TogetherTests(LoadTestCase):
             self.assertIn("this is the HA port of this one", str(error))
         self.load("haMasterAddress=127.0.0.1:10902", role="slave")
         self.load("haMasterAddress=127.0.0.1:10912\nhaListenAddress=127.0.0.2", role="slave")
+
+    def test_master_client_address(self) -> None:
+        """
+        A master's client port is the one below its HA port, unless something else is
+        said; it may also be said that nobody asks it.
+        """
+        master = "haMasterAddress=10.0.0.1:10912\n"
+        for text, expected in (
+            ("", None),
+            (master, ("10.0.0.1", 10911)),
+            ("haMasterAddress=[::1]:20912\n", ("::1", 20911)),
+            ("haMasterAddress=10.0.0.1:1\n", None),
+            (master + "haMasterClientAddress=10.0.0.2:9", ("10.0.0.2", 9)),
+            (master + "haMasterClientAddress=off", None),
+            (master + "haMasterClientAddress=", None),
+        ):
+            self.assertEqual(self.load(text, role="slave").ha.master_client, expected, text)
+        for wrong in ("10911", "10.0.0.1:0", "on"):
+            error = self.problem(f"{master}haMasterClientAddress={wrong}", role="slave")
+            self.assertIn("host:port, port 1 to 65535; or off", str(error))
+        rows = {row.key: row for row in check(self.file(master), role="slave")[1]}
+        row = rows["haMasterClientAddress"]
+        self.assertEqual((row.value, row.is_default), ("10.0.0.1:10911", True))
+        off = check(self.file(master + "haMasterClientAddress=off"), role="slave")[1]
+        row = {row.key: row for row in off}["haMasterClientAddress"]
+        self.assertEqual((row.value, row.is_default), ("off", False))
 
     def test_a_master_does_not_need_a_master_address(self) -> None:
         """

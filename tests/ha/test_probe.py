@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from rmqha.ha.bounds import MasterBounds
 from rmqha.ha.probe import PROBE_WINDOW, Ask, OverlapSearch, Question, StartSearch
 
 GIB = 1 << 30
@@ -22,14 +23,26 @@ def overlap(
     proven: bool = False,
     durable: int | None = None,
     size: int = GIB,
+    bounds: MasterBounds | None = None,
 ) -> OverlapSearch:
     """
     A search of a slave with such a log.
     """
-    last = (end - 1) - (end - 1) % size
     return OverlapSearch.of(
-        min_offset, end, last, batch=batch, proven_before=proven, durable=durable
+        min_offset, end, size, batch=batch, proven_before=proven, durable=durable, bounds=bounds
     )
+
+
+def reports(search: OverlapSearch) -> list[int]:
+    """
+    All that a search asks before its survey, if nothing is answered.
+    """
+    asked = []
+    while search.question().ask is not Ask.SURVEY:
+        asked.append(search.question().report)
+        if not search.lower():
+            break
+    return asked
 
 
 class OverlapTests(SynchronousTestCase):
@@ -94,7 +107,7 @@ class OverlapTests(SynchronousTestCase):
         When the master turns out to go on behind our end, our last file is asked for
         once, and then there is only the survey.
         """
-        search = OverlapSearch.of(0, 10 * GIB + 5, 10 * GIB, batch=32768, proven_before=False)
+        search = overlap(0, 10 * GIB + 5)
         self.assertLess(search.question().report, 10 * GIB)
         self.assertTrue(search.try_last_file())
         self.assertEqual(search.question(), Question(Ask.OVERLAP, 10 * GIB))
@@ -122,7 +135,7 @@ class OverlapTests(SynchronousTestCase):
 
     @given(
         st.integers(0, 40 * GIB),
-        st.integers(1, 40 * GIB),
+        st.integers(2, 40 * GIB),
         st.integers(1, 1 << 22),
         st.booleans(),
     )
@@ -143,6 +156,103 @@ class OverlapTests(SynchronousTestCase):
             self.assertTrue(search.lower())
         self.assertIs(search.question().ask, Ask.SURVEY)
         self.assertEqual(last, max(minimum, 1))
+
+
+class ToldTests(SynchronousTestCase):
+    """
+    L{OverlapSearch} when the master has told where its log begins and ends.
+    """
+
+    def test_not_above_its_end(self) -> None:
+        """
+        A master that lost its tail is asked below its own end, with a whole window.
+        """
+        end, theirs = 3 * GIB, GIB + 300_000_000
+        search = overlap(0, end, proven=True, bounds=MasterBounds(0, theirs, 1))
+        self.assertEqual(search.question(), Question(Ask.OVERLAP, theirs - PROBE_WINDOW - 1))
+        search = overlap(0, end, bounds=MasterBounds(0, theirs, 1))
+        self.assertEqual(search.question(), Question(Ask.OVERLAP, GIB))
+
+    def test_same_as_without(self) -> None:
+        """
+        A master that has more than we is asked where it would be asked blindly.
+        """
+        end = 3 * GIB + 500_000_001
+        blind = overlap(0, end).question()
+        self.assertEqual(overlap(0, end, bounds=MasterBounds(0, 9 * GIB, 1)).question(), blind)
+
+    def test_not_below_its_first_byte(self) -> None:
+        """
+        What it has deleted is not asked for.
+        """
+        search = overlap(0, 10 * GIB + 5, bounds=MasterBounds(10 * GIB, 12 * GIB, 1))
+        self.assertEqual(reports(search), [10 * GIB])
+
+    def test_empty_master(self) -> None:
+        """
+        One that has nothing is only surveyed.
+        """
+        search = overlap(0, 5000, bounds=MasterBounds(0, 0, 1))
+        self.assertEqual(search.question(), Question(Ask.SURVEY, 0))
+        self.assertFalse(search.lower())
+        self.assertFalse(search.try_last_file())
+
+    def test_begun_anew(self) -> None:
+        """
+        A search goes on only while what it rests on is still true.
+        """
+        search = overlap(0, 5000, bounds=MasterBounds(0, 4000, 1))
+        self.assertTrue(search.fits(5000, None))
+        self.assertTrue(search.fits(5000, MasterBounds(0, 9000, 1)))
+        self.assertFalse(search.fits(5001, MasterBounds(0, 9000, 1)))
+        self.assertFalse(search.fits(5000, MasterBounds(0, 3999, 1)))
+        self.assertFalse(search.fits(5000, MasterBounds(2, 4000, 1)))
+
+    @given(
+        st.integers(0, 40 * GIB),
+        st.integers(1, 40 * GIB),
+        st.integers(0, 80 * GIB),
+        st.integers(0, 80 * GIB),
+        st.integers(1, 2 * GIB),
+        st.integers(1, 1 << 22),
+        st.booleans(),
+        st.none() | st.integers(0, 80 * GIB),
+    )
+    def test_never_above_the_master(
+        self,
+        minimum: int,
+        size: int,
+        their_min: int,
+        their_size: int,
+        file_size: int,
+        batch: int,
+        proven: bool,
+        durable: int | None,
+    ) -> None:
+        """
+        Whatever both logs are: no question is above either end, all that both may have
+        is asked in the end, and the first question has a window of it.
+        """
+        end, their_end = minimum + size, their_min + their_size
+        low, high = max(minimum, their_min, 1), min(end, their_end)
+        search = overlap(
+            minimum,
+            end,
+            batch=batch,
+            proven=proven,
+            durable=durable,
+            size=file_size,
+            bounds=MasterBounds(their_min, their_end, 1),
+        )
+        asked = reports(search)
+        if low >= high:
+            self.assertEqual(asked, [])
+            return
+        self.assertTrue(all(low <= report < high for report in asked), (asked, low, high))
+        self.assertGreaterEqual(high - asked[0], min(PROBE_WINDOW, high - low))
+        self.assertEqual(asked, sorted(set(asked), reverse=True))
+        self.assertEqual(asked[-1], low)
+        self.assertFalse(search.try_last_file())
 
 
 class StartTests(SynchronousTestCase):
@@ -183,6 +293,34 @@ class StartTests(SynchronousTestCase):
         One that has only what it sent is asked for that.
         """
         self.assertEqual(self.search(GIB, GIB, GIB), (GIB, [1, GIB]))
+
+    def test_told(self) -> None:
+        """
+        A master that tells where its log begins is asked there at once.
+        """
+        for minimum in (0, 1, 3 * GIB, 7 * GIB):
+            search = StartSearch(GIB)
+            search.told(minimum)
+            self.assertEqual(search.question(), Question(Ask.EMPTY, 0))
+            search.begins_at(7 * GIB)
+            search.told(minimum)
+            self.assertEqual(search.question(), Question(Ask.START, max(minimum, 1)))
+            search.answered()
+            self.assertTrue(search.settled)
+
+    def test_told_wrongly(self) -> None:
+        """
+        Who is silent where it said its log begins is not believed a second time, nor is
+        one that says it begins behind what it sent.
+        """
+        search = StartSearch(GIB)
+        search.begins_at(8 * GIB)
+        search.told(2 * GIB)
+        search.silent()
+        search.told(2 * GIB)
+        self.assertEqual(search.question(), Question(Ask.START, 5 * GIB))
+        search.told(9 * GIB)
+        self.assertEqual(search.question(), Question(Ask.START, 5 * GIB))
 
     @given(st.integers(0, 500), st.integers(0, 500))
     def test_binary(self, first: int, more: int) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 from attrs import evolve
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.internet.interfaces import IListeningPort, IStreamClientEndpoint
 from twisted.internet.testing import MemoryReactorClock
 
 from rmqha.config.load import load
@@ -39,7 +39,7 @@ class NodeReactor(MemoryReactorClock):
 
 def settings(root: Path, role: str = "slave", *, file_size: int = 4096, **keys: Any) -> Settings:
     """
-    A node's settings: small files, a master at 10.0.0.1, frames of 1000 bytes.
+    A node's settings: small files, a master at 10.0.0.1, frames of 1000 bytes, no HA port.
 
     @param keys: Fields of C{StoreSettings} with C{store_} before the name, else of
         C{HASettings}.
@@ -50,7 +50,7 @@ def settings(root: Path, role: str = "slave", *, file_size: int = 4096, **keys: 
         for name in list(keys)
         if name.startswith("store_")
     }
-    ha = {"batch": 1000, "master": ("10.0.0.1", 10912)} | keys
+    ha = {"batch": 1000, "master": ("10.0.0.1", 10912), "listen_port": 0} | keys
     return evolve(
         loaded,
         store=derived.settings(root, file_size=file_size, **store),
@@ -80,6 +80,12 @@ class PuppetSlave(SlaveNode):
 
     def _in_flush_thread(self, function: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
         return self.run(function, *args, **kwargs)
+
+    def listen(self) -> list[IListeningPort]:
+        """
+        Whoever connects does so by hand.
+        """
+        return []
 
     def _endpoint(self) -> IStreamClientEndpoint | None:
         return self.endpoint if self.settings.ha.master is not None else None

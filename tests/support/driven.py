@@ -65,8 +65,10 @@ class Burst:
         wait: bool = True,
         rate: float = 0.0,
         tell: bool = True,
+        properties: int = 0,
     ) -> None:
         self.driven, self.number = driven, number
+        self.more_properties = {"MORE": "p" * properties} if properties else {}
         self.next, self.end = first, first + count
         self.first, self.size, self.topic, self.queues = first, size, topic, queues
         self.concurrency, self.wait_for_all, self.rate, self.tell = concurrency, wait, rate, tell
@@ -113,7 +115,12 @@ class Burst:
         driven = self.driven
         key = f"{driven.prefix}{n:012d}"
         properties = encode(
-            {"KEYS": f"k{n % 997:03d}", "UNIQ_KEY": key, "WAIT": str(self.wait_for_all).lower()}
+            {
+                "KEYS": f"k{n % 997:03d}",
+                "UNIQ_KEY": key,
+                "WAIT": str(self.wait_for_all).lower(),
+                **self.more_properties,
+            }
         )
         message = Message(
             topic=self.topic,

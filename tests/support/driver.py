@@ -194,7 +194,8 @@ class Driver(Piped, Node):
         Begin to write messages with a key of their own each.
 
         @param how: C{size} of the body in bytes, C{topic}, number of C{queues},
-            C{concurrency}, C{rate} a second, C{wait} for the promise, C{tell} each result.
+            C{concurrency}, C{rate} a second, C{wait} for the promise, C{tell} each result,
+            C{properties}, the length of one property more.
         """
         return Burst(self, count, **how)
 

@@ -63,9 +63,8 @@ class FollowerCase(LogTestCase):
 
         @param more: Settings, and attributes of the follower.
         """
-        own = {
-            name: more.pop(name) for name in ("is_bootstrapping", "hold_flushed") if name in more
-        }
+        names = ("is_bootstrapping", "hold_flushed", "bounds")
+        own = {name: more.pop(name) for name in names if name in more}
         self.mine = log
 
         def repair(policy: DivergencePolicy, divergence: Divergence | None) -> Deferred[str]:

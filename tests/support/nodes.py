@@ -171,6 +171,29 @@ class Process:
         if self.running:
             os.kill(self.pid, number)
 
+    def freeze(self) -> None:
+        """
+        Make it stand still (C{SIGSTOP}), and wait until all its threads do.
+        """
+        os.kill(self.pid, signal.SIGSTOP)
+        tasks = Path(f"/proc/{self.pid}/task")
+
+        def still() -> bool:
+            # The state follows the name, which is in parentheses.
+            states = {
+                path.read_text(encoding="ascii").rpartition(")")[2].split()[0]
+                for path in tasks.glob("*/stat")
+            }
+            return states == {"T"}
+
+        until(still, f"{self.name} stands still")
+
+    def thaw(self) -> None:
+        """
+        Let it go on.
+        """
+        os.kill(self.pid, signal.SIGCONT)
+
     def wait(self, timeout: float = PATIENCE) -> int:
         """
         Wait for its end.

@@ -5,6 +5,7 @@ Each direction has its own faults: C{up} is what the slave says, C{down} what th
 sends.  They are changed at any time, for connections that are there and for new ones::
 
     delay    seconds every piece is late
+    rate     most bytes a second
     split    [least, most] bytes of the pieces that are passed on, chosen by the seed
     swallow  take everything and pass nothing on
     hold     take nothing: the sender is made to wait
@@ -48,6 +49,7 @@ class Flow:
         self.faults: dict[str, Any] = bridge.faults[direction]
         self.queue: deque[tuple[float, bytes]] = deque()
         self.waiting = self.passed = self.seen = 0
+        self.free = 0.0
         self.held = False
         self.timer: Any = None
         self.source: End | None = None
@@ -65,7 +67,10 @@ class Flow:
             data = bytes(spoiled)
             del self.faults["flip"]
         self.seen += len(data)
-        due = self.bridge.reactor.seconds() + self.faults.get("delay", 0.0)
+        due = self.bridge.reactor.seconds()
+        if rate := self.faults.get("rate"):
+            due = self.free = max(self.free, due) + len(data) / rate
+        due += self.faults.get("delay", 0.0)
         self.queue.append((due, data))
         self.waiting += len(data)
         self.run()
@@ -230,7 +235,7 @@ class Bridge:
         other = self.server if end is self.client else self.client
         if self.client.lost and self.server.lost:
             self.network.bridges.discard(self)
-        if self.silent or other.lost or other.transport is None:
+        if self.silent or self.network.parted or other.lost or other.transport is None:
             return
         if well:
             end.into.finish()
@@ -294,7 +299,7 @@ class Network(ServerFactory):
         self.random = random.Random(seed)
         self.faults: dict[str, dict[str, Any]] = {name: {} for name in DIRECTIONS}
         self.bridges: set[Bridge] = set()
-        self.refusing = False
+        self.refusing = self.parted = False
         self.connections = 0
         self.commands = Commands(
             reactor,
@@ -303,6 +308,7 @@ class Network(ServerFactory):
                 "cut": self.cut,
                 "half-open": self.half_open,
                 "refuse": self.refuse,
+                "part": self.part,
                 "stats": self.stats,
             },
         )
@@ -353,6 +359,18 @@ class Network(ServerFactory):
         Let nobody in, or everybody.
         """
         self.refusing = on
+        return on
+
+    def part(self, number: int, on: bool) -> bool:
+        """
+        Let nothing through at all, not even that a side has gone; or everything again.
+        """
+        self.parted = self.refusing = on
+        self.set(number, "both", hold=on)
+        if not on:
+            for bridge in tuple(self.bridges):
+                if bridge.client.lost or bridge.server.lost:
+                    bridge.cut()
         return on
 
     def stats(self, number: int) -> dict[str, Any]:
@@ -424,6 +442,12 @@ class Proxy(Piped):
         Let nobody in, or everybody.
         """
         self.do("refuse", on=on)
+
+    def part(self, on: bool) -> None:
+        """
+        Part the two sides, none of which learns what becomes of the other; or heal it.
+        """
+        self.do("part", on=on)
 
     def stats(self) -> dict[str, Any]:
         """

@@ -1,0 +1,162 @@
+"""
+The HA port of a node, for both roles: who is let in, and what is known of them.
+
+A master serves the log it writes, a slave the log it holds and has verified; it is one
+code.  What differs is how much a log is worth to others
+(L{Standing<rmqha.ha.states.Standing>}).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+from attrs import define, field
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IAddress, IListeningPort, IStreamServerEndpoint
+from twisted.internet.protocol import ServerFactory
+from twisted.logger import Logger
+
+from rmqha.config.settings import Settings
+from rmqha.errors import StoreError
+from rmqha.ha.incarnation import Incarnation
+from rmqha.ha.ledger import Ledger
+from rmqha.ha.master import MasterFactory
+from rmqha.ha.states import Standing
+from rmqha.ha.transfer import GroupTransfer, replicas_needed
+from rmqha.net.regions import RegionServerEndpoint
+from rmqha.roles.node import listen_now
+from rmqha.store.store import Store
+
+BACKLOG = 1024
+
+
+class Gate(ServerFactory):
+    """
+    Holds the HA port from the start, and lets nobody in while there is nothing to serve.
+
+    @ivar refused: How many found it closed.
+    """
+
+    noisy = False
+    inner: MasterFactory | None = None
+    refused = 0
+
+    def buildProtocol(self, addr: IAddress | None) -> Any:
+        """
+        Refuse, or let the factory decide.
+        """
+        if self.inner is None or addr is None:
+            self.refused += 1
+            return None
+        return self.inner.buildProtocol(addr)
+
+
+@define(eq=False)
+class Serving:
+    """
+    What a node does for the slaves behind it.
+
+    @ivar reactor: Listens, and is the clock.
+    @ivar standing: What the log is worth.
+    @ivar factory: Feeds the slaves; C{None} while nobody is let in.
+    @ivar incarnation: The log's, as long.
+    """
+
+    settings: Settings
+    reactor: Any
+    standing: Callable[[], Standing] = lambda: Standing.WHOLE
+    factory: MasterFactory | None = field(default=None, init=False)
+    incarnation: Incarnation | None = field(default=None, init=False)
+    gate: Gate = field(factory=Gate, init=False)
+    _closed: Counter[str] = field(factory=Counter, init=False)
+
+    _log = Logger()
+
+    def listen(self) -> list[IListeningPort]:
+        """
+        Open the port, if it is wanted.
+
+        @raise CannotListenError: If it is in use.
+        """
+        ha = self.settings.ha
+        if not ha.listen_port:
+            return []
+        endpoint: IStreamServerEndpoint = RegionServerEndpoint(
+            self.reactor, ha.listen_port, BACKLOG, ha.listen_address
+        )
+        return [listen_now(endpoint, self.gate)]
+
+    def begin(self, store: Store) -> MasterFactory:
+        """
+        Begin an incarnation of an open store's log, and let slaves in.
+        """
+        ha, log, role = self.settings.ha, store.log, self.settings.broker.role
+        root = self.settings.store.root
+        self.incarnation = Incarnation.begin(root, log, master=role.is_master)
+        ledger = Ledger(
+            log=log,
+            start=self.incarnation.start,
+            marks=dict(self.incarnation.marks),
+            first_sync=ha.first_sync,
+            accept_unproven=ha.accept_unproven,
+        )
+        transfer = GroupTransfer(
+            ledger=ledger,
+            clock=self.reactor,
+            needed=replicas_needed(role, ha.in_sync_replicas),
+            timeout=ha.slave_timeout,
+            fallbehind_max=ha.fallbehind_max,
+        )
+        factory = MasterFactory(log, ha, self.reactor, ledger, transfer, self.standing)
+        factory.start()
+        store.held_from = factory.held_from
+        self.factory = self.gate.inner = factory
+        self._log.info(
+            "Serving [{min}, {end}) on port {port}",
+            min=log.min_offset,
+            end=log.confirmed,
+            port=ha.listen_port,
+        )
+        return factory
+
+    def end(self, *, gently: bool = True) -> Deferred[None]:
+        """
+        Let nobody in any more, close all connections, end the incarnation.
+
+        @param gently: Let slaves have what was written to them; without it nobody reads
+            the log once this returns.
+        @return: Fires when the last connection is gone.
+        """
+        factory, incarnation = self.factory, self.incarnation
+        if factory is None or incarnation is None:
+            return succeed(None)
+        self.factory = self.gate.inner = None
+
+        def over(_: None) -> None:
+            self._closed += factory.closed
+            try:
+                incarnation.close(factory.log, factory.ledger.all_marks())
+            except (StoreError, OSError) as error:
+                # The next begins anew: marks that are lost refuse rather than believe.
+                self._log.error("The incarnation was not closed: {error}", error=error)
+
+        return factory.stop(gently=gently).addCallback(over)
+
+    def status(self) -> dict[str, Any]:
+        """
+        What C{/status} says of the slaves.
+        """
+        factory, incarnation = self.factory, self.incarnation
+        closed = self._closed + (factory.closed if factory is not None else Counter())
+        if self.gate.refused:
+            closed["not-serving"] = self.gate.refused
+        status: dict[str, Any] = {
+            "replicas": [row.as_json() for row in factory.replicas()] if factory else [],
+            "connections": factory.connections if factory else 0,
+            "closedConnections": dict(closed),
+        }
+        if incarnation is not None:
+            status["incarnation"] = {"id": incarnation.id, "start": incarnation.start}
+        return status
