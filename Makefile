@@ -23,7 +23,7 @@ MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 .SUFFIXES:
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-quick trial trial-quick interop interop-full lint format docs bench lock clean distclean
+.PHONY: help setup demo test test-quick trial trial-quick interop interop-full lint format docs bench bench-java lock clean distclean
 
 help: ## list the targets
 	@echo "usage: make TARGET [ARGS=...]"
@@ -67,7 +67,7 @@ trial: $(READY) ## run the whole test suite under Twisted's own runner
 trial-quick: $(READY) ## the same without the tests that start nodes
 	@$(PY) -m twisted.trial --reporter=text $(ARGS) $(QUICK_MODULES)
 
-interop: $(READY) ## run beside real RocketMQ brokers (needs Maven and a JDK), write docs/interop.rst
+interop: $(READY) ## run beside real RocketMQ brokers (needs Maven and a JDK), write docs/interop.md
 	@$(PY) -m tests.interop $(ARGS)
 
 interop-full: $(READY) ## the same with all pairs of versions, roles and scenarios
@@ -93,6 +93,9 @@ docs: $(READY) ## build docs/_build/html: the guide and the API reference
 
 bench: $(READY) ## measure rmqha beside its alternatives, write bench/RESULTS.md
 	@$(PY) -m bench $(ARGS)
+
+bench-java: $(READY) ## measure beside stock RocketMQ (needs Maven and a JDK), write bench/RESULTS-java.md
+	@$(PY) -m bench.java $(ARGS)
 
 lock: $(READY) ## pin the newest dependencies that setup.py allows
 	@CUSTOM_COMPILE_COMMAND="make lock" $(PY) -m piptools compile --quiet --upgrade --all-extras \

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bench import catchup, connections, idle, latency, recovery
 from bench.facts import machine, warm_memory, work_folder
-from bench.report import Row, table
+from bench.report import Row, page, table
 
 RESULTS = Path(__file__).with_name("RESULTS.md")
 
@@ -83,37 +83,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
             took = f"took {(time.monotonic() - begun) / 60:.1f} minutes"
             if not options.quick and not options.names:
                 # After each, so that an interrupted run leaves what it found.
-                RESULTS.write_text(written([*facts, took], rows), encoding="utf-8")
+                RESULTS.write_text(page("bench", [*facts, took], rows, LIMITS), encoding="utf-8")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     missed = [row.what for row in rows if row.met is False]
     print(f"\nmissed: {', '.join(missed) or 'nothing'}; {took}")
-
-
-def written(facts: Sequence[str], rows: Sequence[Row]) -> str:
-    """
-    The whole of RESULTS.md.
-    """
-    notes = [note for row in rows for note in row.notes]
-    missed = [row for row in rows if row.met is False]
-    lines = [
-        "# Results of `make bench`",
-        "",
-        "Written by `python -m bench`; do not edit. Ours and the alternative run in turn; a cell",
-        "is the median of the rounds with the lowest and the highest. Only ratios can be compared",
-        "between machines.",
-        "",
-        *(f"- {fact}" for fact in facts),
-        "",
-        *table(rows),
-        "",
-        *(f"- {note}" for note in notes),
-        "",
-        "Goals missed in this run: " + (", ".join(row.what for row in missed) or "none") + ".",
-        "",
-        LIMITS.rstrip(),
-    ]
-    return "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

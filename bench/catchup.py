@@ -2,8 +2,7 @@
 Catching up: an empty slave and a master with a log, two C{twistd} processes.
 
 Beside it, in turn, the same log is copied by L{bench.raw.copy}.  A slave's speed is
-taken from its C{/status}: from the first look that shows bytes to the first that shows
-all of them.  In between it is not asked, as answering costs time.
+taken from its C{/status} (L{bench.progress}).
 """
 
 from __future__ import annotations
@@ -11,12 +10,10 @@ from __future__ import annotations
 import os
 import shutil
 import statistics
-import time
 from pathlib import Path
 
-from attrs import frozen
-
 from bench.corpus import write_log
+from bench.progress import Look, Run, follow
 from bench.raw import copy
 from bench.report import Row, spread
 from tests.support.nodes import Node
@@ -34,22 +31,6 @@ STOCK = {
 
 LIMIT = 180.0
 """Seconds any run may take."""
-
-LOOK = 0.02
-"""Seconds between two looks near the end."""
-
-
-@frozen
-class Run:
-    """
-    One bootstrap, in bytes a second.
-
-    @ivar copied: Until the log's last byte was accepted.
-    @ivar dispatched: Until queues and index were built too; 0 if that was not awaited.
-    """
-
-    copied: float
-    dispatched: float
 
 
 class Source:
@@ -103,31 +84,20 @@ class Source:
             shutil.rmtree(folder)
 
     def _follow(self, slave: Node, dispatch: bool) -> Run:
-        deadline = time.monotonic() + LIMIT
-        first = when = copied = 0.0
-        while time.monotonic() < deadline:
-            try:
-                status = slave.status()
-            except OSError:
-                time.sleep(LOOK)
-                continue
-            now = time.perf_counter()
-            held = status["maxOffset"] or 0
-            if held and not when:
-                first, when = held, now
-                time.sleep(0.3)
-                continue
-            if held >= self.end and not copied:
-                copied = (self.end - first) / (now - when)
-            if copied and (not dispatch or status["dispatchedOffset"] >= self.end):
-                done = (self.end - first) / (now - when) if dispatch else 0.0
-                return Run(copied, done)
-            if when:
-                speed = max(1.0, (held - first) / (now - when))
-                time.sleep(max(LOOK, 0.7 * (self.end - held) / speed))
-            else:
-                time.sleep(LOOK)
-        raise AssertionError(f"no end within {LIMIT:g} s\n{slave.tail()}")
+        return follow(
+            lambda: look(slave), self.end, dispatch=dispatch, limit=LIMIT, tell=slave.tail
+        )
+
+
+def look(node: Node) -> Look | None:
+    """
+    Ask a node of ours how far it is.
+    """
+    try:
+        status = node.status()
+    except OSError:
+        return None
+    return Look(status["maxOffset"] or 0, status["dispatchedOffset"] or 0)
 
 
 def with_environment(node: Node, more: dict[str, str]) -> None:

@@ -9,6 +9,7 @@ log are the page cache's.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 from pathlib import Path
@@ -30,6 +31,16 @@ def processor_seconds(pid: int) -> float:
     """
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def memory(pid: int, kind: str) -> int:
+    """
+    Bytes of a process's memory.
+
+    @param kind: C{VmRSS} or one of its parts: C{RssAnon}, C{RssFile}, C{RssShmem}.
+    """
+    text = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
+    return int(re.findall(rf"{kind}:\s+(\d+) kB", text)[0]) * 1024
 
 
 def run(folder: Path, total: int, seconds: float) -> list[Row]:

@@ -54,3 +54,33 @@ def table(rows: Sequence[Row]) -> list[str]:
         cells = (row.what, row.ours, row.beside, row.ratio, row.goal, verdicts[row.met])
         lines.append("| " + " | ".join(cells) + " |")
     return lines
+
+
+def page(command: str, facts: Sequence[str], rows: Sequence[Row], more: str) -> str:
+    """
+    A whole page of results.
+
+    @param command: What C{make} was told.
+    @param facts: Lines about the machine and the run.
+    @param more: Markdown that follows.
+    """
+    notes = [note for row in rows for note in row.notes]
+    missed = [row.what for row in rows if row.met is False]
+    lines = [
+        f"# Results of `make {command}`",
+        "",
+        f"Written by `make {command}`; do not edit. Ours and the alternative run in turn; a cell",
+        "is the median of the rounds with the lowest and the highest. Only ratios can be compared",
+        "between machines.",
+        "",
+        *(f"- {fact}" for fact in facts),
+        "",
+        *table(rows),
+        "",
+        *(f"- {note}" for note in notes),
+        "",
+        "Goals missed in this run: " + (", ".join(missed) or "none") + ".",
+        "",
+        more.rstrip(),
+    ]
+    return "\n".join(lines) + "\n"

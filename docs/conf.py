@@ -10,6 +10,9 @@ html_theme = "furo"
 html_title = "rmqha"
 html_show_sphinx = False
 
+# The page that a test run writes is Markdown, which a forge shows as well.
+extensions = ["myst_parser"]
+
 exclude_patterns = ["_build"]
 # Every reference must lead somewhere; `make docs` turns warnings into errors.
 nitpicky = True

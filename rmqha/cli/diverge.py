@@ -14,7 +14,7 @@ from attrs import asdict
 from rmqha.cli.common import FAILED, STORE, bar
 from rmqha.errors import Refused
 from rmqha.store.diverge import Beyond, Parting, parting
-from rmqha.store.offline import OfflineLog
+from rmqha.store.raw import RawLog
 
 _ADDRESS = re.compile(r"(\[[0-9a-fA-F:]+\]|[^/\s:]+):\d{1,5}")
 
@@ -27,6 +27,7 @@ _ADDRESS = re.compile(r"(\[[0-9a-fA-F:]+\]|[^/\s:]+):\d{1,5}")
 def diverge(context: click.Context, store: Path, against: str, as_json: bool) -> None:
     """Say where STORE and STORE2 part; nothing is changed.
 
+    Bytes are compared, as far as both have any, whether they are valid records or not.
     Exit code 0 if one is a prefix of the other, 1 if they diverge.
     """
     other = Path(against)
@@ -37,7 +38,7 @@ def diverge(context: click.Context, store: Path, against: str, as_json: bool) ->
                 "name the folder of a store"
             )
         raise click.UsageError(f"--against {against}: no such folder")
-    first, second = OfflineLog(store), OfflineLog(other)
+    first, second = RawLog.open(store), RawLog.open(other)
     try:
         with bar("comparing") as progress:
             found = parting(first, second, progress)
@@ -54,6 +55,7 @@ def _as_json(found: Parting) -> dict[str, object]:
     return {
         "diverged": found.difference is not None,
         "comparedFrom": found.start,
+        "comparedTo": found.stop,
         "difference": None if found.difference is None else asdict(found.difference),
         "firstRecordNotShared": found.at,
         "store": asdict(found.first),
@@ -63,7 +65,7 @@ def _as_json(found: Parting) -> dict[str, object]:
 
 def _tell(found: Parting, store: Path, other: Path) -> None:
     if found.difference is None:
-        click.echo(f"equal from byte {found.start} to {found.at}")
+        click.echo(f"equal from byte {found.start} to {found.stop}")
     else:
         click.echo(
             f"diverged: equal from byte {found.start} to {found.difference.offset}; "
@@ -78,4 +80,9 @@ def _tell(found: Parting, store: Path, other: Path) -> None:
 def _line(path: Path, beyond: Beyond) -> str:
     topics = ", ".join(f"{name}: {count}" for name, count in beyond.topics.items())
     text = f"{path}: ends at byte {beyond.end}, {beyond.records} records "
-    return f"{text}({beyond.bytes} bytes) of its own" + (f" ({topics})" if topics else "")
+    text += f"({beyond.bytes} bytes) of its own" + (f" ({topics})" if topics else "")
+    if beyond.bad:
+        text += f"; {beyond.bad} bad places among them"
+    if beyond.tail:
+        text += f"; {beyond.tail} bytes behind its end are no whole record"
+    return text

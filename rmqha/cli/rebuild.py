@@ -31,7 +31,8 @@ def rebuild(store: Path, conf: Path | None) -> None:
         raise NotAStore(str(store), "queues and index belong to a store's root")
     with exclusively(raw.root):
         settings = store_settings(conf, raw.root, raw.path, raw.file_size)
-        log = OfflineLog.of(raw)
+        with bar("checking the log") as progress:
+            log = OfflineLog.of(raw, progress=progress)
         with bar("rebuilding") as progress:
             made = remake(log, settings, progress)
     for fault in made.faults:

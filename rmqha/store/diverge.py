@@ -4,19 +4,24 @@ Where two logs part, and what each has beyond that place.
 Two logs that began as one are equal up to a byte.  Behind it nothing compares: each
 side's records are its own, and cutting either loses them.
 
+What is compared is bytes, whether they are valid records or not, as far as both logs
+have any: a flipped bit is a difference although recovery would end its log before it.
+
 Source: docs/operations.rst, Diverged.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from attrs import frozen
 
+from rmqha.store.chain import Bad, follow
 from rmqha.store.offline import OfflineLog
 from rmqha.store.raw import RawLog
-from rmqha.store.scan import WINDOW, scan
+from rmqha.store.scan import WINDOW
+from rmqha.store.seek import data_end
 from rmqha.wire.delay import DelayLevels
 from rmqha.wire.fields import fields
 
@@ -47,16 +52,20 @@ class Beyond:
     """
     What one log has behind the last record both have.
 
-    @ivar end: Where it ends.
-    @ivar bytes: From the parting on.
-    @ivar records: Whole records from there on.
+    @ivar end: Just past its last whole, valid record.
+    @ivar bytes: From the parting to there.
+    @ivar records: Whole, valid records among them.
     @ivar topics: How many of them each topic has.
+    @ivar bad: Bad places among them.
+    @ivar tail: Bytes behind the end that are no whole record: torn, or damaged.
     """
 
     end: int
     bytes: int
     records: int
     topics: dict[str, int]
+    bad: int
+    tail: int
 
 
 @frozen(kw_only=True)
@@ -67,6 +76,7 @@ class Parting:
     @ivar start: Physical offset of the first byte both hold.
     @ivar difference: The first differing byte, C{None} if one log is a prefix of the
         other, or both are equal.
+    @ivar stop: Physical offset just past the last byte compared.
     @ivar at: Physical offset of the first record they do not share: where the longer
         one would have to be cut.
     @ivar first: What the first log has from there on.
@@ -74,6 +84,7 @@ class Parting:
     """
 
     start: int
+    stop: int
     difference: Difference | None
     at: int
     first: Beyond
@@ -150,56 +161,81 @@ def record_start(log: OfflineLog, offset: int) -> int:
     if offset >= log.end:
         return log.end
     found = max(log.raw.at(offset).start, log.min_offset)
-    for _, block in scan(log, found, min(log.file_end(offset), log.end), crc=False):
+    for event in follow(log.raw, found, crc=False):
+        if isinstance(event, Bad):
+            if event.offset > offset:
+                break
+            found = event.offset
+            continue
+        block = event[1]
         below = block.start[block.start <= offset]
         if len(below):
-            last = int(below[-1])
-            row = len(below) - 1
-            found = last if offset < last + int(block.size[row]) else last + int(block.size[row])
+            last, size = int(below[-1]), int(block.size[len(below) - 1])
+            found = last if offset < last + size else last + size
         if block.end > offset:
             break
     return found
 
 
-def parting(first: OfflineLog, second: OfflineLog, progress: Progress | None = None) -> Parting:
+def parting(first: RawLog, second: RawLog, progress: Progress | None = None) -> Parting:
     """
     Compare two logs and count what each has for itself.
 
     @raise ValueError: If they hold no byte in common.
     """
-    start, stop = common_range(first, second)
+    ours, theirs = (OfflineLog.of(raw, data_end(raw, raw.min_offset)) for raw in (first, second))
+    start, stop = common_range(ours, theirs)
     if start > stop:
         raise ValueError(
-            f"no byte in common: one holds [{first.min_offset}, {first.end}), "
-            f"the other [{second.min_offset}, {second.end})"
+            f"no byte in common: one holds [{ours.min_offset}, {ours.end}), "
+            f"the other [{theirs.min_offset}, {theirs.end})"
         )
-    difference = first_difference(first, second, progress)
-    at = stop if difference is None else record_start(first, difference.offset)
+    difference = first_difference(ours, theirs, progress)
+    ends = [_valid_end(log) for log in (ours, theirs)]
+    at = min(ends) if difference is None else record_start(ours, difference.offset)
     return Parting(
         start=start,
+        stop=stop if difference is not None else max(stop, at),
         difference=difference,
         at=at,
-        first=_beyond(first, at),
-        second=_beyond(second, at),
+        first=_beyond(ours, at, ends[0]),
+        second=_beyond(theirs, at, ends[1]),
     )
 
 
-def _beyond(log: OfflineLog, at: int) -> Beyond:
+def _valid_end(log: OfflineLog) -> int:
+    """
+    Just past the last whole, valid record, whatever lies before it.
+
+    @param log: One that ends with its last byte that is not zero.
+    """
+    raw = log.raw
+    if log.end <= raw.min_offset:
+        return raw.min_offset
+    end, blank = raw.at(log.end - 1).start, 0
+    for event in follow(raw, end):
+        if not isinstance(event, Bad):
+            end, blank = event[1].end, event[1].blank
+    return end - blank if end == raw.end else end
+
+
+def _beyond(log: OfflineLog, at: int, end: int) -> Beyond:
+    raw = log.raw
+    start = at if raw.has(at) else raw.next_start(at)
     topics: Counter[str] = Counter()
-    records = 0
-    for names in _topics(log, at):
-        topics.update(names)
-        records += len(names)
-    ordered = dict(sorted(topics.items(), key=lambda item: (-item[1], item[0])))
-    return Beyond(end=log.end, bytes=log.end - at, records=records, topics=ordered)
-
-
-def _topics(log: OfflineLog, at: int) -> Iterator[list[str]]:
-    """
-    The topic of every record from one on, a block at a time.
-    """
+    bad = 0
     levels = DelayLevels.parse("1s")
-    for view, block in scan(log, at, log.end, crc=False):
-        if len(block.start):
-            rows = fields(view, block, levels)
-            yield [rows.topics[number] for number in rows.topic.tolist()]
+    for event in follow(raw, start) if start is not None else ():
+        if isinstance(event, Bad):
+            bad += event.next_valid is not None
+        elif len(event[1].start):
+            rows = fields(*event, levels)
+            topics.update(rows.topics[number] for number in rows.topic.tolist())
+    return Beyond(
+        end=end,
+        bytes=max(0, end - at),
+        records=topics.total(),
+        topics=dict(sorted(topics.items(), key=lambda item: (-item[1], item[0]))),
+        bad=bad,
+        tail=max(0, log.end - end),
+    )

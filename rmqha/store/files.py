@@ -107,20 +107,6 @@ def is_zero(piece: bytes | memoryview) -> bool:
     return piece == (ZEROS if len(piece) == len(ZEROS) else ZEROS[: len(piece)])
 
 
-def last_data(fd: int, start: int, end: int) -> int:
-    """
-    Just past the last byte of C{[start, end)} that is not zero; C{start} if all are.
-    """
-    for low, high in reversed(data_extents(fd, start, end)):
-        while high > low:
-            position = max(low, high - len(ZEROS))
-            piece = os.pread(fd, high - position, position)
-            if not is_zero(piece):
-                return position + len(piece.rstrip(b"\0"))
-            high = position
-    return start
-
-
 def write_all(fd: int, data: bytes | memoryview, offset: int) -> None:
     """
     C{pwrite} until everything is written.

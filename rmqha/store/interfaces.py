@@ -4,6 +4,8 @@ Where two implementations meet: whatever can be read like a commit log.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from zope.interface import Attribute, Interface
 
 
@@ -36,4 +38,16 @@ class ILogReader(Interface):
     def file_end(offset: int) -> int:
         """
         Tell where the file that holds C{offset} ends, as a physical offset.
+        """
+
+
+class ISparseLog(ILogReader):
+    """
+    A log whose files say where they may hold something, valid or not.
+    """
+
+    def extents(offset: int) -> Iterator[tuple[int, int]]:
+        """
+        Give the physical ranges from C{offset} on outside which there are only zeros,
+        ascending; none crosses the end of a file.
         """

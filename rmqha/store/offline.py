@@ -6,6 +6,7 @@ Source: docs/operations.rst, Offline tools.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
@@ -17,8 +18,11 @@ from rmqha.store.pieces import Finding
 from rmqha.store.raw import RawLog
 from rmqha.store.scan import scan
 
+Progress = Callable[[int, int], None]
+"""Called with bytes done and bytes in all."""
 
-def find_end(raw: RawLog) -> int:
+
+def find_end(raw: RawLog, progress: Progress | None = None) -> int:
     """
     Where a log ends: at the first bad place or gap, or before a last blank that no file
     follows.  That is where recovery would end it.
@@ -27,6 +31,8 @@ def find_end(raw: RawLog) -> int:
     if raw.pieces:
         for _, block in scan(raw, end, raw.run_end(end)):
             end, blank = block.end, block.blank
+            if progress is not None:
+                progress(end - raw.min_offset, raw.end - raw.min_offset)
     return end - blank if blank and end == raw.end else end
 
 
@@ -56,13 +62,15 @@ class OfflineLog:
         self.end = find_end(self.raw) if end is None else end
 
     @classmethod
-    def of(cls, raw: RawLog, end: int | None = None) -> Self:
+    def of(cls, raw: RawLog, end: int | None = None, progress: Progress | None = None) -> Self:
         """
         Take a log whose files are open already.
+
+        @param progress: Told how far the search for the end is, if there is one.
         """
         made = cls.__new__(cls)
         made.raw = raw
-        made.end = find_end(raw) if end is None else end
+        made.end = find_end(raw, progress) if end is None else end
         return made
 
     @property

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Self
 
@@ -18,7 +19,7 @@ from zope.interface import implementer
 
 from rmqha.errors import NotAStore
 from rmqha.store.files import LOG_NAME, data_extents
-from rmqha.store.interfaces import ILogReader
+from rmqha.store.interfaces import ISparseLog
 from rmqha.store.pieces import (
     QUARANTINE_NAME,
     STRAY,
@@ -36,7 +37,7 @@ BESIDE = ("checkpoint", "consumequeue", "lock")
 """What shows that a folder is a store whose log was not begun yet, or is gone."""
 
 
-@implementer(ILogReader)
+@implementer(ISparseLog)
 @define(eq=False)
 class RawLog:
     """
@@ -173,10 +174,15 @@ class RawLog:
         data = self._pread(piece, there, inside) if there else b""
         return memoryview(data if len(data) == size else data.ljust(size, b"\0"))
 
-    def extents(self, piece: Piece, offset: int) -> list[tuple[int, int]]:
+    def extents(self, offset: int) -> Iterator[tuple[int, int]]:
         """
-        Physical ranges of a piece, from C{offset} on, that may hold something.
+        Physical ranges from C{offset} on that may hold something, file by file.
         """
+        for piece in self.pieces:
+            if piece.end > offset:
+                yield from self._extents(piece, offset)
+
+    def _extents(self, piece: Piece, offset: int) -> list[tuple[int, int]]:
         shift = piece.start - piece.place
         first = max(offset, piece.start) - shift
         try:

@@ -15,22 +15,23 @@ earlier than a stock broker and why that is better.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from attrs import define, field, frozen
 from zope.interface import implementer
 
 from rmqha.errors import LogCorrupt
-from rmqha.store.files import LogFolder, MappedFile, data_extents, last_data
-from rmqha.store.interfaces import ILogReader
+from rmqha.store.files import LogFolder, MappedFile, data_extents
+from rmqha.store.interfaces import ISparseLog
 from rmqha.store.scan import scan
-from rmqha.wire.record import MAGIC_BYTES, Fault, check, decode, stored_at
+from rmqha.store.seek import HEAD, candidates, data_end, next_valid
+from rmqha.wire.record import Fault, check, decode, stored_at
 
 CLEAN_FILES = 3
 """How many of the last files are checked after a clean stop, as stock brokers do."""
 
 PIECE = 1 << 20
-"""Bytes searched at once for a record."""
+"""Bytes searched at once for a file's last record."""
 
 LAST_PIECES = 8
 """Pieces at a file's end in which its last record is looked for."""
@@ -62,7 +63,7 @@ class Recovery:
     corrupt: LogCorrupt | None
 
 
-@implementer(ILogReader)
+@implementer(ISparseLog)
 @define(eq=False)
 class FolderReader:
     """
@@ -94,6 +95,16 @@ class FolderReader:
         file = self.folder.at(offset)
         start = offset - file.start
         return file.view[start : min(start + size, file.size)].toreadonly()
+
+    def extents(self, offset: int) -> Iterator[tuple[int, int]]:
+        """
+        Physical ranges from C{offset} on that may hold something, file by file.
+        """
+        for file in self.folder.files:
+            if file.end > offset:
+                first = max(offset - file.start, 0)
+                for start, stop in data_extents(file.fd, first, file.size):
+                    yield file.start + start, file.start + stop
 
 
 def first_file(folder: LogFolder, *, crashed: bool, safe_time: int) -> int:
@@ -168,8 +179,8 @@ def find_end(
         records=records,
         last_record=last,
         reason=reason,
-        tail=_tail(folder, end) if reason is not None or blank else end,
-        corrupt=_damage(folder, end, last, reason),
+        tail=data_end(reader, end) if reason is not None or blank else end,
+        corrupt=_damage(reader, end, reason),
     )
 
 
@@ -191,54 +202,17 @@ def _torn(reader: FolderReader, last: int, end: int, *, properties: bool) -> Fau
     return None
 
 
-def _tail(folder: LogFolder, end: int) -> int:
-    """
-    Just past the last data behind C{end}; C{end} if there is none.
-    """
-    for file in reversed(folder.files):
-        if file.end <= end:
-            break
-        start = max(end - file.start, 0)
-        found = last_data(file.fd, start, file.size)
-        if found > start:
-            return file.start + found
-    return end
-
-
-def _damage(folder: LogFolder, end: int, last: int, reason: Fault | None) -> LogCorrupt | None:
+def _damage(reader: FolderReader, end: int, reason: Fault | None) -> LogCorrupt | None:
     """
     Look for a valid record behind the end.
     """
     if reason is None:
         return None
     # A record whose properties are torn is whole to every other check: pass it.
-    behind = end + 1
-    for file in folder.files:
-        if file.end <= behind:
-            continue
-        found = next_valid(file, max(behind, file.start))
-        if found is not None:
-            path = folder.at(end).path if end < folder.files[-1].end else file.path
-            return LogCorrupt(str(path), end, reason.value, found)
-    return None
-
-
-def next_valid(file: MappedFile, offset: int) -> int | None:
-    """
-    The first place at or behind C{offset} in a file that holds a whole, valid record.
-
-    Its stored offset must be its place, so a record inside a body does not count.
-
-    @return: Its physical offset, or C{None}.
-    """
-    first = max(offset - file.start, 0)
-    for start, stop in data_extents(file.fd, first, file.size):
-        for low in range(start, stop, PIECE):
-            high = min(low + PIECE, stop)
-            for position in _magics(file, low, high):
-                if position >= first and _is_record(file, position):
-                    return file.start + position
-    return None
+    found = next_valid(reader, end + 1)
+    if found is None:
+        return None
+    return LogCorrupt(str(reader.folder.at(end).path), end, reason.value, found)
 
 
 def last_record_of(file: MappedFile) -> int | None:
@@ -250,36 +224,24 @@ def last_record_of(file: MappedFile) -> int | None:
     high = file.size
     for _ in range(LAST_PIECES):
         low = max(0, high - PIECE)
-        for position in reversed(_magics(file, low, high)):
-            if position >= 0 and _is_record(file, position, crc=False):
-                return file.start + position
+        # A record may begin in this piece and say where it is in the next.
+        data = bytes(file.view[low : min(high + HEAD, file.size)])
+        for place in reversed(candidates(data, file.start + low)):
+            verdict = check(
+                file.view,
+                place - file.start,
+                file.size,
+                place,
+                file.end,
+                crc=False,
+                max_size=file.size,
+            )
+            if not isinstance(verdict, Fault) and verdict > 0:
+                return place
         if low == 0:
             break
         high = low
     return None
-
-
-def _magics(file: MappedFile, low: int, high: int) -> list[int]:
-    """
-    Where records may start: eight bytes before each end of a magic in C{[low, high)}.
-    """
-    # A magic may begin in this piece and end in the next.
-    data = bytes(file.view[low : min(high + 3, file.size)])
-    found = []
-    for magic in MAGIC_BYTES:
-        position = data.find(magic)
-        while position >= 0:
-            found.append(low + position - 4)
-            position = data.find(magic, position + 1)
-    return sorted(found)
-
-
-def _is_record(file: MappedFile, position: int, *, crc: bool = True) -> bool:
-    if position < 0:
-        return False
-    place = file.start + position
-    size = check(file.view, position, file.size, place, file.end, crc=crc, max_size=file.size)
-    return not isinstance(size, Fault) and size > 0
 
 
 def cut(folder: LogFolder, end: int, *, changed_from: int | None = None) -> int:

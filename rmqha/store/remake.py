@@ -21,11 +21,11 @@ from rmqha.config.settings import StoreSettings
 from rmqha.errors import LogCorrupt, Refused
 from rmqha.store import index as index_module
 from rmqha.store import queues as queues_module
-from rmqha.store.chain import judge, next_valid
 from rmqha.store.files import fsync_folder
 from rmqha.store.lock import StoreLock
 from rmqha.store.offline import OfflineLog
 from rmqha.store.rebuild import Progress, Rebuilt, rebuild
+from rmqha.store.seek import judge, next_valid
 from rmqha.store.truncate import OWN_FOLDER
 from rmqha.wire.record import Fault
 

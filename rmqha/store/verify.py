@@ -21,7 +21,7 @@ from rmqha.config.settings import StoreSettings
 from rmqha.errors import DerivedFault
 from rmqha.store import index as index_module
 from rmqha.store import queues as queues_module
-from rmqha.store.chain import Bad, data_end, follow, moved_from
+from rmqha.store.chain import Bad, follow, moved_from
 from rmqha.store.checkpoint import Checkpoint
 from rmqha.store.columns import keys, read_block
 from rmqha.store.lock import is_locked
@@ -30,6 +30,7 @@ from rmqha.store.pieces import Finding, unreadable
 from rmqha.store.raw import RawLog
 from rmqha.store.rebuild import compare, open_derived
 from rmqha.store.scan import WINDOW
+from rmqha.store.seek import data_end
 from rmqha.wire.blocks import Block
 from rmqha.wire.delay import DelayLevels
 from rmqha.wire.fields import fields

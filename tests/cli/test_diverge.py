@@ -51,6 +51,20 @@ class DivergeTests(CommandTestCase):
         self.assertEqual(result.exit_code, 1)
         self.assertIn("diverged: equal from byte 0 to 258", result.stdout)
 
+    def test_damaged(self) -> None:
+        """
+        A flipped bit in a body is no shorter log: exit code 1, and whose damage it is.
+        """
+        mutilate.flip(mutilate.log_file(self.second, 0), 208 + 90)
+        result = self.run_command("diverge", self.first, "--against", self.second)
+        self.assertEqual(result.exit_code, 1)
+        self.assertIn("diverged: equal from byte 0 to 298", result.stdout)
+        self.assertIn("the first record not shared begins at byte 208", result.stdout)
+        self.assertIn("GoldenBulk: 1060", result.stdout)
+        first, second = result.stdout.splitlines()[-2:]
+        self.assertNotIn("bad place", first)
+        self.assertIn("1 bad places among them", second)
+
     def test_nothing_is_changed(self) -> None:
         """
         It is a dry run.

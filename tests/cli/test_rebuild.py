@@ -7,6 +7,8 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
@@ -56,6 +58,24 @@ class RebuildTests(CommandTestCase):
             text = self.succeed("rebuild", store)
             self.assertIn("(200 slots, 800 entries a file)", text)
             self.succeed("verify", store, "--deep")
+
+    def test_progress(self) -> None:
+        """
+        On a terminal both walks over the log show how far they are, to their end.
+        """
+        told: dict[str, list[tuple[int, int]]] = {}
+
+        @contextmanager
+        def bar(description: str) -> Iterator[Callable[[int, int], None]]:
+            steps = told.setdefault(description, [])
+            yield lambda done, total: steps.append((done, total))
+
+        with patch("rmqha.cli.rebuild.bar", bar):
+            self.succeed("rebuild", self.store)
+        self.assertEqual(list(told), ["checking the log", "rebuilding"])
+        for steps in told.values():
+            self.assertEqual(steps, sorted(steps))
+            self.assertGreater(steps[-1][0], 2_600_000)
 
     def test_queues_as_stock(self) -> None:
         """

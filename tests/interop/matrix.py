@@ -1,5 +1,5 @@
 """
-The table of what was tried with whom: filled by a run, written to C{docs/interop.rst}.
+The table of what was tried with whom: filled by a run, written to C{docs/interop.md}.
 """
 
 from __future__ import annotations
@@ -19,13 +19,12 @@ from tests.support.nodes import ROOT
 #: Where tests leave their results for whoever started them.
 RESULTS = "RMQHA_INTEROP_RESULTS"
 
-PAGE = ROOT / "docs" / "interop.rst"
+PAGE = ROOT / "docs" / "interop.md"
 
 HEAD = """\
-Beside real RocketMQ
-====================
+# Beside real RocketMQ
 
-.. This page is written by ``make interop``; do not edit it.
+<!-- This page is written by `make interop`; do not edit it. -->
 
 Each row was tried with brokers of Apache RocketMQ as they are published, their processes and ours
 on one machine, with small files so that a log has many.  "Byte-equal" means that every log file has
@@ -33,15 +32,8 @@ the same SHA-256 on both sides; "derived files" are the consume queues and the i
 
 {when}
 
-.. list-table::
-   :header-rows: 1
-   :widths: 10 8 22 46 14
-
-   * - Peer
-     - Version
-     - Roles
-     - Scenario
-     - Result
+| Peer | Version | Roles | Scenario | Result |
+| --- | --- | --- | --- | --- |
 """
 
 
@@ -89,8 +81,15 @@ def page(results: Iterable[Result]) -> str:
     for row in rows:
         cells = [row.peer, row.version, row.roles, row.scenario]
         cells.append(f"{row.result} ({row.seconds:.0f} s)")
-        text += [f"   {'* -' if n == 0 else '  -'} {cell}\n" for n, cell in enumerate(cells)]
+        text.append(f"| {' | '.join(_cell(cell) for cell in cells)} |\n")
     return "".join(text)
+
+
+def _cell(text: str) -> str:
+    """
+    Text of one cell: scenarios quote as reStructuredText does.
+    """
+    return text.replace("``", "`").replace("|", r"\|")
 
 
 def facts(count: int) -> str:
@@ -101,6 +100,6 @@ def facts(count: int) -> str:
     said = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
     java = said.splitlines()[0] if said else "no java"
     return (
-        f"Last run: {today}, {count} rows, Python {platform.python_version()}, ``{java}``, "
+        f"Last run: {today}, {count} rows, Python {platform.python_version()}, `{java}`, "
         f"{os.cpu_count()} CPUs."
     )

@@ -13,6 +13,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from rmqha.store.diverge import first_difference, parting, record_start
 from rmqha.store.files import LogFolder
 from rmqha.store.offline import OfflineLog
+from rmqha.store.raw import RawLog
 from rmqha.store.recovery import cut
 from tests.support import golden, mutilate
 
@@ -32,6 +33,12 @@ class Diverging(SynchronousTestCase):
         """
         return OfflineLog(self.first), OfflineLog(self.second)
 
+    def raws(self) -> tuple[RawLog, RawLog]:
+        """
+        Both logs, as they lie on disk.
+        """
+        return RawLog.open(self.first), RawLog.open(self.second)
+
     def topics(self, first: int) -> dict[str, int]:
         """
         How many records each topic has from a record on.
@@ -42,7 +49,7 @@ class Diverging(SynchronousTestCase):
         """
         Copies do not part.
         """
-        found = parting(*self.part())
+        found = parting(*self.raws())
         end = OfflineLog(self.first).end
         self.assertIsNone(found.difference)
         self.assertEqual((found.start, found.at), (0, end))
@@ -56,7 +63,7 @@ class Diverging(SynchronousTestCase):
         at = self.rows[700]["physicalOffset"]
         folder = LogFolder.load(self.second / "commitlog", mutilate.SIZE)
         cut(folder, at)
-        found = parting(*self.part())
+        found = parting(*self.raws())
         self.assertIsNone(found.difference)
         self.assertEqual(found.at, at)
         self.assertEqual(found.first.records, len(self.rows) - 700)
@@ -72,7 +79,7 @@ class Diverging(SynchronousTestCase):
             place = row["physicalOffset"] + row["size"] - 1  # no CRC there
             file, inside = divmod(place, mutilate.SIZE)
             mutilate.flip(mutilate.log_file(self.second, file), inside)
-            found = parting(*self.part())
+            found = parting(*self.raws())
             assert found.difference is not None
             self.assertEqual(found.difference.offset, place)
             self.assertEqual(found.difference.path, str(mutilate.log_file(self.first, file)))
@@ -82,6 +89,27 @@ class Diverging(SynchronousTestCase):
             for side in (found.first, found.second):
                 self.assertEqual(side.records, len(self.rows) - number)
                 self.assertEqual(side.topics, self.topics(number))
+            mutilate.flip(mutilate.log_file(self.second, file), inside)
+
+    def test_damaged_byte(self) -> None:
+        """
+        A byte that a CRC covers is a difference too, wherever it lies; the side that is
+        damaged is known by its bad place, or by what stands behind its end.
+        """
+        for number in (0, 333, len(self.rows) - 1):
+            row = self.rows[number]
+            place = row["physicalOffset"] + 90  # in the body
+            file, inside = divmod(place, mutilate.SIZE)
+            mutilate.flip(mutilate.log_file(self.second, file), inside)
+            found = parting(*self.raws())
+            assert found.difference is not None
+            self.assertEqual((found.difference.offset, found.at), (place, row["physicalOffset"]))
+            self.assertEqual((found.first.bad, found.first.tail), (0, 0))
+            self.assertEqual(found.first.records, len(self.rows) - number)
+            self.assertEqual(found.second.records, len(self.rows) - number - 1)
+            is_last = number == len(self.rows) - 1
+            self.assertEqual(found.second.bad, 0 if is_last else 1)
+            self.assertEqual(found.second.tail, row["size"] if is_last else 0)
             mutilate.flip(mutilate.log_file(self.second, file), inside)
 
     def test_another_tail(self) -> None:
@@ -94,7 +122,7 @@ class Diverging(SynchronousTestCase):
         record = bytearray(OfflineLog(self.first).read(0, 208))
         record[28:36] = at.to_bytes(8, "big")
         mutilate.overwrite(mutilate.log_file(self.second, -1), at % mutilate.SIZE, bytes(record))
-        found = parting(*self.part())
+        found = parting(*self.raws())
         self.assertEqual(found.at, at)
         self.assertEqual((found.second.records, found.second.bytes), (1, 208))
         self.assertEqual(found.second.topics, {"GoldenA": 1})
@@ -105,7 +133,7 @@ class Diverging(SynchronousTestCase):
         Only what both still hold is compared.
         """
         mutilate.log_file(self.second, 0).unlink()
-        found = parting(*self.part())
+        found = parting(*self.raws())
         self.assertEqual(found.start, mutilate.SIZE)
         self.assertIsNone(found.difference)
 
@@ -117,7 +145,7 @@ class Diverging(SynchronousTestCase):
             (self.first / mutilate.name(number)).unlink()
         for number in range(3):
             (self.second / mutilate.name(number)).unlink()
-        self.assertRaises(ValueError, parting, *self.part())
+        self.assertRaises(ValueError, parting, *self.raws())
 
     def test_gap(self) -> None:
         """
@@ -162,4 +190,4 @@ class Diverging(SynchronousTestCase):
         """
         alone = Path(self.mktemp())
         shutil.copytree(self.second / "commitlog", alone)
-        self.assertIsNone(parting(OfflineLog(self.first), OfflineLog(alone)).difference)
+        self.assertIsNone(parting(RawLog.open(self.first), RawLog.open(alone)).difference)

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rmqha.errors import BrokenSequence, DiskFull, FileSizeMismatch, FlushFailed
 from rmqha.store import files
 from rmqha.store.allocate import Allocator
-from rmqha.store.files import LogFolder, MappedFile, file_name, last_data, zero_range
+from rmqha.store.files import LogFolder, MappedFile, file_name, zero_range
 from tests.support.logs import Disk, Held, LogTestCase
 
 SIZE = 1 << 16
@@ -270,7 +270,7 @@ class ZeroTests(LogTestCase):
     )
     def test_range(self, written: list[tuple[int, int]], low: int, high: int) -> None:
         """
-        Just the range is zero afterwards, holes or not, and the last data is found.
+        Just the range is zero afterwards, holes or not.
         """
         low, high = sorted((low, high))
         path = self.folder() / "file"
@@ -281,8 +281,6 @@ class ZeroTests(LogTestCase):
                 data = b"z" * min(size, SIZE - start)
                 os.pwrite(file.fileno(), data, start)
                 expected[start : start + len(data)] = data
-            found = last_data(file.fileno(), low, high)
-            self.assertEqual(found, low + len(expected[low:high].rstrip(b"\0")))
             zero_range(file.fileno(), low, high)
         expected[low:high] = bytes(high - low)
         self.assertEqual(path.read_bytes(), expected)
@@ -295,10 +293,8 @@ class ZeroTests(LogTestCase):
         path = self.folder() / "file"
         path.write_bytes(b"z" * size)
         with open(path, "rb+") as file:
-            self.assertEqual(last_data(file.fileno(), 5, size), size)
             self.assertEqual(zero_range(file.fileno(), 5, size - 3), size - 8)
             os.pwrite(file.fileno(), bytes(3), size - 3)
-            self.assertEqual(last_data(file.fileno(), 0, size), 5)
         self.assertEqual(path.read_bytes(), b"z" * 5 + bytes(size - 5))
 
     def test_file_system_without_holes(self) -> None:

@@ -16,13 +16,14 @@ from rmqha.store.files import LogFolder, file_name
 from rmqha.store.log import CommitLog
 from rmqha.store.recovery import (
     PIECE,
+    FolderReader,
     Recovery,
     cut,
     find_end,
     first_file,
     last_record_of,
-    next_valid,
 )
+from rmqha.store.seek import next_valid
 from rmqha.wire.encode import blank, place
 from rmqha.wire.record import MAGIC_V1, Fault
 from tests.support.logs import (
@@ -504,9 +505,10 @@ class DamageTests(EndTestCase):
             record = encoded(300)
             place(record, queue_offset=0, offset=start, store_timestamp=STORED)
             file.view[start : start + 300] = record
-            self.assertEqual(next_valid(file, 1), start)
-            self.assertEqual(next_valid(file, start), start)
-            self.assertIsNone(next_valid(file, start + 1))
+            reader = FolderReader(log.folder)
+            self.assertEqual(next_valid(reader, 1), start)
+            self.assertEqual(next_valid(reader, start), start)
+            self.assertIsNone(next_valid(reader, start + 1))
             self.assertEqual(last_record_of(file), start)
 
     def test_last_record(self) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
@@ -329,9 +330,9 @@ class Damage(SynchronousTestCase):
         extents = raw.extents
 
         class Late(RawLog):
-            def extents(self, piece: object, offset: int) -> list[tuple[int, int]]:
+            def extents(self, offset: int) -> Iterator[tuple[int, int]]:
                 path.write_bytes(whole)
-                return extents(piece, offset)  # type: ignore[arg-type]
+                return extents(offset)
 
         late = Late(raw.path, raw.root, raw.file_size, raw.pieces, raw.findings)
         events = list(follow(late, 0))
