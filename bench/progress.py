@@ -78,6 +78,7 @@ def follow(
             copied = (end - first) / (now - when)
         if copied and (not dispatch or found.dispatched >= end):
             return Run(copied, (end - first) / (now - when) if dispatch else 0.0)
-        done = found.dispatched if copied else found.held
-        time.sleep(max(PAUSE, 0.5 * (end - done) * (now - when) / max(1, done)))
+        # Dispatch speeds up once all bytes are there: its first part says nothing of the rest.
+        left = 0.0 if copied else 0.5 * (end - found.held) * (now - when) / found.held
+        time.sleep(max(PAUSE, left))
     raise AssertionError(f"no end within {limit:g} s\n{tell()}")

@@ -50,6 +50,7 @@ DEPENDENCIES = {
     "click",
     "isal",
     "numpy",
+    "orjson",
     "rich",
     "treq",
     "twisted",
@@ -58,7 +59,7 @@ DEPENDENCIES = {
 }
 
 #: What only an extra provides.
-OPTIONAL = {"numba", "pyspark"}
+OPTIONAL = {"llvmlite", "numba", "pyspark"}  # llvmlite is half of numba
 
 
 @frozen

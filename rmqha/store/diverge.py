@@ -58,6 +58,8 @@ class Beyond:
     @ivar topics: How many of them each topic has.
     @ivar bad: Bad places among them.
     @ivar tail: Bytes behind the end that are no whole record: torn, or damaged.
+    @ivar unread: Bytes behind it all that were not looked at; C{None} if nobody knows
+        how many.
     """
 
     end: int
@@ -66,6 +68,7 @@ class Beyond:
     topics: dict[str, int]
     bad: int
     tail: int
+    unread: int | None = 0
 
 
 @frozen(kw_only=True)
@@ -191,19 +194,19 @@ def parting(first: RawLog, second: RawLog, progress: Progress | None = None) -> 
             f"the other [{theirs.min_offset}, {theirs.end})"
         )
     difference = first_difference(ours, theirs, progress)
-    ends = [_valid_end(log) for log in (ours, theirs)]
+    ends = [valid_end(log) for log in (ours, theirs)]
     at = min(ends) if difference is None else record_start(ours, difference.offset)
     return Parting(
         start=start,
         stop=stop if difference is not None else max(stop, at),
         difference=difference,
         at=at,
-        first=_beyond(ours, at, ends[0]),
-        second=_beyond(theirs, at, ends[1]),
+        first=beyond(ours, at, ends[0]),
+        second=beyond(theirs, at, ends[1]),
     )
 
 
-def _valid_end(log: OfflineLog) -> int:
+def valid_end(log: OfflineLog) -> int:
     """
     Just past the last whole, valid record, whatever lies before it.
 
@@ -219,7 +222,13 @@ def _valid_end(log: OfflineLog) -> int:
     return end - blank if end == raw.end else end
 
 
-def _beyond(log: OfflineLog, at: int, end: int) -> Beyond:
+def beyond(log: OfflineLog, at: int, end: int) -> Beyond:
+    """
+    Count what a log has for itself.
+
+    @param at: The first record that the other one does not have.
+    @param end: What L{valid_end} says.
+    """
     raw = log.raw
     start = at if raw.has(at) else raw.next_start(at)
     topics: Counter[str] = Counter()

@@ -323,10 +323,7 @@ class Index:
             self._drop_last()
         self._find_tail()
         if self.end_offset >= log.confirmed:
-            self.faults.append(
-                DerivedFault(str(self.folder), self.total, f"entries above {log.confirmed} dropped")
-            )
-            self.truncate_to(log.confirmed, peek)
+            self.truncate_to(log.confirmed, peek)  # the log was cut, the index follows
         if clean and self.end_offset >= log.min_offset and peek.at(self.end_offset) is None:
             # Not what a clean stop leaves: believe nothing.
             self.recover(peek, clean=False, trusted=0)

@@ -432,7 +432,7 @@ class ConsumeQueue:
         if self._first < 0:
             return []
         held, self.max_offset = self.max_offset, self._scanned_end()
-        scanned = self.max_offset
+        # Units of records that the log has lost are no fault: the log was cut, they follow.
         end = self._kept(peek.log.confirmed)
         faults = []
         for _ in range(_WALK_BACK):
@@ -444,8 +444,6 @@ class ConsumeQueue:
             end = self.first_offset
         self.max_offset = held
         self._cut(end)
-        if end < scanned:
-            faults.append(self._fault(end, f"units up to {scanned} dropped"))
         self.min_offset = self.first_offset
         self.correct_min(peek.log.min_offset)
         self.highest = self.max_offset - 1

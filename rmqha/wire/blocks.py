@@ -10,18 +10,14 @@ is; what is wrong with it is asked of L{check}, so the two cannot name it differ
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
 from attrs import field, frozen
 
 from rmqha.wire.loops import chosen
-from rmqha.wire.record import MAGIC_V1, MAGIC_V2, MIN_RECORD, Fault, check
-from rmqha.wire.vectors import Array, by_length, pick
-
-#: Below so many records the scalar codec is faster (measured: numpy costs about 60
-#: microseconds before its first record, L{check} about 2 a record).
-FEW = 24
+from rmqha.wire.plain import leading
+from rmqha.wire.record import Fault, check
+from rmqha.wire.vectors import Array
 
 
 @frozen(kw_only=True, eq=False)
@@ -60,46 +56,6 @@ def join(blocks: Sequence[Block]) -> Block:
     )
 
 
-class Layout(NamedTuple):
-    """
-    Where the strings of records lie, as positions in the buffer and lengths.
-
-    @ivar body: First byte of the body.
-    @ivar topic: First byte of the topic.
-    @ivar properties: First byte of the properties.
-    @ivar fixed: Bytes of the record that are no string.
-    """
-
-    body: Array
-    body_length: Array
-    topic: Array
-    topic_length: Array
-    properties: Array
-    fixed: Array
-
-
-def layout(buf: memoryview, position: Array) -> Layout:
-    """
-    Read the lengths in records, as they stand there: nothing is checked.
-
-    @param position: Where the records start in the buffer.
-    """
-    version_2 = pick(buf, ">i4", position + 4) == MAGIC_V2
-    flags = pick(buf, ">i4", position + 36)
-    # An IPv6 host is 12 bytes longer: bit 4 for the born host, bit 5 for the store host.
-    longer = 12 * ((flags >> 4 & 1) + (flags >> 5 & 1))
-    body = position + 88 + longer
-    body_length = pick(buf, ">i4", body - 4)
-    topic = body + body_length + 1 + version_2
-    topic_length = pick(buf, "i1", topic - 1).astype(np.int64)
-    if version_2.any():
-        topic_length = np.where(version_2, pick(buf, ">i2", topic - 2), topic_length)
-    properties = topic + topic_length + 2
-    return Layout(
-        body, body_length, topic, topic_length, properties, MIN_RECORD + longer + version_2
-    )
-
-
 def walk(
     buf: memoryview,
     base: int,
@@ -121,8 +77,9 @@ def walk(
     @param nul_is_torn: Whether properties that end in NUL are a fault.
     """
     stop = min(limit, file_end) - base
-    chain = chosen().follow(buf, stop)
-    if len(chain) - 1 > FEW:
+    loops = chosen()
+    chain = loops.follow(buf, stop)
+    if len(chain) - 1 > loops.few:
         chain = chain[: _good(buf, base, chain, crc, max_size, nul_is_torn) + 1]
     else:
         chain = chain[:1]
@@ -168,49 +125,11 @@ def _good(
     """
     Count the records before the first that breaks a rule.
 
-    @param chain: What L{follow<rmqha.wire.loops.follow>} returned.
+    @param chain: What L{follow<rmqha.wire.plain.follow>} returned.
     """
-    position, size = chain[:-1], np.diff(chain)
-    magic = pick(buf, ">i4", position + 4)
-    at = layout(buf, position)
-    strings = size - at.fixed
-    good = (
-        ((magic == MAGIC_V1) | (magic == MAGIC_V2))
-        & (size <= max_size)
-        & (pick(buf, ">i8", position + 28) == position + base)
-        & (at.body_length >= 0)
-        & (at.body_length <= strings)
-        & (at.topic_length > 0)
-        & (at.topic_length <= strings - at.body_length)
-    )
-    properties_length = pick(buf, ">i2", at.properties - 2)
-    good &= properties_length >= 0
-    good &= at.body_length + at.topic_length + properties_length == strings
-    if nul_is_torn:
-        good &= (properties_length == 0) | (pick(buf, "u1", chain[1:] - 1) != 0)
-    count = _leading(good)
-    topic, topic_length = at.topic[:count], at.topic_length[:count]
-    good = good[:count]
-    for rows, topics in by_length(buf, topic, topic_length):
-        if topics.view(np.uint8).max() > 0x7F:
-            good[rows] = [_is_utf8(name) for name in topics.tolist()]
-    if crc:
-        start, length = at.body[:count], at.body_length[:count]
-        found = chosen().crcs(buf, start, start + length) & 0x7FFFFFFF
-        good &= (found == pick(buf, ">i4", position[:count] + 8)) | (length == 0)
-    return _leading(good)
-
-
-def _leading(good: Array) -> int:
-    """
-    Count what is true before the first that is not.
-    """
-    return len(good) if good.all() else int(good.argmin())
-
-
-def _is_utf8(name: bytes) -> bool:
-    try:
-        name.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+    loops = chosen()
+    bodies = loops.rules(buf, base, chain, max_size, nul_is_torn)
+    if not crc:
+        return len(bodies.start)
+    found = loops.crcs(buf, bodies.start, bodies.end) & 0x7FFFFFFF
+    return leading((found == bodies.crc) | (bodies.start == bodies.end))

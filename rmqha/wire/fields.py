@@ -8,18 +8,17 @@ not bytes) and delayed messages (their tags code is a time).
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
 from attrs import field, frozen
 
-from rmqha.wire.blocks import FEW, Block, layout
+from rmqha.wire.blocks import Block
 from rmqha.wire.delay import SCHEDULE_TOPIC, DelayLevels
-from rmqha.wire.hashing import java_hash, key_hash
+from rmqha.wire.hashing import key_hash
 from rmqha.wire.loops import chosen
 from rmqha.wire.record import DispatchFields, dispatch_fields
-from rmqha.wire.vectors import POWERS, Array, by_length, pick
+from rmqha.wire.vectors import Array
 
 _TRANSACTION, _COMMIT, _ROLLBACK = 0xC, 0x8, 0xC
 
@@ -64,21 +63,15 @@ def fields(buf: memoryview, block: Block, levels: DelayLevels) -> Fields:
     @param buf: The buffer that was given to L{walk<rmqha.wire.blocks.walk>}.
     @param levels: The broker's delay levels.
     """
-    if len(block.start) <= FEW:
+    loops = chosen()
+    if len(block.start) <= loops.few:
         return _few(buf, block, levels)
-    position = block.start - block.base
-    at = layout(buf, position)
-    topics, topic = _number(buf, at.topic, at.topic_length)
-    found = chosen().scan(buf, at.properties, position + block.size)
-    sys_flag = pick(buf, ">i4", position + 36)
-    tags_code = found.tags.view(np.int32).astype(np.int64)
-    # hash(topic + "#" + key) = hash(topic + "#") * 31**len(key) + hash(key)
-    begun = np.array([java_hash(f"{name}#") & 0xFFFFFFFF for name in topics], np.uint32)
-    hashes = begun[topic[found.key_record]] * POWERS[found.key_length] + found.key_hash
-    record, hashes = found.key_record, _positive(hashes.view(np.int32))
+    start = block.start - block.base
+    found = loops.columns(buf, start, start + block.size)
+    tags_code, record, hashes = found.tags, found.key_record, found.key_hash
     unusual = ~found.ascii
-    if SCHEDULE_TOPIC in topics:
-        unusual |= topic == topics.index(SCHEDULE_TOPIC)
+    if SCHEDULE_TOPIC in found.topics:
+        unusual |= found.topic == found.topics.index(SCHEDULE_TOPIC)
     rows = np.flatnonzero(unusual)
     if len(rows):
         slow = _scalar(buf, block, rows, levels)
@@ -88,43 +81,20 @@ def fields(buf: memoryview, block: Block, levels: DelayLevels) -> Fields:
         record = np.concatenate((record[usual], slow_record))
         order = np.argsort(record, kind="stable")
         record, hashes = record[order], np.concatenate((hashes[usual], slow_hashes))[order]
-    ip6 = 12 * (sys_flag >> 4 & 1)
+    transaction = found.sys_flag & _TRANSACTION
     return Fields(
-        topics=topics,
-        topic=topic,
-        queue_id=pick(buf, ">i4", position + 12),
-        queue_offset=pick(buf, ">i8", position + 20),
-        sys_flag=sys_flag,
-        store_timestamp=pick(buf, ">i8", position + 56 + ip6),
+        topics=found.topics,
+        topic=found.topic,
+        queue_id=found.queue_id,
+        queue_offset=found.queue_offset,
+        sys_flag=found.sys_flag,
+        store_timestamp=found.store_timestamp,
         tags_code=tags_code,
-        has_unit=(sys_flag & _TRANSACTION == 0) | (sys_flag & _TRANSACTION == _COMMIT),
-        indexable=sys_flag & _TRANSACTION != _ROLLBACK,
+        has_unit=(transaction == 0) | (transaction == _COMMIT),
+        indexable=transaction != _ROLLBACK,
         key_record=record.astype(np.int32, copy=False),
         key_hash=hashes,
     )
-
-
-def _number(buf: memoryview, starts: Array, lengths: Array) -> tuple[list[str], Array]:
-    """
-    Give every topic a number.
-
-    @return: The topics in the order of their numbers, and each row's number.
-    """
-    numbers: defaultdict[bytes, int] = defaultdict()
-    numbers.default_factory = numbers.__len__
-    topic = np.zeros(len(starts), np.int32)
-    for rows, names in by_length(buf, starts, lengths):
-        topic[rows] = [numbers[name] for name in names.tolist()]
-    return [name.decode() for name in numbers], topic
-
-
-def _positive(hashes: Array) -> Array:
-    """
-    Turn signed Java hashes into an index's key hashes.
-    """
-    wide = np.abs(hashes.astype(np.int64))
-    wide[wide == 1 << 31] = 0
-    return wide
 
 
 def _scalar(

@@ -24,7 +24,7 @@ POWERS = np.concatenate(
 )
 
 
-def overlapping(buf: memoryview | bytes, dtype: str) -> Array:
+def overlapping(buf: memoryview | bytes | bytearray, dtype: str) -> Array:
     """
     View a buffer as items that start at every byte.
 
@@ -47,7 +47,7 @@ def pick(buf: memoryview | bytes, dtype: str, positions: Array) -> Array:
 
 
 def by_length(
-    buf: memoryview | bytes, starts: Array, lengths: Array
+    buf: memoryview | bytes | bytearray, starts: Array, lengths: Array
 ) -> Iterator[tuple[Array, Array]]:
     """
     Cut strings out of a buffer, those of one length together.
@@ -61,7 +61,7 @@ def by_length(
             yield rows, overlapping(buf, f"V{length}")[starts[rows]]
 
 
-def java_hashes(buf: memoryview | bytes, starts: Array, lengths: Array) -> Array:
+def java_hashes(buf: memoryview | bytes | bytearray, starts: Array, lengths: Array) -> Array:
     """
     Hash ASCII strings as C{String.hashCode} does, before the sign is read.
 

@@ -22,7 +22,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.wire import blocks, fields, loops
+from rmqha.wire import blocks, fields, loops, plain
 from rmqha.wire.blocks import Block, walk
 from rmqha.wire.delay import SCHEDULE_TOPIC, DelayLevels
 from rmqha.wire.hashing import body_crc, java_hash, key_hash
@@ -205,7 +205,7 @@ WAYS = [(loops.NUMPY, 0), (loops.NUMPY, 1 << 30)]
 if HAS_NUMBA:
     from rmqha.wire import _fast
 
-    WAYS += [(_fast.LOOPS, 0), (_fast.LOOPS._replace(crcs=loops.crcs), 0)]
+    WAYS += [(_fast.LOOPS, 0), (_fast.LOOPS._replace(crcs=plain.crcs), 0)]
 
 
 @contextmanager
@@ -214,9 +214,7 @@ def way(chosen: loops.Loops, few: int) -> Iterator[None]:
     Run something with certain loops.
     """
     with (
-        patch.object(loops, "_chosen", chosen),
-        patch.object(blocks, "FEW", few),
-        patch.object(fields, "FEW", few),
+        patch.object(loops, "_chosen", chosen._replace(few=few)),
     ):
         yield
 
@@ -395,19 +393,33 @@ class BlockTests(SynchronousTestCase):
                     found = fields.fields(view, block, LEVELS)
                 self.assertEqual((len(block.start), found.topics), (3, ["TopicA"]))
 
-    def test_scan_gives_what_numpy_gives(self) -> None:
+    def test_loops_give_what_numpy_gives(self) -> None:
         """
         The loops agree in what they hand to the rest, not only in the end result.
         """
         text = b"KEYS\x01b  a \x02UNIQ_KEY\x01u\x02TAGS\x01t\x02TAGS\x01tt"
-        view = memoryview(text)
-        starts, ends = np.array([0, 5, 0]), np.array([len(text), len(text), 0])
-        expected = loops.scan(view, starts, ends)
-        for chosen, _ in WAYS:
-            found = chosen.scan(view, starts, ends)
-            for mine, right in zip(found, expected, strict=True):
-                self.assertEqual((mine.tolist(), mine.dtype), (right.tolist(), right.dtype))
-        self.assertEqual(expected.key_record.tolist(), [0, 0, 0, 1])
+        data, starts = log([{"properties": text}, {"topic": b"TopicB"}, {"properties": text[:20]}])
+        view, chain = memoryview(data), np.array([*starts, len(data)])
+        ways = [chosen for chosen, _ in WAYS]
+        for call in (
+            lambda way: way.rules(view, BASE, chain, MAX_SIZE, False),
+            lambda way: way.columns(view, chain[:-1], chain[1:])[1:],
+        ):
+            for row in zip(*map(call, ways), strict=True):
+                for mine in row[1:]:
+                    self.assertEqual(mine.tolist(), row[0].tolist())
+        found = plain.columns(view, chain[:-1], chain[1:])
+        self.assertEqual(found.key_record.tolist(), [0, 0, 0, 2, 2])
+        self.assertEqual(found.topics, ["TopicA", "TopicB"])
+
+    def test_very_many_keys(self) -> None:
+        """
+        A record may have as many keys as its properties have room for.
+        """
+        text = b"KEYS\x01" + b"a b " * 900 + b"\x02"
+        data, _ = log([{"properties": text}] * 2)
+        block = self.verify(data)
+        self.assertEqual(len(fields.fields(memoryview(data), block, LEVELS).key_hash), 3600)
 
 
 class ChoiceTests(SynchronousTestCase):
@@ -420,7 +432,7 @@ class ChoiceTests(SynchronousTestCase):
         CRCs are those of C{zlib}, of empty parts too.
         """
         view = memoryview(b"hello, world")
-        found = loops.crcs(view, np.array([0, 3, 0]), np.array([5, 3, 12]))
+        found = plain.crcs(view, np.array([0, 3, 0]), np.array([5, 3, 12]))
         self.assertEqual((found & 0x7FFFFFFF).tolist(), [0x3610A686, 0, body_crc(view)])
 
     def test_pure(self) -> None:
@@ -508,5 +520,5 @@ class JavaHashTests(SynchronousTestCase):
         """
         self.assertEqual(java_hash("polygenelubricants"), -(1 << 31))
         self.assertEqual(
-            fields._positive(np.array([-(1 << 31), -5, 7], np.int32)).tolist(), [0, 5, 7]
+            plain._positive(np.array([-(1 << 31), -5, 7], np.int32)).tolist(), [0, 5, 7]
         )
