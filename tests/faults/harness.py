@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import random
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from rmqha.config.settings import StoreSettings
 from tests.support import compare
 from tests.support.driver import Driver, Write
-from tests.support.nodes import Folder, Node, Process
+from tests.support.nodes import Folder, Node, Process, until
 from tests.support.proxy import Proxy
 
 #: How often the random tests are repeated, times what is quick: 1 is for every day.
@@ -24,12 +25,26 @@ ROUNDS = float(os.environ.get("RMQHA_FAULT_ROUNDS", "1"))
 #: Quick to come back, so that a test has little to wait for.
 BRISK: dict[str, object] = {"haReconnectBackoffMax": 200}
 
+#: Silence that ends a connection, in seconds, and the key that says so.
+HOUSEKEEPING = 2.0
+SOON_SILENT = {"haHousekeepingInterval": 2000}
+
+#: What a sweep, a tick and a busy machine may add to it, in seconds.
+SLACK = 1.5
+
 
 def rounds(quick: int) -> range:
     """
     Repetitions: C{quick} of them, times C{RMQHA_FAULT_ROUNDS}.
     """
     return range(max(1, round(quick * ROUNDS)))
+
+
+def seconds(quick: float, longest: float) -> float:
+    """
+    How long a fault lasts: C{quick}, times C{RMQHA_FAULT_ROUNDS}, up to C{longest}.
+    """
+    return min(longest, quick * max(1.0, ROUNDS))
 
 
 class FaultTestCase(SynchronousTestCase):
@@ -65,6 +80,13 @@ class FaultTestCase(SynchronousTestCase):
         """
         sys.stdout.write(text + "\n")
         sys.stdout.flush()
+
+    def passes(self, length: float) -> None:
+        """
+        Let some seconds pass.
+        """
+        moment = time.monotonic() + length
+        until(lambda: time.monotonic() > moment, "a while", length + 10)
 
     # --- nodes --------------------------------------------------------------
 
@@ -179,3 +201,35 @@ class FaultTestCase(SynchronousTestCase):
         self.assertEqual([], found[:20], tails)
         for node in (master, slave):
             self.assertEqual([], node.complaints(), node.log()[-20_000:])
+
+
+class NetworkTestCase(FaultTestCase):
+    """
+    Tests with a bad network between the nodes.
+    """
+
+    def proxied(self, **keys: object) -> tuple[Driver, Proxy, Node]:
+        """
+        A pair with a bad network between.
+        """
+        master = self.master(**keys).start()
+        proxy = self.proxy(master.address)
+        slave = self.slave(proxy.address, **keys).start()
+        slave.until_synced(0)
+        return master, proxy, slave
+
+    def in_sync(self, master: Driver, slave: Node) -> int:
+        """
+        Let a slave finish its first copy.
+
+        @return: How much it has said until then.
+        """
+        self.write(master, 20)
+        slave.until_synced(master.status()["maxOffset"])
+        return len(slave.log())
+
+    def fed(self, master: Driver) -> int:
+        """
+        How many replicas are connected and have reported.
+        """
+        return sum(row["acked"] is not None for row in master.status()["replicas"])

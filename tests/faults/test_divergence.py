@@ -74,6 +74,7 @@ class LostTailTests(DivergenceTestCase):
         slave.keys["haDivergencePolicy"] = "truncate"
         slave.start().until_synced(master.status()["maxOffset"])
         self.assertEqual(1, len(list((slave.root / "rmqha" / "quarantine").iterdir())))
+        self.assertEqual(0, slave.status()["derivedFaults"])
         new = self.write(master, 50)
         self.settle(master, slave, acked=kept + new)
 

@@ -6,37 +6,11 @@ from __future__ import annotations
 
 import time
 
-from tests.faults.harness import FaultTestCase, rounds
+from tests.faults.harness import HOUSEKEEPING, SLACK, SOON_SILENT, NetworkTestCase, rounds
 from tests.support.driver import Driver
 from tests.support.nodes import Node, until
-from tests.support.proxy import Proxy
-
-#: Silence that ends a connection, in seconds, and the key that says so.
-HOUSEKEEPING = 2.0
-SOON_SILENT = {"haHousekeepingInterval": 2000}
-
-#: What a sweep, a tick and a busy machine may add to it, in seconds.
-SLACK = 1.5
 
 MIB = 1 << 20
-
-
-class NetworkTestCase(FaultTestCase):
-    def proxied(self, **keys: object) -> tuple[Driver, Proxy, Node]:
-        """
-        A pair with a bad network between.
-        """
-        master = self.master(**keys).start()
-        proxy = self.proxy(master.address)
-        slave = self.slave(proxy.address, **keys).start()
-        slave.until_synced(0)
-        return master, proxy, slave
-
-    def fed(self, master: Driver) -> int:
-        """
-        How many replicas are connected and have reported.
-        """
-        return sum(row["acked"] is not None for row in master.status()["replicas"])
 
 
 class HalfOpenTests(NetworkTestCase):

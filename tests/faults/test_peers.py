@@ -122,14 +122,14 @@ class GarbageTests(PeerTestCase):
 
     def test_short_connections(self) -> None:
         """
-        Thousands of connections that say nothing leave no memory, no descriptor and no
+        Ten thousand connections that say nothing leave no memory, no descriptor and no
         flood of log lines behind.
         """
         master, slave = self.pair()
         self.write(master, 50)
         self.flood(master, 200)
         files, memory, lines = master.open_files(), master.memory(), len(master.log())
-        count = len(rounds(2000))
+        count = len(rounds(10_000))
         begun = time.monotonic()
         self.flood(master, count)
         took = time.monotonic() - begun

@@ -61,7 +61,10 @@ class StartTests(SynchronousTestCase):
         )
         self.assertEqual(ended.returncode, 1, ended.stdout + ended.stderr)
         logs = [path.read_text() for path in self.folder.path.glob("*-daemon.log")]
-        return ended.stdout + ended.stderr + "".join(logs)
+        said = ended.stdout + ended.stderr + "".join(logs)
+        self.assertNotIn("Traceback", said)
+        self.assertFalse((self.folder.path / f"{node.name}.pid").exists())
+        return said
 
     def test_daemonized(self) -> None:
         """
@@ -99,6 +102,18 @@ class StartTests(SynchronousTestCase):
         for daemon in (False, True):
             said = self.refused(second, daemon=daemon)
             self.assertIn("Address already in use", said)
+
+    def test_no_folder(self) -> None:
+        """
+        A store that cannot be there is named with the system's reason, daemonized or not.
+        """
+        file = self.folder.path / "file"
+        file.touch()
+        node = self.node(storePathRootDir=file)
+        for daemon in (False, True):
+            self.assertIn(
+                f"Cannot start: [Errno 17] File exists: '{file}'", self.refused(node, daemon=daemon)
+            )
 
     def test_bad_configuration(self) -> None:
         """

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 import sys
 import time
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ from tests.interop.support import Broker, Row, Sent, Tool
 from tests.support import compare
 from tests.support.driver import Driver
 from tests.support.nodes import Folder, Node, Process, until
+from tests.support.proxy import Proxy
 
 #: Set to 1 to run these tests, to C{full} to run all pairs.
 WANTED = os.environ.get("RMQHA_INTEROP", "")
@@ -121,13 +123,26 @@ class InteropTestCase(SynchronousTestCase):
 
     # --- who takes part -----------------------------------------------------
 
-    def broker(self, name: str = "java", **keys: Any) -> Broker:
+    def broker(self, name: str = "java", *, of: str = "", **keys: Any) -> Broker:
         """
         A stock broker, not started.
+
+        @param of: Its version, where that is not this test's.
         """
-        broker = Broker(self.folder, self.tool, name, **keys)
+        broker = Broker(self.folder, tool(of) if of else self.tool, name, **keys)
         self._processes.append(broker)
         return broker
+
+    def proxy(self, address: tuple[str, int]) -> Proxy:
+        """
+        A network to a master, started; its choices follow from a seed, which is printed.
+        """
+        seed = os.environ.get("RMQHA_SEED") or str(random.SystemRandom().randrange(10**9))
+        sys.stdout.write(f"RMQHA_SEED={seed} {self.id()}\n")
+        self.random = random.Random(f"{seed} {self.id()}")
+        proxy = Proxy(self.folder, address, seed)
+        self._processes.append(proxy)
+        return proxy.start()
 
     def our_slave(self, address: tuple[str, int], name: str = "slave", **keys: Any) -> Node:
         """
@@ -173,6 +188,22 @@ class InteropTestCase(SynchronousTestCase):
             if now == end:
                 return end
             end = now
+
+    def assert_followed(self, broker: Broker, slave: Node, *, index: bool = True) -> None:
+        """
+        Stop a stock master and our slave of it, once they hold the same: the logs are
+        byte-equal, and so is what is derived.
+
+        @param index: Whether the master's index can be expected to be whole.
+        """
+        self.until_equal(broker, slave)
+        slave.term()
+        broker.stop()
+        self.assert_quiet(slave)
+        self.assert_same_log(broker, slave)
+        self.assert_derived(slave, exact=True)
+        self.assert_derived(broker, exact=False, index=index)
+        self.assert_same_units(broker, slave)
 
     def assert_same_log(self, one: Node | Broker, other: Node | Broker, *, first: int = 0) -> None:
         """

@@ -23,6 +23,16 @@ KEPT = ROOT / ".interop"
 OPENS = ("java.base/java.nio", "java.base/sun.nio.ch", "java.base/jdk.internal.ref")
 
 
+#: A JVM that is up soon and stays small: what tests want. It is never fast.
+BRIEF: tuple[str, ...] = (
+    "-Xmx256m",
+    "-Xms32m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:-UsePerfData",
+)
+
+
 class Missing(Exception):
     """
     There are no peers to test with; its text says why.
@@ -57,12 +67,14 @@ def sources() -> list[Path]:
     return sorted((HERE / "java").glob("*.java"))
 
 
-def java(version: str, main: str, home: Path, *arguments: str, heap: int = 256) -> list[str]:
+def java(
+    version: str, main: str, home: Path, *arguments: str, jvm: tuple[str, ...] = BRIEF
+) -> list[str]:
     """
     The command line of a JVM that runs RocketMQ's or our classes.
 
     @param home: What it takes for its user's home; its logs and leftovers go there.
-    @param heap: MiB.
+    @param jvm: The JVM's options for memory and speed.
     @raise Missing: If L{resolve} has not been run.
     """
     if shutil.which("java") is None:
@@ -75,11 +87,7 @@ def java(version: str, main: str, home: Path, *arguments: str, heap: int = 256) 
     path = [str(HERE / "home" / "conf"), str(classes(version)), f"{library(version)}/*"]
     return [
         "java",
-        f"-Xmx{heap}m",
-        "-Xms32m",
-        "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
-        "-XX:-UsePerfData",
+        *jvm,
         *(f"--add-opens={name}=ALL-UNNAMED" for name in OPENS),
         f"-Duser.home={home}",
         f"-Drocketmq.home.dir={HERE / 'home'}",

@@ -35,6 +35,8 @@ SMALL: dict[str, object] = {
     "flushDiskType": "ASYNC_FLUSH",
     "diskMaxUsedSpaceRatio": 95,
     "timerWheelEnable": "false",
+    # A busy machine is no reason to refuse: by default a send that waits 200 ms is.
+    "brokerFastFailureEnable": "false",
     "brokerClusterName": "interop",
     "brokerName": "broker-a",
     "brokerIP1": "127.0.0.1",
@@ -140,7 +142,11 @@ class Sends:
 class Tool(Piped):
     """
     The helper's JVM of one version, with a name server in it.
+
+    @ivar jvm: The JVM's options.
     """
+
+    jvm = jars.BRIEF
 
     def __init__(self, folder: Path, version: str) -> None:
         super().__init__(f"tool-{version}", folder / f"tool-{version}.log")
@@ -160,7 +166,7 @@ class Tool(Piped):
         """
         Start it, and its name server.
         """
-        self.open(jars.java(self.version, "Tool", self.folder))
+        self.open(jars.java(self.version, "Tool", self.folder, jvm=self.jvm))
         self.until_news("ready", BOOT)
         self.do("namesrv", BOOT, port=self.names_port, folder=str(self.folder))
         return self
@@ -175,12 +181,14 @@ class Tool(Piped):
         threads: int = 4,
         wait: bool = True,
         tell: bool = True,
+        properties: int = 0,
     ) -> Sends:
         """
         Begin to send with a stock producer.
 
         @param kind: C{single}, C{big} (noise), C{batch} (five each), C{delay},
             C{transaction} or C{transaction-rollback}.
+        @param properties: Length of one property more, for messages with large ones.
         @param wait: Whether each asks for the broker's whole promise.
         """
         first, self.next = self.next, self.next + count
@@ -202,8 +210,19 @@ class Tool(Piped):
             threads=threads,
             wait=wait,
             tell=tell,
+            properties=properties,
         )
         return Sends(asked, sent)
+
+    def back(self, broker: Broker, group: str, places: list[int]) -> None:
+        """
+        Give messages back, as a consumer that failed with them: a second later each is in
+        C{%RETRY%} and the group's name.
+
+        @param group: At most 120 characters, or 248 with 5.x, whose records then have a
+            topic's length of two bytes.
+        """
+        self.do("back", address=broker.client_address, group=group, places=places)
 
     def enough(self) -> None:
         """
@@ -211,7 +230,7 @@ class Tool(Piped):
         """
         self.do("enough")
 
-    def register(self, master: tuple[str, int]) -> None:
+    def register(self, master: tuple[str, int], name: object = SMALL["brokerName"]) -> None:
         """
         Tell the name server of a master of ours, as its client port will one day.
 
@@ -221,7 +240,7 @@ class Tool(Piped):
         self.do(
             "register",
             namesrv=self.names,
-            brokerName=SMALL["brokerName"],
+            brokerName=name,
             clusterName=SMALL["brokerClusterName"],
             brokerAddr=f"{master[0]}:{master[1] - 1}",
             haServerAddr=f"{master[0]}:{master[1]}",
@@ -268,7 +287,10 @@ class Broker(Process):
 
     @ivar keys: The configuration file's content; change it between two starts.
     @ivar root: The store.
+    @ivar jvm: The JVM's options.
     """
+
+    jvm = jars.BRIEF
 
     def __init__(
         self,
@@ -327,7 +349,7 @@ class Broker(Process):
         home.mkdir(exist_ok=True)
         self._said = len(self.log())
         main = "org.apache.rocketmq.broker.BrokerStartup"
-        self.spawn(jars.java(self.version, main, home, "-c", str(self.conf)))
+        self.spawn(jars.java(self.version, main, home, "-c", str(self.conf), jvm=self.jvm))
 
     def start(self) -> Self:
         """

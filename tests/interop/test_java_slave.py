@@ -4,9 +4,6 @@ A stock slave behind our master, which it takes for one of its own.
 
 from __future__ import annotations
 
-import os
-import signal
-
 from tests.interop.cases import InteropTestCase
 from tests.interop.support import Broker
 from tests.support import compare
@@ -70,9 +67,9 @@ class JavaBehindUsTests(InteropTestCase):
             self.until_fed(master)
             self.assertEqual({"PUT_OK"}, self.statuses(master, 1500, size=3000, concurrency=16))
         with self.scenario("it stands still (SIGSTOP): FLUSH_SLAVE_TIMEOUT; it goes on: PUT_OK"):
-            os.kill(stock.pid, signal.SIGSTOP)
+            stock.freeze()
             self.assertEqual({"FLUSH_SLAVE_TIMEOUT"}, self.statuses(master, 4))
-            os.kill(stock.pid, signal.SIGCONT)
+            stock.thaw()
             self.until_fed(master)
             self.assertEqual({"PUT_OK"}, self.statuses(master, 100))
         with self.scenario("our master is killed (-9) under load and comes back"):

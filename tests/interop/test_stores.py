@@ -4,6 +4,8 @@ Stores that change hands between our nodes and stock brokers.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from tests.interop.cases import InteropTestCase
 from tests.interop.support import Broker, Row
 from tests.support import compare
@@ -31,8 +33,16 @@ class HandoverTests(InteropTestCase):
         """
         self.tool.do("topic", address=broker.client_address, topic=self.topic, queues=4)
         served = self.tool.pull(self.topic)
-        lost = sorted({row.place for row in wanted} - {row.place for row in served})
-        self.assertEqual([], [row for row in wanted if row.place in lost][:10], len(lost))
+        lost = {row.place for row in wanted} - {row.place for row in served}
+        if lost:
+            again = {row.place for row in self.tool.pull(self.topic)}
+            missing = [row for row in wanted if row.place in lost]
+            self.fail(
+                f"{len(served)} served, {len(missing)} of {len(wanted)} are not, "
+                f"{len(lost - again)} when asked again; in queues "
+                f"{Counter(row.queue for row in missing)}, from {missing[0]} to {missing[-1]}; "
+                f"the broker: {broker.runtime()}\n{broker.tail()}"
+            )
         self.assertEqual(wanted, served[: len(wanted)])
 
     def check(self, node: Driver | Broker, *, kill: bool = False, exact: bool = False) -> list[Row]:

@@ -55,7 +55,7 @@ final class Producers {
         return statuses;
     }
 
-    private synchronized DefaultMQProducer producer(JSONObject asked) throws Exception {
+    synchronized DefaultMQProducer producer(JSONObject asked) throws Exception {
         String names = asked.getString("namesrv");
         boolean half = asked.getString("kind").startsWith("transaction");
         String key = names + half;
@@ -140,7 +140,7 @@ final class Producers {
     }
 
     /** A message as its kind wants it; its body repeats its number, or is noise (`big`). */
-    private static Message message(JSONObject asked, int n, int part) {
+    static Message message(JSONObject asked, int n, int part) {
         String kind = asked.getString("kind");
         byte[] body = new byte[asked.getIntValue("size")];
         if (kind.equals("big")) {
@@ -155,6 +155,10 @@ final class Producers {
         message.putUserProperty("origin", kind);
         if (kind.equals("delay")) {
             message.setDelayTimeLevel(1 + n % 2);
+        }
+        int more = asked.getIntValue("properties");
+        if (more > 0) {
+            message.putUserProperty("more", new String(new char[more]).replace('\0', 'p'));
         }
         message.setWaitStoreMsgOK(asked.getBooleanValue("wait"));
         return message;

@@ -34,7 +34,9 @@ public final class Tool {
         lines.on("registered", Tool::registered);
         lines.on("register", Tool::register);
         lines.on("topic", Tool::topic);
+        lines.on("back", Tool::back);
         lines.on("put", producers::put);
+        lines.on("time", (asked, teller) -> Timings.time(producers, asked));
         lines.on("enough", producers::enough);
         lines.on("pull", Pulls::all);
         lines.on("read", Stores::read);
@@ -83,15 +85,33 @@ public final class Tool {
         fields.put("compressed", "false");
         fields.put("bodyCrc32", "0");
         request.setExtFields(fields);
+        invoke(asked.getString("namesrv"), request);
+        return "registered";
+    }
+
+    /** Give messages back to their broker (request 36), as a consumer of a group that failed with them. */
+    private static Object back(JSONObject asked, Lines.Teller teller) throws Exception {
+        for (Object place : asked.getJSONArray("places")) {
+            RemotingCommand request = RemotingCommand.createRequestCommand(36, null);
+            HashMap<String, String> fields = new HashMap<>();
+            fields.put("offset", place.toString());
+            fields.put("group", asked.getString("group"));
+            fields.put("delayLevel", "1");
+            request.setExtFields(fields);
+            invoke(asked.getString("address"), request);
+        }
+        return "given back";
+    }
+
+    private static synchronized void invoke(String address, RemotingCommand request) throws Exception {
         if (remoting == null) {
             remoting = new NettyRemotingClient(new NettyClientConfig());
             remoting.start(); // kept: a name server forgets a broker when its connection ends
         }
-        RemotingCommand response = remoting.invokeSync(asked.getString("namesrv"), request, 5000);
+        RemotingCommand response = remoting.invokeSync(address, request, 5000);
         if (response.getCode() != 0) {
             throw new IllegalStateException(response.getCode() + " " + response.getRemark());
         }
-        return "registered";
     }
 
     /** Make a topic on a broker. */
