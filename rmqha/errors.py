@@ -246,6 +246,45 @@ class RemotingTimeout(RmqhaError):
 
 
 @frozen
+class MasterLeft(RmqhaError):
+    """
+    A master went away while its log was compared.
+
+    @ivar address: Its address.
+    @ivar offset: Just past the last byte that came, in bytes.
+    @ivar reason: How it went.
+    """
+
+    address: str
+    offset: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.address} left at byte {self.offset}: {self.reason}"
+
+
+@frozen
+class NothingCommon(RmqhaError):
+    """
+    A log and a master's have no byte that could be compared.
+
+    @ivar address: The master's address.
+    @ivar first: Our first byte.
+    @ivar end: Just past our last byte.
+    @ivar reason: What the master said or did.
+    """
+
+    address: str
+    first: int
+    end: int
+    reason: str
+
+    def __str__(self) -> str:
+        ours = f"ours holds [{self.first}, {self.end})"
+        return f"nothing to compare: {ours}, {self.address} {self.reason}"
+
+
+@frozen
 class RemotingUnreachable(RmqhaError):
     """
     There is no connection to a peer, and none could be made.

@@ -1,54 +1,181 @@
 """
-C{rmqha diverge}: where two stores part, and what each would lose.
+C{rmqha diverge}: where two stores part, or a store and a running master, and what each
+would lose.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import click
 from attrs import asdict
+from twisted.internet.defer import ensureDeferred
+from twisted.internet.error import ConnectError, ConnectionClosed
+from twisted.internet.task import react
 
-from rmqha.cli.common import FAILED, STORE, bar
-from rmqha.errors import Refused
-from rmqha.store.diverge import Beyond, Parting, parting
+from rmqha.cli.common import FAILED, STORE, bar, note
+from rmqha.config.values import Endpoint
+from rmqha.errors import MasterLeft, ProtocolViolation, Refused
+from rmqha.ha import bounds
+from rmqha.ha.against import Against
+from rmqha.net.remoting.client import RemotingClient, split_address, tcp_endpoints
+from rmqha.store.diverge import Beyond, Parting, Progress, parting, valid_end
+from rmqha.store.lock import is_locked
+from rmqha.store.offline import OfflineLog
 from rmqha.store.raw import RawLog
+from rmqha.store.seek import data_end
 
-_ADDRESS = re.compile(r"(\[[0-9a-fA-F:]+\]|[^/\s:]+):\d{1,5}")
+Address = tuple[str, int]
+
+
+class Unreachable(click.ClickException):
+    """
+    There is no such master, or it is none.
+    """
+
+    exit_code = 2
 
 
 @click.command()
 @click.argument("store", type=STORE)
-@click.option("--against", required=True, metavar="STORE2", help="The other store.")
+@click.option(
+    "--against",
+    required=True,
+    metavar="STORE2|HOST:PORT",
+    help="The other store, or a running master's HA port.",
+)
+@click.option(
+    "--from",
+    "earliest",
+    type=click.IntRange(0),
+    metavar="OFFSET",
+    help="With HOST:PORT: compare from here on, at the latest.",
+)
+@click.option("--all", "everything", is_flag=True, help="With HOST:PORT: compare all there is.")
+@click.option(
+    "--client-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="With HOST:PORT: asked for the master's bounds. Default: PORT - 1; 0: not asked.",
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 @click.pass_context
-def diverge(context: click.Context, store: Path, against: str, as_json: bool) -> None:
-    """Say where STORE and STORE2 part; nothing is changed.
+def diverge(
+    context: click.Context,
+    store: Path,
+    against: str,
+    earliest: int | None,
+    everything: bool,
+    client_port: int | None,
+    as_json: bool,
+) -> None:
+    """Say where STORE parts from STORE2, or from a running master; nothing is changed.
 
     Bytes are compared, as far as both have any, whether they are valid records or not.
-    Exit code 0 if one is a prefix of the other, 1 if they diverge.
+    A master is asked for the last file and at least 64 MiB, further back if nothing
+    there is common, and is left at once; while it is compared it takes us for a slave.
+    Exit code 0 if one is a prefix of the other, 1 if they diverge, 2 if the master
+    cannot be reached.
     """
+    if everything:
+        if earliest is not None:
+            raise click.UsageError("--from and --all: choose one")
+        earliest = 0
     other = Path(against)
-    if not other.exists():
-        if _ADDRESS.fullmatch(against):
-            raise click.UsageError(
-                f"--against {against}: comparing with a running master is not built yet, "
-                "name the folder of a store"
-            )
-        raise click.UsageError(f"--against {against}: no such folder")
-    first, second = RawLog.open(store), RawLog.open(other)
-    try:
-        with bar("comparing") as progress:
-            found = parting(first, second, progress)
-    except ValueError as error:
-        raise Refused("diverge", str(error)) from error
+    address = None if other.exists() else _address(against)
+    if address is None and (earliest is not None or client_port is not None):
+        raise click.UsageError("--from, --all and --client-port are for a running master")
+    if address is None:
+        found = _with_store(store, other)
+    else:
+        found = _with_master(store, address, earliest, client_port)
     if as_json:
         click.echo(json.dumps(_as_json(found), indent=2, ensure_ascii=False))
     else:
-        _tell(found, store, other)
+        _tell(found, store, against)
     context.exit(FAILED if found.difference is not None else 0)
+
+
+def _address(against: str) -> Address:
+    try:
+        return split_address(against)
+    except ValueError as error:
+        raise click.UsageError(f"--against {against}: no such folder, and not HOST:PORT") from error
+
+
+def _with_store(store: Path, other: Path) -> Parting:
+    first, second = RawLog.open(store), RawLog.open(other)
+    try:
+        with bar("comparing") as progress:
+            return parting(first, second, progress)
+    except ValueError as error:
+        raise Refused("diverge", str(error)) from error
+
+
+def _with_master(
+    store: Path, address: Address, earliest: int | None, client_port: int | None
+) -> Parting:
+    """
+    Compare with a running master.
+
+    @raise Unreachable: If that cannot be done.
+    """
+    host, port = address
+    if client_port is None:
+        client_port = port - 1
+    outcome: list[Parting | Exception] = []
+    ours = _settled(store)
+
+    async def run(reactor: Any, folder: Path, progress: Progress | None) -> None:
+        client = RemotingClient(reactor, close_on_timeout=True)
+        named = Endpoint().show((host, client_port))
+        looking = Against(
+            ours,
+            tcp_endpoints(reactor)(host, port),
+            Endpoint().show(address),
+            (lambda: bounds.ask(client, named)) if client_port else None,
+            reactor,
+            folder,
+            earliest,
+            progress,
+        )
+        try:
+            outcome.append(await looking.parting())
+        except Exception as error:
+            outcome.append(error)
+        await client.close()
+        if looking.port.bounds is None:
+            note(f"the master's end was not known before it was asked: {looking.port.state}")
+
+    try:
+        with bar("comparing") as progress, TemporaryDirectory(prefix="rmqha-") as folder:
+            react(lambda reactor: ensureDeferred(run(reactor, Path(folder), progress)))
+    except SystemExit as ended:
+        if not outcome:
+            raise click.Abort() from ended
+    found = outcome[0]
+    if isinstance(found, MasterLeft | ProtocolViolation):
+        raise Unreachable(str(found))
+    if isinstance(found, ConnectError | ConnectionClosed | OSError):
+        raise Unreachable(f"{Endpoint().show(address)} cannot be reached: {str(found).rstrip('.')}")
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def _settled(store: Path) -> OfflineLog:
+    """
+    The log of a store, as far as nobody is writing it: behind the last whole record of a
+    running node's there may be bytes that still arrive.
+    """
+    raw = RawLog.open(store)
+    log = OfflineLog.of(raw, data_end(raw, raw.min_offset))
+    if raw.root is not None and is_locked(raw.root / "lock"):
+        log.end = valid_end(log)
+    return log
 
 
 def _as_json(found: Parting) -> dict[str, object]:
@@ -63,7 +190,7 @@ def _as_json(found: Parting) -> dict[str, object]:
     }
 
 
-def _tell(found: Parting, store: Path, other: Path) -> None:
+def _tell(found: Parting, store: Path, against: str) -> None:
     if found.difference is None:
         click.echo(f"equal from byte {found.start} to {found.stop}")
     else:
@@ -73,16 +200,20 @@ def _tell(found: Parting, store: Path, other: Path) -> None:
             f"0x{found.difference.other_value:02x} in {found.difference.other_path}"
         )
         click.echo(f"the first record not shared begins at byte {found.at}")
-    for path, beyond in ((store, found.first), (other, found.second)):
-        click.echo(_line(path, beyond))
+    for name, own in ((str(store), found.first), (against, found.second)):
+        click.echo(_line(name, own))
 
 
-def _line(path: Path, beyond: Beyond) -> str:
-    topics = ", ".join(f"{name}: {count}" for name, count in beyond.topics.items())
-    text = f"{path}: ends at byte {beyond.end}, {beyond.records} records "
-    text += f"({beyond.bytes} bytes) of its own" + (f" ({topics})" if topics else "")
-    if beyond.bad:
-        text += f"; {beyond.bad} bad places among them"
-    if beyond.tail:
-        text += f"; {beyond.tail} bytes behind its end are no whole record"
+def _line(name: str, own: Beyond) -> str:
+    topics = ", ".join(f"{topic}: {count}" for topic, count in own.topics.items())
+    text = f"{name}: ends at byte {own.end}, {own.records} records "
+    text += f"({own.bytes} bytes) of its own" + (f" ({topics})" if topics else "")
+    if own.bad:
+        text += f"; {own.bad} bad places among them"
+    if own.tail:
+        text += f"; {own.tail} bytes behind its end are no whole record"
+    if own.unread is None:
+        text += "; there may be more, which was not fetched"
+    elif own.unread:
+        text += f"; {own.unread} bytes behind that were not fetched"
     return text

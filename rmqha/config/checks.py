@@ -14,6 +14,8 @@ from rmqha.config.settings import (
     BLANK_MIN,
     DEFAULT_MAX_MESSAGE_SIZE,
     RECORD_OVERHEAD,
+    ClientAuth,
+    TlsMode,
     fitting_message_size,
 )
 from rmqha.config.sources import Draft
@@ -23,6 +25,9 @@ _INDEX_HEADER = 40
 _INDEX_SLOT = 4
 _INDEX_ENTRY = 20
 """Bytes of an index file's parts (docs/protocol/store.rst, Index files)."""
+
+VIP_STEP = 2
+"""How far below C{listenPort} there is another port (docs/protocol/remoting.rst, Ports)."""
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -37,6 +42,7 @@ def check_all(draft: Draft) -> None:
     _check_ports(draft)
     _check_folders(draft)
     _check_master_address(draft)
+    _check_tls(draft)
 
 
 def _check_identity(draft: Draft) -> None:
@@ -112,7 +118,10 @@ def _check_ports(draft: Draft) -> None:
         # RocketMQ 5.3 takes 0 for "not given".
         chosen = draft.chosen["haListenPort"]
         draft.chosen["haListenPort"] = evolve(chosen, value=draft.value("listenPort") + 1)
-    used: dict[int, str] = {}
+    listen = draft.value("listenPort")
+    if 0 < listen <= VIP_STEP:
+        draft.refuse("listenPort", f"above {VIP_STEP}: there is a port {VIP_STEP} below it too")
+    used: dict[int, str] = {listen - VIP_STEP: "listenPort"} if listen else {}
     for name in ("listenPort", "haListenPort", "adminListenPort"):
         port = draft.value(name)
         if port > 65535:
@@ -120,7 +129,7 @@ def _check_ports(draft: Draft) -> None:
         elif port and port in used:
             at_fault = name if draft.given(name) or not draft.given(used[port]) else used[port]
             other = used[port] if at_fault == name else name
-            draft.refuse(at_fault, f"{port} is already the port of {other}")
+            draft.refuse(at_fault, f"{port} is already a port of {other}")
         else:
             used[port] = name
 
@@ -149,3 +158,19 @@ def _check_master_address(draft: Draft) -> None:
     mine = (bound,) if bound else (*_LOOPBACK, draft.value("brokerIP1"), draft.value("brokerIP2"))
     if host in mine and port == draft.value("haListenPort"):
         draft.refuse("haMasterAddress", "another node's; this is the HA port of this one")
+
+
+def _check_tls(draft: Draft) -> None:
+    if not draft.sound("tlsMode", "tlsKeyPath", "tlsCertPath", "tlsTrustCertPath", "tlsClientAuth"):
+        return
+    key, cert = draft.value("tlsKeyPath"), draft.value("tlsCertPath")
+    if (key is None) != (cert is None):
+        missing = "tlsCertPath" if cert is None else "tlsKeyPath"
+        draft.refuse(missing, "a key needs its certificate, and a certificate its key")
+    elif cert is None and draft.value("tlsMode") is TlsMode.ENFORCING:
+        draft.refuse("tlsMode", "enforcing needs tlsKeyPath and tlsCertPath")
+    if (
+        draft.value("tlsClientAuth") is not ClientAuth.NONE
+        and draft.value("tlsTrustCertPath") is None
+    ):
+        draft.refuse("tlsClientAuth", "asking for certificates needs tlsTrustCertPath")

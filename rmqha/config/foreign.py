@@ -19,20 +19,18 @@ from attrs import frozen
 
 _GROUPS: dict[str, str] = {
     "the client port is not served here": """
-        accessMessageInMemoryHotRatio accessMessageInMemoryMaxRatio accountStatsEnable
+        accessMessageInMemoryHotRatio accountStatsEnable
         accountStatsPrintZeroValues ackMessageThreadPoolNums ackThreadPoolQueueCapacity
         adminBrokerThreadPoolNums adminBrokerThreadPoolQueueCapacity
         allowRecallWhenBrokerNotWriteable appendAckAsync appendCkAsync asyncSendEnable
-        autoCreateSubscriptionGroup autoCreateTopicEnable autoDeleteUnusedStats bindAddress
-        bitMapLengthConsumeQueueExt broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond
-        brokerFastFailureEnable brokerTopicEnable cgColdReadThreshold channelExpiredTimeout
-        clientManageThreadPoolNums clientManagerThreadPoolQueueCapacity clusterTopicEnable
-        coldCtrStrategyEnable commercialBaseCount commercialBigCount commercialEnable
+        autoDeleteUnusedStats         bitMapLengthConsumeQueueExt broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond
+        brokerFastFailureEnable cgColdReadThreshold channelExpiredTimeout
+        clientManageThreadPoolNums clientManagerThreadPoolQueueCapacity         coldCtrStrategyEnable commercialBaseCount commercialBigCount commercialEnable
         commercialSizePerMsg commercialTimerCount commercialTransCount
         consumerFallbehindThreshold consumerManageThreadPoolNums
         consumerManagerThreadPoolQueueCapacity consumerOffsetUpdateVersionStep
-        defaultMessageRequestMode defaultPopShareQueueNum defaultQueryMaxNum
-        defaultTopicQueueNums delayOffsetUpdateVersionStep disableConsumeIfConsumerReadSlowly
+        defaultMessageRequestMode defaultPopShareQueueNum
+        delayOffsetUpdateVersionStep disableConsumeIfConsumerReadSlowly
         diskFallRecorded enableBroadcastOffsetStore enableCalcFilterBitMap enableDetailStat
         enableMixedMessageType enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease
         enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge enablePopLog
@@ -45,11 +43,9 @@ _GROUPS: dict[str, str] = {
         heartbeatThreadPoolQueueCapacity highSpeedMode initPopOffsetByCheckMsgInMem
         litePullMessageEnable litePullMessageThreadPoolNums litePullThreadPoolQueueCapacity
         loadBalancePollNameServerInterval loadBalanceProcessorThreadPoolNums
-        loadBalanceThreadPoolQueueCapacity longPollingEnable maxConsumeQueueScan
+        loadBalanceThreadPoolQueueCapacity maxConsumeQueueScan
         maxErrorRateOfBloomFilter maxFilterMessageSize maxMessageFilterNumForNotification
-        maxPopPollingSize maxTransferBytesOnMessageInDisk maxTransferBytesOnMessageInMemory
-        maxTransferCountOnMessageInDisk maxTransferCountOnMessageInMemory msgTraceTopicName
-        notifyConsumerIdsChangedEnable offsetCheckInSlave osPageCacheBusyTimeOutMills
+        maxPopPollingSize         osPageCacheBusyTimeOutMills
         popCkMaxBufferSize popCkOffsetMaxQueueSize popCkStayBufferTime popCkStayBufferTimeOut
         popConsumerFSServiceInit popConsumerKVServiceEnable popConsumerKVServiceInit
         popConsumerKVServiceLog popFromRetryProbability popInflightMessageThreshold
@@ -57,16 +53,14 @@ _GROUPS: dict[str, str] = {
         popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead processReplyMessageThreadPoolNums
         pullBatchMaxMessageCount pullMessageThreadPoolNums pullThreadPoolQueueCapacity
         putMessageFutureThreadPoolNums putThreadPoolQueueCapacity queryMessageThreadPoolNums
-        queryThreadPoolQueueCapacity realTimeNotifyConsumerChange recallMessageEnable regionId
-        rejectPullConsumerEnable rejectTransactionMessage replyThreadPoolQueueCapacity
+        queryThreadPoolQueueCapacity realTimeNotifyConsumerChange recallMessageEnable         rejectPullConsumerEnable replyThreadPoolQueueCapacity
         retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs reviveInterval reviveMaxSlow
         reviveQueueNum reviveScanTime sampleCountThreshold sampleSteps
         scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked
         sendMessageThreadPoolNums sendThreadPoolQueueCapacity serverLoadBalancerEnable
-        shortPollingTimeMills skipWhenCKRePutReachMaxTimes slaveReadEnable
-        storeReplyMessageEnable subscriptionExpiredTimeout traceOn traceTopicEnable
-        transactionCheckInterval transactionCheckMax transactionMetricFlushInterval
-        transactionOpBatchInterval transactionOpMsgMaxSize transactionTimeOut transferMsgByHeap
+        skipWhenCKRePutReachMaxTimes
+        subscriptionExpiredTimeout         transactionMetricFlushInterval
+        transactionOpBatchInterval transactionOpMsgMaxSize transferMsgByHeap
         travelCqFileNumWhenGetMessage useMessageFilterForNotification usePIDColdCtrStrategy
         useSeparateRetryQueue useServerSideResetOffset useStaticSubscription
         validateSystemTopicWhenUpdateTopic waitTimeMillsInAckQueue
@@ -84,10 +78,9 @@ _GROUPS: dict[str, str] = {
         timerSkipUnknownError timerStopDequeue timerStopEnqueue timerWarmEnable timerWheelEnable""",
     "there is no name server registration here": """
         brokerHeartbeatInterval brokerNotActiveTimeoutMillis cleanOfflineBrokerInterval
-        compatibleWithOldNameSrv compressedRegister disappearTimeAfterStart
+        compatibleWithOldNameSrv disappearTimeAfterStart
         enableSingleTopicRegister enableSplitMetadata enableSplitRegistration
-        fetchNamesrvAddrInterval forceRegister registerBrokerTimeoutMills
-        registerNameServerPeriod rmqAddressServerDomain rmqAddressServerSubGroup
+        fetchNamesrvAddrInterval rmqAddressServerDomain rmqAddressServerSubGroup
         sendHeartbeatTimeoutMillis skipPreOnline splitMetadataSize splitRegistrationSize
         syncBrokerMemberGroupPeriod updateNameServerAddrPeriod""",
     "it tunes how Java maps, locks, allocates or dispatches": """
@@ -131,8 +124,8 @@ _GROUPS: dict[str, str] = {
         statefulAuthorizationCacheExpiredSecond statefulAuthorizationCacheMaxNum
         userCacheExpiredSecond userCacheMaxNum userCacheRefreshSecond tls.client.authServer
         tls.client.certPath tls.client.keyPassword tls.client.keyPath tls.client.trustCertPath
-        tls.config.file tls.server.authClient tls.server.certPath tls.server.keyPassword
-        tls.server.keyPath tls.server.trustCertPath tls.test.mode.enable""",
+        tls.config.file tls.server.authClient tls.server.keyPassword
+        tls.test.mode.enable""",
     "it is about Java's process, logs or metrics": """
         brokerConfigPath configBlackList isolateLogEnable metricGrpcExporterIntervalInMills
         metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills
@@ -220,8 +213,6 @@ UNSUPPORTED: dict[str, Foreign] = {
     "syncMasterFlushOffsetWhenStartup": _on("a log is never cut without comparing it first"),
     "syncFromLastFile": _on("say haFirstSync=last-file to start an empty slave at the last file"),
     "haFlowControlEnable": _on("say haMaxSendBytesPerSecond to limit what a slave is sent"),
-    "startAcceptSendRequestTimeStamp": _above(0, "writes are not held back until a point in time"),
-    "brokerPermission": _not(("6", ""), "read or write permission cannot be withdrawn"),
     # what lies on the disk, and where
     "transientStorePoolEnable": _on("writes go to the mapped file, never to a pool beside it"),
     "readOnlyCommitLogStorePaths": _set(
@@ -245,8 +236,6 @@ UNSUPPORTED: dict[str, Foreign] = {
     "migrateAuthFromV1Enabled": _on("there is no access control to migrate to"),
     "useTLS": _on(_TLS),
     "tls.enable": _on(_TLS),
-    "tls.server.mode": _not(("disabled", "permissive", ""), _TLS),
-    "tls.server.need.client.auth": _not(("none", "optional", ""), _TLS),
     # where name servers are found
     "fetchNamesrvAddrByAddressServer": _on("name servers are taken from namesrvAddr alone"),
     "fetchNameSrvAddrByDnsLookup": _on("name servers are taken from namesrvAddr alone"),

@@ -131,9 +131,9 @@ def _section(section: str, *rows: tuple[Any, ...]) -> tuple[Key, ...]:
 
 _OURS: dict[str, Any] = {"origin": Origin.OURS}
 _RMQ53: dict[str, Any] = {"origin": Origin.RMQ53}
-_PORT = Integer(1, 65535)
 _PAGES = Integer(0, unit="4 KiB pages")
 _BYTES = Integer(0, LONG_MAX, "bytes")
+_ANSWER = Integer(1, 8 * MIB, "bytes")
 
 BROKER = _section(
     "broker",
@@ -145,14 +145,62 @@ BROKER = _section(
      "The name a master and its slaves share."),
     ("brokerClusterName", "cluster", Text(empty=False), "DefaultCluster",
      "The cluster's name."),
-    ("listenPort", "listen_port", _PORT, "10911",
-     "The client port. The HA and admin ports are counted from it."),
+    ("listenPort", "listen_port", Integer(0, 65535), "10911",
+     ("The client port, with the one two below it for those who ask there. The HA and admin"
+      " ports are counted from it. 0 is none; the others are then counted from 10911.")),
     ("brokerIP1", "ip1", Address(empty=False), "<this host's address>",
      "The address told to clients, and written into every record as its store host."),
     ("brokerIP2", "ip2", Text(empty=False), "<this host's address>",
      "The host of the HA address told to slaves."),
     ("namesrvAddr", "namesrv", Endpoints(), "",
      "Name servers, host:port, several separated by a semicolon."),
+    ("storeReplyMessageEnable", "store_replies", Switch(), "true",
+     "Whether a reply to a request is kept in a topic besides being brought to who asked."),
+    ("brokerPermission", "permission", Permission(), "6",
+     ("What clients may do here at all. Without writing, topics with order=true refuse messages"
+      " and others are hidden from producers.")),
+    ("regionId", "region", Text(empty=False), "DefaultRegion",
+     "The region that producers are told."),
+    ("traceOn", "trace_on", Switch(), "true",
+     "Whether producers are told to send traces."),
+    ("autoCreateTopicEnable", "auto_create_topics", Switch(), "true",
+     "Whether sending to a topic makes it."),
+    ("autoCreateSubscriptionGroup", "auto_create_groups", Switch(), "true",
+     "Whether using a consumer group makes it."),
+    ("defaultTopicQueueNums", "topic_queues", Integer(1, 1024), "8",
+     "Most queues of a topic made by sending to it."),
+    ("clusterTopicEnable", "cluster_topic", Switch(), "true",
+     "Whether the topic named like the cluster can be used."),
+    ("brokerTopicEnable", "broker_topic", Switch(), "true",
+     "Whether the topic named like the broker can be used."),
+    ("traceTopicEnable", "trace_topic", Switch(), "false",
+     "Whether the topic of traces is there from the start."),
+    ("msgTraceTopicName", "trace_topic_name", Text(empty=False), "RMQ_SYS_TRACE_TOPIC",
+     "The name of the topic of traces."),
+    ("rejectTransactionMessage", "reject_transactions", Switch(), "false",
+     "Whether messages of transactions are refused."),
+    ("startAcceptSendRequestTimeStamp", "accept_sends_from", Millis(0, LONG_MAX), "0",
+     "The time before which no messages are taken, since 1970."),
+)  # fmt: skip
+
+REMOTING = _section(
+    "remoting",
+    ("bindAddress", "bind_address", Address(), "",
+     "The address the client ports are bound to; empty is all.", _RMQ53),
+    ("tlsMode", "tls", Choice(TlsMode), "permissive",
+     ("Whether the client ports take TLS, clear text or both. Without a certificate permissive"
+      " takes clear text only."), {"aliases": ("tls.server.mode",)}),
+    ("tlsKeyPath", "tls_key", File(), "",
+     "Our private key, PEM without a password.", {"aliases": ("tls.server.keyPath",)}),
+    ("tlsCertPath", "tls_cert", File(), "",
+     "Our certificate and what lies between it and its root, PEM.",
+     {"aliases": ("tls.server.certPath",)}),
+    ("tlsTrustCertPath", "tls_trusted", File(), "",
+     "The roots of the clients' certificates, PEM.",
+     {"aliases": ("tls.server.trustCertPath",)}),
+    ("tlsClientAuth", "tls_client_auth", Choice(ClientAuth), "none",
+     "Whether clients are asked for a certificate, and have to have one.",
+     {"aliases": ("tls.server.need.client.auth",)}),
 )  # fmt: skip
 
 STORE = _section(
@@ -224,6 +272,56 @@ STORE = _section(
      "Most messages found by one look-up by key."),
 )  # fmt: skip
 
+PULL = _section(
+    "pull",
+    ("longPollingEnable", "long_polling", Switch(), "true",
+     "Whether a pull that finds nothing may wait as long as the client asks for."),
+    ("shortPollingTimeMills", "short_polling", Millis(), "1000",
+     "How long it waits with longPollingEnable=false."),
+    ("maxTransferBytesOnMessageInMemory", "memory_bytes", _ANSWER, "262144",
+     "Most bytes of one pull's answer; the first message is always sent."),
+    ("maxTransferCountOnMessageInMemory", "memory_count", Integer(1), "32",
+     "Most messages of one pull's answer."),
+    ("maxTransferBytesOnMessageInDisk", "disk_bytes", _ANSWER, "65536",
+     "The same for messages that are probably not in memory."),
+    ("maxTransferCountOnMessageInDisk", "disk_count", Integer(1), "8",
+     "The same for messages that are probably not in memory."),
+    ("accessMessageInMemoryMaxRatio", "memory_ratio", Percent(10, 95), "40",
+     ("How much of the machine's memory the newest part of the log is taken to have; a slave"
+     " takes 10 percent less.")),
+    ("slaveReadEnable", "slave_read", Switch(), "false",
+     "Whether a consumer that lags beyond that is sent to a slave."),
+    ("offsetCheckInSlave", "check_in_slave", Switch(), "false",
+     "Whether a slave tells a consumer outside its queues to move; it may only be behind."),
+    ("notifyConsumerIdsChangedEnable", "notify", Switch(), "true",
+     "Whether the consumers of a group are told at once when it changes."),
+    ("defaultQueryMaxNum", "query_most", Integer(1), "32",
+     "Most messages found by one look-up by unique key."),
+)  # fmt: skip
+
+TRANSACTIONS = _section(
+    "transactions",
+    ("transactionTimeOut", "timeout", Millis(), "6000",
+     "Age at which a producer is asked what became of its transaction."),
+    ("transactionCheckMax", "check_max", Integer(1), "15",
+     ("How often it is asked; then the message goes to TRANS_CHECK_MAX_TIME_TOPIC. A restart"
+      " begins to count anew.")),
+    ("transactionCheckInterval", "check_interval", Millis(), "60000",
+     "Pause between two looks at open transactions."),
+)  # fmt: skip
+
+REGISTRATION = _section(
+    "registration",
+    ("registerNameServerPeriod", "period", Millis(), "30000",
+     "Pause between two registrations with the name servers; held to 10 to 60 seconds."),
+    ("registerBrokerTimeoutMills", "timeout", Millis(), "6000",
+     "Longest wait for a name server's answer."),
+    ("forceRegister", "force", Switch(), "true",
+     "Whether all topics are sent each time, even if the name server knows them."),
+    ("compressedRegister", "compressed", Switch(), "false",
+     "Whether they are sent compressed."),
+)  # fmt: skip
+
 HA = _section(
     "ha",
     ("haListenPort", "listen_port", Integer(0, 65535), "<listenPort + 1>",
@@ -293,9 +391,12 @@ ADMIN = _section(
      "The HTTP port for /healthz and /status; 0 is off.", _OURS),
     ("adminListenAddress", "listen_address", Address(empty=False), "127.0.0.1",
      "The address the HTTP port is bound to.", _OURS),
+    ("adminAllowedPeers", "allowed_peers", Networks(), "",
+     ("Addresses or networks that may send requests to the client port that change something,"
+      " reach into clients or read the configuration; empty is everybody."), _OURS),
 )  # fmt: skip
 
-KEYS: tuple[Key, ...] = BROKER + STORE + HA + ADMIN
+KEYS: tuple[Key, ...] = BROKER + REMOTING + STORE + PULL + TRANSACTIONS + REGISTRATION + HA + ADMIN
 """Every key that means something here, in the order of the guide."""
 
 BY_NAME: dict[str, Key] = {name: key for key in KEYS for name in key.names}

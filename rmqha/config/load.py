@@ -22,6 +22,8 @@ from rmqha.config.settings import (
     BrokerSettings,
     FlushDisk,
     HASettings,
+    PullSettings,
+    RemotingSettings,
     Role,
     Settings,
     StoreSettings,
@@ -40,6 +42,16 @@ for a master that took it."""
 
 ADMIN_PORT_STEP = 3
 """C{adminListenPort} is this far above C{listenPort}: RocketMQ uses -2 and +1."""
+
+SECTIONS: dict[str, type[Any]] = {
+    "broker": BrokerSettings,
+    "remoting": RemotingSettings,
+    "store": StoreSettings,
+    "pull": PullSettings,
+    "ha": HASettings,
+    "admin": AdminSettings,
+}
+"""What L{Settings} is made of."""
 
 ROLES: dict[str, tuple[Role, ...]] = {
     "master": (Role.ASYNC_MASTER, Role.SYNC_MASTER),
@@ -164,9 +176,10 @@ def _fill_defaults(draft: Draft, known: Settings | None = None) -> None:
     _default(draft, "storePathCommitLog", of("storePathRootDir") / "commitlog")
     _default(draft, "maxMessageSize", fitting_message_size(of("mappedFileSizeCommitLog")))
     _default(draft, "haSendFlushedOnly", of("flushDiskType") is FlushDisk.SYNC_FLUSH)
-    _default(draft, "haListenPort", of("listenPort") + HA_PORT_STEP)
+    base = of("listenPort") or BY_NAME["listenPort"].default_value()
+    _default(draft, "haListenPort", base + HA_PORT_STEP)
     _default(draft, "haMasterClientAddress", _client_port(of("haMasterAddress")))
-    _default(draft, "adminListenPort", of("listenPort") + ADMIN_PORT_STEP)
+    _default(draft, "adminListenPort", base + ADMIN_PORT_STEP)
 
 
 def _client_port(master: tuple[str, int] | None) -> tuple[str, int] | None:
@@ -187,14 +200,12 @@ def _default(draft: Draft, name: str, value: Any, where: str = DEFAULT) -> None:
 
 
 def _build(draft: Draft) -> Settings:
-    sections: dict[str, dict[str, Any]] = {"broker": {}, "store": {}, "ha": {}, "admin": {}}
+    fields: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
     for chosen in draft.chosen.values():
-        sections[chosen.key.section][chosen.key.field] = chosen.value
+        fields[chosen.key.section][chosen.key.field] = chosen.value
+    sections: dict[str, Any] = {name: cls(**fields[name]) for name, cls in SECTIONS.items()}
     return Settings(
-        broker=BrokerSettings(**sections["broker"]),
-        store=StoreSettings(**sections["store"]),
-        ha=HASettings(**sections["ha"]),
-        admin=AdminSettings(**sections["admin"]),
+        **sections,
         ignored=tuple(draft.ignored),
         notes=tuple(draft.notes),
     )

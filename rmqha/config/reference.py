@@ -11,7 +11,7 @@ import sys
 import textwrap
 
 from rmqha.config.foreign import HARMLESS, UNSUPPORTED
-from rmqha.config.keys import ADMIN, BROKER, HA, STORE, Key, Origin
+from rmqha.config.keys import ADMIN, BROKER, HA, PULL, REMOTING, STORE, Key, Origin
 
 _INTRO = """\
 Configuration
@@ -31,7 +31,9 @@ rmqha, and says so. Blanks around a value do not count. A comment needs a line o
 
 _SECTIONS: tuple[tuple[str, str, tuple[Key, ...]], ...] = (
     ("Broker", "Who the node is.", BROKER),
+    ("Clients", "The client ports: how they are spoken with, and who may do what.", REMOTING),
     ("Store", "The files: where they lie, when they are flushed and deleted.", STORE),
+    ("Consumers", "What they get, and how long they wait.", PULL),
     ("Replication", "Both sides of the HA port.", HA),
     ("Admin", "The HTTP port for people and monitoring.", ADMIN),
 )

@@ -95,6 +95,26 @@ class ReplicaIdentity(StrEnum):
     CONNECTION = "connection"
 
 
+class TlsMode(StrEnum):
+    """
+    C{tlsMode}: what a client port accepts.
+    """
+
+    DISABLED = "disabled"
+    PERMISSIVE = "permissive"
+    ENFORCING = "enforcing"
+
+
+class ClientAuth(StrEnum):
+    """
+    C{tlsClientAuth}: whether clients show certificates.
+    """
+
+    NONE = "none"
+    OPTIONAL = "optional"
+    REQUIRE = "require"
+
+
 def host_name() -> str:
     """
     RocketMQ's default broker name: this host's name.
@@ -121,10 +141,26 @@ class BrokerSettings:
     @ivar cluster: C{brokerClusterName}.
     @ivar id: 0 on a master, above 0 on a slave (C{brokerId}).
     @ivar role: C{brokerRole}.
-    @ivar listen_port: The client port (C{listenPort}); other ports are counted from it.
+    @ivar listen_port: The client port (C{listenPort}); other ports are counted from it.  0 is
+        none.
     @ivar ip1: Address told to clients and written into records (C{brokerIP1}).
     @ivar ip2: Host of the HA address told to slaves (C{brokerIP2}).
     @ivar namesrv: C{namesrvAddr} as it was written: C{host:port;host:port}.
+    @ivar permission: Bits: 4 read, 2 write (C{brokerPermission}).
+    @ivar region: Told to producers (C{regionId}).
+    @ivar trace_on: Told to producers (C{traceOn}).
+    @ivar auto_create_topics: Whether sending makes topics (C{autoCreateTopicEnable}).
+    @ivar auto_create_groups: Whether using makes groups (C{autoCreateSubscriptionGroup}).
+    @ivar topic_queues: Most queues of a topic made by sending (C{defaultTopicQueueNums}).
+    @ivar cluster_topic: Whether the cluster's own topic can be used (C{clusterTopicEnable}).
+    @ivar broker_topic: The same of the broker's (C{brokerTopicEnable}).
+    @ivar trace_topic: Whether the topic of traces is there (C{traceTopicEnable}).
+    @ivar trace_topic_name: Its name (C{msgTraceTopicName}).
+    @ivar reject_transactions: C{rejectTransactionMessage}.
+    @ivar store_replies: Whether a reply is kept in a topic besides being brought to who asked
+        (C{storeReplyMessageEnable}).
+    @ivar accept_sends_from: No message is taken before, in seconds since 1970
+        (C{startAcceptSendRequestTimeStamp}).
     """
 
     name: str = field(factory=host_name)
@@ -135,6 +171,19 @@ class BrokerSettings:
     ip1: str = "127.0.0.1"
     ip2: str = "127.0.0.1"
     namesrv: str = ""
+    permission: int = 6
+    region: str = "DefaultRegion"
+    trace_on: bool = True
+    auto_create_topics: bool = True
+    auto_create_groups: bool = True
+    topic_queues: int = 8
+    cluster_topic: bool = True
+    broker_topic: bool = True
+    trace_topic: bool = False
+    trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
+    reject_transactions: bool = False
+    store_replies: bool = True
+    accept_sends_from: float = 0.0
 
 
 @frozen(kw_only=True)
@@ -222,6 +271,77 @@ class StoreSettings:
 
 
 @frozen(kw_only=True)
+class PullSettings:
+    """
+    What consumers get.
+
+    @ivar long_polling: Whether a pull may wait as long as it asks for (C{longPollingEnable}).
+    @ivar short_polling: How long it waits where it may not, in seconds
+        (C{shortPollingTimeMills}).
+    @ivar memory_bytes: Most bytes of one answer with messages that are in the page cache
+        (C{maxTransferBytesOnMessageInMemory}).
+    @ivar memory_count: The same in messages (C{maxTransferCountOnMessageInMemory}).
+    @ivar disk_bytes: Most bytes with messages that are not
+        (C{maxTransferBytesOnMessageInDisk}).
+    @ivar disk_count: The same in messages (C{maxTransferCountOnMessageInDisk}).
+    @ivar memory_ratio: How much of the machine's memory the newest part of the log is taken to
+        have, 0 to 1 (C{accessMessageInMemoryMaxRatio}).
+    @ivar slave_read: Whether consumers that lag are sent to a slave (C{slaveReadEnable}).
+    @ivar check_in_slave: Whether a slave corrects offsets outside its queues
+        (C{offsetCheckInSlave}).
+    @ivar notify: Whether consumers are told that their group changed
+        (C{notifyConsumerIdsChangedEnable}).
+    @ivar query_most: Most messages of a look-up by unique key (C{defaultQueryMaxNum}).
+    """
+
+    long_polling: bool = True
+    short_polling: float = 1.0
+    memory_bytes: int = 256 * KIB
+    memory_count: int = 32
+    disk_bytes: int = 64 * KIB
+    disk_count: int = 8
+    memory_ratio: float = 0.40
+    slave_read: bool = False
+    check_in_slave: bool = False
+    notify: bool = True
+    query_most: int = 32
+
+
+@frozen(kw_only=True)
+class RegistrationSettings:
+    """
+    How a broker tells name servers of itself.
+
+    @ivar period: Seconds between two registrations (C{registerNameServerPeriod}); held to 10
+        to 60 as in stock brokers.
+    @ivar timeout: Longest wait for a name server, in seconds (C{registerBrokerTimeoutMills}).
+    @ivar force: Whether all topics are sent each time, without asking whether any changed
+        (C{forceRegister}).
+    @ivar compressed: Whether they are sent compressed (C{compressedRegister}).
+    """
+
+    period: float = 30.0
+    timeout: float = 6.0
+    force: bool = True
+    compressed: bool = False
+
+
+@frozen(kw_only=True)
+class TransactionSettings:
+    """
+    What becomes of transactions whose producer says nothing.
+
+    @ivar timeout: Age at which it is asked, in seconds (C{transactionTimeOut}).
+    @ivar check_max: How often it is asked (C{transactionCheckMax}).
+    @ivar check_interval: Seconds between two questions (C{transactionCheckInterval}).
+    """
+
+    timeout: float = 6.0
+    check_max: int = 15
+    check_interval: float = 60.0
+
+
+@frozen(kw_only=True)
 class HASettings:
     """
     Replication, both sides of it.
@@ -294,16 +414,40 @@ class HASettings:
 
 
 @frozen(kw_only=True)
+class RemotingSettings:
+    """
+    The client port: who may do what, and how it is spoken with.
+
+    @ivar bind_address: The address bound to; C{""} is all (C{bindAddress}).
+    @ivar tls: C{tlsMode}.
+    @ivar tls_key: Our private key, PEM (C{tlsKeyPath}).
+    @ivar tls_cert: Our certificates, PEM; without them no TLS is spoken (C{tlsCertPath}).
+    @ivar tls_trusted: The roots of clients' certificates, PEM (C{tlsTrustCertPath}).
+    @ivar tls_client_auth: C{tlsClientAuth}.
+    """
+
+    bind_address: str = ""
+    tls: TlsMode = TlsMode.PERMISSIVE
+    tls_key: Path | None = None
+    tls_cert: Path | None = None
+    tls_trusted: Path | None = None
+    tls_client_auth: ClientAuth = ClientAuth.NONE
+
+
+@frozen(kw_only=True)
 class AdminSettings:
     """
     The small HTTP port for people and monitoring.
 
     @ivar listen_port: 0 is off (C{adminListenPort}).
     @ivar listen_address: The address bound to (C{adminListenAddress}).
+    @ivar allowed_peers: Networks whose hosts may send administration requests to the client
+        port; empty is everybody (C{adminAllowedPeers}).
     """
 
     listen_port: int = 10914
     listen_address: str = "127.0.0.1"
+    allowed_peers: tuple[Network, ...] = ()
 
 
 @frozen(kw_only=True)
@@ -316,7 +460,11 @@ class Settings:
     """
 
     broker: BrokerSettings = field(factory=BrokerSettings)
+    remoting: RemotingSettings = field(factory=RemotingSettings)
     store: StoreSettings = field(factory=StoreSettings)
+    pull: PullSettings = field(factory=PullSettings)
+    transactions: TransactionSettings = field(factory=TransactionSettings)
+    registration: RegistrationSettings = field(factory=RegistrationSettings)
     ha: HASettings = field(factory=HASettings)
     admin: AdminSettings = field(factory=AdminSettings)
     ignored: tuple[str, ...] = ()

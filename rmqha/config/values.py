@@ -281,6 +281,42 @@ class Folder(Kind):
 
 
 @frozen
+class File(Kind):
+    """
+    One file, or nothing.  As with L{Folder}, a relative path becomes absolute at once.
+    """
+
+    @property
+    def allowed(self) -> str:
+        return "one file, or nothing"
+
+    def parse(self, text: str) -> Any:
+        if "\0" in text:
+            raise ValueError(text)
+        return Path(text).expanduser().absolute() if text else None
+
+    def show(self, value: Any) -> str:
+        return "" if value is None else str(value)
+
+
+@frozen
+class Permission(Kind):
+    """
+    C{brokerPermission}: 4 is reading, 2 is writing.
+    """
+
+    @property
+    def allowed(self) -> str:
+        return "2 (writing), 4 (reading) or 6 (both)"
+
+    def parse(self, text: str) -> Any:
+        number = Integer(2, 6).number(text)
+        if number % 2:
+            raise ValueError(text)
+        return number
+
+
+@frozen
 class Endpoint(Kind):
     """
     C{host:port}, or nothing; an IPv6 host may stand in brackets.

@@ -22,8 +22,6 @@ from twisted.internet.protocol import Factory, Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from rmqha.ha.slave import SlaveProtocol
-
 FIRST_BACKOFF = 1.0
 """Least seconds before a reconnect; doubled up to C{haReconnectBackoffMax}."""
 
@@ -172,10 +170,10 @@ class OneByOne(Factory):
 
     noisy = False
 
-    def __init__(self, protocol: Callable[[], SlaveProtocol | None]) -> None:
+    def __init__(self, protocol: Callable[[], Protocol | None]) -> None:
         self._make = protocol
 
-    def buildProtocol(self, addr: IAddress | None) -> SlaveProtocol | None:
+    def buildProtocol(self, addr: IAddress | None) -> Protocol | None:
         """
         The next one.
         """

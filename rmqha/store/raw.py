@@ -156,6 +156,17 @@ class RawLog:
             end = piece.end
         return end
 
+    def run_start(self, offset: int) -> int:
+        """
+        Physical offset at which the last gap between files ends, below C{offset}.
+        """
+        row = bisect_right(self._starts, offset - 1) - 1
+        if row < 0:
+            return self.min_offset
+        while row and self.pieces[row - 1].end == self.pieces[row].start:
+            row -= 1
+        return self._starts[row]
+
     def next_start(self, offset: int) -> int | None:
         """
         Physical offset of the first file at or behind C{offset}.

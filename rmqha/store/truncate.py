@@ -19,6 +19,7 @@ from attrs import frozen
 
 from rmqha.errors import DiskFull
 from rmqha.store.files import NO_SPACE, LogFolder, fsync_folder
+from rmqha.store.pieces import quarantine_name
 from rmqha.store.tables import read, replace
 
 OWN_FOLDER = "rmqha"
@@ -59,7 +60,7 @@ def quarantine(root: Path, folder: LogFolder, at: int, end: int) -> Path:
         place.mkdir(parents=True)
         fsync_folder(root / OWN_FOLDER)
         fsync_folder(root)
-    path = place / f"{at:020d}-{end:020d}.log"
+    path = place / quarantine_name(at, end)
     number = 1
     while path.exists():
         number += 1

@@ -53,6 +53,17 @@ ROCKETMQ_DEFAULTS: dict[str, tuple[str, Any]] = {
     "maxHashSlotNum": ("5000000", 5_000_000),
     "maxIndexNum": ("20000000", 20_000_000),
     "maxMsgsNumBatch": ("64", 64),
+    "longPollingEnable": ("true", True),
+    "shortPollingTimeMills": ("1000", 1.0),
+    "maxTransferBytesOnMessageInMemory": ("262144", 256 << 10),
+    "maxTransferCountOnMessageInMemory": ("32", 32),
+    "maxTransferBytesOnMessageInDisk": ("65536", 64 << 10),
+    "maxTransferCountOnMessageInDisk": ("8", 8),
+    "accessMessageInMemoryMaxRatio": ("40", 0.40),
+    "slaveReadEnable": ("false", False),
+    "offsetCheckInSlave": ("false", False),
+    "notifyConsumerIdsChangedEnable": ("true", True),
+    "defaultQueryMaxNum": ("32", 32),
     "messageDelayLevel": (
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
         "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
@@ -151,7 +162,7 @@ class DefaultTests(SynchronousTestCase):
         Settings made in code and settings of an empty file do not differ.
         """
         loaded, made = load(None), Settings()
-        for section in ("store", "ha", "admin"):
+        for section in ("store", "pull", "ha", "admin"):
             self.assertEqual(getattr(loaded, section), getattr(made, section))
         self.assertEqual(loaded.broker.name, made.broker.name)
 
@@ -162,7 +173,7 @@ class DefaultTests(SynchronousTestCase):
         settings = Settings()
         fields = {
             (section, attribute.name)
-            for section in ("broker", "store", "ha", "admin")
+            for section in ("broker", "store", "pull", "ha", "admin")
             for attribute in getattr(settings, section).__attrs_attrs__
         }
         self.assertEqual({(key.section, key.field) for key in KEYS}, fields)

@@ -9,11 +9,12 @@ from collections.abc import Iterable
 from twisted.internet.interfaces import IAddress, IReactorTime
 from twisted.internet.protocol import ServerFactory
 
+from rmqha.config.settings import TlsMode
 from rmqha.net.allow import Allowed, Network
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.connections import Connections, Limits
 from rmqha.net.remoting.handlers import Registry
-from rmqha.net.remoting.tls import TlsGate, TlsMode
+from rmqha.net.remoting.tls import TlsGate
 
 
 class RemotingFactory(ServerFactory):

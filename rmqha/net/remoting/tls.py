@@ -10,7 +10,6 @@ Source: docs/protocol/remoting.rst, TLS.
 from __future__ import annotations
 
 import re
-from enum import Enum
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,8 @@ from twisted.internet.ssl import (
     trustRootFromCertificates,
 )
 
+from rmqha.config.settings import TlsMode
+
 HANDSHAKE = 0x16
 """
 The first byte of a TLS connection.  In clear text it would begin a frame of 369 MB, far above
@@ -32,16 +33,6 @@ HANDSHAKE_TIMEOUT = 10.0
 """Seconds a handshake may take; the default of the library RocketMQ uses."""
 
 _PEM = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
-
-
-class TlsMode(Enum):
-    """
-    What a port accepts: C{tlsMode}, RocketMQ's C{tls.server.mode}.
-    """
-
-    DISABLED = "disabled"
-    PERMISSIVE = "permissive"
-    ENFORCING = "enforcing"
 
 
 @frozen
