@@ -23,7 +23,7 @@ MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 .SUFFIXES:
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-quick trial trial-quick interop interop-full lint format docs bench bench-java lock clean distclean
+.PHONY: help setup demo test test-quick trial trial-quick interop interop-full lint format docs bench bench-java bench-clients lock clean distclean
 
 help: ## list the targets
 	@echo "usage: make TARGET [ARGS=...]"
@@ -52,8 +52,8 @@ $(READY): $(LOCK) setup.py pyproject.toml
 	@$(PY) -c 'from twisted.plugin import IPlugin, getPlugins; list(getPlugins(IPlugin))' >/dev/null 2>&1 || true
 	@touch $@
 
-demo: $(READY) ## replicate a real broker's store, kill the slave on the way, compare
-	@$(PY) demo/demo.py $(ARGS)
+demo: $(READY) ## a pair, a name server and a C++ client: send, consume, kill the slave, compare
+	@$(PY) -m demo $(ARGS)
 
 test: $(READY) ## run the whole test suite
 	@$(PY) -m pytest -q $(ARGS)
@@ -96,6 +96,9 @@ bench: $(READY) ## measure rmqha beside its alternatives, write bench/RESULTS.md
 
 bench-java: $(READY) ## measure beside stock RocketMQ (needs Maven and a JDK), write bench/RESULTS-java.md
 	@$(PY) -m bench.java $(ARGS)
+
+bench-clients: $(READY) ## measure both with stock clients (needs Maven and a JDK), write bench/RESULTS-clients.md
+	@$(PY) -m bench.clients $(ARGS)
 
 lock: $(READY) ## pin the newest dependencies that setup.py allows
 	@CUSTOM_COMPILE_COMMAND="make lock" $(PY) -m piptools compile --quiet --upgrade --all-extras \

@@ -10,6 +10,8 @@ from setuptools import find_packages, setup
 
 FAST = ["numba>=0.59"]
 TEST = ["hypothesis>=6.100", "pytest>=8.2"]
+# RocketMQ's C++ client; its wheel has a library for this kind of machine alone.
+DEMO = ["rocketmq==0.4.4; sys_platform == 'linux' and platform_machine == 'x86_64'"]
 # soupsieve comes with furo; from 3.0.2 on it refuses Python 3.11.0 to 3.11.4.
 DOCS = ["furo>=2024.1", "myst-parser>=4", "pydoctor>=24.11", "soupsieve<3.0.2", "Sphinx>=7.2"]
 DEV = ["mypy>=1.10", "mypy-zope>=1.0.5", "pip-tools>=7.4", "ruff>=0.9", "setuptools>=70.1"]
@@ -39,7 +41,8 @@ setup(
         "fast": FAST,
         "test": TEST,
         "docs": DOCS,
-        "dev": [*FAST, *TEST, *DOCS, *DEV],
+        "demo": DEMO,
+        "dev": [*FAST, *TEST, *DOCS, *DEMO, *DEV],
     },
     entry_points={"console_scripts": ["rmqha = rmqha.cli.main:main"]},
     zip_safe=False,

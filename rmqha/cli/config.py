@@ -11,7 +11,7 @@ import click
 from rich.table import Table
 
 from rmqha.cli.common import note, stdout
-from rmqha.config.load import ROLES, Row, check
+from rmqha.config.load import ROLE_NAMES, Row, check
 from rmqha.config.settings import Settings
 
 
@@ -23,7 +23,7 @@ def config() -> None:
 @config.command("check")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="As for twistd.")
-@click.option("--role", type=click.Choice(sorted(ROLES)), help="As for twistd.")
+@click.option("--role", type=click.Choice(sorted(ROLE_NAMES)), help="As for twistd.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
 def check_file(file: Path, overrides: tuple[str, ...], role: str | None, as_json: bool) -> None:
     """Say what FILE means, or everything that is wrong with it."""

@@ -147,8 +147,8 @@ def _with_master(
         except Exception as error:
             outcome.append(error)
         await client.close()
-        if looking.port.bounds is None:
-            note(f"the master's end was not known before it was asked: {looking.port.state}")
+        if client_port and looking.port.bounds is None and looking.asked:
+            note(f"the master was asked without knowing its end: {looking.port.state}")
 
     try:
         with bar("comparing") as progress, TemporaryDirectory(prefix="rmqha-") as folder:

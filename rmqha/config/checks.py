@@ -12,6 +12,7 @@ from attrs import evolve
 
 from rmqha.config.settings import (
     BLANK_MIN,
+    DEFAULT_LISTEN_PORT,
     DEFAULT_MAX_MESSAGE_SIZE,
     RECORD_OVERHEAD,
     ClientAuth,
@@ -42,6 +43,15 @@ def check_all(draft: Draft) -> None:
     _check_ports(draft)
     _check_folders(draft)
     _check_master_address(draft)
+    _check_tls(draft)
+
+
+def check_namesrv(draft: Draft) -> None:
+    """
+    The same for a name server's.
+    """
+    if draft.sound("listenPort", "adminListenPort"):
+        _check_distinct(draft, ("listenPort", "adminListenPort"), {})
     _check_tls(draft)
 
 
@@ -117,12 +127,17 @@ def _check_ports(draft: Draft) -> None:
     if draft.value("haListenPort") == 0 and not off:
         # RocketMQ 5.3 takes 0 for "not given".
         chosen = draft.chosen["haListenPort"]
-        draft.chosen["haListenPort"] = evolve(chosen, value=draft.value("listenPort") + 1)
+        base = draft.value("listenPort") or DEFAULT_LISTEN_PORT
+        draft.chosen["haListenPort"] = evolve(chosen, value=base + 1)
     listen = draft.value("listenPort")
     if 0 < listen <= VIP_STEP:
         draft.refuse("listenPort", f"above {VIP_STEP}: there is a port {VIP_STEP} below it too")
     used: dict[int, str] = {listen - VIP_STEP: "listenPort"} if listen else {}
-    for name in ("listenPort", "haListenPort", "adminListenPort"):
+    _check_distinct(draft, ("listenPort", "haListenPort", "adminListenPort"), used)
+
+
+def _check_distinct(draft: Draft, names: tuple[str, ...], used: dict[int, str]) -> None:
+    for name in names:
         port = draft.value(name)
         if port > 65535:
             draft.refuse("listenPort", f"{name} would be {port}, the highest port is 65535")

@@ -18,89 +18,84 @@ from collections.abc import Callable
 from attrs import frozen
 
 _GROUPS: dict[str, str] = {
-    "the client port is not served here": """
-        accessMessageInMemoryHotRatio accountStatsEnable
-        accountStatsPrintZeroValues ackMessageThreadPoolNums ackThreadPoolQueueCapacity
-        adminBrokerThreadPoolNums adminBrokerThreadPoolQueueCapacity
-        allowRecallWhenBrokerNotWriteable appendAckAsync appendCkAsync asyncSendEnable
-        autoDeleteUnusedStats         bitMapLengthConsumeQueueExt broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond
-        brokerFastFailureEnable cgColdReadThreshold channelExpiredTimeout
-        clientManageThreadPoolNums clientManagerThreadPoolQueueCapacity         coldCtrStrategyEnable commercialBaseCount commercialBigCount commercialEnable
-        commercialSizePerMsg commercialTimerCount commercialTransCount
-        consumerFallbehindThreshold consumerManageThreadPoolNums
+    "it tunes what brokers here do otherwise, or not at all": """
+        accessMessageInMemoryHotRatio accountStatsEnable accountStatsPrintZeroValues
+        ackMessageThreadPoolNums ackThreadPoolQueueCapacity adminBrokerThreadPoolNums
+        adminBrokerThreadPoolQueueCapacity allowRecallWhenBrokerNotWriteable appendAckAsync
+        appendCkAsync asyncSendEnable autoDeleteUnusedStats bitMapLengthConsumeQueueExt
+        broadcastOffsetExpireMaxSecond broadcastOffsetExpireSecond brokerFastFailureEnable
+        cgColdReadThreshold channelExpiredTimeout clientManageThreadPoolNums
+        clientManagerThreadPoolQueueCapacity coldCtrStrategyEnable commercialBaseCount
+        commercialBigCount commercialEnable commercialSizePerMsg commercialTimerCount
+        commercialTransCount consumerFallbehindThreshold consumerManageThreadPoolNums
         consumerManagerThreadPoolQueueCapacity consumerOffsetUpdateVersionStep
-        defaultMessageRequestMode defaultPopShareQueueNum
-        delayOffsetUpdateVersionStep disableConsumeIfConsumerReadSlowly
-        diskFallRecorded enableBroadcastOffsetStore enableCalcFilterBitMap enableDetailStat
-        enableMixedMessageType enableNetWorkFlowControl enableNotifyAfterPopOrderLockRelease
-        enableNotifyBeforePopCalculateLag enablePopBatchAck enablePopBufferMerge enablePopLog
-        enablePopMessageThreshold enablePropertyFilter enableRetryTopicV2
-        enableScheduleAsyncDeliver enableScheduleMessageStats enableSkipLongAwaitingAck
-        endTransactionPoolQueueCapacity endTransactionThreadPoolNums estimateAccumulation
-        expectConsumerNumUseFilter filterDataCleanTimeSpan filterSupportRetry
+        defaultMessageRequestMode defaultPopShareQueueNum delayOffsetUpdateVersionStep
+        disableConsumeIfConsumerReadSlowly diskFallRecorded enableBroadcastOffsetStore
+        enableCalcFilterBitMap enableDetailStat enableMixedMessageType enableNetWorkFlowControl
+        enableNotifyAfterPopOrderLockRelease enableNotifyBeforePopCalculateLag enablePopBatchAck
+        enablePopBufferMerge enablePopLog enablePopMessageThreshold enablePropertyFilter
+        enableRetryTopicV2 enableScheduleAsyncDeliver enableScheduleMessageStats
+        enableSkipLongAwaitingAck endTransactionPoolQueueCapacity endTransactionThreadPoolNums
+        estimateAccumulation expectConsumerNumUseFilter filterDataCleanTimeSpan filterSupportRetry
         flushConsumerOffsetHistoryInterval flushConsumerOffsetInterval flushDelayOffsetInterval
         forwardTimeout globalColdReadThreshold heartbeatThreadPoolNums
         heartbeatThreadPoolQueueCapacity highSpeedMode initPopOffsetByCheckMsgInMem
         litePullMessageEnable litePullMessageThreadPoolNums litePullThreadPoolQueueCapacity
         loadBalancePollNameServerInterval loadBalanceProcessorThreadPoolNums
-        loadBalanceThreadPoolQueueCapacity maxConsumeQueueScan
-        maxErrorRateOfBloomFilter maxFilterMessageSize maxMessageFilterNumForNotification
-        maxPopPollingSize         osPageCacheBusyTimeOutMills
-        popCkMaxBufferSize popCkOffsetMaxQueueSize popCkStayBufferTime popCkStayBufferTimeOut
-        popConsumerFSServiceInit popConsumerKVServiceEnable popConsumerKVServiceInit
-        popConsumerKVServiceLog popFromRetryProbability popInflightMessageThreshold
-        popPollingMapSize popPollingSize popResponseReturnActualRetryTopic
-        popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead processReplyMessageThreadPoolNums
-        pullBatchMaxMessageCount pullMessageThreadPoolNums pullThreadPoolQueueCapacity
-        putMessageFutureThreadPoolNums putThreadPoolQueueCapacity queryMessageThreadPoolNums
-        queryThreadPoolQueueCapacity realTimeNotifyConsumerChange recallMessageEnable         rejectPullConsumerEnable replyThreadPoolQueueCapacity
+        loadBalanceThreadPoolQueueCapacity maxConsumeQueueScan maxErrorRateOfBloomFilter
+        maxFilterMessageSize maxMessageFilterNumForNotification maxPopPollingSize
+        osPageCacheBusyTimeOutMills popCkMaxBufferSize popCkOffsetMaxQueueSize popCkStayBufferTime
+        popCkStayBufferTimeOut popConsumerFSServiceInit popConsumerKVServiceEnable
+        popConsumerKVServiceInit popConsumerKVServiceLog popFromRetryProbability
+        popInflightMessageThreshold popPollingMapSize popPollingSize
+        popResponseReturnActualRetryTopic popReviveMaxAttemptTimes popReviveMaxReturnSizePerRead
+        processReplyMessageThreadPoolNums pullBatchMaxMessageCount pullMessageThreadPoolNums
+        pullThreadPoolQueueCapacity putMessageFutureThreadPoolNums putThreadPoolQueueCapacity
+        queryMessageThreadPoolNums queryThreadPoolQueueCapacity realTimeNotifyConsumerChange
+        recallMessageEnable rejectPullConsumerEnable replyThreadPoolQueueCapacity
         retrieveMessageFromPopRetryTopicV1 reviveAckWaitMs reviveInterval reviveMaxSlow
         reviveQueueNum reviveScanTime sampleCountThreshold sampleSteps
         scheduleAsyncDeliverMaxPendingLimit scheduleAsyncDeliverMaxResendNum2Blocked
         sendMessageThreadPoolNums sendThreadPoolQueueCapacity serverLoadBalancerEnable
-        skipWhenCKRePutReachMaxTimes
-        subscriptionExpiredTimeout         transactionMetricFlushInterval
+        skipWhenCKRePutReachMaxTimes subscriptionExpiredTimeout transactionMetricFlushInterval
         transactionOpBatchInterval transactionOpMsgMaxSize transferMsgByHeap
         travelCqFileNumWhenGetMessage useMessageFilterForNotification usePIDColdCtrStrategy
         useSeparateRetryQueue useServerSideResetOffset useStaticSubscription
-        validateSystemTopicWhenUpdateTopic waitTimeMillsInAckQueue
-        waitTimeMillsInAdminBrokerQueue waitTimeMillsInHeartbeatQueue
-        waitTimeMillsInLitePullQueue waitTimeMillsInPullQueue waitTimeMillsInSendQueue
-        waitTimeMillsInTransactionQueue""",
+        validateSystemTopicWhenUpdateTopic waitTimeMillsInAckQueue waitTimeMillsInAdminBrokerQueue
+        waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue waitTimeMillsInPullQueue
+        waitTimeMillsInSendQueue waitTimeMillsInTransactionQueue""",
     "timer messages and compaction are not served here": """
         appendTopicForTimerDeleteKey compactionCqMappedFileSize compactionMappedFileSize
         compactionScheduleInternal compactionThreadNum enableCompaction mappedFileSizeTimerLog
-        maxOffsetMapSize timerCheckMetricsWhen timerColdDataCheckIntervalMs
-        timerCongestNumEachSlot timerEnableCheckMetrics timerEnableDisruptor
-        timerFlushIntervalMs timerGetMessageThreadNum timerInterceptDelayLevel timerMaxDelaySec
-        timerMetricSmallThreshold timerPrecisionMs timerProgressLogIntervalMs
-        timerPutMessageThreadNum timerRecallToTimelineEnable timerRollWindowSlot
-        timerSkipUnknownError timerStopDequeue timerStopEnqueue timerWarmEnable timerWheelEnable""",
-    "there is no name server registration here": """
+        maxOffsetMapSize timerCheckMetricsWhen timerColdDataCheckIntervalMs timerCongestNumEachSlot
+        timerEnableCheckMetrics timerEnableDisruptor timerFlushIntervalMs timerGetMessageThreadNum
+        timerInterceptDelayLevel timerMaxDelaySec timerMetricSmallThreshold timerPrecisionMs
+        timerProgressLogIntervalMs timerPutMessageThreadNum timerRecallToTimelineEnable
+        timerRollWindowSlot timerSkipUnknownError timerStopDequeue timerStopEnqueue timerWarmEnable
+        timerWheelEnable""",
+    "name servers are told otherwise here": """
         brokerHeartbeatInterval brokerNotActiveTimeoutMillis cleanOfflineBrokerInterval
-        compatibleWithOldNameSrv disappearTimeAfterStart
-        enableSingleTopicRegister enableSplitMetadata enableSplitRegistration
-        fetchNamesrvAddrInterval rmqAddressServerDomain rmqAddressServerSubGroup
-        sendHeartbeatTimeoutMillis skipPreOnline splitMetadataSize splitRegistrationSize
-        syncBrokerMemberGroupPeriod updateNameServerAddrPeriod""",
+        compatibleWithOldNameSrv disappearTimeAfterStart enableSingleTopicRegister
+        enableSplitMetadata enableSplitRegistration fetchNamesrvAddrInterval rmqAddressServerDomain
+        rmqAddressServerSubGroup sendHeartbeatTimeoutMillis skipPreOnline splitMetadataSize
+        splitRegistrationSize syncBrokerMemberGroupPeriod updateNameServerAddrPeriod""",
     "it tunes how Java maps, locks, allocates or dispatches": """
         autoMessageVersionOnTopicLen batchDispatchRequestThreadPoolNums cleanSwapedMapInterval
         coldDataFlowControlEnable coldDataScanEnable commitCommitLogLeastPages
         commitCommitLogThoroughInterval commitIntervalCommitLog commitLogForceSwapMapInterval
-        commitLogSwapMapInterval commitLogSwapMapReserveFileNum
-        correctLogicMinOffsetForceInterval correctLogicMinOffsetSleepInterval
-        dataReadAheadEnable debugLockEnable deleteConsumeQueueFilesInterval
-        destroyMapedFileIntervalForcibly dispatchCqCacheNum dispatchCqThreads
-        dispatchFromSenderThread enableAsyncReput enableBatchPush
+        commitLogSwapMapInterval commitLogSwapMapReserveFileNum correctLogicMinOffsetForceInterval
+        correctLogicMinOffsetSleepInterval dataReadAheadEnable debugLockEnable
+        deleteConsumeQueueFilesInterval destroyMapedFileIntervalForcibly dispatchCqCacheNum
+        dispatchCqThreads dispatchFromSenderThread enableAsyncReput enableBatchPush
         enableBuildConsumeQueueConcurrently enableCleanExpiredOffset
         enableLogConsumeQueueRepeatedlyBuildWhenRecover fastFailIfNoBufferInStorePool
         flushCommitLogTimed flushLeastPagesWhenWarmMapedFile logicQueueForceSwapMapInterval
         logicQueueSwapMapInterval logicQueueSwapMapReserveFileNum
-        logicalDiskSpaceCleanForciblyThreshold mappedFileSizeConsumeQueueExt
-        mappedFileSwapEnable mapperFileSizeBatchConsumeQueue maxAsyncPutMessageRequests
-        maxBatchDeleteFilesNum maxChecksumRange maxLmqConsumeQueueNum maxRecoveryCommitlogFiles
-        maxTopicLength messageIndexSafe putConsumeQueueDataByFileChannel putMsgIndexHightWater
-        readUnCommitted recheckReputOffsetFromCq recoverConcurrently recoverThreadPoolNums
+        logicalDiskSpaceCleanForciblyThreshold mappedFileSizeConsumeQueueExt mappedFileSwapEnable
+        mapperFileSizeBatchConsumeQueue maxAsyncPutMessageRequests maxBatchDeleteFilesNum
+        maxChecksumRange maxLmqConsumeQueueNum maxRecoveryCommitlogFiles maxTopicLength
+        messageIndexSafe putConsumeQueueDataByFileChannel putMsgIndexHightWater readUnCommitted
+        recheckReputOffsetFromCq recoverConcurrently recoverThreadPoolNums
         redeleteHangedFileInterval searchBcqByCacheEnable spinLockCollisionRetreatOptimalDegree
         topicQueueLockNum transientStorePoolSize useABSLock useReentrantLockWhenPutMessage
         wakeCommitWhenPutMessage wakeFlushWhenPutMessage warmMapedFileEnable writeWithoutMmap""",
@@ -124,13 +119,12 @@ _GROUPS: dict[str, str] = {
         statefulAuthorizationCacheExpiredSecond statefulAuthorizationCacheMaxNum
         userCacheExpiredSecond userCacheMaxNum userCacheRefreshSecond tls.client.authServer
         tls.client.certPath tls.client.keyPassword tls.client.keyPath tls.client.trustCertPath
-        tls.config.file tls.server.authClient tls.server.keyPassword
-        tls.test.mode.enable""",
+        tls.config.file tls.server.authClient tls.server.keyPassword tls.test.mode.enable""",
     "it is about Java's process, logs or metrics": """
         brokerConfigPath configBlackList isolateLogEnable metricGrpcExporterIntervalInMills
-        metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills
-        metricsExporterType metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta
-        metricsLabel metricsOtelCardinalityLimit metricsPromExporterHost metricsPromExporterPort
+        metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills metricsExporterType
+        metricsGrpcExporterHeader metricsGrpcExporterTarget metricsInDelta metricsLabel
+        metricsOtelCardinalityLimit metricsPromExporterHost metricsPromExporterPort
         printChannelGroups printChannelGroupsMinNum rocketmqHome""",
     "it tunes Netty": """
         channelNotActiveInterval clientAsyncSemaphoreValue clientCallbackExecutorThreads
@@ -139,10 +133,9 @@ _GROUPS: dict[str, str] = {
         clientWorkerThreads connectTimeoutMillis disableCallbackExecutor disableNettyWorkerGroup
         enableFastChannelEventProcess enableReconnectForGoAway enableShutdownGracefully
         enableTransparentRetry maxReconnectIntervalTimeSeconds serverAsyncSemaphoreValue
-        serverCallbackExecutorThreads serverChannelMaxIdleTimeSeconds
-        serverNettyWorkerGroupEnable serverOnewaySemaphoreValue
-        serverPooledByteBufAllocatorEnable serverSelectorThreads serverSocketBacklog
-        serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads
+        serverCallbackExecutorThreads serverChannelMaxIdleTimeSeconds serverNettyWorkerGroupEnable
+        serverOnewaySemaphoreValue serverPooledByteBufAllocatorEnable serverSelectorThreads
+        serverSocketBacklog serverSocketRcvBufSize serverSocketSndBufSize serverWorkerThreads
         shutdownWaitTimeSeconds socksProxyConfig useEpollNativeSelector writeBufferHighWaterMark
         writeBufferLowWaterMark""",
 }
@@ -168,7 +161,10 @@ class Foreign:
     reason: str
 
 
-def _on(reason: str) -> Foreign:
+def on(reason: str) -> Foreign:
+    """
+    A key that is refused when it is switched on.
+    """
     # What is neither "false" nor empty was meant to be on, whatever Java makes of it.
     return Foreign(lambda text: text.lower() not in ("", "false"), "not false", reason)
 
@@ -192,52 +188,52 @@ def _above(most: int, reason: str) -> Foreign:
     return Foreign(enabled, f"above {most}", reason)
 
 
-_TLS = "TLS is not supported; peers would be sent plain text"
+_TLS = "connections to other nodes are made in clear text; for clients say tlsMode"
 
 UNSUPPORTED: dict[str, Foreign] = {
     # another log, or another way to agree on it
-    "enableDLegerCommitLog": _on("DLedger keeps another log, with another replication protocol"),
-    "enableControllerMode": _on("a controller would switch roles over a protocol we do not speak"),
-    "enableSlaveActingMaster": _on("a slave here never takes over a master's work by itself"),
-    "enableRemoteEscape": _on("a slave here never writes to another broker"),
-    "brokerContainer": _on("one process is one broker here"),
-    "inBrokerContainer": _on("one process is one broker here"),
+    "enableDLegerCommitLog": on("DLedger keeps another log, with another replication protocol"),
+    "enableControllerMode": on("a controller would switch roles over a protocol we do not speak"),
+    "enableSlaveActingMaster": on("a slave here never takes over a master's work by itself"),
+    "enableRemoteEscape": on("a slave here never writes to another broker"),
+    "brokerContainer": on("one process is one broker here"),
+    "inBrokerContainer": on("one process is one broker here"),
     "messageStorePlugIn": _set("a plug-in changes how messages are stored"),
     # what an acknowledgement promises
-    "allAckInSyncStateSet": _on("writes wait for inSyncReplicas copies, not for a changing set"),
-    "enableAutoInSyncReplicas": _on("the copies a write waits for are never lowered by themselves"),
+    "allAckInSyncStateSet": on("writes wait for inSyncReplicas copies, not for a changing set"),
+    "enableAutoInSyncReplicas": on("the copies a write waits for are never lowered by themselves"),
     "minInSyncReplicas": _above(
         1, "there is no lower mark beside inSyncReplicas, which is never lowered; set that one"
     ),
-    "asyncLearner": _on("this replica would be counted for SYNC writes all the same"),
-    "syncMasterFlushOffsetWhenStartup": _on("a log is never cut without comparing it first"),
-    "syncFromLastFile": _on("say haFirstSync=last-file to start an empty slave at the last file"),
-    "haFlowControlEnable": _on("say haMaxSendBytesPerSecond to limit what a slave is sent"),
+    "asyncLearner": on("this replica would be counted for SYNC writes all the same"),
+    "syncMasterFlushOffsetWhenStartup": on("a log is never cut without comparing it first"),
+    "syncFromLastFile": on("say haFirstSync=last-file to start an empty slave at the last file"),
+    "haFlowControlEnable": on("say haMaxSendBytesPerSecond to limit what a slave is sent"),
     # what lies on the disk, and where
-    "transientStorePoolEnable": _on("writes go to the mapped file, never to a pool beside it"),
+    "transientStorePoolEnable": on("writes go to the mapped file, never to a pool beside it"),
     "readOnlyCommitLogStorePaths": _set(
         "the log lies in one folder; what else is there is not read"
     ),
-    "duplicationEnable": _on("dispatch follows the log's verified end, not a separate mark"),
-    "enableMultiDispatch": _on("a message belongs to one queue; its other queues would stay empty"),
-    "enableLmq": _on("a message belongs to one queue; its light queues would stay empty"),
-    "enableConsumeQueueExt": _on("consume queue units would refer to files that are not written"),
+    "duplicationEnable": on("dispatch follows the log's verified end, not a separate mark"),
+    "enableMultiDispatch": on("a message belongs to one queue; its other queues would stay empty"),
+    "enableLmq": on("a message belongs to one queue; its light queues would stay empty"),
+    "enableConsumeQueueExt": on("consume queue units would refer to files that are not written"),
     "storeType": _not(("default", ""), "consume queues are files, not RocksDB"),
-    "rocksdbCQDoubleWriteEnable": _on("consume queues are files, without a copy in RocksDB"),
-    "transferOffsetJsonToRocksdb": _on("offsets are JSON tables, not RocksDB"),
-    "enabledAppendPropCRC": _on("records are written without a CRC of the whole record"),
-    "forceVerifyPropCRC": _on("records are checked by the CRC of their body"),
-    "enableAcceleratedRecovery": _on("recovery always checks the log"),
+    "rocksdbCQDoubleWriteEnable": on("consume queues are files, without a copy in RocksDB"),
+    "transferOffsetJsonToRocksdb": on("offsets are JSON tables, not RocksDB"),
+    "enabledAppendPropCRC": on("records are written without a CRC of the whole record"),
+    "forceVerifyPropCRC": on("records are checked by the CRC of their body"),
+    "enableAcceleratedRecovery": on("recovery always checks the log"),
     "replicasPerDiskPartition": _above(1, "disk ratios are of the whole disk, not of a share"),
     # who may connect, and how
-    "aclEnable": _on("there is no access control; anybody who can connect could do anything"),
-    "authenticationEnabled": _on("there is no authentication; anybody could connect"),
-    "authorizationEnabled": _on("there is no authorization; anybody could do anything"),
-    "migrateAuthFromV1Enabled": _on("there is no access control to migrate to"),
-    "useTLS": _on(_TLS),
-    "tls.enable": _on(_TLS),
+    "aclEnable": on("there is no access control; anybody who can connect could do anything"),
+    "authenticationEnabled": on("there is no authentication; anybody could connect"),
+    "authorizationEnabled": on("there is no authorization; anybody could do anything"),
+    "migrateAuthFromV1Enabled": on("there is no access control to migrate to"),
+    "useTLS": on(_TLS),
+    "tls.enable": on(_TLS),
     # where name servers are found
-    "fetchNamesrvAddrByAddressServer": _on("name servers are taken from namesrvAddr alone"),
-    "fetchNameSrvAddrByDnsLookup": _on("name servers are taken from namesrvAddr alone"),
+    "fetchNamesrvAddrByAddressServer": on("name servers are taken from namesrvAddr alone"),
+    "fetchNameSrvAddrByDnsLookup": on("name servers are taken from namesrvAddr alone"),
 }
 """Keys that refuse to start when they are switched on."""

@@ -9,23 +9,26 @@ L{rmqha.config.foreign} lists all other keys of RocketMQ.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from difflib import get_close_matches
 from enum import StrEnum
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 
-from rmqha.config.foreign import HARMLESS, UNSUPPORTED
+from rmqha.config.foreign import HARMLESS, UNSUPPORTED, Foreign
 from rmqha.config.settings import (
     BLANK_MIN,
     DEFAULT_DELAY_LEVELS,
     MIB,
     RECORD_OVERHEAD,
+    ClientAuth,
     DivergencePolicy,
     FirstSync,
     FlushDisk,
     ReplicaIdentity,
     Role,
+    TlsMode,
 )
 from rmqha.config.values import (
     LONG_MAX,
@@ -34,6 +37,7 @@ from rmqha.config.values import (
     ClientAddress,
     Endpoint,
     Endpoints,
+    File,
     Folder,
     Hours,
     HoursOfDay,
@@ -43,6 +47,7 @@ from rmqha.config.values import (
     Millis,
     Networks,
     Percent,
+    Permission,
     QueueFile,
     Switch,
     Text,
@@ -105,7 +110,7 @@ class Key:
         return self.kind.parse(self.default)
 
 
-def _section(section: str, *rows: tuple[Any, ...]) -> tuple[Key, ...]:
+def rows_of(section: str, *rows: tuple[Any, ...]) -> tuple[Key, ...]:
     """
     Rows C{(name, field, kind, default, doc[, extras])} as keys of one section.
 
@@ -135,7 +140,7 @@ _PAGES = Integer(0, unit="4 KiB pages")
 _BYTES = Integer(0, LONG_MAX, "bytes")
 _ANSWER = Integer(1, 8 * MIB, "bytes")
 
-BROKER = _section(
+BROKER = rows_of(
     "broker",
     ("brokerRole", "role", Choice(Role), "<SLAVE with ``--role slave``, else ASYNC_MASTER>",
      "Who takes writes, and what they wait for. Must not contradict ``--role``."),
@@ -183,7 +188,7 @@ BROKER = _section(
      "The time before which no messages are taken, since 1970."),
 )  # fmt: skip
 
-REMOTING = _section(
+REMOTING = rows_of(
     "remoting",
     ("bindAddress", "bind_address", Address(), "",
      "The address the client ports are bound to; empty is all.", _RMQ53),
@@ -203,7 +208,7 @@ REMOTING = _section(
      {"aliases": ("tls.server.need.client.auth",)}),
 )  # fmt: skip
 
-STORE = _section(
+STORE = rows_of(
     "store",
     ("storePathRootDir", "root", Folder(), "${user.home}/store",
      "The folder of everything. One running node a folder. A leading ~ is the home folder too."),
@@ -272,7 +277,7 @@ STORE = _section(
      "Most messages found by one look-up by key."),
 )  # fmt: skip
 
-PULL = _section(
+PULL = rows_of(
     "pull",
     ("longPollingEnable", "long_polling", Switch(), "true",
      "Whether a pull that finds nothing may wait as long as the client asks for."),
@@ -299,7 +304,7 @@ PULL = _section(
      "Most messages found by one look-up by unique key."),
 )  # fmt: skip
 
-TRANSACTIONS = _section(
+TRANSACTIONS = rows_of(
     "transactions",
     ("transactionTimeOut", "timeout", Millis(), "6000",
      "Age at which a producer is asked what became of its transaction."),
@@ -310,7 +315,7 @@ TRANSACTIONS = _section(
      "Pause between two looks at open transactions."),
 )  # fmt: skip
 
-REGISTRATION = _section(
+REGISTRATION = rows_of(
     "registration",
     ("registerNameServerPeriod", "period", Millis(), "30000",
      "Pause between two registrations with the name servers; held to 10 to 60 seconds."),
@@ -322,7 +327,7 @@ REGISTRATION = _section(
      "Whether they are sent compressed."),
 )  # fmt: skip
 
-HA = _section(
+HA = rows_of(
     "ha",
     ("haListenPort", "listen_port", Integer(0, 65535), "<listenPort + 1>",
      ("Where slaves connect, to a slave too; 0 is listenPort + 1 on a master and off on a"
@@ -385,7 +390,7 @@ HA = _section(
      "Longest pause between two attempts to connect.", _OURS),
 )  # fmt: skip
 
-ADMIN = _section(
+ADMIN = rows_of(
     "admin",
     ("adminListenPort", "listen_port", Integer(0, 65535), "<listenPort + 3>",
      "The HTTP port for /healthz and /status; 0 is off.", _OURS),
@@ -399,16 +404,41 @@ ADMIN = _section(
 KEYS: tuple[Key, ...] = BROKER + REMOTING + STORE + PULL + TRANSACTIONS + REGISTRATION + HA + ADMIN
 """Every key that means something here, in the order of the guide."""
 
-BY_NAME: dict[str, Key] = {name: key for key in KEYS for name in key.names}
-"""Keys by name and by alias."""
 
-
-def nearest(unknown: str) -> str:
+@frozen
+class Vocabulary:
     """
-    The known key somebody probably meant, or C{""}.
+    All that may stand in one kind of file.
 
-    @param unknown: A key nobody knows; its case does not matter.
+    @ivar keys: What means something.
+    @ivar harmless: What is accepted and means nothing, with the reason.
+    @ivar unsupported: What must not be switched on.
+    @ivar by_name: Keys by name and by alias.
     """
-    lowered = {name.lower(): name for name in (*HARMLESS, *UNSUPPORTED, *BY_NAME)}
-    matches = get_close_matches(unknown.lower(), lowered, n=1, cutoff=0.7)
-    return lowered[matches[0]] if matches else ""
+
+    keys: tuple[Key, ...]
+    harmless: Mapping[str, str]
+    unsupported: Mapping[str, Foreign]
+    by_name: dict[str, Key] = field(init=False)
+
+    @by_name.default
+    def _names(self) -> dict[str, Key]:
+        return {name: key for key in self.keys for name in key.names}
+
+    def nearest(self, unknown: str) -> str:
+        """
+        The known key somebody probably meant, or C{""}.
+
+        @param unknown: A key nobody knows; its case does not matter.
+        """
+        known = (*self.harmless, *self.unsupported, *self.by_name)
+        lowered = {name.lower(): name for name in known}
+        matches = get_close_matches(unknown.lower(), lowered, n=1, cutoff=0.7)
+        return lowered[matches[0]] if matches else ""
+
+
+FILE = Vocabulary(KEYS, HARMLESS, UNSUPPORTED)
+"""A C{broker.conf}."""
+
+BY_NAME = FILE.by_name
+"""Its keys by name and by alias."""

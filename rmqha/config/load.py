@@ -9,24 +9,28 @@ collected and raised together, each with its place.
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from attrs import frozen
 
-from rmqha.config.checks import check_all
-from rmqha.config.keys import BY_NAME, KEYS
+from rmqha.config.checks import check_all, check_namesrv
+from rmqha.config.keys import FILE, Vocabulary
+from rmqha.config.namesrv import FILE as NAMESRV_FILE
 from rmqha.config.settings import (
     AdminSettings,
     BrokerSettings,
     FlushDisk,
     HASettings,
+    NamesrvSettings,
     PullSettings,
+    RegistrationSettings,
     RemotingSettings,
     Role,
     Settings,
     StoreSettings,
+    TransactionSettings,
     fitting_message_size,
     host_name,
 )
@@ -48,8 +52,11 @@ SECTIONS: dict[str, type[Any]] = {
     "remoting": RemotingSettings,
     "store": StoreSettings,
     "pull": PullSettings,
+    "transactions": TransactionSettings,
+    "registration": RegistrationSettings,
     "ha": HASettings,
     "admin": AdminSettings,
+    "namesrv": NamesrvSettings,
 }
 """What L{Settings} is made of."""
 
@@ -58,6 +65,12 @@ ROLES: dict[str, tuple[Role, ...]] = {
     "slave": (Role.SLAVE,),
 }
 """What C{--role} allows C{brokerRole} to be; the first one is its default."""
+
+NAMESRV = "namesrv"
+"""The role that is no broker's: it has a file of its own."""
+
+ROLE_NAMES = (*ROLES, NAMESRV)
+"""What C{--role} can be."""
 
 
 @frozen
@@ -83,7 +96,7 @@ def load(path: Path | None, overrides: Sequence[str] = (), role: str | None = No
 
     @param path: The file, C{None} for defaults alone.
     @param overrides: C{key=value} each; they win over the file.
-    @param role: C{master} or C{slave}, C{None} to go by C{brokerRole}.
+    @param role: One of L{ROLE_NAMES}, C{None} to go by C{brokerRole}.
     @raise ConfigProblems: With everything that is wrong.
     """
     return _settle(path, overrides, role)[0]
@@ -99,21 +112,21 @@ def check(
     """
     settings, draft = _settle(path, overrides, role)
     sources = {name: chosen.where for name, chosen in draft.chosen.items()}
-    return settings, _rows(settings, sources)
+    return settings, _rows(settings, draft.known, sources)
 
 
 def describe(settings: Settings) -> list[Row]:
     """
-    A row for each key of settings that are already loaded.
+    A row for each key of a broker's settings that are already loaded.
     """
-    return _rows(settings, {})
+    return _rows(settings, FILE, {})
 
 
-def _rows(settings: Settings, sources: dict[str, str]) -> list[Row]:
-    defaults = Draft()
+def _rows(settings: Settings, known: Vocabulary, sources: dict[str, str]) -> list[Row]:
+    defaults = Draft(known)
     _fill_defaults(defaults, settings)
     rows = []
-    for key in KEYS:
+    for key in known.keys:
         value = getattr(getattr(settings, key.section), key.field)
         text = key.kind.show(value)
         is_default = key.kind.show(defaults.value(key.name)) == text
@@ -124,10 +137,14 @@ def _rows(settings: Settings, sources: dict[str, str]) -> list[Row]:
 def _settle(
     path: Path | None, overrides: Sequence[str], role: str | None
 ) -> tuple[Settings, Draft]:
-    draft = read(path, overrides)
-    _settle_role(draft, role)
-    _fill_defaults(draft)
-    check_all(draft)
+    draft = read(path, overrides, NAMESRV_FILE if role == NAMESRV else FILE)
+    if role == NAMESRV:
+        _fill_defaults(draft)
+        check_namesrv(draft)
+    else:
+        _settle_role(draft, role)
+        _fill_defaults(draft)
+        check_all(draft)
     if draft.problems:
         raise ConfigProblems(tuple(draft.problems))
     return _build(draft), draft
@@ -140,7 +157,7 @@ def _settle_role(draft: Draft, role: str | None) -> None:
     if role is None or not draft.sound("brokerRole"):
         return
     if role not in ROLES:
-        draft.problems.append(BadValue("--role", role, "master or slave"))
+        draft.problems.append(BadValue("--role", role, " or ".join(ROLE_NAMES)))
         draft.broken.add("brokerRole")
         return
     allowed = ROLES[role]
@@ -161,12 +178,20 @@ def _fill_defaults(draft: Draft, known: Settings | None = None) -> None:
     def of(name: str) -> Any:
         if known is None:
             return draft.value(name)
-        key = BY_NAME[name]
+        key = by_name[name]
         return getattr(getattr(known, key.section), key.field)
 
-    for key in KEYS:
+    by_name = draft.known.by_name
+    for key in draft.known.keys:
         if key.default is not None:
             _default(draft, key.name, key.default_value())
+    base = of("listenPort") or by_name["listenPort"].default_value()
+    _default(draft, "adminListenPort", base + ADMIN_PORT_STEP)
+    if draft.known is FILE:
+        _fill_broker_defaults(draft, of, base)
+
+
+def _fill_broker_defaults(draft: Draft, of: Callable[[str], Any], base: int) -> None:
     _default(draft, "brokerRole", Role.ASYNC_MASTER)
     _default(draft, "brokerId", 0 if of("brokerRole").is_master else 1)
     _default(draft, "brokerName", host_name())
@@ -176,10 +201,8 @@ def _fill_defaults(draft: Draft, known: Settings | None = None) -> None:
     _default(draft, "storePathCommitLog", of("storePathRootDir") / "commitlog")
     _default(draft, "maxMessageSize", fitting_message_size(of("mappedFileSizeCommitLog")))
     _default(draft, "haSendFlushedOnly", of("flushDiskType") is FlushDisk.SYNC_FLUSH)
-    base = of("listenPort") or BY_NAME["listenPort"].default_value()
     _default(draft, "haListenPort", base + HA_PORT_STEP)
     _default(draft, "haMasterClientAddress", _client_port(of("haMasterAddress")))
-    _default(draft, "adminListenPort", base + ADMIN_PORT_STEP)
 
 
 def _client_port(master: tuple[str, int] | None) -> tuple[str, int] | None:
@@ -193,7 +216,7 @@ def _client_port(master: tuple[str, int] | None) -> tuple[str, int] | None:
 
 def _default(draft: Draft, name: str, value: Any, where: str = DEFAULT) -> None:
     if name not in draft.chosen:
-        key = BY_NAME[name]
+        key = draft.known.by_name[name]
         draft.chosen[name] = Chosen(
             key=key, name=name, text=key.kind.show(value), value=value, where=where
         )

@@ -10,8 +10,20 @@ from __future__ import annotations
 import sys
 import textwrap
 
+from rmqha.config import namesrv
 from rmqha.config.foreign import HARMLESS, UNSUPPORTED
-from rmqha.config.keys import ADMIN, BROKER, HA, PULL, REMOTING, STORE, Key, Origin
+from rmqha.config.keys import (
+    ADMIN,
+    BROKER,
+    HA,
+    PULL,
+    REGISTRATION,
+    REMOTING,
+    STORE,
+    TRANSACTIONS,
+    Key,
+    Origin,
+)
 
 _INTRO = """\
 Configuration
@@ -34,8 +46,16 @@ _SECTIONS: tuple[tuple[str, str, tuple[Key, ...]], ...] = (
     ("Clients", "The client ports: how they are spoken with, and who may do what.", REMOTING),
     ("Store", "The files: where they lie, when they are flushed and deleted.", STORE),
     ("Consumers", "What they get, and how long they wait.", PULL),
+    ("Transactions", "When producers are asked about theirs.", TRANSACTIONS),
+    ("Name servers", "What they are told, and when.", REGISTRATION),
     ("Replication", "Both sides of the HA port.", HA),
     ("Admin", "The HTTP port for people and monitoring.", ADMIN),
+)
+
+_NAMESRV_INTRO = (
+    "The file of ``--role namesrv``, a RocketMQ ``namesrv.properties``. It has the keys of the "
+    "sections Clients and Admin too, but for ``adminAllowedPeers``; ``rmqha config check --role "
+    "namesrv FILE`` shows them all."
 )
 
 _ORIGINS = {
@@ -43,6 +63,9 @@ _ORIGINS = {
     Origin.RMQ53: "RocketMQ 5",
     Origin.OURS: "rmqha",
 }
+
+
+_COLUMNS = ("Key", "Default", "From", "Meaning", "Allowed")
 
 
 def reference() -> str:
@@ -53,7 +76,7 @@ def reference() -> str:
     for title, intro, keys in _SECTIONS:
         rows = [_key_row(key) for key in keys]
         parts.append(_heading(title, intro))
-        parts.append(_table(("Key", "Default", "From", "Meaning", "Allowed"), rows))
+        parts.append(_table(_COLUMNS, rows))
     parts.append(
         _heading(
             "Refused when switched on",
@@ -77,7 +100,19 @@ def reference() -> str:
             "Keys of RocketMQ that mean nothing here. They are listed once when a node starts.",
         )
     )
-    parts.extend(_harmless())
+    parts.extend(_harmless(HARMLESS))
+    parts.append(_heading("A name server", _NAMESRV_INTRO))
+    parts.append(_table(_COLUMNS, [_key_row(key) for key in namesrv.NAMESRV]))
+    parts.append(
+        textwrap.fill(
+            "A name server does not start with these switched on: "
+            + "; ".join(f"``{n}`` ({foreign.reason})" for n, foreign in namesrv.UNSUPPORTED.items())
+            + ". It accepts and ignores the following.",
+            98,
+        )
+        + "\n"
+    )
+    parts.extend(_harmless(namesrv.HARMLESS))
     return "\n".join(parts)
 
 
@@ -99,9 +134,9 @@ def _table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _harmless() -> list[str]:
+def _harmless(keys: dict[str, str]) -> list[str]:
     by_reason: dict[str, list[str]] = {}
-    for name, reason in HARMLESS.items():
+    for name, reason in keys.items():
         by_reason.setdefault(reason, []).append(f"``{name}``")
     return [
         textwrap.fill(

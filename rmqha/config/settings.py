@@ -30,6 +30,9 @@ DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 
 DEFAULT_MAX_MESSAGE_SIZE = 4 * MIB
 """C{maxMessageSize}: most bytes of one body."""
 
+DEFAULT_LISTEN_PORT = 10911
+"""C{listenPort}; other ports are counted from it where there is no client port."""
+
 RECORD_OVERHEAD = 64 * KIB
 """Most bytes of a record that are not its body: what RocketMQ allows for headers
 and properties together (docs/protocol/store.rst, Sizes)."""
@@ -167,7 +170,7 @@ class BrokerSettings:
     cluster: str = "DefaultCluster"
     id: int = 0
     role: Role = Role.ASYNC_MASTER
-    listen_port: int = 10911
+    listen_port: int = DEFAULT_LISTEN_PORT
     ip1: str = "127.0.0.1"
     ip2: str = "127.0.0.1"
     namesrv: str = ""
@@ -451,6 +454,31 @@ class AdminSettings:
 
 
 @frozen(kw_only=True)
+class NamesrvSettings:
+    """
+    A name server; its other sections are L{RemotingSettings} and L{AdminSettings}.
+
+    @ivar listen_port: The port (C{listenPort}).
+    @ivar kv_path: Where its texts are kept (C{kvConfigPath}).
+    @ivar order_messages: Whether routes tell the queues of ordered topics
+        (C{orderMessageEnable}).
+    @ivar scan_interval: Seconds between two looks for silent brokers
+        (C{scanNotActiveBrokerInterval}).
+    @ivar channel_grace: Seconds a broker has to come back after its connection is gone
+        (C{brokerChannelGrace}).
+    @ivar allowed_peers: Networks whose hosts may register brokers and change anything; empty is
+        everybody (C{namesrvAllowedPeers}).
+    """
+
+    listen_port: int = 9876
+    kv_path: Path = field(factory=lambda: Path.home() / "namesrv" / "kvConfig.json")
+    order_messages: bool = False
+    scan_interval: float = 10.0
+    channel_grace: float = 0.0
+    allowed_peers: tuple[Network, ...] = ()
+
+
+@frozen(kw_only=True)
 class Settings:
     """
     All of a node's settings.
@@ -467,5 +495,6 @@ class Settings:
     registration: RegistrationSettings = field(factory=RegistrationSettings)
     ha: HASettings = field(factory=HASettings)
     admin: AdminSettings = field(factory=AdminSettings)
+    namesrv: NamesrvSettings = field(factory=NamesrvSettings)
     ignored: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

@@ -14,8 +14,7 @@ from typing import Any
 from attrs import define, field, frozen
 
 from rmqha.config import properties
-from rmqha.config.foreign import HARMLESS, UNSUPPORTED
-from rmqha.config.keys import BY_NAME, Key, nearest
+from rmqha.config.keys import FILE, Key, Vocabulary
 from rmqha.errors import (
     BadValue,
     ConfigError,
@@ -77,6 +76,7 @@ class Draft:
     """
     What was found so far: chosen values, and everything to tell about them.
 
+    @ivar known: What may stand in the file.
     @ivar chosen: The given values, by the name of their key (never an alias).
     @ivar broken: Keys whose given value is already refused; what depends on them cannot
         be judged.
@@ -85,6 +85,7 @@ class Draft:
     @ivar notes: Sentences for the log.
     """
 
+    known: Vocabulary = FILE
     chosen: dict[str, Chosen] = field(factory=dict)
     broken: set[str] = field(factory=set)
     problems: list[ConfigError] = field(factory=list)
@@ -117,25 +118,26 @@ class Draft:
         return any(name in self.chosen and self.chosen[name].where != DEFAULT for name in names)
 
 
-def read(path: Path | None, overrides: Sequence[str]) -> Draft:
+def read(path: Path | None, overrides: Sequence[str], known: Vocabulary = FILE) -> Draft:
     """
     Read both sources; what C{overrides} say wins over the file.
 
     @param path: The file, if there is one.
     @param overrides: C{key=value} each.
+    @param known: What may stand in the file.
     """
-    draft = Draft()
+    draft = Draft(known)
     in_file = _last_of_each(_from_file(path, draft), draft) if path is not None else []
     on_line = _last_of_each(_from_command_line(overrides, draft), draft)
-    replaced = {_canonical(given.name) for given in on_line}
-    kept = [given for given in in_file if _canonical(given.name) not in replaced]
+    replaced = {_canonical(given.name, known) for given in on_line}
+    kept = [given for given in in_file if _canonical(given.name, known) not in replaced]
     for level in (kept, on_line):
         _judge(level, draft)
     return draft
 
 
-def _canonical(name: str) -> str:
-    key = BY_NAME.get(name)
+def _canonical(name: str, known: Vocabulary) -> str:
+    key = known.by_name.get(name)
     return key.name if key is not None else name
 
 
@@ -189,7 +191,7 @@ def _judge(level: Sequence[Given], draft: Draft) -> None:
     """
     here: dict[str, Given] = {}
     for given in level:
-        key = BY_NAME.get(given.name)
+        key = draft.known.by_name.get(given.name)
         if key is None:
             _foreign(given, draft)
             continue
@@ -202,11 +204,12 @@ def _judge(level: Sequence[Given], draft: Draft) -> None:
 
 
 def _foreign(given: Given, draft: Draft) -> None:
-    unsupported = UNSUPPORTED.get(given.name)
+    known = draft.known
+    unsupported = known.unsupported.get(given.name)
     if unsupported is not None and unsupported.enabled(given.text):
         draft.problems.append(Unsupported(given.name, given.text, unsupported.reason, given.where))
-    elif unsupported is None and given.name not in HARMLESS:
-        draft.problems.append(UnknownKey(given.name, nearest(given.name), given.where))
+    elif unsupported is None and given.name not in known.harmless:
+        draft.problems.append(UnknownKey(given.name, known.nearest(given.name), given.where))
     elif given.name not in draft.ignored:
         draft.ignored.append(given.name)
 

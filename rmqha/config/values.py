@@ -263,6 +263,10 @@ class HoursOfDay(Kind):
         return ";".join(f"{hour:02d}" for hour in value)
 
 
+def _path(text: str) -> Path:
+    return Path(text.replace("${user.home}", str(Path.home()))).expanduser().absolute()
+
+
 @frozen
 class Folder(Kind):
     """
@@ -277,23 +281,27 @@ class Folder(Kind):
     def parse(self, text: str) -> Any:
         if not text or "," in text or ":" in text or "\0" in text:
             raise ValueError(text)
-        return Path(text.replace("${user.home}", str(Path.home()))).expanduser().absolute()
+        return _path(text)
 
 
 @frozen
 class File(Kind):
     """
-    One file, or nothing.  As with L{Folder}, a relative path becomes absolute at once.
+    One file.  As with L{Folder}, a relative path becomes absolute at once.
+
+    @ivar empty: Whether it may be empty.
     """
+
+    empty: bool = True
 
     @property
     def allowed(self) -> str:
-        return "one file, or nothing"
+        return "one file" + (", or nothing" if self.empty else "")
 
     def parse(self, text: str) -> Any:
-        if "\0" in text:
+        if "\0" in text or not (text or self.empty):
             raise ValueError(text)
-        return Path(text).expanduser().absolute() if text else None
+        return _path(text) if text else None
 
     def show(self, value: Any) -> str:
         return "" if value is None else str(value)

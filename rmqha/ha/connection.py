@@ -268,7 +268,8 @@ class MasterProtocol(Protocol):
             self.close("silent")
         elif claim.sent < oldest:
             self.close("lost", LogLost(claim.sent, oldest))
-        elif self._paused or not self._tells_end():
+        elif self._paused or not self._tells_end() or claim.sent < self.factory.limit():
+            # A heartbeat says that the log ends here; what the rate holds back is log too.
             return
         elif now - self._written > heartbeat_after:
             self.heartbeat()

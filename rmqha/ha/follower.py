@@ -1,16 +1,14 @@
 """
-A slave's side of replication: one connection after another until the log is in sync,
-and a name for every reason why it is not.
+A slave's side of replication: one connection after another until the log is in sync.
 
-The guard lives here: what each connection's answer means, what to ask next, and what
-the policy allows to be done about a log that is not its master's.  Nothing is cut
-unless common ground was compared on a connection, and never for an empty master.
-docs/operations.rst tells what each state means and what to do.
+Here is the service's life: connecting, stopping, and carrying a policy out when a
+connection showed that the log is not its master's.  What connections show is judged by
+L{Guard<rmqha.ha.guard.Guard>}.  Nothing is cut unless common ground was compared on a
+connection, and never for an empty master.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -25,36 +23,16 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.config.settings import DivergencePolicy, HASettings
-from rmqha.errors import (
-    DiskFull,
-    FlushFailed,
-    FrameOffsetMismatch,
-    RecordCrossesFile,
-    RecordFault,
-    Refused,
-    StartNotAligned,
-    StoreError,
-)
+from rmqha.errors import Refused, StoreError
 from rmqha.ha.bounds import Ask as AskBounds
-from rmqha.ha.bounds import ClientPort
-from rmqha.ha.dial import AskedFirst, Backoff, OneByOne, Watched
-from rmqha.ha.probe import Ask
+from rmqha.ha.dial import AskedFirst, OneByOne, Watched
+from rmqha.ha.guard import Guard
 from rmqha.ha.repair import Divergence, Repair, remedy
-from rmqha.ha.search import Search, Verdict
-from rmqha.ha.slave import SlaveProtocol
 from rmqha.ha.states import SyncState
-from rmqha.net.quiet import RateLimitedLog
-from rmqha.net.rate import TokenBucket
 from rmqha.store.log import CommitLog
-
-GAPS_BEFORE_STOP = 3
-"""Broken streams in a row after which the state is C{gap}."""
 
 UNREACHED = (ConnectError, ConnectionClosed, OSError, CancelledError, NoProtocol)
 """What may go wrong before a connection has its protocol."""
-
-DISK_RETRY = 5.0
-"""Seconds between looks at a full disk."""
 
 
 @define(eq=False)
@@ -63,14 +41,14 @@ class Follower(Service):
     Keep one slave's log equal to its master's.
 
     @ivar endpoint: Where the master's HA port is; C{None} without an address.
+    @ivar address: The same in words.
     @ivar current_log: The log to follow with; a repair replaces it.
     @ivar repair: How to carry out a policy.
     @ivar bootstrapping: Told when a copy from nothing begins and when it is complete;
         the owner keeps a marker on the disk.
-    @ivar is_bootstrapping: Whether such a copy is under way.
-    @ivar bounds: Asks the master's client port; C{None} to go without.
     @ivar hold_flushed: Whether only flushed bytes are reported (SYNC_FLUSH).
-    @ivar state: The slave's state; L{reason} explains it with numbers.
+    @ivar bounds: Asks the master's client port; C{None} to go without.
+    @ivar guard: What is known of the log and its master.
     """
 
     endpoint: IStreamClientEndpoint | None
@@ -80,38 +58,58 @@ class Follower(Service):
     clock: IReactorTime
     repair: Repair
     bootstrapping: Callable[[bool], None]
-    is_bootstrapping: bool = False
+    _unfinished: bool = field(default=False, alias="is_bootstrapping")
     hold_flushed: bool = False
     bounds: AskBounds | None = None
-    state: SyncState = SyncState.CONNECTING
-    reason: str = ""
-    divergence: Divergence | None = None
-    received: int = 0
-    probes: int = 0
-    reconnects: int = 0
+    guard: Guard = field(init=False)
     _client: ClientService | None = field(default=None, init=False)
-    _connection: SlaveProtocol | None = field(default=None, init=False)
-    _search: Search = field(init=False)
-    _gaps: int = field(default=0, init=False)
-    _backoff: Backoff = field(init=False)
-    _refetching: bool = field(default=False, init=False)
     _repairing: Deferred[None] | None = field(default=None, init=False)
     _later: IDelayedCall | None = field(default=None, init=False)
-    _bucket: TokenBucket | None = field(default=None, init=False)
-    _port: ClientPort = field(init=False)
-    _quiet: RateLimitedLog = field(init=False)
 
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self._quiet = RateLimitedLog(self._log, self.clock)
-        self._search = Search(self.settings, self.hold_flushed)
-        self._backoff = Backoff(self.settings.backoff_max)
-        if self.settings.max_receive_rate:
-            self._bucket = TokenBucket(self.settings.max_receive_rate, self.clock)
-        self._port = ClientPort(self.bounds, self.clock, self.address)
+        self.guard = Guard(
+            self.address,
+            self.current_log,
+            self.settings,
+            self.clock,
+            self.bootstrapping,
+            self._stopped,
+            is_bootstrapping=self._unfinished,
+            hold_flushed=self.hold_flushed,
+            bounds=self.bounds,
+        )
 
-    # --- the service --------------------------------------------------------
+    @property
+    def state(self) -> SyncState:
+        """
+        The slave's state.
+        """
+        return self.guard.state
+
+    @property
+    def reason(self) -> str:
+        """
+        What explains it, with numbers.
+        """
+        return self.guard.reason
+
+    @property
+    def divergence(self) -> Divergence | None:
+        """
+        Where the logs part, while that is known.
+        """
+        return self.guard.divergence
+
+    @property
+    def is_bootstrapping(self) -> bool:
+        """
+        Whether a copy from nothing is under way.
+        """
+        return self.guard.is_bootstrapping
+
+    # --- the service ----------------------------------------------------------
 
     def startService(self) -> None:
         """
@@ -119,7 +117,7 @@ class Follower(Service):
         """
         super().startService()
         if self.endpoint is None:
-            self.reason = "no master address"
+            self.guard.become(SyncState.CONNECTING, "no master address")
             return
         self._connect()
 
@@ -128,10 +126,9 @@ class Follower(Service):
         Disconnect, and wait for a repair that is under way.
         """
         super().stopService()
-        self._become(SyncState.STOPPED, "stopping")
+        self.guard.end()
         if self._later is not None and self._later.active():
             self._later.cancel()
-        self._quiet.flush()
         gone = self._disconnect()
         if self._repairing is not None:
             over: Deferred[None] = Deferred()
@@ -143,20 +140,56 @@ class Follower(Service):
         """
         Our store takes nothing more until the node is started again.
         """
-        if self.state not in (SyncState.FAILED, SyncState.STOPPED):
-            self._stop(SyncState.FAILED, reason)
+        self.guard.fail(reason)
+
+    def bad_record(self, error: StoreError) -> None:
+        """
+        Dispatch found a bad record (with C{haVerifyBeforeAck=false}).
+        """
+        if self.guard.connection is not None:
+            self.guard.connection.violation(error)
+
+    def dial(self, endpoint: IStreamClientEndpoint, address: str, bounds: AskBounds | None) -> None:
+        """
+        Follow a master that is somewhere else, or the first one there is.
+
+        @param endpoint: Its HA port.
+        @param address: The same in words.
+        @param bounds: Asks its client port.
+        """
+        if address == self.address and self.endpoint is not None:
+            return
+        self.endpoint, self.address, self.bounds = endpoint, address, bounds
+        self.guard.moved_to(address, bounds)
+        if not self.running or self.state is SyncState.FAILED:
+            return
+        self.guard.become(SyncState.CONNECTING, f"the master is at {address}")
+        if self._repairing is None:
+            if self._later is not None and self._later.active():
+                self._later.cancel()
+            self._leave().addCallback(lambda _: self._connect())
+
+    def status(self, last_stored: int) -> dict[str, Any]:
+        """
+        C{upstream} of C{/status}.
+
+        @param last_stored: Store time of the last record held, in milliseconds, 0 if none.
+        """
+        return self.guard.status(last_stored)
+
+    # --- connecting -----------------------------------------------------------
 
     def _connect(self) -> None:
-        if not self.running:
+        if not self.running or self._client is not None:
             return
         endpoint = self.endpoint
         assert endpoint is not None, "checked when the service started"
         if self.bounds is not None:
-            endpoint = AskedFirst(endpoint, self._port.look)
+            endpoint = AskedFirst(endpoint, self.guard.port.look)
         self._client = ClientService(
             Watched(endpoint, self._not_connected),
-            OneByOne(self._protocol),
-            retryPolicy=self._delay,
+            OneByOne(self.guard.protocol),
+            retryPolicy=lambda attempt: self.guard.delay(),
             clock=self.clock,
         )
         self._client.startService()
@@ -165,7 +198,7 @@ class Follower(Service):
         if not failure.check(*UNREACHED):
             self._log.failure("Connecting to {master} failed", failure, master=self.address)
         if not self.state.is_stop:
-            self._become(SyncState.CONNECTING, failure.getErrorMessage())
+            self.guard.become(SyncState.CONNECTING, failure.getErrorMessage())
         return failure
 
     def _disconnect(self) -> Deferred[None]:
@@ -175,282 +208,8 @@ class Follower(Service):
         @return: Fires when nothing will touch the log any more.
         """
         client, self._client = self._client, None
-        if self._connection is not None:
-            self._connection.drop()
+        self.guard.drop()
         return succeed(None) if client is None else client.stopService()
-
-    def _delay(self, attempt: int) -> float:
-        """
-        Seconds before the next connection.
-
-        Success is verified bytes, not a connection: a master that accepts and closes
-        is asked ever more slowly.
-        """
-        if not self._backoff.at_once:
-            self._search.failed()
-            self._quiet.sweep()
-            if self.state is SyncState.DISK_FULL:
-                return DISK_RETRY
-            if self.state.is_stop and not self._refetching:
-                return self.settings.backoff_max
-        return self._backoff.delay()
-
-    def _protocol(self) -> SlaveProtocol | None:
-        log = self.current_log()
-        if self.settings.verify_before_ack and log.end > log.confirmed:
-            # Part of a record: never reported, so cheaper fetched again than compared.
-            log.rewind()
-        bounds = self._port.bounds
-        verdict = self._search.ruled_out(log, bounds)
-        if verdict is not None and bounds is not None:
-            self._follow(
-                verdict,
-                f"the master's log begins at {bounds.min_offset}, ours ends at {log.end}: "
-                f"the {bounds.min_offset - log.end} bytes between are gone there",
-            )
-            return None
-        question = self._search.question(log, bounds)
-        if question.ask in (Ask.EMPTY, Ask.START):
-            if not self._marked():
-                return None
-            asking = SyncState.BOOTSTRAPPING
-        else:
-            self.probes += 1
-            asking = SyncState.PROBING
-        if not self.state.is_stop:
-            self._become(asking, f"asked for byte {question.report}")
-        self._connection = SlaveProtocol(
-            log,
-            question,
-            self.settings,
-            self.clock,
-            self,
-            hold_flushed=self.hold_flushed,
-            bucket=self._bucket,
-        )
-        return self._connection
-
-    def _marked(self) -> bool:
-        """
-        Make sure that the disk says that a copy is under way.
-        """
-        try:
-            if not self.is_bootstrapping:
-                self._bootstrap(True)
-        except DiskFull as error:
-            self._become(SyncState.DISK_FULL, str(error))
-        return self.is_bootstrapping
-
-    # --- what connections tell ----------------------------------------------
-
-    def first_bytes(self, connection: SlaveProtocol, offset: int) -> bool:
-        """
-        An answer begins: is it the one we can go on with?
-        """
-        log = connection.log
-        verdict = self._search.begins(connection.question.ask, offset, log.end)
-        self._follow(
-            verdict,
-            f"the master has nothing below our end {log.end}, its bytes begin behind it ({offset})",
-        )
-        return verdict is Verdict.GO_ON
-
-    def silence(self, connection: SlaveProtocol) -> None:
-        """
-        No common ground here: ask elsewhere.
-        """
-        verdict = self._search.silence()
-        if verdict is Verdict.GO_ON:
-            self._trust(connection.question.report)
-        self._follow(verdict, "the master fell silent")
-
-    def _trust(self, offset: int) -> None:
-        """
-        Nothing came from where we end, and nothing has to: we follow unproven.
-        """
-        bounds = self._port.bounds
-        told = bounds is not None and bounds.max_offset == offset
-        self._become(
-            SyncState.IN_SYNC if told else SyncState.CATCHING_UP,
-            f"unproven, as told: waiting for the master's byte {offset}",
-        )
-
-    def _follow(self, verdict: Verdict, reason: str) -> None:
-        """
-        Do what an answer calls for.
-        """
-        if verdict is Verdict.ASK:
-            self._again()
-        elif verdict is Verdict.WAIT and self._connection is not None:
-            self._connection.drop(reason)
-        elif verdict is Verdict.BELOW_MIN:
-            self._stop(SyncState.BELOW_MIN, reason)
-        elif verdict is Verdict.UNPROVEN:
-            log = self.current_log()
-            reason = f"the master sent nothing to compare with [{log.min_offset}, {log.end})"
-            if self.settings.accept_unproven and not self._search.beyond:
-                self._log.critical("Following unproven, as told: {reason}", reason=reason)
-                self._search.trusting = True
-                self._again()
-            else:
-                self._stop(SyncState.UNPROVEN, reason)
-
-    def differs(self, connection: SlaveProtocol, offset: int) -> None:
-        """
-        A byte is not the master's; find out since where.
-        """
-        self._no_longer_common(
-            connection,
-            SyncState.DIVERGED,
-            offset,
-            f"byte {offset} of {connection.log.folder.at(offset).path} is not the master's; "
-            f"ours ends at {connection.log.end}",
-        )
-
-    def master_ends(self, connection: SlaveProtocol, offset: int) -> None:
-        """
-        The master's end is known.
-        """
-        log = connection.log
-        if offset >= log.end:
-            self._caught_up(connection)
-            return
-        self._no_longer_common(
-            connection,
-            SyncState.AHEAD,
-            offset,
-            f"the master ends at {offset}, ours at {log.end}: {log.end - offset} bytes more",
-        )
-
-    def moved(self, connection: SlaveProtocol) -> None:
-        """
-        Bytes are held and more are coming.
-        """
-        if connection.log.confirmed > connection.own_end:
-            self._gaps = 0
-            self._succeeded()
-        elif self.state.is_stop:
-            # What is compared equal has not mended what stopped us.
-            return
-        self._good()
-        if self.state is SyncState.IN_SYNC and not connection.behind:
-            self._progress(SyncState.IN_SYNC)
-        elif self.is_bootstrapping:
-            self._progress(SyncState.BOOTSTRAPPING)
-        else:
-            self._progress(SyncState.CATCHING_UP)
-
-    def broken(self, connection: SlaveProtocol, error: Exception) -> None:
-        """
-        A connection ended on an error; some are states of their own.
-        """
-        log = connection.log
-        if isinstance(error, DiskFull):
-            self._stop(SyncState.DISK_FULL, str(error))
-        elif isinstance(error, FlushFailed):
-            self.fail(str(error))
-        elif isinstance(error, (RecordCrossesFile, StartNotAligned)):
-            self._stop(SyncState.FILE_SIZE, str(error))
-        elif isinstance(error, RecordFault):
-            # What is not confirmed was never reported: drop it and fetch it again.
-            log.rewind()
-            self._refetching = True
-            self.divergence = None
-            self._stop(SyncState.DIVERGED, f"the master sent a bad record: {error}")
-        else:
-            self._gaps += isinstance(error, FrameOffsetMismatch)
-            self._quiet.warn(
-                type(error).__name__, self.address, "Leaving {peer}: {error}", error=str(error)
-            )
-            if isinstance(error, FrameOffsetMismatch) and self._gaps >= GAPS_BEFORE_STOP:
-                self._stop(SyncState.GAP, str(error))
-
-    def bad_record(self, error: StoreError) -> None:
-        """
-        Dispatch found a bad record (with C{haVerifyBeforeAck=false}).
-        """
-        if self._connection is not None:
-            self._connection.violation(error)
-
-    def lost(self, connection: SlaveProtocol, reason: Failure) -> None:
-        """
-        A connection is over; the client service makes the next one.
-        """
-        self.received += connection.received
-        if connection is not self._connection:
-            return
-        self._connection = None
-        self.reconnects += 1
-        if connection.by_peer and connection.cursor is None:
-            # An rmqha master's way to say "not from there".
-            self._follow(self._search.closed(connection.question.ask), "")
-        if not self.state.is_stop and not self._backoff.at_once:
-            self._become(SyncState.CONNECTING, connection.why or reason.getErrorMessage())
-
-    # --- what they mean -----------------------------------------------------
-
-    def _good(self) -> None:
-        """
-        This master and this log belong together.
-        """
-        self._search.found()
-        self.divergence = None
-
-    def _succeeded(self) -> None:
-        self._backoff.reset()
-        self._refetching = False
-
-    def _caught_up(self, connection: SlaveProtocol) -> None:
-        if connection.cursor is not None:
-            self._good()
-            self._succeeded()
-            if self.is_bootstrapping:
-                self._bootstrap(False)
-        self._progress(SyncState.IN_SYNC)
-
-    def _no_longer_common(
-        self, connection: SlaveProtocol, state: SyncState, at: int, reason: str
-    ) -> None:
-        """
-        Our log and the master's part at C{at}.
-        """
-        started = at if connection.started is None else connection.started
-        common_from = max(started, connection.log.min_offset)
-        if at <= common_from and self._search.nothing_common():
-            self._again()
-            return
-        self.divergence = Divergence(at, common_from, master_empty=at == 0)
-        self._stop(state, reason)
-
-    def _again(self) -> None:
-        """
-        Ask the next question on a new connection, at once.
-        """
-        self._backoff.at_once = True
-        if self._connection is not None:
-            self._connection.drop()
-
-    def _stop(self, state: SyncState, reason: str) -> None:
-        """
-        Enter a named stop state, and do what the policy says about it.
-        """
-        if not (self.state is state and self.reason.startswith(reason)):
-            self._become(state, reason)
-        self._search.forget()
-        if self._connection is not None:
-            self._connection.drop(reason)
-        if state is SyncState.FAILED:
-            self._leave()
-            return
-        policy = remedy(
-            self.settings.policy, state, self.divergence, bootstrapping=self.is_bootstrapping
-        )
-        if policy is not None and self._repairing is None:
-            self._repairing = Deferred()
-            # The log is closed under a repair: nobody may come back before it is over.
-            self._leave().addCallback(self._carry_out, policy).addCallbacks(
-                self._repaired, self._unrepaired
-            ).addBoth(self._repair_over)
 
     def _leave(self) -> Deferred[None]:
         """
@@ -459,25 +218,42 @@ class Follower(Service):
         """
         return deferLater(self.clock, 0.0, lambda: None).addCallback(lambda _: self._disconnect())
 
+    # --- policies -------------------------------------------------------------
+
+    def _stopped(self) -> None:
+        """
+        The guard entered a named stop state: do what the policy says about it.
+        """
+        guard = self.guard
+        if guard.state is SyncState.FAILED:
+            self._leave()
+            return
+        policy = remedy(
+            self.settings.policy,
+            guard.state,
+            guard.divergence,
+            bootstrapping=guard.is_bootstrapping,
+        )
+        if policy is not None and self._repairing is None:
+            self._repairing = Deferred()
+            # The log is closed under a repair: nobody may come back before it is over.
+            self._leave().addCallback(self._carry_out, policy).addCallbacks(
+                self._repaired, self._unrepaired
+            ).addBoth(self._repair_over)
+
     def _carry_out(self, _: object, policy: DivergencePolicy) -> Deferred[str]:
         if not self.running:
             raise Refused(policy.value, "the node is stopping")
-        return self.repair(policy, self.divergence)
+        return self.repair(policy, self.guard.divergence)
 
     def _repaired(self, text: str) -> float:
-        self.divergence = None
-        self._log.warn("{text}", text=text)
-        if self.running:
-            self._become(SyncState.CONNECTING, text)
+        self.guard.repaired(text)
         return 0.0
 
     def _unrepaired(self, failure: Failure) -> float:
-        text = failure.getErrorMessage()
         if not failure.check(StoreError, OSError):
             self._log.failure("A repair failed", failure)
-        if self.running and not self.reason.endswith(text):
-            self.reason = f"{self.reason}; {text}"
-            self._log.error("Not repaired: {reason}", reason=self.reason)
+        self.guard.not_repaired(failure.getErrorMessage())
         return self.settings.backoff_max
 
     def _repair_over(self, wait: float | Failure) -> None:
@@ -489,52 +265,3 @@ class Follower(Service):
             self._later = self.clock.callLater(wait, self._connect)
         assert over is not None, "a repair ends once"
         over.callback(None)
-
-    def _bootstrap(self, on: bool) -> None:
-        self.bootstrapping(on)
-        self.is_bootstrapping = on
-
-    def _progress(self, state: SyncState) -> None:
-        if self.state is not state:
-            self._become(state, "")
-        self.reason = ""
-
-    def _become(self, state: SyncState, reason: str) -> None:
-        if (state, reason) != (self.state, self.reason):
-            level = self._log.warn if state.is_stop else self._log.info
-            level(
-                "Replication from {master}: {old} -> {new} {reason}",
-                master=self.address,
-                old=self.state.value,
-                new=state.value,
-                reason=reason,
-            )
-        self.state, self.reason = state, reason
-
-    # --- for /status ---------------------------------------------------------
-
-    def status(self, last_stored: int) -> dict[str, Any]:
-        """
-        C{upstream} of C{/status}.
-
-        @param last_stored: Store time of the last record held, in milliseconds, 0 if none.
-        """
-        in_sync = self.state is SyncState.IN_SYNC
-        now = 0 if self._connection is None else self._connection.received
-        lag = None
-        if in_sync:
-            lag = 0.0
-        elif last_stored:
-            lag = max(0.0, time.time() - last_stored / 1000.0)
-        return {
-            "address": self.address,
-            "state": self.state.value,
-            "reason": self.reason,
-            "received": self.received + now,
-            "lagBytes": 0 if in_sync else None,
-            "lagSeconds": lag,
-            "probes": self.probes,
-            "reconnects": self.reconnects,
-            "bootstrapping": self.is_bootstrapping,
-            **self._port.status(),
-        }

@@ -74,7 +74,7 @@ class Search:
         self._start = None
         durable = log.flushed if self.hold_flushed else log.end
         own = max(durable, log.min_offset, 1)
-        self.beyond = bounds is not None and own > bounds.max_offset
+        self.beyond = bounds is not None and log.end > bounds.max_offset
         if self.trusting and not self.beyond:
             return Question(Ask.OVERLAP, own)
         self.trusting = False

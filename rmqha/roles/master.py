@@ -7,15 +7,17 @@ from __future__ import annotations
 from typing import Any
 
 from twisted.application.service import IService
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.interfaces import IListeningPort
 
 from rmqha.config.settings import Settings
 from rmqha.ha.incarnation import Incarnation
+from rmqha.ha.replicas import ReplicaState
 from rmqha.ha.writer import Writer
 from rmqha.roles.node import Node
 from rmqha.roles.serving import Serving
 from rmqha.store.opening import Opening
+from rmqha.wire.remoting.bodies.status import HaConnectionInfo, HaStatus
 
 
 class MasterNode(Node):
@@ -51,17 +53,44 @@ class MasterNode(Node):
 
     def serve(self) -> None:
         """
-        Begin an incarnation and let slaves in.
+        Begin an incarnation, let slaves and clients in.
         """
         transfer = self.serving.begin(self.store).transfer
         self.writer = Writer(self.store, transfer, self.settings.broker.role)
+        self.open_broker(self.writer)
         self._log.info("Taking writes; {guarantee}", guarantee=self.guarantee())
 
     def unserve(self) -> Deferred[None]:
         """
         Answer waiting writes, close all connections, end the incarnation.
         """
-        return self.serving.end()
+        shut = self.shut_broker()
+        # Writes that wait are answered by this, before their connections are closed.
+        ended = self.serving.end()
+        rest = DeferredList([shut, self.clients.close()], consumeErrors=True)
+        return ended.addCallback(lambda _: rest)
+
+    def ha_status(self) -> HaStatus:
+        """
+        The slaves.
+        """
+        factory = self.serving.factory
+        rows = tuple(
+            HaConnectionInfo(
+                addr=replica.address,
+                slave_ack_offset=replica.acked or 0,
+                diff=replica.lag_bytes or 0,
+                in_sync=replica.state is ReplicaState.IN_SYNC,
+                transfer_from_where=replica.sent or 0,
+            )
+            for replica in (factory.replicas() if factory is not None else ())
+        )
+        return HaStatus(
+            master=True,
+            master_commit_log_max_offset=self.store.log.end,
+            in_sync_slave_nums=sum(row.in_sync for row in rows),
+            ha_connection_info=rows,
+        )
 
     def guarantee(self) -> str:
         """

@@ -1,5 +1,5 @@
 """
-What every role's node is made of: the store, its threads, the admin port, its end.
+What a master and a slave are both made of: the store, its threads, the broker.
 
 A node starts in two halves.  What can go wrong at once (the store's lock, a port in
 use) does so in C{startService}, so that twistd, daemonized or not, ends with an exit
@@ -9,117 +9,51 @@ logs the reason, stops the reactor and ends the process with exit code 1.
 
 from __future__ import annotations
 
-import atexit
 import os
-import resource
-import sys
 from typing import Any
 
-from twisted.application.service import Service
-from twisted.internet.defer import Deferred, DeferredList, succeed
-from twisted.internet.error import CannotListenError
-from twisted.internet.interfaces import IListeningPort, IStreamServerEndpoint
-from twisted.internet.protocol import ServerFactory
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.python.threadpool import ThreadPool
 
-from rmqha.admin.http import AdminPort, AdminSite
+from rmqha.broker.broker import Broker
+from rmqha.broker.outcome import Putter
+from rmqha.broker.ports import ClientPorts
 from rmqha.config.settings import Settings
-from rmqha.errors import RmqhaError
 from rmqha.ha.states import NodeState
+from rmqha.roles.process import NAMED, Process
 from rmqha.store.opening import Opening
 from rmqha.store.store import Store
+from rmqha.wire.remoting.bodies.status import HaStatus
+from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 
 UNHEALTHY = frozenset(
     {NodeState.RECOVERING, NodeState.STOPPED, NodeState.FAILED, NodeState.DISK_FULL}
 )
 """States in which C{/healthz} says 503."""
 
-NAMED = (RmqhaError, OSError, CannotListenError)
-"""What can keep a node from starting and says all there is to say; else it is a bug."""
 
-
-def raise_file_limit() -> int:
+class Node(Process):
     """
-    Let this process open as many files as it may: a queue is a file or more.
-
-    @return: The limit now.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return hard
-
-
-def exit_with(code: int) -> None:
-    """
-    Give the process an exit code although the reactor ends well: twistd has none.
-    """
-
-    def leave() -> None:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-
-    atexit.register(leave)
-
-
-def without_traceback(error: BaseException) -> None:
-    """
-    Let the process end by an error that was told already, and not by its traceback.
-
-    It has to be raised all the same: that is how twistd learns that its start failed,
-    removes its pid file and ends the waiting parent of a daemon with exit code 1.
-    """
-    before = sys.excepthook
-
-    def hook(kind: Any, value: BaseException, trace: Any) -> None:
-        if value is not error:
-            before(kind, value, trace)
-
-    sys.excepthook = hook
-
-
-def listen_now(endpoint: IStreamServerEndpoint, factory: ServerFactory) -> IListeningPort:
-    """
-    Listen, or raise at once why that is impossible.
-
-    @raise CannotListenError: If the port is in use.
-    """
-    result: list[Any] = []
-    endpoint.listen(factory).addBoth(result.append)
-    if not result:
-        raise RuntimeError("listening on a local port does not wait")
-    if isinstance(result[0], Failure):
-        result[0].raiseException()
-    port: IListeningPort = result[0]
-    return port
-
-
-class Node(Service):
-    """
-    The parts all roles share.
+    The parts all brokers share.
 
     @ivar store: The store open now; a slave's repair replaces it.
-    @ivar file_limit: How many files this process may open.
+    @ivar clients: The client ports.
+    @ivar broker: What they serve, while the store is open.
     """
 
     _log = Logger()
-    role = ""
-    exit_with = staticmethod(exit_with)
-    without_traceback = staticmethod(without_traceback)
 
     def __init__(self, settings: Settings, reactor: Any, *, repair: bool = False) -> None:
-        self.settings = settings
-        self.reactor = reactor
+        super().__init__(settings, reactor)
         self.repair = repair
-        self.file_limit = 0
         self.ready: Deferred[None] = Deferred()
         self._fsync = ThreadPool(0, 1, "rmqha-fsync")
-        self._ports: list[IListeningPort] = []
         self._told = ""
+        self.clients = ClientPorts(settings.remoting, settings.broker.listen_port, reactor)
+        self.broker: Broker | None = None
         self.store = self._new_store(self.opening())
 
     # --- for a role to say ----------------------------------------------------
@@ -129,12 +63,6 @@ class Node(Service):
         How this role opens its store.
         """
         raise NotImplementedError
-
-    def listen(self) -> list[IListeningPort]:
-        """
-        Open this role's ports, or raise.
-        """
-        return []
 
     def serve(self) -> None:
         """
@@ -149,6 +77,20 @@ class Node(Service):
 
     # --- the service --------------------------------------------------------------
 
+    def begin(self) -> None:
+        """
+        Listen for clients, take the store's lock, begin to recover.
+        """
+        self._ports += self.clients.listen()
+        self._fsync.start()
+        self.store.startService()
+
+    def abandon(self) -> None:
+        """
+        End the thread.
+        """
+        self._fsync.stop()
+
     def startService(self) -> None:
         """
         Take the lock, listen, begin to recover.
@@ -156,26 +98,6 @@ class Node(Service):
         @raise StoreLocked: If a running node has the store.
         @raise CannotListenError: If a port is in use.
         """
-        self.file_limit = raise_file_limit()
-        if self.settings.ignored:
-            self._log.info(
-                "Keys without meaning here: {keys}", keys=", ".join(self.settings.ignored)
-            )
-        for note in self.settings.notes:
-            self._log.warn("{note}", note=note)
-        try:
-            self._ports += self._listen_admin()
-            self._ports += self.listen()
-            self._fsync.start()
-            self.store.startService()
-        except Exception as error:
-            self._log.critical("Cannot start: {error}", error=error)
-            self._fsync.stop()
-            for port in self._ports:
-                port.stopListening()
-            if isinstance(error, NAMED):
-                self.without_traceback(error)
-            raise
         super().startService()
         self._when_open(self.store)
 
@@ -202,28 +124,58 @@ class Node(Service):
         self.exit_with(1)
         self.reactor.stop()
 
-    def stopService(self) -> Deferred[None]:
+    def end(self) -> Deferred[None]:
         """
         Close connections, flush, leave the store as a clean stop does.
         """
-        if not self.running:
-            return succeed(None)
-        super().stopService()
-        closing = [port.stopListening() or succeed(None) for port in self._ports]
         return (
             self.unserve()
             .addErrback(lambda failure: self._log.failure("Stopping failed", failure))
             .addCallback(lambda _: self.store.stopService())
-            .addCallback(lambda _: DeferredList(closing, consumeErrors=True))
             .addCallback(lambda _: self._fsync.stop())
         )
 
-    def _listen_admin(self) -> list[IListeningPort]:
-        admin = self.settings.admin
-        if not admin.listen_port:
-            return []
-        site = AdminPort(AdminSite(self))
-        return [self.reactor.listenTCP(admin.listen_port, site, interface=admin.listen_address)]
+    # --- clients ------------------------------------------------------------------
+
+    def open_broker(self, writer: Putter | None) -> None:
+        """
+        Serve clients, now that the store is open.
+
+        @param writer: Takes writes; C{None} on a slave.
+        @raise TableUnreadable: If one of the broker's tables cannot be read.
+        @raise BodyInvalid: If one is not of its kind.
+        """
+        self.broker = Broker(
+            self.settings,
+            self.store,
+            writer,
+            self.reactor,
+            self._in_thread,
+            ha=self.ha_status,
+            told=self.told,
+        )
+        self.broker.start(self.clients)
+
+    def shut_broker(self) -> Deferred[None]:
+        """
+        Serve clients no more; those that are connected stay so.
+
+        @return: Fires when nothing of the store is used any more.
+        """
+        self.clients.shut()
+        broker, self.broker = self.broker, None
+        return succeed(None) if broker is None else broker.stop()
+
+    def ha_status(self) -> HaStatus:
+        """
+        How replication is doing, as request 907 tells it.
+        """
+        raise NotImplementedError
+
+    def told(self, answer: RegisterBrokerAnswer) -> None:
+        """
+        A name server said where this broker's master is, if it has one.
+        """
 
     def _new_store(self, opening: Opening) -> Store:
         return Store(
@@ -234,10 +186,6 @@ class Node(Service):
             self._in_flush_thread,
             changed=self._changed,
         )
-
-    def _in_thread(self, function: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
-        pool = self.reactor.getThreadPool()
-        return deferToThreadPool(self.reactor, pool, function, *args, **kwargs)
 
     def _in_flush_thread(self, function: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
         return deferToThreadPool(self.reactor, self._fsync, function, *args, **kwargs)
@@ -287,6 +235,7 @@ class Node(Service):
             "recovery": self._recovery(),
             "retention": store.retention.status() if store.retention is not None else None,
             "derivedFaults": store.dispatcher.fault_count if log is not None else None,
+            "remoting": self._remoting(),
             "fileLimit": self.file_limit,
             "pid": os.getpid(),
         }
@@ -296,6 +245,10 @@ class Node(Service):
         What an acknowledged write means here, in words.
         """
         return "none: a slave takes no writes"
+
+    def _remoting(self) -> dict[str, Any]:
+        broker = self.broker
+        return self.clients.status() | (broker.status() if broker is not None else {})
 
     def _recovery(self) -> dict[str, Any] | None:
         found = self.store.recovery

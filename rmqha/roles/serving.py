@@ -26,7 +26,7 @@ from rmqha.ha.master import MasterFactory
 from rmqha.ha.states import Standing
 from rmqha.ha.transfer import GroupTransfer, replicas_needed
 from rmqha.net.regions import RegionServerEndpoint
-from rmqha.roles.node import listen_now
+from rmqha.roles.process import listen_now
 from rmqha.store.store import Store
 
 BACKLOG = 1024

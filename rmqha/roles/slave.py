@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from twisted.application.service import IService
-from twisted.internet.defer import Deferred, DeferredList, fail, succeed
+from twisted.internet.defer import Deferred, DeferredList, fail
 from twisted.internet.interfaces import IListeningPort, IStreamClientEndpoint
 
 from rmqha.config.settings import DivergencePolicy, FlushDisk, Settings, StoreSettings
@@ -19,7 +19,7 @@ from rmqha.ha import bounds
 from rmqha.ha.follower import Follower
 from rmqha.ha.repair import Divergence, plan_cut
 from rmqha.ha.states import NodeState, Standing
-from rmqha.net.remoting.client import RemotingClient
+from rmqha.net.remoting.client import RemotingClient, split_address
 from rmqha.net.scatter import ScatterClientEndpoint
 from rmqha.roles.node import Node
 from rmqha.roles.serving import Serving
@@ -28,6 +28,8 @@ from rmqha.store.files import LogFolder, fsync_folder
 from rmqha.store.opening import Opening
 from rmqha.store.store import Store
 from rmqha.store.truncate import OWN_FOLDER, aside_of, intend, set_log_aside
+from rmqha.wire.remoting.bodies.status import HaClientInfo, HaStatus
+from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 
 CONNECT_TIMEOUT = 5.0
 """Seconds a connection attempt may take, as in stock slaves."""
@@ -71,6 +73,7 @@ class SlaveNode(Node):
         """
         self.store.bad_record = self._bad_record
         self._let_in(self.store)
+        self.open_broker(None)
         if self.follower is not None:
             return
         ha = self.settings.ha
@@ -88,11 +91,39 @@ class SlaveNode(Node):
         )
         self.follower.startService()
 
+    def told(self, answer: RegisterBrokerAnswer) -> None:
+        """
+        A name server said where the master is.  The configuration knows better, if it knows.
+        """
+        ha_address, client_address = answer.ha_server_addr, answer.master_addr
+        if self.settings.ha.master is not None or self.follower is None or not ha_address:
+            return
+        try:
+            host, port = split_address(ha_address)
+        except ValueError as error:
+            self._log.warn("A name server gives a strange master: {error}", error=error)
+            return
+        ask = (lambda: bounds.ask(self._client, client_address)) if client_address else None
+        self.follower.dial(self._dialled(host, port), ha_address, ask)
+
+    def ha_status(self) -> HaStatus:
+        """
+        The master, as far as it is known here.
+        """
+        log, follower = self.store.log, self.follower
+        return HaStatus(
+            master=False,
+            ha_client_runtime_info=HaClientInfo(
+                master_addr=None if follower is None else follower.address, max_offset=log.end
+            ),
+        )
+
     def _endpoint(self) -> IStreamClientEndpoint | None:
+        master = self.settings.ha.master
+        return None if master is None else self._dialled(*master)
+
+    def _dialled(self, host: str, port: int) -> IStreamClientEndpoint:
         ha = self.settings.ha
-        if ha.master is None:
-            return None
-        host, port = ha.master
         bind = (ha.local_address, 0) if ha.local_address else None
         return ScatterClientEndpoint(self.reactor, host, port, CONNECT_TIMEOUT, bind)
 
@@ -110,9 +141,11 @@ class SlaveNode(Node):
         """
         Disconnect on both sides, and let a repair that is under way come to its end.
         """
+        shut = DeferredList([self.shut_broker(), self.clients.close()], consumeErrors=True)
         if self.follower is None:
-            return succeed(None)
+            return shut.addCallback(lambda _: None)
         gone: Deferred[Any] = self.follower.stopService()
+        gone.addCallback(lambda _: shut)
         gone.addCallback(lambda _: self._client.close())
         if self._reopening:
             # It would be opened for nobody.
@@ -242,7 +275,8 @@ class SlaveNode(Node):
         if not self.running:
             return fail(Refused("repair", "the node is stopping"))
         return (
-            self.serving.end(gently=False)
+            self.shut_broker()
+            .addCallback(lambda _: self.serving.end(gently=False))
             .addCallback(lambda _: self.store.stopService())
             .addCallback(start)
             .addBoth(over)

@@ -29,10 +29,20 @@ class Options(usage.Options):
     The command line of C{twistd rmqha}.
     """
 
-    synopsis = "[--role master|slave] [--conf FILE] [--set KEY=VALUE]..."
+    synopsis = "[--role master|slave|namesrv] [--conf FILE] [--set KEY=VALUE]..."
     optParameters = [
-        ["role", "r", None, "master or slave; the configuration's brokerRole when absent."],
-        ["conf", "c", None, "broker.conf to read; RocketMQ's defaults when absent."],
+        [
+            "role",
+            "r",
+            None,
+            "master, slave or namesrv; what brokerRole says when absent.",
+        ],
+        [
+            "conf",
+            "c",
+            None,
+            "The role's file to read; RocketMQ's defaults when absent.",
+        ],
     ]
     optFlags = [
         [

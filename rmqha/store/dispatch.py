@@ -87,6 +87,7 @@ class Dispatcher:
     @ivar fault_count: How many disagreements were found.
     @ivar faults: The latest of them.
     @ivar on_units: Called with topic, queue id and the queue's end after units came.
+    @ivar on_pause: Called when a run ends, once for all units it brought.
     """
 
     _log = Logger()
@@ -106,6 +107,7 @@ class Dispatcher:
     fault_count: int = field(init=False, default=0)
     faults: list[DerivedFault] = field(init=False, factory=list)
     on_units: list[OnUnits] = field(init=False, factory=list)
+    on_pause: list[Callable[[], None]] = field(init=False, factory=list)
     # Where the pass over the whole log began, -1 when this run is none.
     _whole: int = field(init=False, default=-1)
     _passing: bool = field(init=False, default=False)
@@ -204,6 +206,13 @@ class Dispatcher:
         @raise RecordFault: There is no valid record where one must be; nothing is skipped.
         @raise DiskFull: There is no room; running again later goes on.
         """
+        try:
+            return self._run(budget)
+        finally:
+            for listener in self.on_pause:
+                listener()
+
+    def _run(self, budget: float) -> bool:
         deadline = self.clock.seconds() + budget
         while True:
             if self.position < self.log.min_offset:

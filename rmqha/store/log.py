@@ -19,7 +19,8 @@ docs/architecture.rst, The log.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from attrs import define, field
 from twisted.logger import Logger
@@ -44,6 +45,10 @@ from rmqha.wire.record import MAGIC_BLANK, MIN_BLANK, Fault, check, magic_at
 
 SCALAR_BYTES = 24 << 10
 """Below this a record-by-record check is cheaper than setting up a block's arrays."""
+
+TOGETHER = 16 << 10
+"""Bytes of records that come together after which replicas get them, before the rest is there:
+so they work while we do."""
 
 MOST_REMEMBERED = 1 << 20
 """Records whose places are kept for dispatch; 12 bytes each."""
@@ -80,6 +85,8 @@ class CommitLog:
     _remembered: int = field(default=0, init=False)
     _staged: int = -1
     _dirty: int = -1
+    # Where the end has to be for the next news of it, while records come together.
+    _tell_from: int = field(default=-1, init=False)
     # Where frames go now: the file's map, its first byte, and how far it is allocated.
     _room_view: memoryview = field(default=memoryview(b""), init=False, repr=False)
     _room_start: int = field(default=0, init=False)
@@ -162,8 +169,26 @@ class CommitLog:
             self.last_record = offset
             offset += len(record)
         self.end = self.confirmed = self._staged = self._dirty = offset
+        if offset < self._tell_from:
+            return start
+        if self._tell_from >= 0:
+            self._tell_from = offset + TOGETHER
         self._tell()
         return start
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """
+        Several records come: tell L{appended} of L{TOGETHER} bytes at a time.
+        """
+        self._tell_from = self.end + TOGETHER
+        try:
+            yield
+        finally:
+            due = self.end > self._tell_from - TOGETHER
+            self._tell_from = -1
+            if due:
+                self._tell()
 
     def _room(self, total: int) -> MappedFile:
         """

@@ -18,6 +18,7 @@ from rmqha.store.peek import Peek, Peeked
 from rmqha.store.queues import ConsumeQueues
 from rmqha.store.unit import BLANK_SIZE
 from rmqha.wire.delay import DelayLevels
+from rmqha.wire.hashing import body_crc
 from rmqha.wire.record import Record, decode
 
 _ROUNDS = 3
@@ -59,6 +60,22 @@ class Lookup:
         """
         found = self._peek.at(offset)
         return None if found is None else self._decoded(found)
+
+    def claimed(self, offset: int) -> Record | None:
+        """
+        The record at a physical offset that somebody claims is one.
+
+        A body can be made to look like records, down to their places in the log and their
+        checksums; so a record's queue must know it as well, if dispatch has reached it.
+        """
+        record = self.record(offset)
+        if record is None or (record.body and body_crc(record.body) != record.body_crc):
+            return None
+        queue = self.queues.get(record.topic, record.queue_id)
+        if not record.has_unit or queue is None or queue.max_offset <= record.queue_offset:
+            return record
+        unit = queue.unit(record.queue_offset)
+        return record if unit is not None and unit[:2] == (offset, record.size) else None
 
     def by_queue_offset(self, topic: str, queue_id: int, queue_offset: int) -> Record | None:
         """

@@ -115,6 +115,7 @@ class Retention:
     _pause: IDelayedCall | None = field(default=None, init=False)
     _removing: Deferred[Any] | None = field(default=None, init=False)
     _left: int = field(default=0, init=False)
+    _demanded: bool = field(default=False, init=False)
     _stuck: MappedFile | None = field(default=None, init=False)
     _mapped: list[tuple[weakref.ref[mmap.mmap], int]] = field(factory=list, init=False)
 
@@ -178,7 +179,8 @@ class Retention:
         """
         hour = self.local_hour(self.wall())
         return (
-            hour in self.settings.delete_when
+            self._demanded
+            or hour in self.settings.delete_when
             or self.use < 0
             or self.use > self.settings.disk_max_used
         )
@@ -200,6 +202,15 @@ class Retention:
             self._left = 0
             self._log.failure("Looking for old files failed")
 
+    def demand(self) -> None:
+        """
+        Delete what is old enough now, whatever the hour.
+        """
+        self._demanded = True
+        self.run()
+        # Without anything to delete, or with a run under way, the next one is as usual.
+        self._demanded = bool(self._left)
+
     def _next(self) -> None:
         """
         Delete the oldest file, and come back for the next.
@@ -212,6 +223,7 @@ class Retention:
         time_for_it = self._left > 0 and (self._due or self._forced)
         if not time_for_it or len(files) < 2 or not self._may_go(files[0]):
             self._left = 0
+            self._demanded = False
             return
         self._left -= 1
         file = self.log.drop_first()

@@ -4,12 +4,22 @@ C{rmqha diverge}.
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
 from rmqha.store.files import LogFolder
 from rmqha.store.recovery import cut
 from tests.cli.command import CommandTestCase
 from tests.support import golden, mutilate
+from tests.support.nodes import Folder, Node
 
 VERSION = golden.VERSIONS[0]
+RMQHA = str(Path(sys.executable).parent / "rmqha")
 
 
 class DivergeTests(CommandTestCase):
@@ -93,13 +103,99 @@ class DivergeTests(CommandTestCase):
         said = self.fails(1, "diverge", self.first, "--against", self.second)
         self.assertIn("no byte in common", said)
 
-    def test_running_master(self) -> None:
+    def test_bad_arguments(self) -> None:
         """
-        An address is understood, and said to be for later.
+        What is neither a folder nor an address, and options that do not fit.
         """
-        for address in ("127.0.0.1:10912", "broker-a:10912", "[::1]:10912"):
-            said = self.fails(2, "diverge", self.first, "--against", address)
-            self.assertIn("not built yet", said)
-        said = self.fails(2, "diverge", self.first, "--against", "nowhere")
-        self.assertIn("no such folder", said)
+        for other in ("nowhere", "nowhere:", "nowhere:70000"):
+            said = self.fails(2, "diverge", self.first, "--against", other)
+            self.assertIn("no such folder, and not HOST:PORT", said)
         self.assertIn("Missing option", self.fails(2, "diverge", self.first))
+        for more in (("--all",), ("--from", "1"), ("--client-port", "1")):
+            said = self.fails(2, "diverge", self.first, "--against", self.second, *more)
+            self.assertIn("are for a running master", said)
+        both = ("--all", "--from", "1")
+        said = self.fails(2, "diverge", self.first, "--against", "127.0.0.1:1", *both)
+        self.assertIn("choose one", said)
+
+
+class RunningMasterTests(SynchronousTestCase):
+    """
+    Against a node of its own process.
+    """
+
+    def setUp(self) -> None:
+        self.folder = Folder("diverge-")
+        self.addCleanup(self.folder.remove)
+        self.master = self.node("master", golden.store(VERSION)).start()
+
+    def node(self, role: str, root: Path, **more: Any) -> Node:
+        """
+        A node on a store.
+        """
+        node = Node(
+            self.folder.path,
+            role,
+            root=root,
+            mappedFileSizeCommitLog=mutilate.SIZE,
+            messageDelayLevel="1s",
+            **more,
+        )
+        self.addCleanup(node.kill9)
+        return node
+
+    def diverge(self, store: Path, *more: str, code: int = 0) -> str:
+        """
+        Run it as its own process, as a reactor runs but once.
+        """
+        address = "{}:{}".format(*self.master.address)
+        done = subprocess.run(
+            [RMQHA, "diverge", str(store), "--against", address, *more],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        self.assertEqual(done.returncode, code, done.stdout + done.stderr)
+        return done.stdout if code < 2 else done.stderr
+
+    def test_compared(self) -> None:
+        """
+        Equal, behind and diverged, in the words for two stores; the master sees nobody
+        stay, and counts nothing.
+        """
+        store = golden.store(VERSION)
+        self.assertIn("equal from byte 1 to 2652010", self.diverge(store))
+        cut(LogFolder.load(store / "commitlog", mutilate.SIZE), 532)
+        said = json.loads(self.diverge(store, "--json"))
+        self.assertEqual(said["firstRecordNotShared"], 532)
+        self.assertEqual(said["against"]["records"], 1287)
+        store = golden.store(VERSION)
+        mutilate.flip(mutilate.log_file(store, 0), 208 + 90)
+        text = self.diverge(store, "--client-port", "0", code=1)
+        self.assertIn("diverged: equal from byte 1 to 298", text)
+        self.assertIn("the first record not shared begins at byte 208", text)
+        self.assertIn("GoldenBulk: 1060", text)
+        status = self.master.status()
+        self.assertEqual((status["connections"], status["replicas"]), (0, []))
+        self.assertEqual(status["closedConnections"], {"peer": 3})
+
+    def test_store_in_use(self) -> None:
+        """
+        A slave may be running on the store; it does not notice.
+        """
+        root = self.folder.path / "slave" / "store"
+        slave = self.node("slave", root, master=self.master.address).start()
+        slave.until_upstream("in-sync")
+        self.assertIn("equal from byte 1 to 2652010", self.diverge(root))
+        upstream = slave.status()["upstream"]
+        self.assertEqual((upstream["state"], upstream["reconnects"]), ("in-sync", 0))
+
+    def test_unreachable(self) -> None:
+        """
+        Nobody listens: exit code 2, and one line.
+        """
+        self.master.kill9()
+        said = self.diverge(golden.store(VERSION), code=2)
+        self.assertIn("cannot be reached: Connection was refused", said)
+        self.assertEqual(len(said.splitlines()), 1)

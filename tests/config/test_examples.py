@@ -40,12 +40,20 @@ class ExampleTests(SynchronousTestCase):
 
     def test_files(self) -> None:
         """
-        The layouts are RocketMQ's: two masters, with or without a slave each.
+        The layouts are RocketMQ's: two masters, with or without a slave each; and a name server.
         """
-        self.assertEqual({path.name for path in (ROOT / "conf").iterdir()}, set(LAYOUTS))
+        names = {path.name for path in (ROOT / "conf").iterdir()}
+        self.assertEqual(names, {*LAYOUTS, "namesrv.properties"})
         self.assertEqual(set(layout("2m-noslave")), set(PAIRS))
         for name in ("2m-2s-async", "2m-2s-sync"):
             self.assertEqual(set(layout(name)), {*PAIRS, "broker-a-s", "broker-b-s"})
+
+    def test_name_server(self) -> None:
+        """
+        The name server's file says what its absence would.
+        """
+        found = load(ROOT / "conf" / "namesrv.properties", role="namesrv")
+        self.assertEqual(found, load(None, role="namesrv"))
 
     def test_roles_and_names(self) -> None:
         """

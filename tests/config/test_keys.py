@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.config.foreign import HARMLESS, UNSUPPORTED
-from rmqha.config.keys import BY_NAME, KEYS, Origin, nearest
+from rmqha.config.keys import BY_NAME, FILE, KEYS, Origin
 from rmqha.config.load import load
 from rmqha.config.settings import (
+    ClientAuth,
     DivergencePolicy,
     FirstSync,
     FlushDisk,
@@ -22,6 +23,7 @@ from rmqha.config.settings import (
     Role,
     Settings,
     StoreSettings,
+    TlsMode,
 )
 from rmqha.config.values import INT_MAX
 
@@ -82,6 +84,32 @@ ROCKETMQ_DEFAULTS: dict[str, tuple[str, Any]] = {
     "brokerClusterName": ("DefaultCluster", "DefaultCluster"),
     "listenPort": ("10911", 10911),
     "namesrvAddr": ("", ""),
+    "brokerPermission": ("6", 6),
+    "regionId": ("DefaultRegion", "DefaultRegion"),
+    "traceOn": ("true", True),
+    "autoCreateTopicEnable": ("true", True),
+    "autoCreateSubscriptionGroup": ("true", True),
+    "defaultTopicQueueNums": ("8", 8),
+    "clusterTopicEnable": ("true", True),
+    "brokerTopicEnable": ("true", True),
+    "traceTopicEnable": ("false", False),
+    "msgTraceTopicName": ("RMQ_SYS_TRACE_TOPIC", "RMQ_SYS_TRACE_TOPIC"),
+    "rejectTransactionMessage": ("false", False),
+    "startAcceptSendRequestTimeStamp": ("0", 0.0),
+    "storeReplyMessageEnable": ("true", True),
+    "bindAddress": ("", ""),
+    "tlsMode": ("permissive", TlsMode.PERMISSIVE),
+    "tlsKeyPath": ("", None),
+    "tlsCertPath": ("", None),
+    "tlsTrustCertPath": ("", None),
+    "tlsClientAuth": ("none", ClientAuth.NONE),
+    "transactionTimeOut": ("6000", 6.0),
+    "transactionCheckMax": ("15", 15),
+    "transactionCheckInterval": ("60000", 60.0),
+    "registerNameServerPeriod": ("30000", 30.0),
+    "registerBrokerTimeoutMills": ("6000", 6.0),
+    "forceRegister": ("true", True),
+    "compressedRegister": ("false", False),
 }
 
 OUR_DEFAULTS: dict[str, Any] = {
@@ -97,6 +125,7 @@ OUR_DEFAULTS: dict[str, Any] = {
     "haMaxReceiveBytesPerSecond": 0,
     "haMaxSendBytesPerSecond": 0,
     "haAllowedPeers": (),
+    "adminAllowedPeers": (),
     "haZeroCopy": True,
     "haProbeSilence": 6.0,
     "haReconnectBackoffMax": 30.0,
@@ -114,6 +143,9 @@ DEPENDENT_DEFAULTS: dict[str, Any] = {
     "haMasterClientAddress": None,
     "adminListenPort": 10914,
 }
+
+
+SECTIONS = {key.section for key in KEYS}
 
 
 def value(settings: Settings, name: str) -> Any:
@@ -162,7 +194,7 @@ class DefaultTests(SynchronousTestCase):
         Settings made in code and settings of an empty file do not differ.
         """
         loaded, made = load(None), Settings()
-        for section in ("store", "pull", "ha", "admin"):
+        for section in SECTIONS - {"broker"}:
             self.assertEqual(getattr(loaded, section), getattr(made, section))
         self.assertEqual(loaded.broker.name, made.broker.name)
 
@@ -173,7 +205,7 @@ class DefaultTests(SynchronousTestCase):
         settings = Settings()
         fields = {
             (section, attribute.name)
-            for section in ("broker", "store", "pull", "ha", "admin")
+            for section in SECTIONS
             for attribute in getattr(settings, section).__attrs_attrs__
         }
         self.assertEqual({(key.section, key.field) for key in KEYS}, fields)
@@ -269,10 +301,10 @@ class NearestTests(SynchronousTestCase):
             "enableDLedgerCommitLog": "enableDLegerCommitLog",
             "maxGapNotInSync": "haMaxGapNotInSync",
         }.items():
-            self.assertEqual(nearest(typo), meant)
+            self.assertEqual(FILE.nearest(typo), meant)
 
     def test_nothing_near(self) -> None:
         """
         A far name gets no advice.
         """
-        self.assertEqual(nearest("colour"), "")
+        self.assertEqual(FILE.nearest("colour"), "")

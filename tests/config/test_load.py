@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.config.foreign import HARMLESS, UNSUPPORTED
 from rmqha.config.load import Row, check, describe, load
-from rmqha.config.settings import FlushDisk, Role, Settings
+from rmqha.config.settings import FlushDisk, Role, Settings, TlsMode
 from rmqha.errors import (
     BadValue,
     ConfigError,
@@ -83,7 +83,7 @@ class ValueTests(LoadTestCase):
         """
         for name, low, high in (
             ("haTransferBatchSize", 1, 4 * 1024 * 1024 - 12),
-            ("listenPort", 1, 65535),
+            ("listenPort", 0, 65535),
             ("haListenPort", 0, 65535),
             ("slaveTimeout", 1, 2**31 - 1),
             ("inSyncReplicas", 1, 1000),
@@ -345,6 +345,47 @@ class TogetherTests(LoadTestCase):
         self.assertEqual(error.key, "haListenPort")  # type: ignore[attr-defined]
         self.assertIn("65535", str(self.problem("listenPort=65533")))
 
+    def test_vip_port(self) -> None:
+        """
+        The port two below listenPort is a port of this node too.
+        """
+        self.assertIn("a port of listenPort", str(self.problem("adminListenPort=10909")))
+        for number in (1, 2):
+            self.assertIn("listenPort", str(self.problem(f"listenPort={number}")))
+        self.assertEqual(self.load("listenPort=3").broker.listen_port, 3)
+
+    def test_no_client_port(self) -> None:
+        """
+        Without a client port the other ports are where they would be by default.
+        """
+        for more in ("", "\nhaListenPort=0"):
+            settings = self.load("listenPort=0" + more)
+            self.assertEqual(settings.broker.listen_port, 0)
+            self.assertEqual(settings.ha.listen_port, 10912)
+            self.assertEqual(settings.admin.listen_port, 10914)
+
+    def test_tls(self) -> None:
+        """
+        TLS needs a key and its certificate, and who asks for certificates needs to know whose.
+        """
+        both = "tlsKeyPath=/k.pem\ntlsCertPath=/c.pem\n"
+        settings = self.load(both + "tls.server.mode=enforcing").remoting
+        self.assertEqual((settings.tls, settings.tls_key), (TlsMode.ENFORCING, Path("/k.pem")))
+        self.assertIn("tlsMode", str(self.problem("tlsMode=enforcing")))
+        self.assertIn("tlsCertPath", str(self.problem("tlsKeyPath=/k.pem")))
+        self.assertIn("tlsKeyPath", str(self.problem("tlsCertPath=/c.pem")))
+        self.assertIn("tlsTrustCertPath", str(self.problem(both + "tlsClientAuth=require")))
+
+    def test_permission(self) -> None:
+        """
+        A broker can be read, written or both.
+        """
+        for number in (2, 4, 6):
+            found = self.load(f"brokerPermission={number}").broker.permission
+            self.assertEqual(found, number)
+        for number in (0, 1, 3, 7, 8):
+            self.assertIn("2 (writing)", str(self.problem(f"brokerPermission={number}")))
+
     def test_sync_flush_sends_only_what_is_flushed(self) -> None:
         """
         SYNC_FLUSH turns haSendFlushedOnly on unless the file says otherwise.
@@ -475,11 +516,12 @@ class ForeignTests(LoadTestCase):
         Harmless keys are accepted with any value and listed once, in order.
         """
         settings = self.load(
-            "sendMessageThreadPoolNums=4\nslaveReadEnable=maybe\nsendMessageThreadPoolNums=8\n",
-            "traceOn=false",
+            "sendMessageThreadPoolNums=4\nenableDetailStat=maybe\nsendMessageThreadPoolNums=8\n",
+            "printChannelGroups=false",
         )
         self.assertEqual(
-            settings.ignored, ("sendMessageThreadPoolNums", "slaveReadEnable", "traceOn")
+            settings.ignored,
+            ("sendMessageThreadPoolNums", "enableDetailStat", "printChannelGroups"),
         )
 
     def test_all_harmless_keys(self) -> None:

@@ -15,11 +15,12 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.config.settings import DivergencePolicy
+from rmqha.config.settings import DivergencePolicy, HASettings
 from rmqha.errors import RequestRefused, RuntimeInfoInvalid
 from rmqha.ha import probe
 from rmqha.ha.bounds import ASK_TIMEOUT, PATIENCE, ClientPort, MasterBounds, ask
 from rmqha.ha.dial import AskedFirst
+from rmqha.ha.search import Search
 from rmqha.store.log import CommitLog
 from rmqha.wire.remoting.command import Command
 from tests.support.following import SIZE, SIZES, FollowerCase
@@ -453,7 +454,7 @@ class LostTailTests(BehindStock):
                 self.master.answer()
                 self.assertState("ahead")
                 self.assertIn(f"ends at {end}, ours at {mine.end}", self.follower.reason)
-                self.assertEqual(self.follower.probes, 1)
+                self.assertEqual(self.follower.guard.probes, 1)
                 divergence = self.follower.divergence
                 assert divergence is not None
                 self.assertEqual(divergence.at, end)
@@ -534,7 +535,7 @@ class LostTailTests(BehindStock):
         self.master.answer()
         self.assertState("in-sync")
         self.master.end, self.master.reachable = self.starts()[1], False
-        self.follower._connection.drop()  # type: ignore[union-attr]
+        self.follower.guard.connection.drop()  # type: ignore[union-attr]
         connection = self.accept(within=2)
         self.passes(3)
         self.assertEqual(connection.reports(), [])
@@ -722,6 +723,19 @@ class UnprovenTests(BehindStock):
                 self.master.answer()
         self.assertLessEqual(self.master.acked, self.master.end)
         self.assertTrue(self.follower.state.is_stop, self.follower.state)
+
+    def test_unflushed_tail(self) -> None:
+        """
+        Nor does it overlook a tail that is not on our disk yet: with it we are ahead.
+        """
+        log = self.filled(700, 900)
+        log.now_flushed(700)
+        search = Search(HASettings(accept_unproven=True), hold_flushed=True)
+        search.trusting = True
+        question = search.question(log, MasterBounds(0, 700, 1))
+        self.assertLess(question.report, 700)
+        self.assertTrue(search.beyond)
+        self.assertFalse(search.trusting)
 
 
 class StatusTests(BehindStock):

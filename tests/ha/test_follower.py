@@ -10,15 +10,15 @@ from pathlib import Path
 
 from rmqha.config.settings import DivergencePolicy
 from rmqha.errors import DiskFull, FlushFailed, Refused
+from rmqha.ha import probe
 from rmqha.ha.dial import NEXT_QUESTION
-from rmqha.ha.states import SyncState
 from rmqha.store.files import LogFolder
 from rmqha.store.log import CommitLog
 from rmqha.wire.encode import blank
 from rmqha.wire.ha import encode_header
 from tests.support.following import SIZE, SIZES, FollowerCase
 from tests.support.logs import STORED, Disk, content, encoded
-from tests.support.puppet import Connection, frames
+from tests.support.puppet import Connection, PuppetEndpoint, frames
 
 
 class Guard(FollowerCase):
@@ -154,7 +154,7 @@ class EqualTests(Guard):
         self.assertEqual(again.reports(), [1])
         again.feed(self.theirs, 1)
         self.assertState("in-sync")
-        self.assertEqual(self.follower.reconnects, 1)
+        self.assertEqual(self.follower.guard.reconnects, 1)
 
 
 class DivergedTests(Guard):
@@ -384,7 +384,7 @@ class SilenceTests(Guard):
         """
         The connection there is.
         """
-        current = self.follower._connection
+        current = self.follower.guard.connection
         assert current is not None
         connection = Connection.__new__(Connection)
         connection.protocol = current
@@ -719,13 +719,13 @@ class DiskTests(Guard):
         def mark(on: bool) -> None:
             raise full
 
-        follower.bootstrapping = mark
+        follower.guard.bootstrapping = mark
         self.turn()
         factory, done = self.endpoint.waiting.pop(0)
         self.assertIsNone(factory.buildProtocol(None))
         done.errback(full)
         self.assertState("disk-full")
-        follower.bootstrapping = self.marks.append
+        follower.guard.bootstrapping = self.marks.append
         self.flushLoggedErrors(DiskFull)
         self.accept(within=5.1).feed(self.theirs, 0)
         self.assertEqual(self.marks[0], True)
@@ -928,13 +928,13 @@ class BootstrapTests(Guard):
                 self.clock.advance(0.06)
             if self.endpoint.waiting:
                 self.endpoint.accept().close()
-        made = self.follower.reconnects
+        made = self.follower.guard.reconnects
         self.passes(20)
         for _ in range(100):
             self.clock.advance(0.06)
             if self.endpoint.waiting:
                 self.endpoint.accept().close()
-        self.assertLess(self.follower.reconnects - made, 30)
+        self.assertLess(self.follower.guard.reconnects - made, 30)
 
     def test_silent_where_it_had_bytes(self) -> None:
         """
@@ -944,7 +944,7 @@ class BootstrapTests(Guard):
         self.follow(mine)
         self.stock()
         self.accept(within=0.1).feed(self.theirs, 1, 1 + 50)
-        self.assertEqual(self.follower._search.question(mine).report, 1)
+        self.assertEqual(self.follower.guard._search.question(mine).report, 1)
 
     def test_last_file(self) -> None:
         """
@@ -1118,11 +1118,68 @@ class PolicyTests(Guard):
         self.assertState("failed")
         self.assertIdleFor(100)
 
+    def test_fsync_fails_while_repairing(self) -> None:
+        """
+        A failed fsync is final, even if the repair it happened in came to its end.
+        """
+        self.diverge(policy=DivergencePolicy.TRUNCATE)
+        self.follower.fail("fsync of x failed")
+        self.mine = self.copied(self.theirs, 2200)
+        self.repairs[0][2].callback("cut the log")
+        self.assertState("failed")
+        self.assertEqual(self.follower.reason, "fsync of x failed")
+        self.assertIdleFor(100)
+
 
 class LifeTests(Guard):
     """
     Start, delays, stop.
     """
+
+    def test_another_master(self) -> None:
+        """
+        A master that is said to be elsewhere is followed there, from the whole probe on, as
+        nothing was ever compared with it.
+        """
+        self.patch(probe, "PROBE_WINDOW", 500)
+        theirs = self.filled(*SIZES)
+        mine = self.copied(theirs)
+        self.follow(mine)
+        old = self.accept()
+        first = old.reports()[0]
+        old.feed(theirs, first)
+        old.heartbeat(theirs.end)
+        self.assertState("in-sync")
+        before, self.endpoint = self.endpoint, PuppetEndpoint(self.clock)
+        self.follower.dial(self.endpoint, "10.0.0.2:10912", None)
+        self.follower.dial(self.endpoint, "10.0.0.2:10912", None)
+        self.assertState("connecting")
+        self.assertIn("10.0.0.2:10912", self.follower.reason)
+        new = self.accept()
+        self.assertFalse(old.open)
+        self.assertEqual(new.reports(), [first])
+        new.feed(theirs, first)
+        new.heartbeat(theirs.end)
+        self.assertState("in-sync")
+        self.assertEqual((before.waiting, self.endpoint.waiting), ([], []))
+        self.assertEqual(self.follower.status(0)["address"], "10.0.0.2:10912")
+
+    def test_another_master_while_repairing(self) -> None:
+        """
+        The log is closed under a repair: the new master is called when it is over.
+        """
+        theirs = self.filled(*SIZES)
+        self.follow(self.changed(theirs, 2500), policy=DivergencePolicy.TRUNCATE)
+        self.accept().feed(theirs, 1)
+        self.assertState("diverged")
+        self.turn()
+        self.endpoint = PuppetEndpoint(self.clock)
+        self.follower.dial(self.endpoint, "10.0.0.2:10912", None)
+        self.assertIdleFor(40)
+        self.mine = self.copied(theirs, 2200)
+        self.repairs[0][2].callback("cut the log")
+        self.accept(within=0.1).feed(theirs, 1)
+        self.assertState("in-sync")
 
     def test_no_address(self) -> None:
         """
@@ -1131,7 +1188,6 @@ class LifeTests(Guard):
         self.follow(self.log())
         self.stop()
         self.follower.endpoint = None
-        self.follower.state = SyncState.CONNECTING
         self.follower.startService()
         self.assertState("connecting")
         self.assertEqual(self.follower.reason, "no master address")
@@ -1305,14 +1361,14 @@ class LifeTests(Guard):
         def broken() -> CommitLog:
             raise AttributeError("no log")
 
-        follower.current_log = broken
+        follower.guard.current_log = broken
         factory, done = self.endpoint.waiting.pop(0)
         try:
             factory.buildProtocol(None)
         except AttributeError:
             done.errback()
         self.assertEqual(len(self.flushLoggedErrors(AttributeError)), 1)
-        follower.current_log = lambda: self.mine
+        follower.guard.current_log = lambda: self.mine
         self.accept(within=1.3)
 
     def test_no_unhandled_errors(self) -> None:

@@ -265,6 +265,20 @@ class FrameTests(MasterCase):
             seconds += 0.01
         self.assertTrue(1.4 <= seconds <= 2.6, seconds)
 
+    def test_rate_is_no_end(self) -> None:
+        """
+        While the rate holds bytes back there is no heartbeat: it would tell a slave that
+        compares that our log ends there.
+        """
+        self.build(max_send_rate=3000, heartbeat=5.0)
+        protocol, transport = self.fed(1)
+        for _ in range(200):
+            self.clock.advance(0.5)
+            protocol.dataReceived(encode_report(1))
+        received = Received(transport.value())
+        self.assertEqual(received.body, self.log.content(1, self.log.end))
+        self.assertEqual(set(received.heartbeats), {self.log.end})
+
     def test_flushed_only(self) -> None:
         """
         With C{haSendFlushedOnly} a slave never gets what a power cut could take from us.

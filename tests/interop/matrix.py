@@ -43,6 +43,7 @@ class Result:
     One row.
 
     @ivar seconds: How long it took.
+    @ivar table: The page's part.
     """
 
     peer: str
@@ -52,6 +53,7 @@ class Result:
     result: str
     seconds: float
     order: int = 0
+    table: str = "brokers"
 
 
 def record(result: Result) -> None:

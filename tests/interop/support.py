@@ -246,11 +246,20 @@ class Tool(Piped):
             haServerAddr=f"{master[0]}:{master[1]}",
         )
 
-    def pull(self, topic: str) -> list[Row]:
+    def registered(self, names: str) -> list[str]:
+        """
+        The client addresses of all brokers that a name server knows.
+        """
+        found: list[str] = self.do("registered", namesrv=names)
+        return found
+
+    def pull(self, topic: str, names: str = "") -> list[Row]:
         """
         All that the brokers serve of a topic.
+
+        @param names: Another name server's address.
         """
-        return rows_of(self.do("pull", BOOT, namesrv=self.names, topic=topic))
+        return rows_of(self.do("pull", BOOT, namesrv=names or self.names, topic=topic))
 
     def read(
         self, store: StoreSettings, topic: str = "", keys: Iterable[str] = ()
@@ -365,7 +374,7 @@ class Broker(Process):
         until(booted, f"{self.name} has started", BOOT, tell=self.tail, pause=0.1)
         until(self._answers, f"{self.name} answers", BOOT, tell=self.tail, pause=0.1)
         until(
-            lambda: self.client_address in self.tool.do("registered"),
+            lambda: self.client_address in self.tool.registered(str(self.keys["namesrvAddr"])),
             f"{self.name} is registered",
             BOOT,
             tell=self.tail,

@@ -39,12 +39,12 @@ class NodeReactor(MemoryReactorClock):
 
 def settings(root: Path, role: str = "slave", *, file_size: int = 4096, **keys: Any) -> Settings:
     """
-    A node's settings: small files, a master at 10.0.0.1, frames of 1000 bytes, no HA port.
+    A node's settings: small files, a master at 10.0.0.1, frames of 1000 bytes, no ports.
 
     @param keys: Fields of C{StoreSettings} with C{store_} before the name, else of
         C{HASettings}.
     """
-    loaded = load(None, [f"storePathRootDir={root}", "adminListenPort=0"], role)
+    loaded = load(None, [f"storePathRootDir={root}", "listenPort=0", "adminListenPort=0"], role)
     store = {
         name.removeprefix("store_"): keys.pop(name)
         for name in list(keys)
@@ -87,8 +87,8 @@ class PuppetSlave(SlaveNode):
         """
         return []
 
-    def _endpoint(self) -> IStreamClientEndpoint | None:
-        return self.endpoint if self.settings.ha.master is not None else None
+    def _dialled(self, host: str, port: int) -> IStreamClientEndpoint:
+        return self.endpoint
 
     def _new_store(self, opening: Opening) -> Store:
         store = super()._new_store(opening)

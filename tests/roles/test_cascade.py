@@ -236,10 +236,10 @@ class IncarnationTests(CascadeCase):
         assert ahead is not None
         self.assertFalse(ahead.open)
         upstream = self.node.follower
-        assert upstream is not None and upstream._connection is not None
+        assert upstream is not None and upstream.guard.connection is not None
         while self.theirs.end < old.end:
             self.put(self.theirs, 777)
-        upstream._connection.dataReceived(
+        upstream.guard.connection.dataReceived(
             b"".join(self.frames(end)),
         )
         self.assertGreater(self.node.store.log.confirmed, old.end)

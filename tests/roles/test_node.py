@@ -21,17 +21,20 @@ from twisted.trial.unittest import TestCase
 from twisted.web.client import Agent, HTTPConnectionPool
 
 from rmqha.config.load import load
-from rmqha.errors import DiskFull, StoreLocked
-from rmqha.ha import follower
+from rmqha.errors import DiskFull, StoreLocked, TableUnreadable
+from rmqha.ha import guard
+from rmqha.net.remoting.client import RemotingClient
 from rmqha.roles.master import MasterNode
 from rmqha.roles.node import Node
 from rmqha.roles.slave import SlaveNode
-from rmqha.store import files
+from rmqha.store import files, tables
 from rmqha.store.lock import StoreLock, is_locked
 from rmqha.wire.record import Message
+from rmqha.wire.remoting.command import Command
+from tests.broker.support import sending
 from tests.support.compare import derived_faults
 from tests.support.logs import content
-from tests.support.nodes import free_ports
+from tests.support.nodes import client_port, free_ports
 
 LONG = 20.0
 
@@ -54,11 +57,11 @@ class NodeCase(TestCase):
         """
         A node that was not started.
         """
-        listen, ha, admin = free_ports(3)
+        ha, admin = free_ports(2)
         given = {
             "storePathRootDir": self.folder / (name or role),
             "mappedFileSizeCommitLog": 1 << 20,
-            "listenPort": listen,
+            "listenPort": client_port(),
             "haListenPort": ha,
             "adminListenPort": admin,
         } | keys
@@ -138,6 +141,31 @@ class StartTests(NodeCase):
         node = self.node("master", haListenPort=self.port, haListenAddress="127.0.0.1")
         return self.run_async(self._refused(node, CannotListenError))
 
+    def test_client_port_in_use(self) -> Deferred[None]:
+        """
+        A used client port, or VIP port two below it: the same.
+        """
+
+        async def steps() -> None:
+            for number in (client_port(), client_port()):
+                self.port = number
+                with socket.socket() as listener:
+                    listener.bind(("", number))
+                    listener.listen()
+                    for listen in (number, number + 2):
+                        node = self.node("master", listenPort=listen)
+                        await self._refused(node, CannotListenError)
+
+        return self.run_async(steps())
+
+    def test_bad_certificate(self) -> Deferred[None]:
+        """
+        A certificate that cannot be read is a failed start too.
+        """
+        self.port = -1
+        node = self.node("master", tlsKeyPath=self.folder / "k", tlsCertPath=self.folder / "c")
+        return self.run_async(self._refused(node, OSError))
+
     def test_locked(self) -> Deferred[None]:
         """
         A store somebody has: the ports are closed again.
@@ -210,6 +238,88 @@ class HealthTests(NodeCase):
         return self.run_async(steps())
 
 
+class ClientTests(NodeCase):
+    """
+    The client ports of a whole node.
+    """
+
+    def asked(self, port: int, code: int, ext: dict[str, str], body: bytes = b"") -> Any:
+        """
+        Ask one of this host's ports.
+        """
+        client = RemotingClient(reactor)
+        self.addCleanup(client.close)
+        return client.request(f"127.0.0.1:{port}", Command(code=code, ext=ext, body=body))
+
+    def test_send(self) -> Deferred[None]:
+        """
+        Both ports take messages, and the status counts them.
+        """
+
+        async def steps() -> None:
+            node = await self.started(self.node("master"))
+            port = node.settings.broker.listen_port
+            for number in (port, port - 2):
+                answer = await self.asked(number, 310, sending("T"), b"hello")
+                self.assertEqual(answer.code, 0, answer.remark)
+            self.assertEqual(answer.ext["queueOffset"], "1")
+            self.assertEqual(node.status()["remoting"]["requests"], {"SEND_MESSAGE_V2": 2})
+            await node.stopService()
+            topics = tables.read(node.settings.store.root / "config" / "topics.json")
+            self.assertIn("T", topics["topicConfigTable"])
+
+        return self.run_async(steps())
+
+    def test_sync(self) -> Deferred[None]:
+        """
+        A SYNC master without a slave says that there was none; the message is stored.
+        """
+
+        async def steps() -> None:
+            node = await self.started(self.node("master", brokerRole="SYNC_MASTER"))
+            port = node.settings.broker.listen_port
+            answer = await self.asked(port, 310, sending("T"), b"hello")
+            self.assertEqual((answer.code, answer.ext["queueOffset"]), (11, "0"))
+
+        return self.run_async(steps())
+
+    def test_slave(self) -> Deferred[None]:
+        """
+        A slave answers, and takes no messages.
+        """
+
+        async def steps() -> None:
+            node = await self.started(self.node("slave"))
+            answer = await self.asked(node.settings.broker.listen_port, 310, sending("T"), b"x")
+            self.assertEqual(answer.code, 14)
+
+        return self.run_async(steps())
+
+    def test_damaged_table(self) -> Deferred[None]:
+        """
+        A node does not start with a table that cannot be read: it would forget its topics.
+        """
+
+        async def steps() -> None:
+            node = self.node("master")
+            config = node.settings.store.root / "config"
+            config.mkdir(parents=True)
+            (config / "topics.json").write_text("garbage", encoding="ascii")
+            codes: list[int] = []
+            self.patch(node, "exit_with", codes.append)
+            stops: list[bool] = []
+            # Only once it runs does the test runner put its own stop there.
+            await deferLater(reactor, 0)
+            self.patch(reactor, "stop", lambda: stops.append(True))
+            node.startService()
+            self.addCleanup(node.stopService)
+            await self.assertFailure(node.ready, TableUnreadable)
+            await self.until(lambda: stops)
+            self.assertEqual(codes, [1])
+
+        return self.run_async(steps())
+
+
 class PairTests(NodeCase):
     """
     Both roles on the real reactor: zero-copy both ways.
@@ -270,7 +380,7 @@ class PairTests(NodeCase):
         """
 
         async def steps() -> None:
-            self.patch(follower, "DISK_RETRY", 0.2)
+            self.patch(guard, "DISK_RETRY", 0.2)
             master, slave = await self._pair()
             self.write(master, 10)
             await self._same(master, slave)

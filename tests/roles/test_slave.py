@@ -15,6 +15,7 @@ from rmqha.store import truncate
 from rmqha.store.lock import is_locked
 from rmqha.store.log import CommitLog
 from rmqha.wire.encode import encode
+from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 from tests.roles.nodes import NodeReactor, PuppetSlave, settings
 from tests.support.compare import derived_faults
 from tests.support.following import SIZE, SIZES
@@ -275,6 +276,31 @@ class LifeTests(SlaveCase):
         self.assertEqual(upstream["reason"], "no master address")
         self.assertEqual(self.node.unhealthy(), "")
 
+    def test_master_from_a_name_server(self) -> None:
+        """
+        A slave without a master's address follows the one a name server tells.
+        """
+        self.start(master=None)
+        self.node.told(RegisterBrokerAnswer())
+        self.node.told(RegisterBrokerAnswer(ha_server_addr="nonsense"))
+        self.assertEqual(self.node.status()["upstream"]["reason"], "no master address")
+        self.node.told(RegisterBrokerAnswer(ha_server_addr="10.0.0.2:10912"))
+        self.accept().feed(self.theirs, 0)
+        upstream = self.node.status()["upstream"]
+        self.assertEqual((upstream["address"], upstream["state"]), ("10.0.0.2:10912", "in-sync"))
+
+    def test_configured_master_wins(self) -> None:
+        """
+        What name servers say is nothing to a slave that was told its master.
+        """
+        self.start()
+        self.accept().feed(self.theirs, 0)
+        self.node.told(RegisterBrokerAnswer(ha_server_addr="10.9.9.9:10912"))
+        self.turn()
+        upstream = self.node.status()["upstream"]
+        self.assertNotIn("10.9.9.9", upstream["address"])
+        self.assertEqual(upstream["state"], "in-sync")
+
     def test_status(self) -> None:
         """
         The names that are relied on are there, in every part of its life.
@@ -428,9 +454,9 @@ class RepairTests(SlaveCase):
         self.catch_up()
         self.assertIsNot(self.node.store, old)
         self.put(self.theirs, 700)
-        connection = self.node.follower
-        assert connection is not None and connection._connection is not None
-        self.assertIs(connection._connection.log, self.node.store.log)
+        follower = self.node.follower
+        assert follower is not None and follower.guard.connection is not None
+        self.assertIs(follower.guard.connection.log, self.node.store.log)
 
     def test_states_meanwhile(self) -> None:
         """

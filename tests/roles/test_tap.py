@@ -17,6 +17,7 @@ from zope.interface.verify import verifyObject
 from rmqha.roles import tap
 from rmqha.roles.interfaces import IRole
 from rmqha.roles.master import MasterNode
+from rmqha.roles.namesrv import NamesrvNode
 from rmqha.roles.slave import SlaveNode
 from tests.roles.nodes import NodeReactor
 
@@ -57,10 +58,10 @@ class OptionsTests(SynchronousTestCase):
 
     def test_roles(self) -> None:
         """
-        Both roles are plugins, and say what they are.
+        The roles are plugins, and say what they are.
         """
         found = tap.roles()
-        self.assertLessEqual({"master", "slave"}, set(found))
+        self.assertLessEqual({"master", "slave", "namesrv"}, set(found))
         for name, role in found.items():
             verifyObject(IRole, role)
             verifyObject(IPlugin, role)
@@ -71,7 +72,8 @@ class OptionsTests(SynchronousTestCase):
         """
         An unknown role is refused with those there are.
         """
-        self.assertEqual(self.refused("--role", "boss"), "--role boss: there are master, slave")
+        said = self.refused("--role", "boss")
+        self.assertEqual(said, "--role boss: there are master, namesrv, slave")
 
     def test_role_from_the_file(self) -> None:
         """
@@ -142,6 +144,20 @@ class MakeServiceTests(OptionsTests):
             self.assertIsInstance(node, kind)
             self.assertTrue(node.repair)  # type: ignore[attr-defined]
             self.assertFalse((self.folder / "store").exists())
+
+    def test_name_server(self) -> None:
+        """
+        A name server has a file of its own keys, and no store.
+        """
+        path = self.folder / "namesrv.properties"
+        path.write_text("listenPort=9000\n")
+        options = self.parsed("--role", "namesrv", "--conf", str(path))
+        node = tap.makeService(options, NodeReactor())
+        self.assertIsInstance(node, NamesrvNode)
+        self.assertEqual(options.settings.namesrv.listen_port, 9000)
+        self.assertEqual(options.settings.admin.listen_port, 9003)
+        said = self.refused("--role", "namesrv", "--set", "brokerRole=SLAVE")
+        self.assertIn("unknown key brokerRole", said)
 
     def test_clock(self) -> None:
         """

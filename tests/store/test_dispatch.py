@@ -197,6 +197,19 @@ class RunTests(DispatchTestCase):
         drain(made)
         self.assertEqual(heard, [("TopicA", 0, 1), ("TopicA", 0, 2), ("TopicA", 1, 1)])
 
+    def test_pauses(self) -> None:
+        """
+        Whoever wants all that came together hears when a run ends.
+        """
+        heard: list[int] = []
+        made = self.maker()
+        made.recover(clean=True)
+        made.on_pause.append(lambda: heard.append(made.position))
+        for _ in range(3):
+            self.log.put("TopicA", 0)
+        made.run(1.0)
+        self.assertEqual(heard, [self.log.end])
+
     def test_transactions(self) -> None:
         """
         Prepared and rolled back messages have no unit, rolled back ones no key.

@@ -103,6 +103,21 @@ class AgeTests(RetentionTestCase):
         self.pass_time()
         self.assertEqual(self.starts(store), [4, 5])
 
+    def test_on_demand(self) -> None:
+        """
+        Who asks for it has old files deleted at another hour too, that once.
+        """
+        store = self.made()
+        assert store.retention is not None
+        self.now = BEGIN + 72 * HOUR + 2.5 * HOUR
+        store.retention.demand()
+        self.pass_time(2)
+        self.assertEqual(self.starts(store), [3, 4, 5])
+        store.retention.demand()
+        self.now += HOUR
+        self.pass_time()
+        self.assertEqual(self.starts(store), [3, 4, 5])
+
     def test_never_the_last(self) -> None:
         """
         The last file stays whatever its age.

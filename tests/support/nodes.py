@@ -97,6 +97,21 @@ def free_ports(count: int) -> list[int]:
     return found
 
 
+def client_port() -> int:
+    """
+    A port for clients: nobody listens on the VIP port two below it either.
+    """
+    while True:
+        (port,) = free_ports(1)
+        with socket.socket() as trial:
+            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                trial.bind(("", port - 2))
+            except OSError:
+                continue
+        return port
+
+
 class Folder:
     """
     A temporary folder that goes away with its owner, or with the process.
@@ -265,7 +280,8 @@ class Node(Process):
     """
     A node of rmqha, with a configuration and a store of its own.
 
-    @ivar role: C{master} or C{slave}.
+    @ivar role: C{master}, C{slave} or C{namesrv}.
+    @ivar port: Where clients connect.
     @ivar keys: The configuration file's content; change it between two starts.
     @ivar root: The store.
     @ivar arguments: More of the command line.
@@ -287,11 +303,12 @@ class Node(Process):
         self.folder = folder
         self.role = role
         self.root = folder / name / "store" if root is None else root
-        listen, self.ha_port, self.admin_port = free_ports(3)
+        self.port = client_port()
+        self.ha_port, self.admin_port = free_ports(2)
         self.keys: dict[str, object] = {
             "brokerRole": "ASYNC_MASTER" if role == "master" else "SLAVE",
             "brokerId": 0 if role == "master" else 1,
-            "listenPort": listen,
+            "listenPort": self.port,
             "haListenPort": self.ha_port,
             "adminListenPort": self.admin_port,
             "storePathRootDir": self.root,
@@ -421,6 +438,27 @@ class Node(Process):
             f"upstream {' or '.join(states)}",
             timeout,
         )
+
+
+class NameServer(Node):
+    """
+    A name server.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "namesrv", "names")
+        self.keys = {
+            "listenPort": self.port,
+            "adminListenPort": self.admin_port,
+            "kvConfigPath": folder / "kvConfig.json",
+        }
+
+    @property
+    def client_address(self) -> str:
+        """
+        Where brokers and clients connect.
+        """
+        return f"127.0.0.1:{self.port}"
 
 
 def end_all() -> None:

@@ -171,13 +171,13 @@ class Piped(Process):
             self._number += 1
             asked = Asked(self, self._number, each)
             self._asked[asked.number] = asked
-        try:
-            self.process.stdin.write(
-                json.dumps({"number": asked.number, "do": do, **content}) + "\n"
-            )
-            self.process.stdin.flush()
-        except (BrokenPipeError, ValueError):
-            asked.give_up()
+            try:
+                self.process.stdin.write(
+                    json.dumps({"number": asked.number, "do": do, **content}) + "\n"
+                )
+                self.process.stdin.flush()
+            except (BrokenPipeError, ValueError):
+                asked.give_up()
         if self._reader is not None and not self._reader.is_alive():
             asked.give_up()
         return asked

@@ -15,6 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from rmqha.errors import MessageIllegal
 from rmqha.wire.delay import DelayLevels
 from rmqha.wire.encode import (
+    MAX_BATCH,
     MAX_PROPERTIES,
     MAX_RECORD_OVERHEAD,
     MAX_TOPIC,
@@ -275,11 +276,15 @@ class BatchTests(SynchronousTestCase):
 
     @given(
         st.lists(
-            st.tuples(st.binary(max_size=40), st.binary(max_size=20), st.integers(0, 9)),
+            st.tuples(
+                st.binary(max_size=40),
+                st.binary(max_size=20).filter(lambda own: b"A\x01" not in own),
+                st.integers(0, 9),
+            ),
             min_size=1,
             max_size=5,
         ),
-        messages(sys_flag=st.just(0), properties=st.binary(max_size=20)),
+        messages(sys_flag=st.just(0), properties=st.sampled_from((b"", b"A\x01b\x02", b"A\x01b"))),
     )
     def test_every_entry_is_a_record(
         self, entries: list[tuple[bytes, bytes, int]], message: Message
@@ -297,6 +302,27 @@ class BatchTests(SynchronousTestCase):
             self.assertEqual((record.body, record.flag), (body, flag))
             self.assertEqual(record.topic, message.topic)
             self.assertEqual(record.prepared_transaction_offset, 0)
+
+    def test_own_properties_win(self) -> None:
+        """
+        What an entry says itself is not said again for all (a 5.x batch has a key of its own).
+        """
+        shared = b"UNIQ_KEY\x01all\x02CLUSTER\x01C\x02"
+        batch = evolve(
+            PLAIN,
+            body=entry(b"1", b"UNIQ_KEY\x01one\x02") + entry(b"2", b"TAGS\x01UNIQ_KEY"),
+            properties=shared,
+        )
+        first, second = encode_batch(batch, max_message_size=MAX_MESSAGE)
+        self.assertEqual(decode(first, 0, 0).raw_properties, b"UNIQ_KEY\x01one\x02CLUSTER\x01C\x02")
+        self.assertEqual(decode(second, 0, 0).raw_properties, b"TAGS\x01UNIQ_KEY\x02" + shared)
+
+    def test_most_entries(self) -> None:
+        """
+        There is a limit to how many messages one answer can name.
+        """
+        body = entry(b"", b"") * (MAX_BATCH + 1)
+        self.assertEqual(self.illegal(evolve(PLAIN, body=body)).limit, MAX_BATCH)
 
     def test_sum_of_properties(self) -> None:
         """

@@ -9,9 +9,10 @@ from rmqha.roles.role import Role
 rmqha = ServiceMaker(
     "rmqha",
     "rmqha.roles.tap",
-    "RocketMQ master/slave high availability: a master or a slave.",
+    "RocketMQ master/slave high availability: a master, a slave or a name server.",
     "rmqha",
 )
 
 master = Role("master", "rmqha.roles.master.make_service", "Serve the log to slaves.")
 slave = Role("slave", "rmqha.roles.slave.make_service", "Follow a master.")
+namesrv = Role("namesrv", "rmqha.roles.namesrv.make_service", "Tell clients who has which topic.")

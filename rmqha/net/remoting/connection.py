@@ -38,6 +38,7 @@ class RemotingProtocol(Protocol):
 
     @ivar host: The peer's address without the port.
     @ivar address: Host and port.
+    @ivar peer: The same as a pair.
     @ivar opened: Whether it can be used: connected, and not given up.
     @ivar ended: Fires with C{None} when it no longer can.
     @ivar close_on_timeout: Whether a request that is not answered in time ends the connection.
@@ -45,6 +46,7 @@ class RemotingProtocol(Protocol):
 
     opened = False
     host = address = ""
+    peer = ("", 0)
     transport: Any
     _handshake: float | None = None
 
@@ -80,6 +82,7 @@ class RemotingProtocol(Protocol):
         port = getattr(peer, "port", None)
         host = f"[{self.host}]" if ":" in self.host else self.host
         self.address = host if port is None else f"{host}:{port}"
+        self.peer = (self.host, port or 0)
         self._active = self._all.clock.seconds()
         self._outbox = Outbox(transport, self._all.clock, self._all.soon)
         self.opened = True
@@ -100,7 +103,11 @@ class RemotingProtocol(Protocol):
             self.close(type(error).__name__, error)
             return
         self._outbox.cork()
-        self._take(commands)
+        if len(commands) > 1:
+            with self._all.registry.together():
+                self._take(commands)
+        else:
+            self._take(commands)
         self._outbox.flush()
 
     def _take(self, commands: list[Command]) -> None:

@@ -10,6 +10,7 @@ Source: docs/protocol/remoting.rst, Answers of the system.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from attrs import frozen
@@ -61,8 +62,21 @@ class Registry:
     The handlers of one port.
     """
 
-    def __init__(self) -> None:
+    def __init__(
+        self, together: Callable[[], AbstractContextManager[None]] = nullcontext
+    ) -> None:
+        """
+        @param together: Gives what surrounds requests that came together: what can be done for
+            all of them at once is done at its end.
+        """
         self._handlers: dict[int, Handler] = {}
+        self._together = together
+
+    def together(self) -> AbstractContextManager[None]:
+        """
+        Surround requests that came together.
+        """
+        return self._together()
 
     def register(self, code: int, handler: Handler) -> None:
         """
@@ -72,6 +86,12 @@ class Registry:
         """
         if self._handlers.setdefault(int(code), handler) is not handler:
             raise ValueError(f"request code {code} has a handler")
+
+    def handles(self, code: int) -> bool:
+        """
+        Whether a code's requests are answered by somebody.
+        """
+        return code in self._handlers
 
     def codes(self) -> frozenset[int]:
         """
@@ -107,7 +127,7 @@ def failed(command: Command, failure: Failure) -> Command:
     """
     error = failure.value
     if isinstance(error, RequestRefused):
-        return command.answer(error.code, error.remark)
+        return command.answer(error.code, error.remark and error.remark[:REMARK_LIMIT])
     text = str(error)
     if not isinstance(error, RmqhaError):
         text = f"{type(error).__name__}: {text}"

@@ -34,17 +34,18 @@ def listen(reactor: Any, factory: ServerFactory, port: int, interface: str = "")
 
 
 def listen_twice(
-    reactor: Any, factory: ServerFactory, port: int, interface: str = ""
+    reactor: Any, factory: ServerFactory, vip: ServerFactory, port: int, interface: str = ""
 ) -> list[IListeningPort]:
     """
     Listen on a broker's port and its VIP port, both or none.
 
+    @param vip: Serves the VIP port.
     @param port: C{listenPort}; 3 at least, so that there is a VIP port.
     @raise CannotListenError: If one of them is in use.
     """
     first = listen(reactor, factory, port, interface)
     try:
-        return [first, listen(reactor, factory, port + VIP_STEP, interface)]
+        return [first, listen(reactor, vip, port + VIP_STEP, interface)]
     except Exception:
         first.stopListening()
         raise

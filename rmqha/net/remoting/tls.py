@@ -21,7 +21,7 @@ from twisted.internet.ssl import (
     trustRootFromCertificates,
 )
 
-from rmqha.config.settings import TlsMode
+from rmqha.config.settings import ClientAuth, RemotingSettings, TlsMode
 
 HANDSHAKE = 0x16
 """
@@ -61,6 +61,24 @@ class TlsGate:
             return "clear-text" if self.mode is TlsMode.ENFORCING else ""
         speaks = self.mode is not TlsMode.DISABLED and self.context is not None
         return "" if speaks else "tls-disabled"
+
+
+def configured_gate(settings: RemotingSettings) -> TlsGate:
+    """
+    What the configuration says.
+
+    @raise OSError: If a file cannot be read.
+    """
+    if settings.tls_key is None or settings.tls_cert is None:
+        return TlsGate(settings.tls)
+    asked = settings.tls_client_auth is not ClientAuth.NONE
+    context = server_context(
+        settings.tls_key,
+        settings.tls_cert,
+        settings.tls_trusted if asked else None,
+        required=settings.tls_client_auth is ClientAuth.REQUIRE,
+    )
+    return TlsGate(settings.tls, context)
 
 
 def server_context(

@@ -1,9 +1,12 @@
 import com.alibaba.fastjson.JSONObject;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.message.Message;
 
 /** How long a stock producer's sends take: nothing is told, hashed or printed in between. */
@@ -11,7 +14,10 @@ final class Timings {
     private Timings() {
     }
 
-    /** Send `count` messages from `threads` threads; the answer has `seconds`, `statuses` and all `micros`, sorted. */
+    /**
+     * Send `count` times from `threads` threads, one message each or a list of `batch`; the answer has
+     * `seconds`, `statuses` and all `micros`, sorted.
+     */
     static Object time(Producers producers, JSONObject asked) throws Exception {
         int count = asked.getIntValue("count");
         int threads = Math.max(1, asked.getIntValue("threads"));
@@ -46,13 +52,27 @@ final class Timings {
     }
 
     private static void one(DefaultMQProducer producer, JSONObject asked, int n, long[] micros, String[] statuses) {
+        int each = Math.max(1, asked.getIntValue("batch"));
         Message message = Producers.message(asked, n, 0);
+        List<Message> batch = batch(message, each);
         long begun = System.nanoTime();
         try {
-            statuses[n] = producer.send(message).getSendStatus().toString();
+            SendResult result = each == 1 ? producer.send(message) : producer.send(batch);
+            statuses[n] = result.getSendStatus().toString();
         } catch (Exception error) {
             statuses[n] = error.getClass().getSimpleName();
         }
         micros[n] = (System.nanoTime() - begun) / 1000;
+    }
+
+    /** So many messages with the body of one: to fill bodies is no broker's work. */
+    private static List<Message> batch(Message like, int each) {
+        List<Message> batch = new ArrayList<>();
+        for (int i = 0; each > 1 && i < each; i++) {
+            Message message = new Message(like.getTopic(), like.getTags(), like.getKeys(), like.getBody());
+            message.setWaitStoreMsgOK(like.isWaitStoreMsgOK());
+            batch.add(message);
+        }
+        return batch;
     }
 }

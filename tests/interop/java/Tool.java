@@ -26,20 +26,35 @@ public final class Tool {
     public static void main(String[] args) throws Exception {
         PrintStream out = System.out;
         System.setOut(System.err); // RocketMQ prints there
+        // Look at a group's queues soon after a restart, not after 20 s; read as its class is loaded.
+        System.setProperty("rocketmq.client.rebalance.waitInterval", "1000");
         Lines lines = new Lines(out);
         Producers producers = new Producers();
+        Members members = new Members();
+        Sends sends = new Sends(members);
+        Asks asks = new Asks(members, sends);
         lines.on("version", (asked, teller) -> MQVersion.getVersionDesc(MQVersion.CURRENT_VERSION));
         lines.on("namesrv", Tool::nameServer);
         lines.on("runtime", Tool::runtime);
-        lines.on("registered", Tool::registered);
+        lines.on("registered", (asked, teller) -> registered(asks.admin(asked)));
         lines.on("register", Tool::register);
         lines.on("topic", Tool::topic);
         lines.on("back", Tool::back);
         lines.on("put", producers::put);
         lines.on("time", (asked, teller) -> Timings.time(producers, asked));
+        lines.on("catchup", Catchups::consume);
         lines.on("enough", producers::enough);
         lines.on("pull", Pulls::all);
         lines.on("read", Stores::read);
+        lines.on("serialize", Members::serialize);
+        lines.on("stop", members::stop);
+        lines.on("leave", members::leave);
+        lines.on("send", sends::send);
+        lines.on("consume", new Consumers(members, sends)::consume);
+        lines.on("request", asks::request);
+        lines.on("query", asks::query);
+        lines.on("lite", asks::lite);
+        lines.on("offsets", asks::offsets);
         lines.serve();
         System.exit(0);
     }
@@ -66,8 +81,8 @@ public final class Tool {
         return found;
     }
 
-    /** The addresses of all brokers that the name server knows. */
-    private static Object registered(JSONObject asked, Lines.Teller teller) throws Exception {
+    /** The addresses of all brokers that a name server knows. */
+    private static Object registered(DefaultMQAdminExt admin) throws Exception {
         List<String> found = new ArrayList<>();
         admin.examineBrokerClusterInfo().getBrokerAddrTable().values()
             .forEach(broker -> found.addAll(broker.getBrokerAddrs().values()));

@@ -210,8 +210,8 @@ class ListeningTests(TestCase):
             try:
                 # The VIP port of this number is the probe's.
                 with self.assertRaises(CannotListenError):
-                    listen_twice(reactor, factory, number + 2, LOCAL)
-                ports = listen_twice(reactor, factory, number - 1, LOCAL)
+                    listen_twice(reactor, factory, factory, number + 2, LOCAL)
+                ports = listen_twice(reactor, factory, factory, number - 1, LOCAL)
             except CannotListenError:
                 continue
             for port in ports:

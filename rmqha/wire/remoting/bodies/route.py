@@ -98,3 +98,12 @@ class KvTable:
     """
 
     table: dict[str, str] = field(factory=dict)
+
+
+@frozen(kw_only=True)
+class KvTables:
+    """
+    Such tables by namespace: C{kvConfig.json}.
+    """
+
+    config_table: dict[str, dict[str, str]] = field(factory=dict)

@@ -1,0 +1,52 @@
+"""
+Measure a stock pair and ours with stock clients, and write bench/RESULTS-clients.md:
+C{python -m bench.clients}, with the options of L{bench.beside}.
+"""
+
+from __future__ import annotations
+
+import sys
+
+from bench import consuming, crowd, writes
+from bench.beside import GIB, Bench
+
+NEEDED = 6 * GIB
+"""Four stores of a million messages, with their queues and indexes."""
+
+LIMIT = 600.0
+"""Seconds after which the whole run is given up."""
+
+#: Seconds of the run after which a part begins no more rounds.
+SYNC_UNTIL, ASYNC_UNTIL, CONSUME_UNTIL, IDLE_UNTIL = 150.0, 300.0, 420.0, 510.0
+
+NOTES = """\
+## What is compared
+
+- **Pairs.** Master and slave are stock in one and ours in the other; both are up all the time and
+  take turns with the same producers, which are one JVM. It holds the (stock) name server too.
+- **Writes** count from the producer's `send` to its return. Two processors are shared by
+  producers, master and slave.
+- **Warm-up.** A whole round of each pair comes before the first one that counts.
+- **The push consumer** has a stock consumer's defaults, a group of its own each time, and nothing
+  to do for a message; its speed counts from the first message to the last.
+- **Idle clients** are sockets that have sent one heartbeat. Memory is what the master has more
+  than before the first of them came.
+"""
+
+BENCH = Bench(
+    name="bench-clients",
+    parts={
+        "sync": lambda field: writes.sync(field, SYNC_UNTIL),
+        "async": lambda field: writes.asynchronous(field, ASYNC_UNTIL),
+        "consume": lambda field: consuming.run(field, CONSUME_UNTIL),
+        "idle": lambda field: crowd.run(field, IDLE_UNTIL),
+    },
+    needed=NEEDED,
+    limit=LIMIT,
+    size=lambda quick: f"{consuming.QUICK if quick else consuming.MESSAGES:,} messages to consume",
+    notes=NOTES,
+)
+
+
+if __name__ == "__main__":
+    sys.exit(BENCH.main())

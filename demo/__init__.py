@@ -1,0 +1,3 @@
+"""
+The demo: C{make demo}.
+"""

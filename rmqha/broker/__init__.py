@@ -1,0 +1,3 @@
+"""
+The broker: what clients and administrators ask of a master or a slave.
+"""

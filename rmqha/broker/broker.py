@@ -1,0 +1,289 @@
+"""
+The broker of a node: everything clients ask for, over one open store.
+
+It is made when the store is open and thrown away when it closes; a slave's repair makes a new
+one.  What clients are told lives in the store's folder, what they said they say again.
+
+Source: docs/architecture.rst, The broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+from rmqha.broker.administration import Administration
+from rmqha.broker.admission import Admission
+from rmqha.broker.cleaning import Cleaning
+from rmqha.broker.clients import Consumers, Producers
+from rmqha.broker.configuration import Configuration, Current
+from rmqha.broker.counting import Counts
+from rmqha.broker.forwarding import Forwarding
+from rmqha.broker.groups import Groups
+from rmqha.broker.guard import guarded
+from rmqha.broker.halves import Halves
+from rmqha.broker.heartbeats import SWEEP, Heartbeats
+from rmqha.broker.holds import Holds
+from rmqha.broker.locks import Locks
+from rmqha.broker.lookups import Lookups
+from rmqha.broker.messages import Messages
+from rmqha.broker.offsets import ConsumerOffsets
+from rmqha.broker.online import Online
+from rmqha.broker.outcome import Putter
+from rmqha.broker.ports import ClientPorts
+from rmqha.broker.progress import Progress
+from rmqha.broker.pull import Pulls
+from rmqha.broker.reading import Reader, physical_memory
+from rmqha.broker.registration import Registration
+from rmqha.broker.reply import Replies
+from rmqha.broker.resets import Resets
+from rmqha.broker.retry import Retries
+from rmqha.broker.runtime import Runtime
+from rmqha.broker.send import Sending
+from rmqha.broker.statistics import Statistics
+from rmqha.broker.topics import Topics
+from rmqha.broker.transactions import Transactions
+from rmqha.config.settings import Settings
+from rmqha.net.allow import Allowed
+from rmqha.net.remoting.client import RemotingClient
+from rmqha.net.remoting.handlers import Handler, Registry
+from rmqha.store.allocate import InThread
+from rmqha.store.lookup import Lookup
+from rmqha.store.store import Store
+from rmqha.wire.remoting.bodies.offsets import DelayOffsets
+from rmqha.wire.remoting.bodies.status import HaStatus
+from rmqha.wire.remoting.codes import RequestCode
+from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
+
+
+class Part(Protocol):
+    """
+    Answers some requests.
+    """
+
+    def handlers(self) -> Mapping[RequestCode, Handler]:
+        """
+        Who answers which code.
+        """
+
+
+class Broker:
+    """
+    All parts of a broker, and what they share.
+
+    @ivar topics: The table of topics.
+    @ivar groups: The table of groups.
+    @ivar offsets: The table of consumers' offsets.
+    @ivar registry: All handlers.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Store,
+        writer: Putter | None,
+        reactor: Any,
+        in_thread: InThread,
+        *,
+        ha: Callable[[], HaStatus] = lambda: HaStatus(master=False),
+        told: Callable[[RegisterBrokerAnswer], None] = lambda answer: None,
+    ) -> None:
+        """
+        @param store: It is open.
+        @param writer: C{None} on a slave.
+        @param ha: How replication is doing.
+        @param told: Called with what a name server says of this broker's master.
+        @raise TableUnreadable: If one of the tables cannot be read.
+        @raise BodyInvalid: If one is not of its kind.
+        """
+        self.settings = settings
+        self.store = store
+        self.writer = writer
+        self.reactor = reactor
+        folder = settings.store.root / "config"
+        self.topics = Topics(folder, settings.broker, reactor, in_thread, store.now_ms)
+        self.groups = Groups(folder, settings.broker, reactor, in_thread, store.now_ms)
+        self.offsets = ConsumerOffsets(folder, reactor, in_thread)
+        self._tables = (self.topics, self.groups, self.offsets)
+        for table in self._tables:
+            table.load()
+        self.messages = Messages.of(settings)
+        self.lookup = Lookup(store.log, store.queues, store.index, self.messages.levels)
+        self.producers, self.consumers = Producers(), Consumers()
+        self.current = Current(settings)
+        self.counts = Counts(reactor, settings.broker.cluster)
+        self._client = RemotingClient(reactor)
+        self.registration = Registration(self._client, self.current, self.topics, reactor, told)
+        self._ha = ha
+        self.registry = Registry(store.log.together)
+        allowed = Allowed(settings.admin.allowed_peers)
+        for part in self._parts():
+            for code, handler in guarded(
+                part.handlers(), allowed=allowed, master=writer is not None
+            ):
+                self.registry.register(code, handler)
+        self._sweeping = LoopingCall(self._sweep)
+        self._sweeping.clock = reactor
+
+    # --- the parts ------------------------------------------------------------------
+
+    def _parts(self) -> tuple[Part, ...]:
+        """
+        Make all parts.
+        """
+        return (*self._taking(), *self._clients(), *self._giving(), *self._administering())
+
+    def _taking(self) -> tuple[Part, ...]:
+        """
+        What takes messages.
+        """
+        store, broker = self.store, self.settings.broker
+        admission = Admission(broker, self.topics, store.now_ms)
+        retries = Retries(
+            store, self.writer, self.lookup, self.messages, admission, self.topics, self.groups
+        )
+        sending = Sending(
+            broker, store, self.writer, self.messages, admission, self.topics, retries
+        )
+        replies = Replies(self.current, self.writer, self.messages, admission, self.producers)
+        self._transactions = Transactions(
+            store=store,
+            writer=self.writer,
+            halves=Halves(self.lookup, self.offsets),
+            topics=self.topics,
+            producers=self.producers,
+            current=self.current,
+            clock=self.reactor,
+            messages=self.messages,
+        )
+        return sending, retries, replies, self._transactions
+
+    def _clients(self) -> tuple[Part, ...]:
+        """
+        What knows who is there.
+        """
+        self._heartbeats = Heartbeats(
+            self.producers,
+            self.consumers,
+            self.groups,
+            self.topics,
+            self.reactor,
+            notify=self.settings.pull.notify,
+        )
+        self._locks = Locks(self.reactor, self._has_queue)
+        return self._heartbeats, self._locks
+
+    def _giving(self) -> tuple[Part, ...]:
+        """
+        What gives messages.
+        """
+        store, settings, slave = self.store, self.settings, self.writer is None
+        reader = Reader(store.log, store.queues, settings.pull, physical_memory(), slave=slave)
+        self._holds = Holds(self.reactor, store.queues, store.dispatcher)
+        pulls = Pulls(
+            settings.pull,
+            reader,
+            self._holds,
+            self.topics,
+            self.groups,
+            self.consumers,
+            self.offsets,
+            permission=settings.broker.permission,
+            slave=slave,
+            went=self.counts.went,
+        )
+        self.current.changed.append(lambda: pulls.apply(self.current.settings.pull))
+        progress = Progress(
+            self.offsets, reader, store.queues, self.topics, self.groups, slave=slave
+        )
+        lookups = Lookups(self.lookup, settings.pull, settings.store.max_msgs_num_batch)
+        return pulls, progress, lookups
+
+    def _administering(self) -> tuple[Part, ...]:
+        """
+        What tells administrators of it all, and lets them change it.
+        """
+        store, name, lookup = self.store, self.settings.broker.name, self.lookup
+        tables = (self.topics, self.groups, self.offsets, self.consumers)
+        return (
+            Administration(*tables, self.registration.published),
+            Configuration(self.current, self.topics),
+            Cleaning(store),
+            Forwarding(name, lookup, self.consumers),
+            Online(self.producers, self.consumers, self.reactor, store.now_ms),
+            Resets(name, lookup, self.topics, self.offsets, self.consumers),
+            Runtime(
+                current=self.current,
+                store=store,
+                lookup=lookup,
+                counts=self.counts,
+                delays=DelayOffsets,
+                ha=self._ha,
+                first=store.log.end,
+            ),
+            Statistics(
+                name=name,
+                address=self.registration.address,
+                lookup=lookup,
+                topics=self.topics,
+                groups=self.groups,
+                offsets=self.offsets,
+                consumers=self.consumers,
+                counts=self.counts,
+            ),
+        )
+
+    def _has_queue(self, topic: str, queue_id: int) -> bool:
+        config = self.topics.get(topic)
+        return config is not None and 0 <= queue_id < config.read_queue_nums
+
+    # --- life -------------------------------------------------------------------------
+
+    def start(self, ports: ClientPorts) -> None:
+        """
+        Serve.
+        """
+        ports.open(self.registry, self._heartbeats.lost)
+        self._sweeping.start(SWEEP, now=False).addErrback(
+            lambda failure: self._log.failure("Silent clients are no longer forgotten", failure)
+        )
+        self.counts.start(self.store.dispatcher, self.store.queues)
+        if self.writer is not None:
+            self._transactions.start()
+        self.registration.start()
+
+    def _sweep(self) -> None:
+        self._heartbeats.sweep()
+        self._locks.sweep()
+
+    def stop(self) -> Deferred[None]:
+        """
+        Write the tables for the last time; nobody asks any more.
+
+        @return: Fires when that is done, well or not.
+        """
+        if self._sweeping.running:
+            self._sweeping.stop()
+        self._holds.stop()
+        self.counts.stop()
+        leaving = self.registration.stop().addCallback(lambda _: self._client.close())
+        writing = self._transactions.stop().addCallback(
+            lambda _: DeferredList([table.stop() for table in self._tables], consumeErrors=True)
+        )
+        return DeferredList([leaving, writing], consumeErrors=True).addCallback(lambda _: None)
+
+    def status(self) -> dict[str, Any]:
+        """
+        What C{/status} says of it.
+        """
+        return {
+            "topics": len(self.topics.names()),
+            "groups": len(self.groups.names()),
+            "nameServers": self.registration.status(),
+        }

@@ -1,0 +1,52 @@
+"""
+Deleting old files because somebody asks for it now: requests 306, 316 and 329.
+
+Source: docs/protocol/remoting.rst, Administration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import define
+
+from rmqha.net.remoting.connection import RemotingProtocol
+from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.store.store import Store
+from rmqha.wire.remoting.codes import RequestCode
+from rmqha.wire.remoting.command import Command
+
+
+@define(eq=False)
+class Cleaning:
+    """
+    Has files deleted that would be deleted later.
+    """
+
+    store: Store
+
+    def handlers(self) -> Mapping[RequestCode, Handler]:
+        """
+        What answers which request.
+        """
+        return {
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.queues,
+            RequestCode.CLEAN_UNUSED_TOPIC: self.queues,
+            RequestCode.DELETE_EXPIRED_COMMITLOG: self.log,
+        }
+
+    def queues(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        306 and 316: delete queue files whose messages are gone.  Those of a topic that was
+        deleted go the same way, after its messages: else a restart would make them again.
+        """
+        self.store.dispatcher.delete_before(self.store.log.min_offset)
+        return None
+
+    def log(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        329: delete log files that are old enough, whatever the hour.
+        """
+        if self.store.retention is not None:
+            self.store.retention.demand()
+        return None

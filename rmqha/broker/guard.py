@@ -1,0 +1,86 @@
+"""
+Who may send which request: what a slave does not do, and what not everybody may.
+
+Source: docs/protocol/remoting.rst, Administration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from twisted.internet.defer import Deferred
+
+from rmqha.errors import RequestRefused
+from rmqha.net.allow import Allowed
+from rmqha.net.remoting.connection import RemotingProtocol
+from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.wire.remoting.codes import RequestCode, ResponseCode
+from rmqha.wire.remoting.command import Command
+
+SLAVE_REFUSES = (
+    "Can't modify topic or subscription group from slave broker, please execute it from master "
+    "broker."
+)
+"""What a slave says to changes that its master has to make; stock brokers' text."""
+
+MASTERS = frozenset(
+    {
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        RequestCode.UPDATE_AND_CREATE_TOPIC_LIST,
+        RequestCode.DELETE_TOPIC_IN_BROKER,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
+        RequestCode.DELETE_SUBSCRIPTIONGROUP,
+    }
+)
+"""Changes a slave gets from its master alone."""
+
+ADMINISTRATION = MASTERS | frozenset(
+    {
+        RequestCode.UPDATE_BROKER_CONFIG,
+        RequestCode.GET_BROKER_CONFIG,
+        RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+        RequestCode.GET_CONSUMER_RUNNING_INFO,
+        RequestCode.CONSUME_MESSAGE_DIRECTLY,
+        RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE,
+        RequestCode.CLEAN_UNUSED_TOPIC,
+        RequestCode.DELETE_EXPIRED_COMMITLOG,
+        RequestCode.RESUME_CHECK_HALF_MESSAGE,
+    }
+)
+"""Requests that change the broker, reach into clients, or tell the configuration."""
+
+
+def guarded(
+    handlers: Mapping[RequestCode, Handler], *, allowed: Allowed, master: bool
+) -> Iterable[tuple[RequestCode, Handler]]:
+    """
+    Handlers with their guards, ready to be registered.
+
+    @param allowed: Who may administer.
+    @param master: Whether this broker is one.
+    """
+    for code, handler in handlers.items():
+        guard = handler
+        if code in MASTERS and not master:
+            guard = _slave
+        if code in ADMINISTRATION:
+            guard = _for(allowed, guard)
+        yield code, guard
+
+
+def _slave(connection: RemotingProtocol, command: Command) -> Answer:
+    raise RequestRefused(ResponseCode.SYSTEM_ERROR, SLAVE_REFUSES)
+
+
+def _for(allowed: Allowed, handler: Handler) -> Handler:
+    def guard(connection: RemotingProtocol, command: Command) -> Answer | Deferred[Answer]:
+        if not allowed.permits(connection.host):
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION, f"{connection.host} may not administer this broker"
+            )
+        return handler(connection, command)
+
+    return guard

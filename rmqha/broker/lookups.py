@@ -1,0 +1,163 @@
+"""
+Finding messages and places in queues: codes 12, 29 to 33.
+
+Source: docs/protocol/remoting.rst, Offsets, and Pulling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from rmqha.config.settings import PullSettings
+from rmqha.errors import RequestRefused
+from rmqha.net.remoting.connection import RemotingProtocol
+from rmqha.net.remoting.handlers import Answer, Handler, Scattered
+from rmqha.store.lookup import Lookup
+from rmqha.wire.record import Record
+from rmqha.wire.remoting.codes import RequestCode, ResponseCode
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.fields import from_ext
+from rmqha.wire.remoting.headers.offsets import (
+    MaxOffsetRequest,
+    OffsetAnswer,
+    QueueRequest,
+    SearchOffsetRequest,
+    StoreTimeAnswer,
+)
+from rmqha.wire.remoting.headers.pull import (
+    QueryMessageAnswer,
+    QueryMessageRequest,
+    ViewMessageRequest,
+)
+
+ROOM = 12 << 20
+"""Most bytes of messages in one answer: a frame holds 16 MiB."""
+
+LOWER = "lower"
+"""The wish for the first message at or after a time, instead of the nearest; of 5.x clients."""
+
+
+class Lookups:
+    """
+    Answers about single messages and places.
+    """
+
+    def __init__(self, lookup: Lookup, settings: PullSettings, most: int) -> None:
+        """
+        @param most: Most messages of one answer.
+        """
+        self._lookup = lookup
+        self._settings = settings
+        self._most = most
+
+    def handlers(self) -> Mapping[RequestCode, Handler]:
+        """
+        Who answers which code.
+        """
+        return {
+            RequestCode.QUERY_MESSAGE: self._by_key,
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._by_time,
+            RequestCode.GET_MAX_OFFSET: self._max,
+            RequestCode.GET_MIN_OFFSET: self._min,
+            RequestCode.GET_EARLIEST_MSG_STORETIME: self._earliest,
+            RequestCode.VIEW_MESSAGE_BY_ID: self._view,
+        }
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp: int, *, lower: bool) -> int:
+        """
+        The place of a time in a queue.
+
+        @param timestamp: Milliseconds since 1970.
+        @param lower: Whether the first message at or after it is wanted, not the nearest.
+        @return: The end, if all messages are older: going there means to read none of them
+            again.  Stock brokers give the last message.
+        """
+        bounds = self._lookup.bounds(topic, queue_id)
+        if bounds is None or bounds[0] == bounds[1]:
+            return 0 if bounds is None else bounds[1]
+        last = self._stored(topic, queue_id, bounds[1] - 1)
+        if last is not None and last < timestamp:
+            return bounds[1]
+        offset = self._lookup.by_time(topic, queue_id, timestamp)
+        if lower:
+            stored = self._stored(topic, queue_id, offset)
+            offset += stored is not None and stored < timestamp
+        return max(offset, bounds[0])
+
+    def _stored(self, topic: str, queue_id: int, offset: int) -> int | None:
+        record = self._lookup.by_queue_offset(topic, queue_id, offset)
+        return None if record is None else record.store_timestamp
+
+    def _by_time(self, connection: RemotingProtocol, command: Command) -> Command:
+        request = from_ext(SearchOffsetRequest, command.ext)
+        offset = self.offset_by_time(
+            request.topic,
+            request.queue_id,
+            request.timestamp,
+            lower=(request.boundary_type or "").lower() == LOWER,
+        )
+        return command.answer(header=OffsetAnswer(offset=offset))
+
+    def _max(self, connection: RemotingProtocol, command: Command) -> Command:
+        request = from_ext(MaxOffsetRequest, command.ext)
+        bounds = self._lookup.bounds(request.topic, request.queue_id)
+        return command.answer(header=OffsetAnswer(offset=0 if bounds is None else bounds[1]))
+
+    def _min(self, connection: RemotingProtocol, command: Command) -> Command:
+        request = from_ext(QueueRequest, command.ext)
+        bounds = self._lookup.bounds(request.topic, request.queue_id)
+        return command.answer(header=OffsetAnswer(offset=0 if bounds is None else bounds[0]))
+
+    def _earliest(self, connection: RemotingProtocol, command: Command) -> Command:
+        request = from_ext(QueueRequest, command.ext)
+        bounds = self._lookup.bounds(request.topic, request.queue_id)
+        stored = None
+        if bounds is not None:
+            stored = self._stored(request.topic, request.queue_id, bounds[0])
+        return command.answer(header=StoreTimeAnswer(timestamp=-1 if stored is None else stored))
+
+    def _view(self, connection: RemotingProtocol, command: Command) -> Command:
+        offset = from_ext(ViewMessageRequest, command.ext).offset
+        record = self._lookup.claimed(offset)
+        if record is None:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}"
+            )
+        return command.answer(body=self._lookup.log.read(offset, record.size))
+
+    def _by_key(self, connection: RemotingProtocol, command: Command) -> Answer:
+        request = from_ext(QueryMessageRequest, command.ext)
+        wanted = self._settings.query_most if request.unique_key_query else request.max_num
+        found = self._lookup.by_key(
+            request.topic,
+            request.key,
+            max_num=min(wanted, self._most),
+            begin=request.begin_timestamp,
+            end=request.end_timestamp,
+        )
+        index = self._lookup.index
+        header = QueryMessageAnswer(
+            index_last_update_timestamp=0 if index is None else index.last_timestamp,
+            index_last_update_phyoffset=0 if index is None else max(0, index.end_offset),
+        )
+        if not found:
+            return command.answer(
+                ResponseCode.QUERY_NOT_FOUND,
+                "can not find message, maybe time range not correct",
+                header,
+            )
+        read = self._lookup.log.read
+        body = [read(record.offset, record.size) for record in _fitting(found)]
+        return Scattered(command.answer(header=header), body)
+
+
+def _fitting(found: list[Record]) -> list[Record]:
+    """
+    The newest of them that an answer has room for, one at least.
+    """
+    size = 0
+    for count, record in enumerate(reversed(found)):
+        size += record.size
+        if count and size > ROOM:
+            return found[-count:]
+    return found

@@ -1,0 +1,134 @@
+"""
+Tables that outlive the process: written soon after a change, many changes at once.
+
+Stock brokers write the whole table at each change, in the thread of whoever made it; a client
+that makes a thousand topics then writes a thousand tables.
+
+Source: docs/protocol/remoting.rst, Tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import Deferred, DeferredLock, succeed
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from rmqha.errors import StoreError
+from rmqha.net.quiet import RateLimitedLog
+from rmqha.store import tables
+from rmqha.store.allocate import InThread
+from rmqha.wire.remoting.json_body import to_json
+
+RETRY = 5.0
+"""Seconds until a table that could not be written is tried again."""
+
+
+class Persisted:
+    """
+    One table and its file.
+
+    @ivar path: The file.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        path: Path,
+        snapshot: Callable[[], Any],
+        clock: IReactorTime,
+        in_thread: InThread,
+        interval: float = 1.0,
+    ) -> None:
+        """
+        @param snapshot: Gives the table as it is now, as a body class or a C{dict}.  It is read
+            in a thread, so nobody may change it any more.
+        @param interval: Most seconds from a change to its being written.
+        """
+        self.path = path
+        self._snapshot = snapshot
+        self._clock = clock
+        self._in_thread = in_thread
+        self._interval = interval
+        self._quiet = RateLimitedLog(self._log, clock)
+        self._one = DeferredLock()
+        self._timer: IDelayedCall | None = None
+        self._dirty = False
+        self._stopped = False
+
+    def load(self) -> tables.Table | None:
+        """
+        Read the table; C{None} if there is none yet.
+
+        @raise TableUnreadable: If there is one, and it cannot be read.
+        """
+        return tables.read(self.path)
+
+    def dirty(self) -> None:
+        """
+        The table was changed.
+        """
+        self._dirty = True
+        self._later(self._interval)
+
+    def save_now(self) -> Deferred[None]:
+        """
+        Write what was changed so far.
+
+        @return: Fires when that is durable.  Fails if it cannot be written; that is logged, and
+            it is tried again later.
+        """
+        saved: Deferred[None] = self._one.run(self._save)
+        return saved
+
+    def stop(self) -> Deferred[None]:
+        """
+        Write what is not yet written; for the last time, well or not.
+        """
+        self._stopped = True
+        return self.save_now().addErrback(_told)
+
+    def _later(self, delay: float) -> None:
+        if self._timer is None and not self._stopped:
+            self._timer = self._clock.callLater(delay, self._due)
+
+    def _due(self) -> None:
+        self._timer = None
+        self.save_now().addErrback(_told)
+
+    def _save(self) -> Deferred[None]:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not self._dirty:
+            return succeed(None)
+        self._dirty = False
+        return self._in_thread(self._write, self._snapshot()).addErrback(self._not_written)
+
+    def _write(self, table: Any) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        tables.replace(self.path, to_json(table))
+
+    def _not_written(self, failure: Failure) -> Failure:
+        self._dirty = True
+        ours = {} if failure.check(StoreError, OSError) else {"log_failure": failure}
+        self._quiet.warn(
+            type(failure.value).__name__,
+            self.path.name,
+            "{peer} could not be written: {error}",
+            error=failure.getErrorMessage(),
+            **ours,
+        )
+        self._later(RETRY)
+        return failure
+
+
+def _told(failure: Failure) -> None:
+    """
+    It is in the log already.
+    """

@@ -1,0 +1,160 @@
+"""
+The ports clients connect to.  They are open before there is anything to serve, so that one in
+use is noticed at once; until then each request is answered that the service is not available.
+
+Source: docs/protocol/remoting.rst, Ports.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from typing import Any
+
+from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.interfaces import IListeningPort
+
+from rmqha.config.settings import RemotingSettings
+from rmqha.net.remoting.connection import RemotingProtocol
+from rmqha.net.remoting.connections import Connections
+from rmqha.net.remoting.handlers import Answer, Registry
+from rmqha.net.remoting.listening import listen_twice
+from rmqha.net.remoting.server import RemotingFactory
+from rmqha.net.remoting.tls import configured_gate
+from rmqha.wire.remoting.codes import RequestCode, ResponseCode
+from rmqha.wire.remoting.command import Command
+
+NOT_ON_VIP = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
+"""What the VIP port does not serve: it is there so that nothing waits behind pulls."""
+
+
+CLOSED = "service not available now: the message store is not open"
+"""The remark of all answers, with C{SERVICE_NOT_AVAILABLE}, while there is nothing to serve."""
+
+
+class Door(Registry):
+    """
+    What one port serves: another registry's requests, once it is open.
+
+    @ivar served: How many requests came, by code; what nobody handles counts as -1.
+    """
+
+    def __init__(self, without: Iterable[int] = ()) -> None:
+        """
+        @param without: Codes that are not served here.
+        """
+        super().__init__()
+        self._without = frozenset(without)
+        self._inner: Registry | None = None
+        self.served: Counter[int] = Counter()
+
+    def open(self, inner: Registry) -> None:
+        """
+        Serve.
+        """
+        self._inner = inner
+
+    def shut(self) -> None:
+        """
+        Serve no more.
+        """
+        self._inner = None
+
+    def together(self) -> AbstractContextManager[None]:
+        """
+        Surround requests that came together.
+        """
+        return super().together() if self._inner is None else self._inner.together()
+
+    def serve(self, connection: RemotingProtocol, command: Command) -> Answer | Deferred[Answer]:
+        """
+        Have a request answered.
+        """
+        inner = self._inner
+        code = command.code
+        if inner is None:
+            return command.answer(ResponseCode.SERVICE_NOT_AVAILABLE, CLOSED)
+        if code in self._without or not inner.handles(code):
+            self.served[-1] += 1
+            return super().serve(connection, command)
+        self.served[code] += 1
+        return inner.serve(connection, command)
+
+
+class ClientPorts:
+    """
+    C{listenPort} and, two below it, the VIP port.
+    """
+
+    def __init__(self, settings: RemotingSettings, port: int, reactor: Any) -> None:
+        """
+        @param port: C{listenPort}; 0 for none.
+        """
+        self._settings = settings
+        self._port = port
+        self._reactor = reactor
+        self._doors = (Door(), Door(NOT_ON_VIP))
+        self._connections: tuple[Connections, ...] = ()
+
+    def listen(self) -> list[IListeningPort]:
+        """
+        Open both ports, if they are wanted.
+
+        @raise CannotListenError: If one is in use.
+        @raise OSError: If a file of the certificates cannot be read.
+        """
+        if not self._port:
+            return []
+        gate = configured_gate(self._settings)
+        first, vip = (RemotingFactory(door, self._reactor, gate=gate) for door in self._doors)
+        self._connections = (first.connections, vip.connections)
+        return listen_twice(self._reactor, first, vip, self._port, self._settings.bind_address)
+
+    def open(self, registry: Registry, lost: Callable[[RemotingProtocol], None]) -> None:
+        """
+        Serve.
+
+        @param lost: Called with each connection that ends from now on.
+        """
+        for door in self._doors:
+            door.open(registry)
+        for connections in self._connections:
+            connections.lost.append(lost)
+
+    def shut(self) -> None:
+        """
+        Serve no more; what is in progress goes on.
+        """
+        for door in self._doors:
+            door.shut()
+        for connections in self._connections:
+            connections.lost.clear()
+
+    def close(self) -> Deferred[None]:
+        """
+        Close all connections, letting them have what was written.
+        """
+        closing = [connections.stop() for connections in self._connections]
+        return DeferredList(closing, consumeErrors=True).addCallback(lambda _: None)
+
+    def status(self) -> dict[str, Any]:
+        """
+        What C{/status} says of them.
+        """
+        served: Counter[int] = sum((door.served for door in self._doors), Counter())
+        closed: Counter[str] = sum((each.closed for each in self._connections), Counter())
+        return {
+            "port": self._port,
+            "connections": sum(len(each.live) for each in self._connections),
+            "requests": {_name(code): count for code, count in sorted(served.items())},
+            "unasked": sum(each.unasked for each in self._connections),
+            "closed": dict(sorted(closed.items())),
+        }
+
+
+def _name(code: int) -> str:
+    """
+    What a request's count goes by.
+    """
+    return RequestCode(code).name if code >= 0 else "unsupported"

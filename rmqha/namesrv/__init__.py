@@ -1,0 +1,3 @@
+"""
+The name server: who has which topic, and where.
+"""

@@ -1,0 +1,111 @@
+"""
+The configuration as administrators see and change it while the name server runs.
+
+As with a broker, only what can change is changed, all of a request or nothing, and until the
+next start: the file is the operator's.
+
+Source: docs/protocol/remoting.rst, Name server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import define, evolve
+from twisted.logger import Logger
+
+from rmqha.config import properties
+from rmqha.config.namesrv import FILE
+from rmqha.config.settings import NamesrvSettings
+from rmqha.errors import RequestRefused
+from rmqha.net.remoting.connection import RemotingProtocol
+from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.wire.remoting.codes import RequestCode, ResponseCode
+from rmqha.wire.remoting.command import Command
+
+CHANGEABLE = frozenset({"orderMessageEnable"})
+"""Keys that may change while the name server runs."""
+
+LOCKED = frozenset({"configBlackList", "configStorePath", "rocketmqHome"})
+"""Keys without meaning here that stock name servers refuse to change."""
+
+
+@define(eq=False)
+class Configuration:
+    """
+    Answers requests 318 and 319.
+
+    @ivar settings: Those in force: replaced by a change, never changed itself.
+    """
+
+    settings: NamesrvSettings
+
+    _log = Logger()
+
+    def handlers(self) -> Mapping[RequestCode, Handler]:
+        """
+        What answers which request.
+        """
+        return {
+            RequestCode.UPDATE_NAMESRV_CONFIG: self.update,
+            RequestCode.GET_NAMESRV_CONFIG: self.get,
+        }
+
+    def update(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        318: change some keys.
+        """
+        entries = properties.parse(properties.decode(bytes(command.body)))
+        for entry in entries:
+            if entry.fault:
+                raise RequestRefused(
+                    ResponseCode.SYSTEM_ERROR,
+                    f"string2Properties error: line {entry.line}: {entry.fault}",
+                )
+        values: dict[str, Any] = {}
+        for entry in entries:
+            values |= _change(entry.key, entry.value.strip())
+        self.settings = evolve(self.settings, **values)
+        for entry in entries:
+            self._log.info(
+                "{who} set {key}={text} until the next start",
+                who=connection.address,
+                key=entry.key,
+                text=entry.value,
+            )
+        return None
+
+    def get(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        319: all keys as they are.
+        """
+        lines = [
+            f"{key.name}={key.kind.show(getattr(self.settings, key.field))}\n"
+            for key in FILE.keys
+            if key.section == "namesrv"
+        ]
+        return command.answer(body="".join(lines).encode())
+
+
+def _change(name: str, text: str) -> dict[str, Any]:
+    """
+    A key's change; nothing for one of RocketMQ's that means nothing here.
+    """
+    key = FILE.by_name.get(name)
+    if (key is not None and key.name not in CHANGEABLE) or name in LOCKED:
+        raise RequestRefused(
+            ResponseCode.NO_PERMISSION,
+            f"Can not update config in black list. {name} does not change while the name server "
+            "runs",
+        )
+    if key is None:
+        if name not in FILE.harmless:
+            raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"unknown key {name[:64]!r}")
+        return {}
+    try:
+        return {key.field: key.kind.parse(text)}
+    except ValueError:
+        raise RequestRefused(
+            ResponseCode.SYSTEM_ERROR, f"{name}={text[:64]} is not allowed: {key.kind.allowed}"
+        ) from None

@@ -1,0 +1,257 @@
+"""
+What clients and administrators ask a name server.
+
+Source: docs/protocol/remoting.rst, Name server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+from attrs import AttrsInstance, define, evolve
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from rmqha.errors import RequestRefused
+from rmqha.namesrv.kv import ORDER_TOPICS, KvConfig
+from rmqha.namesrv.routes import RouteTable
+from rmqha.net.remoting.connection import RemotingProtocol
+from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.wire.remoting import json_body
+from rmqha.wire.remoting.bodies.route import TopicRoute
+from rmqha.wire.remoting.bodies.tables import TopicList
+from rmqha.wire.remoting.codes import V4_9_4, LanguageCode, RequestCode, ResponseCode
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.fields import from_ext
+from rmqha.wire.remoting.headers.admin import TopicRequest
+from rmqha.wire.remoting.headers.namesrv import (
+    AddWritePermAnswer,
+    BrokerNameRequest,
+    ClusterRequest,
+    DeleteTopicRequest,
+    KvAnswer,
+    KvRequest,
+    NamespaceRequest,
+    PutKvRequest,
+    RouteRequest,
+    WipeWritePermAnswer,
+)
+
+UNIT, UNIT_SUB = 1, 2
+"""The bits of C{topicSysFlag}."""
+
+FAQ = "See http://rocketmq.apache.org/docs/faq/ for further details."
+"""What 4.9 ends its refusal of an unknown topic with."""
+
+
+def _keys(strict: bool) -> Literal["bare", "quoted"]:
+    return "quoted" if strict else "bare"
+
+
+@define(eq=False)
+class Questions:
+    """
+    Answers who has what.
+
+    @ivar ordered: Whether routes tell the queues of ordered topics (C{orderMessageEnable}).
+    """
+
+    table: RouteTable
+    kv: KvConfig
+    ordered: Callable[[], bool]
+
+    def handlers(self) -> Mapping[RequestCode, Handler]:
+        """
+        What answers which request.
+        """
+        unit_lists: dict[RequestCode, Callable[[int], bool]] = {
+            RequestCode.GET_UNIT_TOPIC_LIST: lambda flags: bool(flags & UNIT),
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: lambda flags: bool(flags & UNIT_SUB),
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: (
+                lambda flags: flags & (UNIT | UNIT_SUB) == UNIT_SUB
+            ),
+        }
+        return {
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self.route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self.cluster_info,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._list(lambda flags: True),
+            RequestCode.GET_TOPICS_BY_CLUSTER: self.topics_of_cluster,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.system_topics,
+            **{code: self._list(flags) for code, flags in unit_lists.items()},
+        }
+
+    def route(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        105: who has a topic.
+        """
+        header = from_ext(RouteRequest, command.ext)
+        route = self.table.route(header.topic)
+        if route is None:
+            raise RequestRefused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"No topic route info in name server for the topic: {header.topic}\n{FAQ}",
+            )
+        if self.ordered():
+            route = evolve(route, order_topic_conf=self.kv.get(ORDER_TOPICS, header.topic))
+        strict = header.accept_standard_json_only or command.version >= V4_9_4
+        return command.answer(body=json_body.write(route, numeric_keys=_keys(strict)))
+
+    def cluster_info(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        106: all brokers.
+        """
+        strict = command.version >= V4_9_4 or command.language == LanguageCode.GO
+        body = json_body.write(self.table.cluster_info(), numeric_keys=_keys(strict))
+        return command.answer(body=body)
+
+    def topics_of_cluster(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        224: a cluster's topics.
+        """
+        cluster = from_ext(ClusterRequest, command.ext).cluster
+        return _body(command, TopicList(topic_list=self.table.topics_of(cluster)))
+
+    def system_topics(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        304: the topics that clusters and brokers bring.
+        """
+        names, master = self.table.system_topics()
+        return _body(command, TopicList(topic_list=names, broker_addr=master))
+
+    def _list(self, flags: Callable[[int], bool]) -> Handler:
+        def topics(connection: RemotingProtocol, command: Command) -> Answer:
+            return _body(command, TopicList(topic_list=self.table.topics(flags)))
+
+        return topics
+
+
+@define(eq=False)
+class Changes:
+    """
+    Changes what there is, for administrators.
+    """
+
+    table: RouteTable
+
+    _log = Logger()
+
+    def handlers(self) -> Mapping[RequestCode, Handler]:
+        """
+        What answers which request.
+        """
+        return {
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write_perm,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: self.add_write_perm,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: self.delete_topic,
+            RequestCode.REGISTER_TOPIC_IN_NAMESRV: self.add_topic,
+        }
+
+    def wipe_write_perm(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        205: let nobody send to a broker.
+        """
+        name = from_ext(BrokerNameRequest, command.ext).broker_name
+        count = self.table.wipe_write_perm(name)
+        self._tell(connection, f"no more writes to {name}, {count} topics")
+        return command.answer(header=WipeWritePermAnswer(wipe_topic_count=count))
+
+    def add_write_perm(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        327: let everybody send to it again.
+        """
+        name = from_ext(BrokerNameRequest, command.ext).broker_name
+        count = self.table.add_write_perm(name)
+        self._tell(connection, f"writes to {name}, {count} topics")
+        return command.answer(header=AddWritePermAnswer(add_topic_count=count))
+
+    def delete_topic(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        216: forget a topic.
+        """
+        header = from_ext(DeleteTopicRequest, command.ext)
+        if self.table.delete_topic(header.topic, header.cluster_name or None):
+            self._tell(connection, f"topic {header.topic} deleted")
+        return None
+
+    def add_topic(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        217: a topic has these queues.
+        """
+        topic = from_ext(TopicRequest, command.ext).topic
+        self.table.add_topic(topic, json_body.read(TopicRoute, command.body).queue_datas)
+        self._tell(connection, f"topic {topic} added")
+        return None
+
+    def _tell(self, connection: RemotingProtocol, what: str) -> None:
+        self._log.info("{peer} wants: {what}", peer=connection.address, what=what)
+
+
+@define(eq=False)
+class KvRequests:
+    """
+    Keeps texts for administrators and brokers.
+    """
+
+    kv: KvConfig
+
+    def handlers(self) -> Mapping[RequestCode, Handler]:
+        """
+        What answers which request.
+        """
+        return {
+            RequestCode.PUT_KV_CONFIG: self.put,
+            RequestCode.GET_KV_CONFIG: self.get,
+            RequestCode.DELETE_KV_CONFIG: self.delete,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self.table,
+        }
+
+    def put(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:
+        """
+        100: set a text.
+        """
+        header = from_ext(PutKvRequest, command.ext)
+        return _when(self.kv.put(header.namespace, header.key, header.value))
+
+    def get(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        101: read one.
+        """
+        header = from_ext(KvRequest, command.ext)
+        value = self.kv.get(header.namespace, header.key)
+        if value is None:
+            raise RequestRefused(
+                ResponseCode.QUERY_NOT_FOUND,
+                f"No config item, Namespace: {header.namespace} Key: {header.key}",
+            )
+        return command.answer(header=KvAnswer(value=value))
+
+    def delete(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:
+        """
+        102: forget one.
+        """
+        header = from_ext(KvRequest, command.ext)
+        return _when(self.kv.delete(header.namespace, header.key))
+
+    def table(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        219: all of a namespace.
+        """
+        namespace = from_ext(NamespaceRequest, command.ext).namespace
+        table = self.kv.table(namespace)
+        if table is None:
+            raise RequestRefused(
+                ResponseCode.QUERY_NOT_FOUND, f"No config item, Namespace: {namespace}"
+            )
+        return _body(command, table)
+
+
+def _body(command: Command, value: AttrsInstance) -> Answer:
+    return command.answer(body=json_body.write(value))
+
+
+def _when(done: Deferred[None]) -> Deferred[Answer]:
+    # What is under way is not undone when who asked is gone.
+    answered: Deferred[Answer] = Deferred()
+    done.addCallbacks(lambda _: answered.callback(None), answered.errback)
+    return answered

@@ -1,0 +1,336 @@
+"""
+Which brokers there are and which topics they have: a name server's whole memory.
+
+Nothing here knows a connection, a clock or a byte.  Time comes in as seconds, and whoever
+must be told of a change reads it from what a method returns.
+
+A broker's address is I{live} from its registration to its end: it is silent for too long,
+its connection closes, or it says so.  A topic's queues stay as long as any address of
+their broker's name is live, so a master that dies leaves its topics to its slaves.
+
+Source: docs/protocol/remoting.rst, Name server.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from attrs import define, evolve, field
+
+from rmqha.namesrv.brokers import MASTER, Gone, Registered, Registration
+from rmqha.wire.remoting.bodies.common import DataVersion
+from rmqha.wire.remoting.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRoute
+from rmqha.wire.remoting.bodies.tables import READ, WRITE, TopicConfig
+
+
+@define
+class _Live:
+    """
+    A live address.
+    """
+
+    name: str
+    seen: float
+    version: DataVersion
+    ha_address: str
+    expiry: float
+    channel: object
+    filter_servers: tuple[str, ...]
+
+
+@define(eq=False)
+class RouteTable:
+    """
+    The brokers and their topics.
+    """
+
+    _queues: dict[str, dict[str, QueueData]] = field(factory=dict, init=False)
+    _brokers: dict[str, BrokerData] = field(factory=dict, init=False)
+    _live: dict[str, _Live] = field(factory=dict, init=False)
+
+    # --- brokers come and go --------------------------------------------------
+
+    def register(self, broker: Registration, now: float) -> Registered:
+        """
+        A broker is there, with these topics.
+
+        A name's topics are those of its least id.  That is its master; while there is none, a
+        slave's are taken, so that it can be read though the name server began without the master.
+
+        @param now: Seconds of a clock that does not jump.
+        """
+        before = self._live.get(broker.address)
+        if before is not None and before.name != broker.name:
+            self._remove(broker.address)
+            before = None
+        data = self._brokers.get(broker.name)
+        if data is None:
+            data = BrokerData(broker_name=broker.name, cluster=broker.cluster)
+        others = {
+            number: address
+            for number, address in data.broker_addrs.items()
+            if address != broker.address and number != broker.id
+        }
+        previous = data.broker_addrs.get(broker.id)
+        data = evolve(
+            data,
+            broker_addrs={**others, broker.id: broker.address},
+            enable_acting_master=broker.acting_master,
+        )
+        self._brokers[broker.name] = data
+        if broker.id == min(data.broker_addrs) and (
+            previous is None or before is None or before.version != broker.version
+        ):
+            self._adopt(broker.name, broker.topics)
+        self._live[broker.address] = _Live(
+            broker.name,
+            now,
+            broker.version,
+            broker.ha_address,
+            broker.expiry,
+            broker.channel,
+            broker.filter_servers,
+        )
+        replaced = previous if previous != broker.address else None
+        if replaced is not None:
+            self._live.pop(replaced, None)
+        master = data.broker_addrs.get(MASTER)
+        source = self._live.get(master) if master is not None and broker.id != MASTER else None
+        return Registered(
+            master=None if source is None else master,
+            ha=None if source is None else source.ha_address,
+            new=before is None,
+            replaced=replaced,
+        )
+
+    def seen(self, address: str, version: DataVersion, now: float) -> DataVersion | None:
+        """
+        A broker asks whether its topics are still those known here; it lives if they are.
+
+        @return: The version known; C{None} if it is not live.
+        """
+        live = self._live.get(address)
+        if live is None:
+            return None
+        if live.version == version:
+            live.seen = now
+        return live.version
+
+    def beat(self, address: str, now: float) -> bool:
+        """
+        A broker lives.
+
+        @return: Whether it is known.
+        """
+        live = self._live.get(address)
+        if live is not None:
+            live.seen = now
+        return live is not None
+
+    def unregister(self, name: str, number: int, address: str) -> bool:
+        """
+        A broker leaves.
+
+        @return: Whether there was one of this name, id and address.
+        """
+        data = self._brokers.get(name)
+        if data is None or data.broker_addrs.get(number) != address:
+            return False
+        self._remove(address)
+        return True
+
+    def closed(self, channel: object) -> list[Gone]:
+        """
+        A connection is gone, and the brokers that registered over it with it.
+        """
+        return self._remove_if(lambda live: live.channel is channel)
+
+    def expire(self, now: float) -> list[Gone]:
+        """
+        Remove the brokers that were silent for too long.
+        """
+        return self._remove_if(lambda live: now - live.seen > live.expiry)
+
+    def _remove_if(self, condition: Callable[[_Live], bool]) -> list[Gone]:
+        found = [
+            Gone(live.name, address, live.channel)
+            for address, live in self._live.items()
+            if condition(live)
+        ]
+        for gone in found:
+            self._remove(gone.address)
+        return found
+
+    def _remove(self, address: str) -> None:
+        live = self._live.pop(address, None)
+        if live is None:
+            return
+        data = self._brokers[live.name]
+        left = {number: at for number, at in data.broker_addrs.items() if at != address}
+        if left:
+            self._brokers[live.name] = evolve(data, broker_addrs=left)
+            return
+        del self._brokers[live.name]
+        self._forget_queues(list(self._queues), {live.name})
+
+    # --- topics ---------------------------------------------------------------
+
+    def _adopt(self, name: str, topics: Iterable[TopicConfig]) -> None:
+        for topic in topics:
+            self._queues.setdefault(topic.topic_name, {})[name] = QueueData(
+                broker_name=name,
+                read_queue_nums=topic.read_queue_nums,
+                write_queue_nums=topic.write_queue_nums,
+                perm=topic.perm,
+                topic_sys_flag=topic.topic_sys_flag,
+            )
+
+    def add_topic(self, topic: str, queues: Iterable[QueueData]) -> None:
+        """
+        A topic has queues on brokers; those that are not live are left out.
+        """
+        for data in queues:
+            if data.broker_name in self._brokers:
+                self._queues.setdefault(topic, {})[data.broker_name] = data
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> bool:
+        """
+        Forget a topic until a broker registers it again.
+
+        @param cluster: Only on its brokers.
+        @return: Whether there was any.
+        """
+        if topic not in self._queues:
+            return False
+        names = set(self._queues[topic])
+        if cluster is not None:
+            names &= {data.broker_name for data in self._of(cluster)}
+        self._forget_queues([topic], names)
+        return bool(names)
+
+    def _forget_queues(self, topics: Iterable[str], names: set[str]) -> None:
+        for topic in topics:
+            queues = self._queues[topic]
+            for name in names & queues.keys():
+                del queues[name]
+            if not queues:
+                del self._queues[topic]
+
+    def wipe_write_perm(self, name: str) -> int:
+        """
+        Let nobody send to a broker, until it registers topics that changed.
+
+        @return: How many topics it has.
+        """
+        return self._change_perm(name, lambda perm: perm & ~WRITE)
+
+    def add_write_perm(self, name: str) -> int:
+        """
+        Undo L{wipe_write_perm}.
+
+        @return: How many topics it has.
+        """
+        return self._change_perm(name, lambda perm: READ | WRITE)
+
+    def _change_perm(self, name: str, change: Callable[[int], int]) -> int:
+        count = 0
+        for queues in self._queues.values():
+            data = queues.get(name)
+            if data is not None:
+                queues[name] = evolve(data, perm=change(data.perm))
+                count += 1
+        return count
+
+    # --- questions ------------------------------------------------------------
+
+    def route(self, topic: str) -> TopicRoute | None:
+        """
+        Who has a topic.
+
+        @return: C{None} if nobody who is live has.
+        """
+        queues = self._queues.get(topic, {})
+        brokers = tuple(self._brokers[name] for name in queues if name in self._brokers)
+        if not brokers:
+            return None
+        filters = {
+            address: self._live[address].filter_servers
+            for data in brokers
+            for address in data.broker_addrs.values()
+            if address in self._live and self._live[address].filter_servers
+        }
+        return TopicRoute(
+            broker_datas=brokers,
+            queue_datas=tuple(queues.values()),
+            filter_server_table=filters,
+        )
+
+    def cluster_info(self) -> ClusterInfo:
+        """
+        All brokers, by name and by cluster.
+        """
+        clusters: dict[str, tuple[str, ...]] = {}
+        for name, data in self._brokers.items():
+            cluster = data.cluster or ""
+            clusters[cluster] = (*clusters.get(cluster, ()), name)
+        return ClusterInfo(broker_addr_table=dict(self._brokers), cluster_addr_table=clusters)
+
+    def members(self, name: str) -> BrokerData | None:
+        """
+        The live addresses of a broker's name.
+        """
+        return self._brokers.get(name)
+
+    def topics(self, flags: Callable[[int], bool] = lambda flags: True) -> tuple[str, ...]:
+        """
+        All topics.
+
+        @param flags: Which C{topicSysFlag}s are wanted.
+        """
+        return tuple(
+            topic
+            for topic, queues in self._queues.items()
+            if any(flags(data.topic_sys_flag) for data in queues.values())
+        )
+
+    def topics_of(self, cluster: str) -> tuple[str, ...]:
+        """
+        The topics of a cluster's brokers.
+        """
+        names = {data.broker_name for data in self._of(cluster)}
+        return tuple(topic for topic, queues in self._queues.items() if names & queues.keys())
+
+    def system_topics(self) -> tuple[tuple[str, ...], str | None]:
+        """
+        The names that are topics too: of clusters and brokers.
+
+        @return: They, and some master's address.
+        """
+        names = dict.fromkeys(data.cluster or "" for data in self._brokers.values())
+        names.update(dict.fromkeys(self._brokers))
+        masters = (data.broker_addrs.get(MASTER) for data in self._brokers.values())
+        return tuple(names), next(filter(None, masters), None)
+
+    def _of(self, cluster: str) -> list[BrokerData]:
+        return [data for data in self._brokers.values() if data.cluster == cluster]
+
+    def status(self, now: float) -> list[dict[str, Any]]:
+        """
+        One row for each live address, for a status page.
+        """
+        return [
+            {
+                "address": address,
+                "brokerName": live.name,
+                "brokerId": next(
+                    number
+                    for number, at in self._brokers[live.name].broker_addrs.items()
+                    if at == address
+                ),
+                "cluster": self._brokers[live.name].cluster,
+                "haAddress": live.ha_address,
+                "secondsSilent": round(now - live.seen, 1),
+            }
+            for address, live in sorted(self._live.items())
+        ]

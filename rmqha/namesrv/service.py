@@ -1,0 +1,168 @@
+"""
+The name server: everything behind its port.
+
+Name servers do not know each other; every broker registers with all of them.  But for the
+texts of L{KvConfig} nothing is kept: the brokers come back within half a minute.
+
+Source: docs/protocol/remoting.rst, Name server.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+from rmqha.config.settings import NamesrvSettings
+from rmqha.errors import RequestRefused
+from rmqha.namesrv.brokers import Gone
+from rmqha.namesrv.configuration import Configuration
+from rmqha.namesrv.kv import KvConfig
+from rmqha.namesrv.registration import Registrations
+from rmqha.namesrv.requests import Changes, KvRequests, Questions
+from rmqha.namesrv.routes import RouteTable
+from rmqha.net.allow import Allowed
+from rmqha.net.remoting.connection import RemotingProtocol
+from rmqha.net.remoting.handlers import Answer, Handler, Registry
+from rmqha.net.remoting.server import RemotingFactory
+from rmqha.net.remoting.tls import TlsGate
+from rmqha.wire.remoting.codes import RequestCode, ResponseCode
+from rmqha.wire.remoting.command import Command
+
+GUARDED = frozenset(
+    {
+        RequestCode.PUT_KV_CONFIG,
+        RequestCode.DELETE_KV_CONFIG,
+        RequestCode.REGISTER_BROKER,
+        RequestCode.UNREGISTER_BROKER,
+        RequestCode.QUERY_DATA_VERSION,
+        RequestCode.BROKER_HEARTBEAT,
+        RequestCode.WIPE_WRITE_PERM_OF_BROKER,
+        RequestCode.ADD_WRITE_PERM_OF_BROKER,
+        RequestCode.DELETE_TOPIC_IN_NAMESRV,
+        RequestCode.REGISTER_TOPIC_IN_NAMESRV,
+        RequestCode.UPDATE_NAMESRV_CONFIG,
+    }
+)
+"""Requests that change something: only C{namesrvAllowedPeers} may send them."""
+
+
+class NameServer:
+    """
+    A name server without its port.
+
+    @ivar table: Who has what.
+    @ivar kv: What it keeps for others.
+    @ivar factory: For the port.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        settings: NamesrvSettings,
+        clock: IReactorTime,
+        kv: KvConfig,
+        gate: TlsGate | None = None,
+    ) -> None:
+        """
+        @param clock: Its C{seconds} must not jump.
+        """
+        self.settings = settings
+        self.clock = clock
+        self.table = RouteTable()
+        self.kv = kv
+        self.configuration = Configuration(settings)
+        self._allowed = Allowed(settings.allowed_peers)
+        registry = Registry()
+        for part in (
+            Registrations(self.table, kv, clock),
+            Questions(self.table, kv, lambda: self.configuration.settings.order_messages),
+            Changes(self.table),
+            KvRequests(kv),
+            self.configuration,
+        ):
+            for code, handler in part.handlers().items():
+                registry.register(code, self._guard(handler) if code in GUARDED else handler)
+        self.factory = RemotingFactory(registry, clock, gate=gate)
+        self.factory.connections.lost.append(self._lost)
+        self._graces: set[IDelayedCall] = set()
+        self._sweeping = LoopingCall(self._sweep)
+        self._sweeping.clock = clock
+
+    def _guard(self, handler: Handler) -> Handler:
+        def guard(connection: RemotingProtocol, command: Command) -> Answer | Deferred[Answer]:
+            if not self._allowed.permits(connection.host):
+                raise RequestRefused(
+                    ResponseCode.NO_PERMISSION, f"{connection.host} may not change anything here"
+                )
+            return handler(connection, command)
+
+        return guard
+
+    def start(self) -> None:
+        """
+        Begin to look for brokers that are silent.
+        """
+        self._sweeping.start(self.settings.scan_interval, now=False).addErrback(
+            lambda failure: self._log.failure("Dead brokers are no longer removed", failure)
+        )
+
+    def stop(self) -> Deferred[None]:
+        """
+        Close all connections.
+        """
+        if self._sweeping.running:
+            self._sweeping.stop()
+        for grace in self._graces:
+            grace.cancel()
+        self._graces.clear()
+        return self.factory.connections.stop()
+
+    # --- brokers that are gone --------------------------------------------------
+
+    def _sweep(self) -> None:
+        for gone in self.table.expire(self.clock.seconds()):
+            self._tell(gone, "was silent for too long")
+            if isinstance(gone.channel, RemotingProtocol):
+                gone.channel.close("broker-silent", gently=True)
+
+    def _lost(self, connection: RemotingProtocol) -> None:
+        """
+        Whose connection is gone is gone, at once or after the time it has to come back.
+        """
+        if self.factory.connections.stopping:
+            return
+        grace = self.settings.channel_grace
+        if not grace:
+            self._forget(connection)
+            return
+
+        def over() -> None:
+            self._graces.discard(call)
+            self._forget(connection)
+
+        call = self.clock.callLater(grace, over)
+        self._graces.add(call)
+
+    def _forget(self, connection: RemotingProtocol) -> None:
+        for gone in self.table.closed(connection):
+            self._tell(gone, "closed its connection")
+
+    def _tell(self, gone: Gone, why: str) -> None:
+        self._log.warn(
+            "Broker {name} is gone: {address} {why}", name=gone.name, address=gone.address, why=why
+        )
+
+    def status(self) -> dict[str, Any]:
+        """
+        Numbers for a status page.
+        """
+        return {
+            "brokers": self.table.status(self.clock.seconds()),
+            "topics": len(self.table.topics()),
+            **self.factory.connections.status(),
+        }

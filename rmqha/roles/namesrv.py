@@ -1,0 +1,81 @@
+"""
+The name server: tells clients where brokers are.  It has no store.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.application.service import IService
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IListeningPort
+
+from rmqha.config.settings import Settings
+from rmqha.namesrv.kv import KvConfig
+from rmqha.namesrv.service import NameServer
+from rmqha.net.remoting.listening import listen
+from rmqha.net.remoting.tls import configured_gate
+from rmqha.roles.process import Process
+from rmqha.store import tables
+
+
+class NamesrvNode(Process):
+    """
+    A name server's service tree.
+
+    @ivar server: What it is, once it was started.
+    """
+
+    role = "namesrv"
+    server: NameServer
+
+    def listen(self) -> list[IListeningPort]:
+        """
+        Read what was kept, and listen.
+
+        @raise TableUnreadable: If C{kvConfigPath} cannot be read.
+        @raise BodyInvalid: If it is of another shape.
+        """
+        settings, remoting = self.settings.namesrv, self.settings.remoting
+        kv = KvConfig(self._save)
+        kv.load(tables.read(settings.kv_path))
+        self.server = NameServer(settings, self.reactor, kv, configured_gate(remoting))
+        factory = self.server.factory
+        return [listen(self.reactor, factory, settings.listen_port, remoting.bind_address)]
+
+    def begin(self) -> None:
+        """
+        Begin to look for brokers that are gone.
+        """
+        self.server.start()
+        self._log.info("A name server on port {port}", port=self.settings.namesrv.listen_port)
+
+    def end(self) -> Deferred[None]:
+        """
+        Close all connections.
+        """
+        return self.server.stop()
+
+    def _save(self, table: dict[str | int, Any]) -> Deferred[None]:
+        path = self.settings.namesrv.kv_path
+
+        def save() -> None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            tables.replace(path, table)
+
+        return self._in_thread(save)
+
+    def status(self) -> dict[str, Any]:
+        """
+        The brokers, and how many topics they have.
+        """
+        return super().status() | {"state": "serving", "reason": ""} | self.server.status()
+
+
+def make_service(settings: Settings, reactor: Any, *, repair: bool = False) -> IService:
+    """
+    A name server's service tree.
+
+    @param repair: There is nothing to repair.
+    """
+    return NamesrvNode(settings, reactor)

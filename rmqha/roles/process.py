@@ -1,0 +1,194 @@
+"""
+What every role's process is made of: ports, the admin port, and how it starts and ends.
+
+What can go wrong at once (a port in use) does so in C{startService}, so that twistd,
+daemonized or not, ends with an exit code and the reason.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import resource
+import sys
+from typing import Any
+
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, DeferredList, succeed
+from twisted.internet.error import CannotListenError
+from twisted.internet.interfaces import IListeningPort, IStreamServerEndpoint
+from twisted.internet.protocol import ServerFactory
+from twisted.internet.threads import deferToThreadPool
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from rmqha.admin.http import AdminPort, AdminSite
+from rmqha.config.settings import Settings
+from rmqha.errors import RmqhaError
+
+NAMED = (RmqhaError, OSError, CannotListenError)
+"""What can keep a process from starting and says all there is to say; else it is a bug."""
+
+
+def raise_file_limit() -> int:
+    """
+    Let this process open as many files as it may: a queue is a file or more.
+
+    @return: The limit now.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+def exit_with(code: int) -> None:
+    """
+    Give the process an exit code although the reactor ends well: twistd has none.
+    """
+
+    def leave() -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+    atexit.register(leave)
+
+
+def without_traceback(error: BaseException) -> None:
+    """
+    Let the process end by an error that was told already, and not by its traceback.
+
+    It has to be raised all the same: that is how twistd learns that its start failed,
+    removes its pid file and ends the waiting parent of a daemon with exit code 1.
+    """
+    before = sys.excepthook
+
+    def hook(kind: Any, value: BaseException, trace: Any) -> None:
+        if value is not error:
+            before(kind, value, trace)
+
+    sys.excepthook = hook
+
+
+def listen_now(endpoint: IStreamServerEndpoint, factory: ServerFactory) -> IListeningPort:
+    """
+    Listen, or raise at once why that is impossible.
+
+    @raise CannotListenError: If the port is in use.
+    """
+    result: list[Any] = []
+    endpoint.listen(factory).addBoth(result.append)
+    if not result:
+        raise RuntimeError("listening on a local port does not wait")
+    if isinstance(result[0], Failure):
+        result[0].raiseException()
+    port: IListeningPort = result[0]
+    return port
+
+
+class Process(Service):
+    """
+    The parts all roles share.
+
+    @ivar file_limit: How many files this process may open.
+    """
+
+    _log = Logger()
+    role = ""
+    exit_with = staticmethod(exit_with)
+    without_traceback = staticmethod(without_traceback)
+
+    def __init__(self, settings: Settings, reactor: Any) -> None:
+        self.settings = settings
+        self.reactor = reactor
+        self.file_limit = 0
+        self._ports: list[IListeningPort] = []
+
+    # --- for a role to say ----------------------------------------------------
+
+    def listen(self) -> list[IListeningPort]:
+        """
+        Open this role's ports, or raise.
+        """
+        return []
+
+    def begin(self) -> None:
+        """
+        All ports are open: begin, or raise why that is impossible.
+        """
+
+    def abandon(self) -> None:
+        """
+        The start failed: undo what L{begin} did.
+        """
+
+    def end(self) -> Deferred[None]:
+        """
+        End this role's work; nobody can connect any more.
+        """
+        return succeed(None)
+
+    def unhealthy(self) -> str:
+        """
+        Why C{/healthz} says 503; empty when it says 200.
+        """
+        return ""
+
+    def status(self) -> dict[str, Any]:
+        """
+        What C{/status} says; issue-proof names are listed in docs/operations.rst, Status.
+        """
+        return {"role": self.role, "fileLimit": self.file_limit, "pid": os.getpid()}
+
+    # --- the service --------------------------------------------------------------
+
+    def startService(self) -> None:
+        """
+        Listen and begin.
+
+        @raise CannotListenError: If a port is in use.
+        """
+        self.file_limit = raise_file_limit()
+        if self.settings.ignored:
+            self._log.info(
+                "Keys without meaning here: {keys}", keys=", ".join(self.settings.ignored)
+            )
+        for note in self.settings.notes:
+            self._log.warn("{note}", note=note)
+        try:
+            self._ports += self._listen_admin()
+            self._ports += self.listen()
+            self.begin()
+        except Exception as error:
+            self._log.critical("Cannot start: {error}", error=error)
+            self.abandon()
+            for port in self._ports:
+                port.stopListening()
+            if isinstance(error, NAMED):
+                self.without_traceback(error)
+            raise
+        super().startService()
+
+    def stopService(self) -> Deferred[None]:
+        """
+        Listen no more, and end.
+        """
+        if not self.running:
+            return succeed(None)
+        super().stopService()
+        closing = [port.stopListening() or succeed(None) for port in self._ports]
+        return self.end().addCallback(
+            lambda _: DeferredList(closing, consumeErrors=True).addCallback(lambda _: None)
+        )
+
+    def _listen_admin(self) -> list[IListeningPort]:
+        admin = self.settings.admin
+        if not admin.listen_port:
+            return []
+        site = AdminPort(AdminSite(self))
+        return [self.reactor.listenTCP(admin.listen_port, site, interface=admin.listen_address)]
+
+    def _in_thread(self, function: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
+        pool = self.reactor.getThreadPool()
+        return deferToThreadPool(self.reactor, pool, function, *args, **kwargs)

@@ -1,0 +1,289 @@
+"""
+The consumers' side of a broker: a real store in a temporary folder, and connections without
+sockets.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from attrs import define, evolve, field
+from twisted.internet.task import Clock
+
+from rmqha.broker.clients import Consumers, Producers
+from rmqha.broker.groups import Groups
+from rmqha.broker.heartbeats import Heartbeats
+from rmqha.broker.holds import Holds
+from rmqha.broker.locks import Locks
+from rmqha.broker.lookups import Lookups
+from rmqha.broker.offsets import ConsumerOffsets
+from rmqha.broker.progress import Progress
+from rmqha.broker.pull import Pulls
+from rmqha.broker.reading import Reader
+from rmqha.broker.topics import Topics
+from rmqha.config.settings import BrokerSettings, PullSettings
+from rmqha.net.remoting.handlers import Registry
+from rmqha.store.lookup import Lookup
+from rmqha.store.store import LIVE_PAUSE, Receipt, Store
+from rmqha.wire.delay import DelayLevels
+from rmqha.wire.properties import encode as encode_properties
+from rmqha.wire.record import Message, Record, decode
+from rmqha.wire.remoting.bodies.clients import (
+    ConsumerData,
+    Heartbeat,
+    MessageModel,
+    ProducerData,
+    SubscriptionData,
+)
+from rmqha.wire.remoting.bodies.tables import TopicConfig
+from rmqha.wire.remoting.codes import RequestCode
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.headers.offsets import (
+    QueryConsumerOffsetRequest,
+    UpdateConsumerOffsetRequest,
+)
+from rmqha.wire.remoting.headers.pull import PullMessageRequest
+from rmqha.wire.remoting.json_body import write
+from tests.net.remoting.support import Peer
+from tests.support.logs import HOST, STORED, LogTestCase, now
+
+GIB = 1 << 30
+TOPIC, GROUP = "TopicA", "group-a"
+
+
+@define(eq=False)
+class Consuming:
+    """
+    All parts, put together.
+    """
+
+    store: Store
+    clock: Clock
+    settings: PullSettings = field(factory=PullSettings)
+    slave: bool = False
+    memory: int = GIB
+    permission: int = 6
+    registry: Registry = field(init=False, factory=Registry)
+    producers: Producers = field(init=False, factory=Producers)
+    consumers: Consumers = field(init=False, factory=Consumers)
+    peers: list[Peer] = field(init=False, factory=list)
+    topics: Topics = field(init=False)
+    groups: Groups = field(init=False)
+    offsets: ConsumerOffsets = field(init=False)
+    heartbeats: Heartbeats = field(init=False)
+    holds: Holds = field(init=False)
+    locks: Locks = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        store, clock = self.store, self.clock
+        config = store.settings.root / "config"
+        tables = (config, BrokerSettings(), clock, now, lambda: STORED)
+        self.topics, self.groups = Topics(*tables), Groups(*tables)
+        self.topics.put(TopicConfig(topic_name=TOPIC, read_queue_nums=4, write_queue_nums=4))
+        self.offsets = ConsumerOffsets(config, clock, now)
+        self.offsets.load()
+        self.heartbeats = Heartbeats(
+            self.producers,
+            self.consumers,
+            self.groups,
+            self.topics,
+            clock,
+            notify=self.settings.notify,
+        )
+        self.holds = Holds(clock, store.queues, store.dispatcher)
+        self.locks = Locks(clock, self._has_queue)
+        reader = Reader(store.log, store.queues, self.settings, self.memory, slave=self.slave)
+        levels = DelayLevels.parse(store.settings.delay_levels)
+        lookup = Lookup(store.log, store.queues, store.index, levels)
+        parts = (
+            self.heartbeats,
+            self.locks,
+            Pulls(
+                self.settings,
+                reader,
+                self.holds,
+                self.topics,
+                self.groups,
+                self.consumers,
+                self.offsets,
+                permission=self.permission,
+                slave=self.slave,
+            ),
+            Progress(
+                self.offsets, reader, store.queues, self.topics, self.groups, slave=self.slave
+            ),
+            Lookups(lookup, self.settings, store.settings.max_msgs_num_batch),
+        )
+        for part in parts:
+            for code, handler in part.handlers().items():
+                self.registry.register(code, handler)
+
+    def _has_queue(self, topic: str, queue_id: int) -> bool:
+        config = self.topics.get(topic)
+        return config is not None and 0 <= queue_id < config.write_queue_nums
+
+    def peer(self) -> Peer:
+        """
+        A new connection.
+        """
+        peer = Peer(registry=self.registry, clock=self.clock)
+        peer.connections.lost.append(self.heartbeats.lost)
+        self.peers.append(peer)
+        return peer
+
+    def put(
+        self,
+        body: bytes = b"body",
+        *,
+        queue_id: int = 0,
+        topic: str = TOPIC,
+        tags: str = "",
+        **properties: str,
+    ) -> Receipt:
+        """
+        Store a message; dispatch comes later.
+        """
+        given = {"TAGS": tags, **properties} if tags else properties
+        return self.store.put(
+            Message(
+                topic=topic,
+                queue_id=queue_id,
+                body=body,
+                properties=encode_properties(given),
+                born_timestamp=STORED,
+                born_host=("127.0.0.1", 40000),
+                store_host=HOST,
+            )
+        )
+
+    def dispatch(self) -> None:
+        """
+        Let dispatch, and what waits for it, have its turns.
+        """
+        self.clock.advance(LIVE_PAUSE)
+        self.flush()
+
+    def flush(self) -> None:
+        """
+        Let answers leave.
+        """
+        self.clock.advance(0)
+
+
+class ConsumingTestCase(LogTestCase):
+    """
+    Tests with the consumers' side of a broker.
+    """
+
+    def consuming(
+        self, root: Path | None = None, store: dict[str, Any] | None = None, **more: Any
+    ) -> Consuming:
+        """
+        A broker with an empty store.
+        """
+        clock = Clock()
+        clock.advance(1000)
+        opened = self.opened(root or self.folder() / "store", clock=clock, **(store or {}))
+        return Consuming(opened, clock, **more)
+
+    def ask(self, peer: Peer, command: Command) -> Command:
+        """
+        Send a request and take its answer, which must be there at once.
+        """
+        peer.send(command)
+        answers = [sent for sent in peer.sent() if sent.is_response]
+        self.assertEqual(len(answers), 1)
+        return answers[0]
+
+    def assert_answer(self, answer: Command, code: int, remark: str | None = None) -> Command:
+        """
+        An answer is of this code, and says this.
+        """
+        self.assertEqual((answer.code, answer.remark), (code, remark))
+        return answer
+
+
+def pull(offset: int = 0, **more: Any) -> Command:
+    """
+    A pull of everything, that does not wait.
+    """
+    request = PullMessageRequest(
+        consumer_group=GROUP,
+        topic=TOPIC,
+        queue_id=0,
+        queue_offset=offset,
+        max_msg_nums=32,
+        sys_flag=4,
+        commit_offset=0,
+        suspend_timeout_millis=15000,
+        subscription="*",
+        sub_version=1,
+    )
+    return Command.request(RequestCode.PULL_MESSAGE, evolve(request, **more))
+
+
+def heartbeat(
+    client_id: str,
+    *subscriptions: SubscriptionData,
+    group: str = GROUP,
+    producer: str = "",
+    model: MessageModel = MessageModel.CLUSTERING,
+) -> Command:
+    """
+    A heartbeat of a consumer, or of a producer.
+    """
+    consumers: tuple[ConsumerData, ...] = ()
+    if subscriptions:
+        consumers = (
+            ConsumerData(
+                group_name=group, message_model=model, subscription_data_set=subscriptions
+            ),
+        )
+    producers = (ProducerData(group_name=producer),) if producer else ()
+    body = Heartbeat(client_id=client_id, consumer_data_set=consumers, producer_data_set=producers)
+    return Command.request(RequestCode.HEART_BEAT, body=write(body))
+
+
+def wants(expression: str = "*", *, topic: str = TOPIC, version: int = 1) -> SubscriptionData:
+    """
+    A subscription.
+    """
+    return SubscriptionData(topic=topic, sub_string=expression, sub_version=version)
+
+
+def commit(offset: int, **more: Any) -> Command:
+    """
+    A client says how far it is.
+    """
+    request = UpdateConsumerOffsetRequest(
+        consumer_group=GROUP, topic=TOPIC, queue_id=0, commit_offset=offset
+    )
+    return Command.request(RequestCode.UPDATE_CONSUMER_OFFSET, evolve(request, **more))
+
+
+def progress(**more: Any) -> Command:
+    """
+    A client asks how far its group is.
+    """
+    request = QueryConsumerOffsetRequest(consumer_group=GROUP, topic=TOPIC, queue_id=0)
+    return Command.request(RequestCode.QUERY_CONSUMER_OFFSET, evolve(request, **more))
+
+
+def records(answer: Command) -> list[Record]:
+    """
+    The messages of an answer.
+    """
+    found, body = [], bytes(answer.body)
+    position = 0
+    while position < len(body):
+        found.append(decode(body, position, position))
+        position += found[-1].size
+    return found
+
+
+def bodies(answer: Command) -> list[bytes]:
+    """
+    The bodies of an answer's messages.
+    """
+    return [bytes(record.body) for record in records(answer)]

@@ -1,0 +1,370 @@
+"""
+What administrators do to topics, groups and the configuration, and what they may not.
+"""
+
+from __future__ import annotations
+
+import json
+from ipaddress import ip_network
+from typing import Any
+
+from attrs import evolve
+
+from rmqha.broker.guard import ADMINISTRATION, SLAVE_REFUSES
+from rmqha.config.settings import AdminSettings
+from rmqha.wire.remoting.bodies.tables import GroupConfig
+from rmqha.wire.remoting.codes import RequestCode
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.fields import to_ext
+from rmqha.wire.remoting.headers.admin import CreateTopicRequest
+from rmqha.wire.remoting.json_body import write
+from tests.broker.support import SEND_V2, BrokerTestCase, sending
+
+NEW = CreateTopicRequest(
+    topic="New",
+    default_topic="TBW102",
+    read_queue_nums=3,
+    write_queue_nums=2,
+    perm=6,
+    topic_filter_type="SINGLE_TAG",
+    topic_sys_flag=0,
+)
+
+
+class AdministrationTestCase(BrokerTestCase):
+    """
+    A broker and an administrator.
+    """
+
+    def begin(self, **settings: Any) -> None:
+        """
+        Serve.
+        """
+        self.broker(**settings)
+        self.admin = self.client()
+
+    def ask(self, code: int, body: bytes = b"", **ext: str) -> Command:
+        """
+        One request and its answer.
+        """
+        answer = self.admin.ask(code, ext, body)
+        assert answer is not None, f"{code} is not answered"
+        return answer
+
+    def put_topic(self, **more: Any) -> Command:
+        """
+        17.
+        """
+        answer = self.admin.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, to_ext(evolve(NEW, **more)))
+        assert answer is not None
+        return answer
+
+    def put_group(self, **more: Any) -> Command:
+        """
+        200.
+        """
+        config = GroupConfig(group_name="g1")
+        return self.ask(
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, write(evolve(config, **more))
+        )
+
+    def json(self, answer: Command) -> Any:
+        """
+        An answer's body.
+        """
+        self.assertEqual(answer.code, 0, answer.remark)
+        return json.loads(bytes(answer.body))
+
+
+class TopicTests(AdministrationTestCase):
+    """
+    Codes 17, 18, 215, 21, 351 and 305.
+    """
+
+    def test_make_and_change(self) -> None:
+        """
+        A topic is made, then changed; each time the table is another one.
+        """
+        self.begin()
+        before = self.serving.topics.version.counter
+        self.assertEqual(self.put_topic().code, 0)
+        self.assertEqual(self.put_topic(perm=4, order=True).code, 0)
+        topic = self.json(self.ask(RequestCode.GET_TOPIC_CONFIG, topic="New", lo="true"))
+        self.assertEqual(
+            topic,
+            {
+                "topicName": "New",
+                "readQueueNums": 3,
+                "writeQueueNums": 2,
+                "perm": 4,
+                "topicFilterType": "SINGLE_TAG",
+                "topicSysFlag": 0,
+                "order": True,
+                "attributes": {},
+            },
+        )
+        table = self.json(self.ask(RequestCode.GET_ALL_TOPIC_CONFIG))
+        self.assertEqual(table["dataVersion"]["counter"], before + 2)
+        self.assertNotIn("attributes", table["topicConfigTable"]["New"])
+
+    def test_refused(self) -> None:
+        """
+        What makes no sense is refused, by name and with the value.
+        """
+        self.begin()
+        for more, text in (
+            ({"topic": " "}, "The specified topic is blank."),
+            ({"topic": "a b"}, "illegal characters"),
+            ({"topic": "x" * 128}, "longer than topic max length"),
+            ({"topic": "TBW102"}, "The topic[TBW102] is conflict with system topic."),
+            ({"topic": "rmq_sys_x"}, "The topic[rmq_sys_x] is conflict with system topic."),
+            ({"read_queue_nums": -1}, "readQueueNums is -1"),
+            ({"write_queue_nums": 0}, "writeQueueNums is 0"),
+            ({"write_queue_nums": 1_000_000}, "writeQueueNums is 1000000"),
+            ({"perm": 99}, "perm is 99"),
+            ({"topic_filter_type": "X"}, "topicFilterType = [X] value invalid"),
+        ):
+            answer = self.put_topic(**more)
+            self.assertEqual(answer.code, 1, more)
+            self.assertIn(text, str(answer.remark))
+        self.assertIsNone(self.serving.topics.get("New"))
+
+    def test_several(self) -> None:
+        """
+        Of several topics all are made, or none.
+        """
+        self.begin()
+        good = b'{"topicConfigList":[{"topicName":"A1","perm":6},{"topicName":"A2"}]}'
+        bad = b'{"topicConfigList":[{"topicName":"B1"},{"topicName":"B2","perm":3}]}'
+        self.assertEqual(self.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, good).code, 0)
+        self.assertEqual(self.ask(RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, bad).code, 1)
+        topics = self.serving.topics
+        self.assertIsNotNone(topics.get("A2"))
+        self.assertIsNone(topics.get("B1"))
+
+    def test_delete(self) -> None:
+        """
+        A deleted topic is gone, and so are the groups' offsets in it.
+        """
+        self.begin()
+        self.put_topic()
+        self.serving.offsets.commit("g1", "New", 0, 3, "test")
+        self.assertEqual(self.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic="New").code, 0)
+        self.assertIsNone(self.serving.topics.get("New"))
+        self.assertIsNone(self.serving.offsets.get("g1", "New", 0))
+        gone = self.ask(RequestCode.GET_TOPIC_CONFIG, topic="New")
+        self.assertEqual((gone.code, gone.remark), (17, "No topic in this broker. topic: New"))
+        again = self.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic="New")
+        self.assertEqual(again.code, 0)
+        for name, text in ((" ", "blank"), ("TBW102", "conflict")):
+            answer = self.ask(RequestCode.DELETE_TOPIC_IN_BROKER, topic=name)
+            self.assertEqual(answer.code, 1)
+            self.assertIn(text, str(answer.remark))
+
+    def test_system_topics(self) -> None:
+        """
+        The list is that of a stock broker.
+        """
+        self.begin()
+        names = self.json(self.ask(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER))["topicList"]
+        self.assertEqual(
+            set(names),
+            {
+                "SCHEDULE_TOPIC_XXXX",
+                "C_REPLY_TOPIC",
+                "RMQ_SYS_TRANS_HALF_TOPIC",
+                "RMQ_SYS_TRACE_TOPIC",
+                "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+                "BenchmarkTest",
+                "TRANS_CHECK_MAX_TIME_TOPIC",
+                "OFFSET_MOVED_EVENT",
+                "C",
+                "TBW102",
+                "broker-a",
+                "SELF_TEST_TOPIC",
+            },
+        )
+
+
+class GroupTests(AdministrationTestCase):
+    """
+    Codes 200, 225, 207, 201, 352, 300, 343 and 345.
+    """
+
+    def test_make(self) -> None:
+        """
+        A group is replaced as a whole.
+        """
+        self.begin()
+        self.assertEqual(self.put_group(retry_max_times=5).code, 0)
+        self.assertEqual(self.put_group(consume_enable=False).code, 0)
+        group = self.json(self.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="g1"))
+        self.assertEqual((group["retryMaxTimes"], group["consumeEnable"]), (16, False))
+        table = self.json(self.ask(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG))
+        self.assertEqual(table["subscriptionGroupTable"]["g1"], group)
+        unknown = self.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, group="nope")
+        self.assertEqual(unknown.code, 26)
+
+    def test_refused(self) -> None:
+        """
+        A group whose retries could never be stored, or would be lost, is refused.
+        """
+        self.begin()
+        for more, text in (
+            ({"group_name": ""}, "blank"),
+            ({"group_name": "a@b"}, "illegal characters"),
+            ({"group_name": "g" * 121}, "longer than"),
+            ({"retry_queue_nums": 0}, "retryQueueNums is 0"),
+            ({"retry_max_times": -2}, "retryMaxTimes is -2"),
+            ({"broker_id": -1}, "brokerId is -1"),
+        ):
+            answer = self.put_group(**more)
+            self.assertEqual(answer.code, 1, more)
+            self.assertIn(text, str(answer.remark))
+        for body in (b"", b"{}", b"[]", b"{broken"):
+            answer = self.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)
+            self.assertEqual(answer.code, 1, body)
+            self.assertIn("GroupConfig", str(answer.remark))
+
+    def test_several(self) -> None:
+        """
+        Of several groups all are made, or none.
+        """
+        self.begin()
+        code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST
+        bad = b'{"groupConfigList":[{"groupName":"b1"},{"groupName":"b 2"}]}'
+        self.assertEqual(self.ask(code, b'{"groupConfigList":[{"groupName":"a1"}]}').code, 0)
+        self.assertEqual(self.ask(code, bad).code, 1)
+        self.assertIsNotNone(self.serving.groups.get("a1"))
+        self.assertIsNone(self.serving.groups.get("b1"))
+
+    def test_delete(self) -> None:
+        """
+        A group's offsets go with it if that is asked for, by either release's name for it.
+        """
+        self.begin()
+        for flag in ("removeOffset", "cleanOffset"):
+            for value, left in (("false", 3), ("true", None)):
+                self.put_group()
+                self.serving.offsets.commit("g1", "T", 0, 3, "test")
+                ext = {"groupName": "g1", flag: value}
+                self.assertEqual(self.ask(RequestCode.DELETE_SUBSCRIPTIONGROUP, **ext).code, 0)
+                self.assertIsNone(self.serving.groups.get("g1"))
+                self.assertEqual(self.serving.offsets.get("g1", "T", 0), left)
+
+    def test_who_consumes(self) -> None:
+        """
+        Offsets tell who consumed what.
+        """
+        self.begin()
+        self.serving.offsets.commit("g1", "T", 0, 3, "test")
+        groups = self.json(self.ask(RequestCode.QUERY_TOPIC_CONSUME_BY_WHO, topic="T"))
+        topics = self.json(self.ask(RequestCode.QUERY_TOPICS_BY_CONSUMER, group="g1"))
+        self.assertEqual((groups, topics), ({"groupList": ["g1"]}, {"topicList": ["T"]}))
+        found = self.json(
+            self.ask(RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER, group="g1", topic="T")
+        )
+        self.assertEqual(found, {"group": "g1", "topic": "T"})
+
+
+class ConfigurationTests(AdministrationTestCase):
+    """
+    Codes 25 and 26.
+    """
+
+    def set(self, text: str) -> Command:
+        """
+        25.
+        """
+        return self.ask(RequestCode.UPDATE_BROKER_CONFIG, text.encode())
+
+    def shown(self) -> dict[str, str]:
+        """
+        26.
+        """
+        answer = self.ask(RequestCode.GET_BROKER_CONFIG)
+        self.assertEqual(set(json.loads(answer.ext["version"])) >= {"counter", "timestamp"}, True)
+        lines = bytes(answer.body).decode().splitlines()
+        return dict(line.split("=", 1) for line in lines)
+
+    def test_change(self) -> None:
+        """
+        A key that may change does, and is shown with its new value.
+        """
+        self.begin()
+        self.assertEqual(self.shown()["transactionCheckMax"], "15")
+        self.assertEqual(self.set("transactionCheckMax=3\nslaveReadEnable=true\n").code, 0)
+        shown = self.shown()
+        self.assertEqual((shown["transactionCheckMax"], shown["slaveReadEnable"]), ("3", "true"))
+        self.assertEqual(self.serving.current.settings.transactions.check_max, 3)
+
+    def test_all_or_nothing(self) -> None:
+        """
+        One bad key spoils the request, and is named.
+        """
+        self.begin()
+        for line, code, text in (
+            ("slaveReadEnable=maybe", 1, "slaveReadEnable=maybe"),
+            ("transactionCheckMax=many", 1, "transactionCheckMax=many"),
+            ("noSuchKey=1", 1, "noSuchKey"),
+            ("brokerRole=SLAVE", 16, "brokerRole"),
+            ("namesrvAddr=10.0.0.1:1", 16, "namesrvAddr"),
+            ("rocketmqHome=/", 16, "Can not update config in black list."),
+        ):
+            answer = self.set(f"transactionTimeOut=9000\n{line}\n")
+            self.assertEqual(answer.code, code, line)
+            self.assertIn(text, str(answer.remark))
+            self.assertEqual(self.shown()["transactionTimeOut"], "6000")
+
+    def test_what_means_nothing(self) -> None:
+        """
+        RocketMQ's keys for what is not there are taken, as is an empty request.
+        """
+        self.begin()
+        self.assertEqual(self.set("sendMessageThreadPoolNums=4\n").code, 0)
+        self.assertEqual(self.set("").code, 0)
+
+
+class GuardTests(AdministrationTestCase):
+    """
+    Who may not.
+    """
+
+    def test_slave(self) -> None:
+        """
+        A slave leaves changes to its master.
+        """
+        self.begin(slave=True)
+        for code in (17, 18, 215, 200, 225, 207):
+            answer = self.ask(code, topic="New")
+            self.assertEqual((answer.code, answer.remark), (1, SLAVE_REFUSES))
+
+    def test_peers(self) -> None:
+        """
+        With adminAllowedPeers others are refused, and everything else goes on.
+        """
+        network = ip_network("192.0.2.0/24")
+        self.begin(admin=AdminSettings(allowed_peers=(network,)))
+        for code in sorted(ADMINISTRATION & self.serving.registry.codes()):
+            answer = self.ask(code)
+            self.assertEqual(answer.code, 16, code)
+            self.assertIn("10.1.2.3", str(answer.remark))
+        self.assertEqual(self.ask(RequestCode.GET_BROKER_RUNTIME_INFO).code, 0)
+        sent = self.admin.ask(SEND_V2, sending("T"), b"x")
+        assert sent is not None
+        self.assertEqual(sent.code, 0)
+
+    def test_permitted(self) -> None:
+        """
+        Those in the list may.
+        """
+        self.begin(admin=AdminSettings(allowed_peers=(ip_network("10.1.0.0/16"),)))
+        self.assertEqual(self.put_topic().code, 0)
+
+    def test_cleaning(self) -> None:
+        """
+        Cleaning may be asked for at any time.
+        """
+        self.begin()
+        for code in (306, 316, 329):
+            self.assertEqual(self.ask(code).code, 0)

@@ -1,0 +1,132 @@
+"""
+Tables on disk: when they are written, and what becomes of one that cannot be.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.task import Clock
+
+from rmqha.broker.persisted import RETRY, Persisted
+from rmqha.store import tables
+from tests.support.logs import Held, LogTestCase, now
+
+
+class PersistedTests(LogTestCase):
+    """
+    L{Persisted}, with threads and time played by hand.
+    """
+
+    def setUp(self) -> None:
+        """
+        A table of one number.
+        """
+        self.clock = Clock()
+        self.path = self.folder() / "config" / "numbers.json"
+        self.number = 0
+
+    def made(self, in_thread: Any = now) -> Persisted:
+        """
+        The table's file.
+        """
+        return Persisted(self.path, lambda: {"n": self.number}, self.clock, in_thread)
+
+    def on_disk(self) -> object:
+        """
+        What is written.
+        """
+        table = tables.read(self.path)
+        return None if table is None else table["n"]
+
+    def test_coalesced(self) -> None:
+        """
+        Many changes are one write, at most a second after the first.
+        """
+        table = self.made()
+        written: list[Path] = []
+        real = tables.replace
+        self.patch(tables, "replace", lambda path, *more: (written.append(path), real(path, *more)))
+        for self.number in range(1, 6):
+            table.dirty()
+            self.clock.advance(0.1)
+        self.assertIsNone(self.on_disk())
+        self.clock.advance(0.5)
+        self.assertEqual((self.on_disk(), len(written)), (5, 1))
+        self.clock.advance(100)
+        self.assertEqual(len(written), 1)
+
+    def test_load(self) -> None:
+        """
+        What was written is read; where nothing was there is nothing.
+        """
+        table = self.made()
+        self.assertIsNone(table.load())
+        self.number = 7
+        table.dirty()
+        self.successResultOf(table.save_now())
+        self.assertEqual(self.made().load(), {"n": 7})
+
+    def test_changed_meanwhile(self) -> None:
+        """
+        A change during a write is written after it.
+        """
+        thread = Held()
+        table = self.made(thread)
+        self.number = 1
+        table.dirty()
+        saving = table.save_now()
+        self.number = 2
+        table.dirty()
+        again = table.save_now()
+        thread.work()
+        self.successResultOf(saving)
+        self.assertEqual(self.on_disk(), 1)
+        self.assertNoResult(again)
+        thread.work()
+        self.successResultOf(again)
+        self.assertEqual(self.on_disk(), 2)
+
+    def test_stop(self) -> None:
+        """
+        A stop writes what is left, and nothing is written afterwards.
+        """
+        table = self.made()
+        self.number = 3
+        table.dirty()
+        self.successResultOf(table.stop())
+        self.assertEqual(self.on_disk(), 3)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        table.dirty()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_nothing_to_write(self) -> None:
+        """
+        A table nobody changed is not written.
+        """
+        self.successResultOf(self.made().stop())
+        self.assertFalse(self.path.exists())
+
+    def test_failing_disk(self) -> None:
+        """
+        A table that cannot be written is tried again, and who waits for it is told.
+        """
+        table = self.made()
+        self.path.parent.write_text("in the way", encoding="ascii")
+        self.number = 4
+        table.dirty()
+        self.failureResultOf(table.save_now(), OSError)
+        self.path.parent.unlink()
+        self.clock.advance(RETRY)
+        self.assertEqual(self.on_disk(), 4)
+
+    def test_failing_at_stop(self) -> None:
+        """
+        A stop ends all the same.
+        """
+        table = self.made()
+        self.path.parent.write_text("in the way", encoding="ascii")
+        table.dirty()
+        self.successResultOf(table.stop())
+        self.assertEqual(self.clock.getDelayedCalls(), [])

@@ -1,0 +1,99 @@
+"""
+The client ports: what they answer before, while and after there is something to serve.
+"""
+
+from __future__ import annotations
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from rmqha.broker.ports import CLOSED, NOT_ON_VIP, ClientPorts, Door
+from rmqha.config.settings import RemotingSettings
+from rmqha.net.remoting.connection import RemotingProtocol
+from rmqha.net.remoting.connections import Connections, Limits
+from rmqha.net.remoting.handlers import Answer, Registry
+from rmqha.wire.remoting.codes import RequestCode
+from rmqha.wire.remoting.command import Command
+from tests.broker.support import Client
+
+PULL, SEND = RequestCode.PULL_MESSAGE, RequestCode.SEND_MESSAGE_V2
+
+
+def yes(connection: RemotingProtocol, command: Command) -> Answer:
+    """
+    Answer with success.
+    """
+    return command.answer(0, "yes")
+
+
+class DoorTests(SynchronousTestCase):
+    """
+    L{Door}.
+    """
+
+    def setUp(self) -> None:
+        """
+        A broker of two codes, and a door for each port.
+        """
+        self.registry = Registry()
+        for code in (PULL, SEND):
+            self.registry.register(code, yes)
+
+    def client(self, door: Door) -> Client:
+        """
+        A client of one port.
+        """
+        return Client(Connections(Clock(), door, Limits()))
+
+    def test_closed(self) -> None:
+        """
+        Until it is open, and once it is shut, nothing is available.
+        """
+        door = Door()
+        client = self.client(door)
+        answers = [client.ask(SEND)]
+        door.open(self.registry)
+        answers.append(client.ask(SEND))
+        door.shut()
+        answers.append(client.ask(SEND))
+        self.assertEqual([answer.code for answer in answers], [14, 0, 14])
+        self.assertEqual([answer.remark for answer in answers], [CLOSED, "yes", CLOSED])
+
+    def test_vip(self) -> None:
+        """
+        The VIP port serves all but pulls.
+        """
+        door = Door(NOT_ON_VIP)
+        door.open(self.registry)
+        client = self.client(door)
+        self.assertEqual(client.ask(SEND).code, 0)
+        answer = client.ask(PULL)
+        self.assertEqual((answer.code, answer.remark), (3, " request type 11 not supported"))
+
+    def test_served(self) -> None:
+        """
+        Requests are counted by their code, and what nobody knows together.
+        """
+        door = Door()
+        door.open(self.registry)
+        client = self.client(door)
+        for code in (SEND, SEND, PULL, 9999, 9998):
+            client.ask(code)
+        self.assertEqual(dict(door.served), {SEND: 2, PULL: 1, -1: 2})
+
+
+class ClientPortsTests(SynchronousTestCase):
+    """
+    L{ClientPorts} without sockets.
+    """
+
+    def test_none(self) -> None:
+        """
+        A node may have no client port at all.
+        """
+        ports = ClientPorts(RemotingSettings(), 0, Clock())
+        self.assertEqual(ports.listen(), [])
+        ports.open(Registry(), lambda connection: None)
+        ports.shut()
+        self.successResultOf(ports.close())
+        self.assertEqual(ports.status()["connections"], 0)

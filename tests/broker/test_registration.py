@@ -1,0 +1,289 @@
+"""
+What name servers are told of a broker, when, and what their answers do.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from typing import Any
+
+from attrs import define, field
+from twisted.internet.defer import Deferred, fail, succeed
+
+from rmqha.broker.registration import Registration
+from rmqha.config.settings import RegistrationSettings
+from rmqha.errors import RemotingUnreachable
+from rmqha.wire.remoting.bodies import register
+from rmqha.wire.remoting.bodies.tables import TopicConfig
+from rmqha.wire.remoting.codes import RequestCode
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.fields import from_ext
+from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer, RegisterBrokerRequest
+from tests.broker.support import BrokerTestCase
+from tests.support.frames import frames
+
+ONE, TWO = "10.0.0.1:9876", "10.0.0.2:9876"
+
+
+@define
+class NameServers:
+    """
+    A client whose name servers are the test.
+
+    @ivar asked: All requests so far, with whom they went to.
+    @ivar answers: What each says: an answer's fields and body, or a Deferred.
+    """
+
+    asked: list[tuple[str, Command]] = field(factory=list)
+    answers: dict[str, Any] = field(factory=dict)
+
+    def request(self, address: str, command: Command, timeout: float = 3.0) -> Deferred[Command]:
+        """
+        Ask one.
+        """
+        self.asked.append((address, command))
+        answer = self.answers.get(address)
+        if isinstance(answer, Deferred):
+            return answer
+        if isinstance(answer, Exception):
+            return fail(answer)
+        ext, body = answer or ({}, b"")
+        found = command.answer(body=body)
+        found.ext = dict(ext)
+        return succeed(found)
+
+    def taken(self) -> list[tuple[str, Command]]:
+        """
+        What was asked since the last time.
+        """
+        taken, self.asked[:] = list(self.asked), []
+        return taken
+
+
+class RegistrationTests(BrokerTestCase):
+    """
+    A broker with two name servers.
+    """
+
+    def begin(self, **settings: Any) -> Registration:
+        """
+        Begin to register.
+        """
+        more = {"namesrv": f"{ONE};{TWO}"} | settings
+        broker = self.broker(**more)
+        self.servers = NameServers()
+        self.heard: list[RegisterBrokerAnswer] = []
+        self.registration = Registration(
+            self.servers,  # type: ignore[arg-type]
+            broker.current,
+            broker.topics,
+            self.clock,
+            self.heard.append,
+        )
+        self.registration.start()
+        self.clock.advance(0)
+        return self.registration
+
+    def test_whole(self) -> None:
+        """
+        At the start each name server gets the addresses and all topics.
+        """
+        self.begin(permission=6)
+        taken = self.servers.taken()
+        self.assertEqual([address for address, _ in taken], [ONE, TWO])
+        _, request = taken[0]
+        header = from_ext(RegisterBrokerRequest, request.ext)
+        self.assertEqual(header.broker_addr, "10.0.0.9:10911")
+        self.assertEqual(header.ha_server_addr, "10.0.0.9:10912")
+        self.assertEqual((header.broker_name, header.cluster_name), ("broker-a", "C"))
+        self.assertEqual((header.broker_id, header.compressed), (0, False))
+        self.assertEqual(header.body_crc32, zlib.crc32(request.body) & 0x7FFFFFFF)
+        body = register.read(request.body, version=request.version, compressed=False)
+        self.assertEqual(body.topic_config_serialize_wrapper, self.serving.topics.table())
+
+    def test_like_java(self) -> None:
+        """
+        Header and body have the names a stock broker's have.
+        """
+        self.begin()
+        _, ours = self.servers.taken()[0]
+        theirs = next(
+            frame
+            for frame in frames("broker-namesrv-4.9.7")
+            if frame.request_code == RequestCode.REGISTER_BROKER and not frame.is_answer
+        )
+        self.assertEqual(ours.ext.keys(), theirs.ext.keys())
+        mine, stock = json.loads(bytes(ours.body)), json.loads(theirs.body)
+        self.assertEqual(mine.keys(), stock.keys())
+        wrapper = "topicConfigSerializeWrapper"
+        self.assertEqual(mine[wrapper].keys(), stock[wrapper].keys())
+        table = "topicConfigTable"
+        self.assertEqual(
+            mine[wrapper][table]["SELF_TEST_TOPIC"], stock[wrapper][table]["SELF_TEST_TOPIC"]
+        )
+
+    def test_again(self) -> None:
+        """
+        They are told every 30 seconds, with a period of less than 10 every 10.
+        """
+        self.begin()
+        self.servers.taken()
+        self.clock.advance(30)
+        self.clock.advance(0)
+        self.assertEqual(len(self.servers.taken()), 2)
+        self.serving.current.change({"registerNameServerPeriod": "1"})
+        self.clock.advance(9)
+        self.assertEqual(self.servers.taken(), [])
+        self.clock.advance(1)
+        self.clock.advance(0)
+        self.assertEqual(len(self.servers.taken()), 2)
+
+    def test_change(self) -> None:
+        """
+        Many changes of topics at once are one registration, and what changes while one is
+        under way is told after it.
+        """
+        self.begin()
+        self.servers.taken()
+        slow: Deferred[Command] = Deferred()
+        self.servers.answers[ONE] = slow
+        for number in range(100):
+            self.serving.topics.put(TopicConfig(topic_name=f"T{number}"))
+        self.clock.advance(0)
+        self.assertEqual(len(self.servers.taken()), 2)
+        self.serving.topics.put(TopicConfig(topic_name="late"))
+        published = self.registration.published()
+        self.clock.advance(0)
+        self.assertEqual(self.servers.taken(), [])
+        del self.servers.answers[ONE]
+        slow.callback(Command(code=0))
+        self.assertNoResult(published)
+        self.clock.advance(0)
+        taken = self.servers.taken()
+        self.assertEqual(len(taken), 2)
+        self.assertIn(b'"late"', bytes(taken[0][1].body))
+        self.successResultOf(published)
+
+    def test_nobody_waits_for_ever(self) -> None:
+        """
+        Who made a topic does not wait for a name server that is gone.
+        """
+        self.begin()
+        self.servers.answers[TWO] = Deferred()
+        self.serving.topics.put(TopicConfig(topic_name="T"))
+        published = self.registration.published()
+        self.clock.advance(1.9)
+        self.assertNoResult(published)
+        self.clock.advance(0.2)
+        self.successResultOf(published)
+
+    def test_first_answer(self) -> None:
+        """
+        The first of the configured ones that answers is believed.
+        """
+        theirs = {"haServerAddr": "10.0.0.8:10912", "masterAddr": "10.0.0.8:10911"}
+        self.begin()
+        self.servers.answers = {
+            ONE: RemotingUnreachable(ONE, "refused"),
+            TWO: (theirs, b""),
+        }
+        self.heard.clear()
+        self.clock.advance(30)
+        self.clock.advance(0)
+        self.assertEqual(
+            self.registration.status(),
+            {ONE: f"cannot connect to {ONE}: refused", TWO: "registered"},
+        )
+        (answer,) = self.heard
+        self.assertEqual(answer.ha_server_addr, "10.0.0.8:10912")
+        self.assertEqual(answer.master_addr, "10.0.0.8:10911")
+
+    def test_order(self) -> None:
+        """
+        Name servers say which topics are ordered, and saying it twice changes nothing.
+        """
+        self.begin()
+        self.serving.topics.put(TopicConfig(topic_name="T1"))
+        self.serving.topics.put(TopicConfig(topic_name="T2", order=True))
+        self.servers.answers[ONE] = ({}, b'{"table":{"T1":"broker-a:4"}}')
+        self.clock.advance(30)
+        for _ in range(3):
+            self.clock.advance(0)
+        topics = self.serving.topics
+        one, two = topics.get("T1"), topics.get("T2")
+        assert one is not None and two is not None
+        self.assertEqual((one.order, two.order), (True, False))
+        version = topics.version
+        self.clock.advance(30)
+        self.clock.advance(0)
+        self.assertEqual(topics.version, version)
+
+    def test_permission(self) -> None:
+        """
+        What the broker does not permit, none of its topics is announced with.
+        """
+        self.begin(permission=4)
+        _, request = self.servers.taken()[0]
+        body = register.read(request.body, version=request.version, compressed=False)
+        table = body.topic_config_serialize_wrapper.topic_config_table
+        self.assertEqual({topic.perm for topic in table.values()}, {4})
+        own = self.serving.topics.get("SELF_TEST_TOPIC")
+        assert own is not None
+        self.assertEqual(own.perm, 6)
+
+    def test_only_news(self) -> None:
+        """
+        With forceRegister=false a name server that knows it all is only asked.
+        """
+        self.begin(registration=RegistrationSettings(force=False))
+        self.servers.taken()
+        self.servers.answers = {ONE: ({"changed": "false"}, b""), TWO: ({"changed": "true"}, b"")}
+        self.clock.advance(30)
+        self.clock.advance(0)
+        codes = [(address, command.code) for address, command in self.servers.taken()]
+        self.assertEqual(sorted(codes), [(ONE, 322), (TWO, 103), (TWO, 322)])
+
+    def test_compressed(self) -> None:
+        """
+        With compressedRegister the body is compressed, and says so.
+        """
+        self.begin(registration=RegistrationSettings(compressed=True))
+        _, request = self.servers.taken()[0]
+        self.assertEqual(request.ext["compressed"], "true")
+        body = register.read(request.body, version=request.version, compressed=True)
+        self.assertIn("SELF_TEST_TOPIC", body.topic_config_serialize_wrapper.topic_config_table)
+
+    def test_stop(self) -> None:
+        """
+        At the end all are told that the broker goes, reachable or not.
+        """
+        self.begin()
+        self.servers.taken()
+        self.servers.answers[TWO] = RemotingUnreachable(TWO, "refused")
+        self.successResultOf(self.registration.stop())
+        taken = self.servers.taken()
+        self.assertEqual([(address, one.code) for address, one in taken], [(ONE, 104), (TWO, 104)])
+        self.assertEqual(
+            taken[0][1].ext,
+            {
+                "brokerName": "broker-a",
+                "brokerAddr": "10.0.0.9:10911",
+                "clusterName": "C",
+                "brokerId": "0",
+            },
+        )
+        self.serving.topics.put(TopicConfig(topic_name="T"))
+        self.clock.advance(100)
+        self.assertEqual(self.servers.taken(), [])
+
+    def test_none(self) -> None:
+        """
+        Without name servers nobody is told, and nobody waits.
+        """
+        self.begin(namesrv="")
+        self.serving.topics.put(TopicConfig(topic_name="T"))
+        self.clock.advance(100)
+        self.assertEqual(self.servers.taken(), [])
+        self.successResultOf(self.registration.published())
+        self.successResultOf(self.registration.stop())

@@ -1,0 +1,120 @@
+"""
+The name server as a process: real ports, a real file, and failing to start.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import treq
+from twisted.internet import reactor
+from twisted.internet.error import CannotListenError
+from twisted.internet.task import deferLater
+from twisted.trial.unittest import TestCase
+from twisted.web.client import Agent, HTTPConnectionPool
+
+from rmqha.config.load import load
+from rmqha.errors import TableUnreadable
+from rmqha.net.remoting.client import RemotingClient
+from rmqha.roles.namesrv import NamesrvNode
+from rmqha.wire.remoting.codes import RequestCode as Code
+from rmqha.wire.remoting.command import Command
+from tests.support.nodes import free_ports
+
+
+class NamesrvTests(TestCase):
+    """
+    L{NamesrvNode} on the real reactor.
+    """
+
+    timeout = 60
+
+    def setUp(self) -> None:
+        """
+        A folder and ports.
+        """
+        self.folder = Path(tempfile.mkdtemp(prefix="namesrv-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        self.port, self.admin = free_ports(2)
+        self.told: list[BaseException] = []
+
+    def node(self) -> Any:
+        """
+        A name server that was not started.
+        """
+        keys = {
+            "listenPort": self.port,
+            "adminListenPort": self.admin,
+            "kvConfigPath": self.folder / "kv" / "kvConfig.json",
+        }
+        settings = load(None, [f"{key}={value}" for key, value in keys.items()], "namesrv")
+        node = NamesrvNode(settings, reactor)
+        self.patch(node, "without_traceback", self.told.append)
+        return node
+
+    async def ask(self, code: int, body: bytes = b"", **ext: str) -> Command:
+        """
+        Ask it, over a connection that stays until the test ends.
+        """
+        client = RemotingClient(reactor)
+        self.addCleanup(client.close)
+        command = Command(code=code, ext=ext, body=body)
+        return await client.request(f"127.0.0.1:{self.port}", command)
+
+    async def test_serves(self) -> None:
+        """
+        It answers, says how it is, and keeps texts from one start to the next.
+        """
+        node = self.node()
+        node.startService()
+        await self.ask(Code.PUT_KV_CONFIG, namespace="n", key="k", value="v")
+        body = b'{"topicConfigSerializeWrapper":{"topicConfigTable":{"t":{"topicName":"t"}}}}'
+        await self.ask(
+            Code.REGISTER_BROKER, body, brokerName="a", brokerAddr="127.0.0.1:1", brokerId="0",
+            clusterName="c", haServerAddr="127.0.0.1:2",
+        )  # fmt: skip
+        pool = HTTPConnectionPool(reactor, persistent=False)
+        agent = Agent(reactor, pool=pool)
+        url = f"http://127.0.0.1:{self.admin}"
+        found = await treq.get(f"{url}/healthz", agent=agent)
+        self.assertEqual((found.code, await found.json()), (200, {"healthy": True}))
+        found = await treq.get(f"{url}/status", agent=agent)
+        status = await found.json()
+        self.assertEqual((status["role"], status["topics"]), ("namesrv", 1))
+        self.assertEqual(status["brokers"][0]["address"], "127.0.0.1:1")
+        await node.stopService()
+        kept = json.loads((self.folder / "kv" / "kvConfig.json").read_bytes())
+        self.assertEqual(kept, {"configTable": {"n": {"k": "v"}}})
+        again = self.node()
+        again.startService()
+        answer = await self.ask(Code.GET_KV_CONFIG, namespace="n", key="k")
+        self.assertEqual(answer.ext, {"value": "v"})
+        await again.stopService()
+
+    async def test_port_in_use(self) -> None:
+        """
+        A used port is a failed start, told in one line, and no other port stays open.
+        """
+        with socket.create_server(("", self.port)):
+            node = self.node()
+            self.assertRaises(CannotListenError, node.startService)
+            self.assertEqual(len(self.told), 1)
+            self.assertFalse(node.running)
+        await deferLater(reactor, 0.0)
+        with socket.create_server(("127.0.0.1", self.admin)):
+            pass
+
+    def test_damaged_file(self) -> None:
+        """
+        What was kept and cannot be read keeps it from starting.
+        """
+        path = self.folder / "kv" / "kvConfig.json"
+        path.parent.mkdir()
+        path.write_text("{oh")
+        self.assertRaises(TableUnreadable, self.node().startService)
+        self.assertIn("kvConfig.json", str(self.told[0]))
