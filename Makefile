@@ -12,6 +12,9 @@ NEW_ENOUGH := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
 # Options for the tools behind a target: make test ARGS="-k ledger -x"
 ARGS :=
+# Tests wait more than they compute.
+JOBS := 2
+PYTEST := $(PY) -m pytest -q -n $(JOBS) --dist worksteal
 # All but the tests that start, kill and corrupt whole nodes.
 QUICK := $(filter-out data support faults interop __pycache__,$(notdir $(patsubst %/,%,$(wildcard tests/*/))))
 QUICK_MODULES := tests.test_project $(addprefix tests.,$(QUICK))
@@ -23,7 +26,7 @@ MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 .SUFFIXES:
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-quick trial trial-quick interop interop-full lint format docs bench bench-java bench-clients lock clean distclean
+.PHONY: help setup demo cluster test test-quick trial trial-quick interop interop-full lint format docs bench bench-java bench-clients lock clean distclean
 
 help: ## list the targets
 	@echo "usage: make TARGET [ARGS=...]"
@@ -55,17 +58,20 @@ $(READY): $(LOCK) setup.py pyproject.toml
 demo: $(READY) ## a pair, a name server and a C++ client: send, consume, kill the slave, compare
 	@$(PY) -m demo $(ARGS)
 
+cluster: $(READY) ## two masters, two slaves, a name server: conf/2m-2s-sync, until Ctrl-C
+	@$(PY) -m cluster $(ARGS)
+
 test: $(READY) ## run the whole test suite
-	@$(PY) -m pytest -q $(ARGS)
+	@$(PYTEST) $(ARGS)
 
 test-quick: $(READY) ## run the tests that start no nodes
-	@$(PY) -m pytest -q --ignore=tests/faults --ignore=tests/interop $(ARGS)
+	@$(PYTEST) --ignore=tests/faults --ignore=tests/interop $(ARGS)
 
 trial: $(READY) ## run the whole test suite under Twisted's own runner
 	@$(PY) -m twisted.trial --reporter=text $(ARGS) tests
 
 trial-quick: $(READY) ## the same without the tests that start nodes
-	@$(PY) -m twisted.trial --reporter=text $(ARGS) $(QUICK_MODULES)
+	@$(PY) -m twisted.trial --reporter=text -j $(JOBS) $(ARGS) $(QUICK_MODULES)
 
 interop: $(READY) ## run beside real RocketMQ brokers (needs Maven and a JDK), write docs/interop.md
 	@$(PY) -m tests.interop $(ARGS)
@@ -108,7 +114,7 @@ lock: $(READY) ## pin the newest dependencies that setup.py allows
 clean: ## remove what builds and tests left
 	rm -rf build dist docs/_build _trial_temp* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	rm -f twisted/plugins/dropin.cache
-	find rmqha twisted tests bench demo docs tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find rmqha twisted tests bench cluster demo docs tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 distclean: clean ## remove .venv too
 	rm -rf $(VENV) *.egg-info

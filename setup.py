@@ -9,7 +9,7 @@ it setuptools installs a finder hook, imports work and the plugin is invisible.
 from setuptools import find_packages, setup
 
 FAST = ["numba>=0.59"]
-TEST = ["hypothesis>=6.100", "pytest>=8.2"]
+TEST = ["hypothesis>=6.100", "pytest>=8.2", "pytest-xdist>=3.6"]
 # RocketMQ's C++ client; its wheel has a library for this kind of machine alone.
 DEMO = ["rocketmq==0.4.4; sys_platform == 'linux' and platform_machine == 'x86_64'"]
 # soupsieve comes with furo; from 3.0.2 on it refuses Python 3.11.0 to 3.11.4.

@@ -8,6 +8,7 @@ import os
 import random
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,10 @@ HOUSEKEEPING = 2.0
 SOON_SILENT = {"haHousekeepingInterval": 2000}
 
 #: What a sweep, a tick and a busy machine may add to it, in seconds.
-SLACK = 1.5
+SLACK = 2.5
+
+#: How often something is timed that other work on the machine may slow down.
+TRIES = 3
 
 
 def rounds(quick: int) -> range:
@@ -87,6 +91,20 @@ class FaultTestCase(SynchronousTestCase):
         """
         moment = time.monotonic() + length
         until(lambda: time.monotonic() > moment, "a while", length + 10)
+
+    def at_best(self, measure: Callable[[], float], bound: float, what: object) -> float:
+        """
+        Time something until it is quick enough, three times at most: a machine that does
+        other things may be late, what is slow is slow each time.
+
+        @param bound: In seconds, as what is measured.
+        @return: The last time.
+        """
+        times: list[float] = []
+        while not times or (times[-1] >= bound and len(times) < TRIES):
+            times.append(measure())
+        self.assertLess(times[-1], bound, f"{what}: {times}")
+        return times[-1]
 
     # --- nodes --------------------------------------------------------------
 

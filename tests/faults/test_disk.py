@@ -171,7 +171,7 @@ class BrokenDiskTests(FaultTestCase):
         status = broken.until(lambda status: status["state"] == "failed", "failed")
         self.assertIn("Input/output error", status["reason"])
         self.assertEqual(503, broken.health())
-        self.assertGreater(self.rate(master), 0.5 * before)
+        self.at_best(lambda: 1 / self.rate(master), 2 / before, "seconds a write")
         broken.kill9()
         broken.start()
         self.settle(master, broken, good)
@@ -222,9 +222,9 @@ class SlowDiskTests(FaultTestCase):
     F18: fsync that takes its time.
     """
 
-    #: Longest time the reactor may be late, in seconds; a busy test machine is later than
-    #: the 0.05 that hold on an idle one.
-    LATE = 0.25
+    #: Longest time the reactor may be late, in seconds: less than the disk is, and more than
+    #: the 0.05 that hold on an idle machine.
+    LATE = 0.6
 
     def test_flushed_writes_wait(self) -> None:
         """
@@ -260,7 +260,7 @@ class SlowDiskTests(FaultTestCase):
             node.do("sync", how="slow", seconds=1.0)
         begun = time.monotonic()
         writes = self.write(master, 500)
-        self.assertLess(time.monotonic() - begun, 2.0)
+        self.assertLess(time.monotonic() - begun, 10.0)
         self.assertLess(sorted(write.micros for write in writes)[250], 200_000)
         for node in (master, slave):
             self.assertLess(node.do("lateness"), self.LATE)

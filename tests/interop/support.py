@@ -8,9 +8,7 @@ pid when the interpreter ends.
 
 from __future__ import annotations
 
-import random
 import shutil
-import socket
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self
@@ -19,8 +17,9 @@ from attrs import define, field, frozen
 
 from rmqha.config.settings import StoreSettings
 from tests.interop import jars
-from tests.support.nodes import PORTS, Folder, Process, free_ports, until
+from tests.support.nodes import Folder, Process, until
 from tests.support.piped import Asked, Piped
+from tests.support.ports import free_port, free_ports
 
 #: A JVM of a broker needs some seconds to start, more on a busy machine.
 BOOT = 90.0
@@ -49,21 +48,7 @@ def broker_ports() -> int:
     A listen port whose neighbours are free: a stock broker also takes the second below
     it, and 4.9 always the next one for HA.
     """
-    choose = random.SystemRandom()
-    while True:
-        port = choose.choice(PORTS)
-        if all(_free(port + step) for step in (-2, -1, 0, 1)):
-            return port
-
-
-def _free(port: int) -> bool:
-    with socket.socket() as trial:
-        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            trial.bind(("", port))
-        except OSError:
-            return False
-    return True
+    return free_port(-2, -1, 1)
 
 
 @frozen

@@ -19,7 +19,8 @@ from rmqha.store.recovery import cut
 from tests.interop.cases import InteropTestCase
 from tests.interop.support import Broker
 from tests.interop.test_java_master import FILE, NOT_HELD, SYNC
-from tests.support.nodes import Node, free_ports, until
+from tests.support.nodes import Node, until
+from tests.support.ports import free_ports
 
 MIB = 1 << 20
 

@@ -24,7 +24,7 @@ from rmqha.net.remoting.client import RemotingClient
 from rmqha.roles.namesrv import NamesrvNode
 from rmqha.wire.remoting.codes import RequestCode as Code
 from rmqha.wire.remoting.command import Command
-from tests.support.nodes import free_ports
+from tests.support.ports import free_ports
 
 
 class NamesrvTests(TestCase):

@@ -34,7 +34,7 @@ from rmqha.wire.remoting.command import Command
 from tests.broker.support import sending
 from tests.support.compare import derived_faults
 from tests.support.logs import content
-from tests.support.nodes import client_port, free_ports
+from tests.support.ports import client_port, free_ports
 
 LONG = 20.0
 

@@ -101,6 +101,14 @@ class SlaveCase(LogTestCase):
 
         @return: Its log before anything was done.
         """
+        own = self.ahead(policy, **keys)
+        self.notice()
+        return own
+
+    def ahead(self, policy: str = "truncate", **keys: Any) -> CommitLog:
+        """
+        The same, before it has asked its master.
+        """
         self.start()
         connection = self.accept()
         connection.feed(self.theirs, 0)
@@ -113,10 +121,15 @@ class SlaveCase(LogTestCase):
         own.folder.close()
         self.start(policy=DivergencePolicy(policy), **keys)
         self.assertEqual(content(self.node.store.log), self.before)
+        return own
+
+    def notice(self) -> None:
+        """
+        It hears how far its master is.
+        """
         connection = self.accept()
         connection.feed(self.theirs, connection.reports()[0])
         connection.heartbeat(self.theirs.end)
-        return own
 
     def catch_up(self, within: float = 1.0) -> None:
         """

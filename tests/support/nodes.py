@@ -12,11 +12,9 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import random
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -27,11 +25,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+from tests.support.ports import client_port, free_ports
 
-#: Below the range from which Linux takes the ports of outgoing connections: one of
-#: those could connect to itself while its master is away.
-PORTS = range(12_000, 31_000)
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 #: What makes a store small and a pair quick.
 SMALL: dict[str, object] = {
@@ -78,40 +74,6 @@ def until(
         time.sleep(pause)
 
 
-def free_ports(count: int) -> list[int]:
-    """
-    TCP ports nobody listens on, on any local address.
-    """
-    found: list[int] = []
-    choose = random.SystemRandom()
-    while len(found) < count:
-        port = choose.choice(PORTS)
-        with socket.socket() as trial:
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                trial.bind(("", port))
-            except OSError:
-                continue
-        if port not in found:
-            found.append(port)
-    return found
-
-
-def client_port() -> int:
-    """
-    A port for clients: nobody listens on the VIP port two below it either.
-    """
-    while True:
-        (port,) = free_ports(1)
-        with socket.socket() as trial:
-            trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                trial.bind(("", port - 2))
-            except OSError:
-                continue
-        return port
-
-
 class Folder:
     """
     A temporary folder that goes away with its owner, or with the process.
@@ -121,6 +83,13 @@ class Folder:
         self.path = Path(tempfile.mkdtemp(prefix=prefix))
         self._owner = os.getpid()
         atexit.register(self.remove)
+
+    def keep(self) -> None:
+        """
+        Leave it for whoever looks into it, and say where it is.
+        """
+        atexit.unregister(self.remove)
+        sys.stdout.write(f"kept {self.path}\n")
 
     def remove(self) -> None:
         """
@@ -143,15 +112,18 @@ class Process:
         self.log_path = log_path
         self.process: subprocess.Popen[str] | None = None
 
-    def spawn(self, command: Sequence[str], *, piped: bool = False) -> None:
+    def spawn(self, command: Sequence[str], *, piped: bool = False, session: bool = False) -> None:
         """
         Start it.
 
         @param piped: Whether we talk to it; its stdout is its log otherwise.
+        @param session: Whether a terminal's Ctrl-C is not for it.
         """
         if self.running:
             raise RuntimeError(f"{self.name} runs already")
         environment = dict(os.environ, PYTHONUNBUFFERED="1")
+        # Nodes are started hundreds of times: what is compiled once is half of a start.
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
                 command,
@@ -161,6 +133,7 @@ class Process:
                 stdout=subprocess.PIPE if piped else log,
                 stderr=log,
                 text=True,
+                start_new_session=session,
             )
         _alive.add(self)
 

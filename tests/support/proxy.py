@@ -28,8 +28,8 @@ from twisted.internet.protocol import ClientFactory, Protocol, ServerFactory, co
 from twisted.internet.stdio import StandardIO
 from twisted.python.failure import Failure
 
-from tests.support.nodes import free_ports
 from tests.support.piped import Commands, Piped
+from tests.support.ports import free_ports
 
 #: Bytes that may wait in one direction before the sender is held up.
 MOST_WAITING = 1 << 16

@@ -1,0 +1,88 @@
+"""
+Free TCP ports.
+
+Tests run in several processes at once, and a port is free again while its node restarts: so
+each process takes ports from a range of its own, and none twice in a row.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import itertools
+import os
+import random
+import socket
+import tempfile
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+#: Below the range from which Linux takes the ports of outgoing connections: one of
+#: those could connect to itself while its master is away.
+PORTS = range(12_000, 31_000)
+
+#: How many a process has for itself.
+OWN = 1_000
+
+
+def free_ports(count: int) -> list[int]:
+    """
+    TCP ports nobody listens on, on any local address.
+    """
+    return [free_port() for _ in range(count)]
+
+
+def client_port() -> int:
+    """
+    A port for clients: nobody listens on the VIP port two below it either.
+    """
+    return free_port(-2)
+
+
+def free_port(*neighbours: int) -> int:
+    """
+    A TCP port nobody listens on.
+
+    @param neighbours: Where else nobody may listen, counted from there.
+    """
+    return next(
+        port for port in _candidates() if all(_is_free(port + step) for step in (0, *neighbours))
+    )
+
+
+@cache
+def _candidates() -> Iterator[int]:
+    own = list(_range())
+    random.SystemRandom().shuffle(own)
+    return itertools.cycle(own)
+
+
+def _range() -> range:
+    """
+    Ports of which no other process takes any as long as this one lives; all of them, if there
+    are too many processes.
+    """
+    for start in range(PORTS.start, PORTS.stop, OWN):
+        path = Path(tempfile.gettempdir()) / f"rmqha-ports-{start}"
+        try:
+            lock = os.open(path, os.O_CREAT | os.O_WRONLY)
+        except PermissionError:
+            continue  # another user's
+        try:
+            # Until this process ends.
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+        else:
+            return range(start, start + OWN)
+    return PORTS
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as trial:
+        trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            trial.bind(("", port))
+        except OSError:
+            return False
+    return True
