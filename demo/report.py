@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import Any
 
 from attrs import field, frozen
 from rich.table import Table
@@ -29,13 +30,15 @@ class Mode:
 
     @ivar role: C{brokerRole}.
     @ivar sent: What the client said of each message.
-    @ivar counted: What the master counted: a client may try a message again.
+    @ivar requests: Send requests that the master got: a client may try a message again.
+    @ivar waited: How those ended that waited for a replica.
     @ivar read: Keys of what the consumers got.
     """
 
     role: str
     sent: list[Sent] = field(factory=list)
-    counted: Counter[str] = field(factory=Counter)
+    requests: Counter[str] = field(factory=Counter)
+    waited: Counter[str] = field(factory=Counter)
     read: set[str] = field(factory=set)
 
     @property
@@ -44,6 +47,24 @@ class Mode:
         Keys of the messages that were.
         """
         return {sent.key for sent in self.sent if sent.ok}
+
+    def count(self, status: dict[str, Any]) -> None:
+        """
+        Take down what the master counted since its start.
+        """
+        for name, count in status["remoting"]["requests"].items():
+            if name.startswith("SEND_"):
+                self.requests[name] += count
+        self.waited.update(status["writes"])
+
+    @property
+    def counted(self) -> str:
+        """
+        That, in words.
+        """
+        waited = [f"{n} waited: {status}" for status, n in sorted(self.waited.items()) if n]
+        requests = f"{self.requests.total()} requests"
+        return "\n".join([requests, *(waited or ["none waited for a replica"])])
 
 
 def settings_of(node: Node) -> StoreSettings:
@@ -131,10 +152,9 @@ class Report:
             table.add_column(mode.role)
             acknowledged = mode.acknowledged
             refused = len(mode.sent) - len(acknowledged)
-            counted = "\n".join(f"{n} {status}" for status, n in sorted(mode.counted.items()) if n)
             for name, value in (
                 ("sent", f"{len(acknowledged)} acknowledged, {refused} not"),
-                ("the master counted", counted),
+                ("the master counted", mode.counted),
                 ("acknowledged, on the slave", self._all(mode, acknowledged, held, "on the slave")),
                 ("acknowledged, consumed", self._all(mode, acknowledged, mode.read, "consumed")),
             ):

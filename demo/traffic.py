@@ -83,7 +83,10 @@ class Burst:
         self._taken = 0
         self._begun = time.monotonic()
         self._lock = threading.Lock()
-        self._threads = [threading.Thread(target=self._send, daemon=True) for _ in range(SENDERS)]
+        # A client's first message has to be sent alone: it asks for the route meanwhile, and
+        # tells others that there is none.
+        senders = SENDERS if len(self._keys) > AT_ONCE else 1
+        self._threads = [threading.Thread(target=self._send, daemon=True) for _ in range(senders)]
         for thread in self._threads:
             thread.start()
 

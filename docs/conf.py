@@ -10,7 +10,8 @@ html_theme = "furo"
 html_title = "rmqha"
 html_show_sphinx = False
 
-# The page that a test run writes is Markdown, which a forge shows as well.
+# The page that a test run writes and the one with the request codes are Markdown, which a
+# forge shows as well.
 extensions = ["myst_parser"]
 
 exclude_patterns = ["_build"]

@@ -228,6 +228,29 @@ class RequestRefused(RmqhaError):
 
 
 @frozen
+class MetadataRefused(RmqhaError):
+    """
+    A table of the master is not believed; the one held here stays.
+
+    @ivar table: Which.
+    @ivar reason: Why, with the numbers.
+    """
+
+    table: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"the master's table of {self.table} is refused: {self.reason}"
+
+
+@frozen
+class AnotherBroker(MetadataRefused):
+    """
+    It is a table of another broker or cluster.
+    """
+
+
+@frozen
 class RemotingTimeout(RmqhaError):
     """
     A request was not answered in time.
@@ -627,6 +650,25 @@ class NotAStore(StoreError):
 
     def __str__(self) -> str:
         return f"{self.path} is no store: {self.reason}"
+
+
+@frozen
+class UnfinishedCopy(StoreError):
+    """
+    A store is an unfinished copy of a master's, and is to be a master's.
+
+    @ivar path: The marker that says so.
+    @ivar held: Bytes of log files that it has so far.
+    """
+
+    path: str
+    held: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} says that this is an unfinished copy of a master's store, "
+            f"with {self.held} bytes of log files: only a slave can finish it"
+        )
 
 
 @frozen

@@ -13,8 +13,12 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 ROOT = Path(__file__).resolve().parent.parent
-CITED = re.compile(r"docs/[a-z][a-z/_-]*(?:\.rst)?")
-HEADING = re.compile(r"^(\S.*)\n([=\-~^])\2+$", re.MULTILINE)
+CITED = re.compile(r"docs/[a-z][a-z/_-]*(?:\.rst|\.md)?")
+#: By the ending of a page's name, what a title looks like there.
+HEADINGS = {
+    ".rst": re.compile(r"^(\S.*)\n([=\-~^])\2+$", re.MULTILINE),
+    ".md": re.compile(r"^#+ (.+)$", re.MULTILINE),
+}
 
 
 @cache
@@ -22,7 +26,8 @@ def titles(path: Path) -> tuple[str, ...]:
     """
     The titles in a file, longest first.
     """
-    found = [match[1] for match in HEADING.finditer(path.read_text(encoding="utf-8"))]
+    heading = HEADINGS[path.suffix]
+    found = [match[1] for match in heading.finditer(path.read_text(encoding="utf-8"))]
     return tuple(sorted(found, key=len, reverse=True))
 
 
@@ -43,6 +48,14 @@ def citations() -> Iterator[tuple[str, str, str]]:
         for text in texts(path):
             for match in CITED.finditer(text):
                 yield str(path.relative_to(ROOT)), match[0], text[match.end() :]
+
+
+def page(name: str) -> Path | None:
+    """
+    The file of the guide that has this name, with or without its ending.
+    """
+    found = (ROOT / f"{name}{ending}" for ending in ("", *HEADINGS))
+    return next((path for path in found if path.is_file()), None)
 
 
 def section(guide: Path, text: str) -> str | None:
@@ -66,8 +79,8 @@ class CitationTests(SynchronousTestCase):
         """
         wrong, seen = [], 0
         for where, name, rest in citations():
-            guide = ROOT / (name if name.endswith(".rst") else f"{name}.rst")
-            if not guide.is_file():
+            guide = page(name)
+            if guide is None:
                 wrong.append(f"{where}: there is no {name}")
                 continue
             mark = ", "
@@ -93,10 +106,10 @@ class TreeTests(SynchronousTestCase):
         Every picture that is shown is there, and every picture there is shown.
         """
         shown = set[Path]()
-        for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.rst")]:
-            if "_build" not in page.parts:
-                text = page.read_text(encoding="utf-8")
+        for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.rst")]:
+            if "_build" not in path.parts:
+                text = path.read_text(encoding="utf-8")
                 for name in re.findall(r"[\w./-]*_static/[\w.-]+", text):
-                    shown.add((page.parent / name).resolve())
+                    shown.add((path.parent / name).resolve())
         there = {path.resolve() for path in (ROOT / "docs" / "_static").iterdir()}
         self.assertEqual(shown, there)

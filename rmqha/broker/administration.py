@@ -4,7 +4,7 @@ Topics and groups as administrators make, change, list and delete them.
 Stock brokers take any number; here a topic has queues and a permission that mean something,
 and a group a name that fits its retry topic.
 
-Source: docs/protocol/remoting.rst, Administration and Tables.
+Source: docs/protocol/remoting.md, Administration and Tables.
 """
 
 from __future__ import annotations
@@ -61,6 +61,8 @@ class Administration:
     Answers what administrators ask of the tables.
 
     @ivar published: Waits until the name servers know what was changed.
+    @ivar topic_gone: Told of each topic that is deleted.
+    @ivar group_gone: Told of each group that is deleted.
     """
 
     topics: Topics
@@ -68,6 +70,8 @@ class Administration:
     offsets: ConsumerOffsets
     consumers: Consumers
     published: Callable[[], Deferred[Any]] = lambda: succeed(None)
+    topic_gone: Callable[[str], None] = lambda topic: None
+    group_gone: Callable[[str], None] = lambda group: None
 
     def handlers(self) -> Mapping[RequestCode, Handler]:
         """
@@ -154,6 +158,7 @@ class Administration:
         self._check_ours(name)
         self.topics.delete(name)
         self.offsets.remove_topic(name)
+        self.topic_gone(name)
         return None
 
     def all_topics(self, connection: RemotingProtocol, command: Command) -> Answer:
@@ -213,6 +218,7 @@ class Administration:
         self.groups.delete(header.group_name)
         if header.with_offsets:
             self.offsets.remove_group(header.group_name)
+        self.group_gone(header.group_name)
         return None
 
     def all_groups(self, connection: RemotingProtocol, command: Command) -> Answer:

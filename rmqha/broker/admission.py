@@ -3,7 +3,7 @@ Whether a message may be sent where its client wants it: topic, permissions, que
 
 The order is RocketMQ's, so that of several faults a client is told the same one.
 
-Source: docs/protocol/remoting.rst, Sending.
+Source: docs/protocol/remoting.md, Sending.
 """
 
 from __future__ import annotations
@@ -48,6 +48,12 @@ class Admission:
     def __attrs_post_init__(self) -> None:
         self._opens_at = self.settings.accept_sends_from * 1000
 
+    def apply(self, settings: BrokerSettings) -> None:
+        """
+        Check by other settings from now on.
+        """
+        self.settings = settings
+
     def check_open(self) -> None:
         """
         Refuse what comes before C{startAcceptSendRequestTimeStamp}.
@@ -79,8 +85,9 @@ class Admission:
         config = self.topics.get(name)
         if config is None:
             check_name(name)
-        elif config.order:
-            self.check_broker()
+        # Stock brokers do this for ordered topics alone, and leave it to the route that no
+        # others come: then nobody can tell when the last one has come.
+        self.check_broker()
         if name in FORBIDDEN:
             raise RequestRefused(
                 ResponseCode.NO_PERMISSION, f"Sending message to topic[{name}] is forbidden."
@@ -99,7 +106,7 @@ class Admission:
         made = self.topics.auto_create(
             name, header.default_topic, header.default_topic_queue_nums, unit=header.unit_mode
         )
-        if made is None and name.startswith(RETRY_PREFIX):
+        if made is None and name.startswith(RETRY_PREFIX) and not self.topics.full:
             sys_flag = UNIT_SUBSCRIBED if header.unit_mode else 0
             made = self.topics.ensure(name, 1, sys_flag=sys_flag)
         if made is None:

@@ -2,7 +2,8 @@
 The broker of a node: everything clients ask for, over one open store.
 
 It is made when the store is open and thrown away when it closes; a slave's repair makes a new
-one.  What clients are told lives in the store's folder, what they said they say again.
+one.  What clients are told lives in the store's folder; who they are, and what they want, the new
+one is given.
 
 Source: docs/architecture.rst, The broker.
 """
@@ -12,16 +13,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from twisted.internet.defer import Deferred, DeferredList
+from twisted.internet.defer import Deferred, DeferredList, succeed
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from rmqha.broker.administration import Administration
 from rmqha.broker.admission import Admission
 from rmqha.broker.cleaning import Cleaning
-from rmqha.broker.clients import Consumers, Producers
+from rmqha.broker.clients import Present
 from rmqha.broker.configuration import Configuration, Current
 from rmqha.broker.counting import Counts
+from rmqha.broker.delay_offsets import LevelOffsets
 from rmqha.broker.forwarding import Forwarding
 from rmqha.broker.groups import Groups
 from rmqha.broker.guard import guarded
@@ -30,7 +32,13 @@ from rmqha.broker.heartbeats import SWEEP, Heartbeats
 from rmqha.broker.holds import Holds
 from rmqha.broker.locks import Locks
 from rmqha.broker.lookups import Lookups
+from rmqha.broker.members import Members
 from rmqha.broker.messages import Messages
+from rmqha.broker.metadata import MetadataSync
+from rmqha.broker.metadata_offsets import OffsetSync
+from rmqha.broker.metadata_owed import Owed
+from rmqha.broker.metadata_return import Return
+from rmqha.broker.metadata_tables import Copies
 from rmqha.broker.offsets import ConsumerOffsets
 from rmqha.broker.online import Online
 from rmqha.broker.outcome import Putter
@@ -43,8 +51,11 @@ from rmqha.broker.reply import Replies
 from rmqha.broker.resets import Resets
 from rmqha.broker.retry import Retries
 from rmqha.broker.runtime import Runtime
+from rmqha.broker.schedule import Schedule
 from rmqha.broker.send import Sending
+from rmqha.broker.siblings import Siblings
 from rmqha.broker.statistics import Statistics
+from rmqha.broker.timing import TimedPuts
 from rmqha.broker.topics import Topics
 from rmqha.broker.transactions import Transactions
 from rmqha.config.settings import Settings
@@ -52,9 +63,9 @@ from rmqha.net.allow import Allowed
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.remoting.handlers import Handler, Registry
 from rmqha.store.allocate import InThread
+from rmqha.store.deleted import Deletion
 from rmqha.store.lookup import Lookup
 from rmqha.store.store import Store
-from rmqha.wire.remoting.bodies.offsets import DelayOffsets
 from rmqha.wire.remoting.bodies.status import HaStatus
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
@@ -78,6 +89,9 @@ class Broker:
     @ivar topics: The table of topics.
     @ivar groups: The table of groups.
     @ivar offsets: The table of consumers' offsets.
+    @ivar schedule: Delayed messages.
+    @ivar metadata: Keeps a slave's tables like its master's; it does nothing on a master.
+    @ivar siblings: Looks for another broker of our name and id.
     @ivar registry: All handlers.
     """
 
@@ -93,18 +107,23 @@ class Broker:
         *,
         ha: Callable[[], HaStatus] = lambda: HaStatus(master=False),
         told: Callable[[RegisterBrokerAnswer], None] = lambda answer: None,
+        present: Present | None = None,
     ) -> None:
         """
         @param store: It is open.
         @param writer: C{None} on a slave.
         @param ha: How replication is doing.
         @param told: Called with what a name server says of this broker's master.
+        @param present: The clients of the broker before this one.
         @raise TableUnreadable: If one of the tables cannot be read.
         @raise BodyInvalid: If one is not of its kind.
         """
         self.settings = settings
         self.store = store
-        self.writer = writer
+        self.counts = Counts(reactor, settings.broker.cluster)
+        self.writer = (
+            None if writer is None else TimedPuts(writer, reactor.seconds, self.counts.puts_took)
+        )
         self.reactor = reactor
         folder = settings.store.root / "config"
         self.topics = Topics(folder, settings.broker, reactor, in_thread, store.now_ms)
@@ -115,12 +134,16 @@ class Broker:
             table.load()
         self.messages = Messages.of(settings)
         self.lookup = Lookup(store.log, store.queues, store.index, self.messages.levels)
-        self.producers, self.consumers = Producers(), Consumers()
+        levels = LevelOffsets(folder, store, reactor, in_thread)
+        levels.load()
+        self.schedule = Schedule(store, self.writer, self.lookup, self.messages, levels, reactor)
+        present = present or Present()
+        self.producers, self.consumers = present.producers, present.consumers
         self.current = Current(settings)
-        self.counts = Counts(reactor, settings.broker.cluster)
         self._client = RemotingClient(reactor)
         self.registration = Registration(self._client, self.current, self.topics, reactor, told)
         self._ha = ha
+        self._among_brokers(in_thread)
         self.registry = Registry(store.log.together)
         allowed = Allowed(settings.admin.allowed_peers)
         for part in self._parts():
@@ -145,8 +168,16 @@ class Broker:
         """
         store, broker = self.store, self.settings.broker
         admission = Admission(broker, self.topics, store.now_ms)
+        self.current.changed.append(lambda: admission.apply(self.current.settings.broker))
         retries = Retries(
-            store, self.writer, self.lookup, self.messages, admission, self.topics, self.groups
+            store,
+            self.writer,
+            self.lookup,
+            self.messages,
+            admission,
+            self.topics,
+            self.groups,
+            self.counts.sent_back,
         )
         sending = Sending(
             broker, store, self.writer, self.messages, admission, self.topics, retries
@@ -197,10 +228,19 @@ class Broker:
             permission=settings.broker.permission,
             slave=slave,
             went=self.counts.went,
+            took=self.counts.reads_took.add,
         )
-        self.current.changed.append(lambda: pulls.apply(self.current.settings.pull))
+        self.current.changed.append(
+            lambda: pulls.apply(self.current.settings.pull, self.current.settings.broker.permission)
+        )
         progress = Progress(
-            self.offsets, reader, store.queues, self.topics, self.groups, slave=slave
+            self.offsets,
+            reader,
+            store.queues,
+            self.topics,
+            self.groups,
+            delays=self.schedule.offsets,
+            slave=slave,
         )
         lookups = Lookups(self.lookup, settings.pull, settings.store.max_msgs_num_batch)
         return pulls, progress, lookups
@@ -212,7 +252,12 @@ class Broker:
         store, name, lookup = self.store, self.settings.broker.name, self.lookup
         tables = (self.topics, self.groups, self.offsets, self.consumers)
         return (
-            Administration(*tables, self.registration.published),
+            Administration(
+                *tables,
+                self.registration.published,
+                self.counts.forget_topic,
+                self.counts.forget_group,
+            ),
             Configuration(self.current, self.topics),
             Cleaning(store),
             Forwarding(name, lookup, self.consumers),
@@ -223,7 +268,8 @@ class Broker:
                 store=store,
                 lookup=lookup,
                 counts=self.counts,
-                delays=DelayOffsets,
+                puts=self.writer,
+                delays=self.schedule.offsets,
                 ha=self._ha,
                 first=store.log.end,
             ),
@@ -239,23 +285,83 @@ class Broker:
             ),
         )
 
+    def _among_brokers(self, in_thread: InThread) -> None:
+        """
+        What brokers of one name do for each other.
+        """
+        store, broker, clock = self.store, self.settings.broker, self.reactor
+        members = Members(self._client, broker.name, broker.cluster)
+        self._return = Return(
+            client=self._client,
+            members=members,
+            servers=self.registration.servers,
+            offsets=self.offsets,
+            known=lambda topic: self.topics.get(topic) is not None,
+            queue_end=store.queues.end,
+            clock=clock,
+            in_thread=in_thread,
+        )
+        self.siblings = Siblings(members, self.registration, broker.id, clock)
+        copies = Copies(
+            root=store.settings.root,
+            name=broker.name,
+            cluster=broker.cluster,
+            topics=self.topics,
+            groups=self.groups,
+            offsets=OffsetSync(
+                self.offsets,
+                clock,
+                in_thread,
+                known=self._knows,
+                owed=Owed(clock, store.queues.end),
+            ),
+            delays=self.schedule.adopt,
+            forget=Deletion(store.queues, store.settings.root, store.log, clock, in_thread).forget,
+            clock=clock,
+            in_thread=in_thread,
+        )
+        self.metadata = MetadataSync(
+            copies,
+            log_end=lambda: store.log.confirmed,
+            connect=lambda: RemotingClient(clock),
+            clock=clock,
+            now_ms=store.now_ms,
+        )
+
+    def _knows(self, topic: str, group: str) -> bool:
+        return self.topics.get(topic) is not None and self.groups.get(group) is not None
+
     def _has_queue(self, topic: str, queue_id: int) -> bool:
         config = self.topics.get(topic)
         return config is not None and 0 <= queue_id < config.read_queue_nums
 
     # --- life -------------------------------------------------------------------------
 
+    def prepare(self) -> Deferred[None]:
+        """
+        Learn of a master's slaves how far consumers came while it was away.
+
+        @return: Fires when it may serve, after some seconds at the latest.
+        """
+        return succeed(None) if self.writer is None else self._return.gather()
+
     def start(self, ports: ClientPorts) -> None:
         """
         Serve.
         """
+        self._heartbeats.forget_ended()
         ports.open(self.registry, self._heartbeats.lost)
         self._sweeping.start(SWEEP, now=False).addErrback(
             lambda failure: self._log.failure("Silent clients are no longer forgotten", failure)
         )
-        self.counts.start(self.store.dispatcher, self.store.queues)
+        self.counts.start()
+        self.counts.watch(self.store.dispatcher, self.store.queues)
         if self.writer is not None:
             self._transactions.start()
+            self.schedule.start()
+        else:
+            self.metadata.start()
+            self.siblings.start()
         self.registration.start()
 
     def _sweep(self) -> None:
@@ -273,10 +379,15 @@ class Broker:
         self._holds.stop()
         self.counts.stop()
         leaving = self.registration.stop().addCallback(lambda _: self._client.close())
-        writing = self._transactions.stop().addCallback(
+        self.siblings.stop()
+        still = DeferredList([self._transactions.stop(), self.metadata.stop()], consumeErrors=True)
+        writing = still.addCallback(
             lambda _: DeferredList([table.stop() for table in self._tables], consumeErrors=True)
         )
-        return DeferredList([leaving, writing], consumeErrors=True).addCallback(lambda _: None)
+        delivering = self.schedule.stop()
+        return DeferredList([leaving, writing, delivering], consumeErrors=True).addCallback(
+            lambda _: None
+        )
 
     def status(self) -> dict[str, Any]:
         """
@@ -286,4 +397,7 @@ class Broker:
             "topics": len(self.topics.names()),
             "groups": len(self.groups.names()),
             "nameServers": self.registration.status(),
+            "nameServersDisagree": self.registration.disagreement,
+            "twin": self.siblings.twin,
+            "delayed": self.schedule.status(),
         }

@@ -1,7 +1,7 @@
 """
 Deleting old files because somebody asks for it now: requests 306, 316 and 329.
 
-Source: docs/protocol/remoting.rst, Administration.
+Source: docs/protocol/remoting.md, Administration.
 """
 
 from __future__ import annotations

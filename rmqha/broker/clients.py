@@ -4,7 +4,7 @@ Who is there: the producers and consumers that sent a heartbeat.
 Each member of a group keeps its own subscriptions.  Stock brokers keep one table a group, which
 the last heartbeat overwrites: members that differ then fail each other's pulls.
 
-Source: docs/protocol/remoting.rst, Clients.
+Source: docs/protocol/remoting.md, Clients.
 """
 
 from __future__ import annotations
@@ -133,6 +133,12 @@ class _Groups(Generic[G]):
         A group, if it has members.
         """
         return self._groups.get(name)
+
+    def connections(self) -> Iterable[RemotingProtocol]:
+        """
+        The connections of all members.
+        """
+        return tuple(self._of)
 
     def names(self) -> Iterable[str]:
         """
@@ -290,3 +296,14 @@ class Consumers(_Groups[ConsumerGroup]):
                     ConsumerGroupRequest(consumer_group=name),
                 )
             )
+
+
+@define(eq=False)
+class Present:
+    """
+    All who are there.  They stay when a slave's repair makes a new broker: they say what they
+    want every half minute, and would get nothing meanwhile.
+    """
+
+    producers: Producers = field(factory=Producers)
+    consumers: Consumers = field(factory=Consumers)

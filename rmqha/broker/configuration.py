@@ -5,11 +5,12 @@ Stock brokers let anybody set any field, ignore what they do not know and make f
 neither true nor false.  Here only what can change while the broker runs is changed, all of a
 request or nothing, and until the next start: the file is the operator's.
 
-Source: docs/protocol/remoting.rst, Administration.
+Source: docs/protocol/remoting.md, Administration.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -31,12 +32,22 @@ from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.headers.admin import VersionAnswer
 
 CHANGEABLE = (
-    {key.name for key in (*PULL, *REGISTRATION, *TRANSACTIONS)} | {"storeReplyMessageEnable"}
+    {key.name for key in (*PULL, *REGISTRATION, *TRANSACTIONS)}
+    | {"brokerPermission", "storeReplyMessageEnable"}
 ) - {"defaultQueryMaxNum", "notifyConsumerIdsChangedEnable"}
 """Keys that may change while the broker runs."""
 
 LOCKED = frozenset({"brokerConfigPath", "configBlackList", "rocketmqHome"})
 """Keys without meaning here that stock brokers refuse to change."""
+
+
+FOR_TOOLS = {
+    "useTLS": "false",
+    "filterServerNums": "0",
+    "clientCallbackExecutorThreads": str(os.cpu_count()),
+}
+"""Keys without meaning here that mqadmin's exports do not do without: whether this broker is a
+client with TLS, how many filter servers it has, and how many processors there are."""
 
 
 @define(eq=False)
@@ -147,7 +158,7 @@ class Configuration:
         """
         26: all keys as they are.
         """
-        rows = describe(self.current.settings)
-        body = "".join(f"{row.key}={row.value}\n" for row in rows).encode()
+        texts = {row.key: row.value for row in describe(self.current.settings)} | FOR_TOOLS
+        body = "".join(f"{key}={text}\n" for key, text in texts.items()).encode()
         version = json_body.write(self.topics.version).decode()
         return command.answer(header=VersionAnswer(version=version), body=body)

@@ -1,7 +1,7 @@
 """
 Questions that clients answer: 307, 309 and 223 are passed on to them.
 
-Source: docs/protocol/remoting.rst, Requests to clients.
+Source: docs/protocol/remoting.md, Requests to clients.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 The consumer groups of a broker: C{config/subscriptionGroup.json}.
 
-Source: docs/protocol/remoting.rst, Tables.
+Source: docs/protocol/remoting.md, Tables.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from rmqha.broker.persisted import Persisted
-from rmqha.broker.topics import RETRY_PREFIX
+from rmqha.broker.topics import MOST_MADE, RETRY_PREFIX
 from rmqha.config.settings import BrokerSettings
 from rmqha.errors import RequestRefused
 from rmqha.store.allocate import InThread
@@ -126,12 +126,15 @@ class Groups:
 
     def find(self, name: str) -> GroupConfig | None:
         """
-        A group; made if there is none, where a client may do that and it can be one's name.
+        A group; made if there is none, where a client may do that, it can be one's name, and
+        there are not too many.
         """
         found = self._table.get(name)
         if found is not None:
             return found
         if not (self._auto_create or name.startswith(SYSTEM_PREFIX)):
+            return None
+        if len(self._table) >= MOST_MADE:
             return None
         try:
             check_name(name)
@@ -157,6 +160,23 @@ class Groups:
         if self._table.pop(name, None) is None:
             return False
         self._bump()
+        return True
+
+    def adopt(self, table: GroupTable) -> bool:
+        """
+        Take over another broker's table at once, all of it, with its version.
+
+        @return: Whether that changed anything.
+        """
+        new = {name: GroupConfig(group_name=name) for name in PRESETS}
+        new |= table.subscription_group_table
+        rest = evolve(table, subscription_group_table={}, data_version=DataVersion())
+        same = new == self._table and rest == evolve(self._rest, data_version=DataVersion())
+        self._version = table.data_version
+        if same:
+            return False
+        self._table, self._rest = new, rest
+        self._file.dirty()
         return True
 
     def table(self) -> GroupTable:

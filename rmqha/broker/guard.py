@@ -1,7 +1,7 @@
 """
 Who may send which request: what a slave does not do, and what not everybody may.
 
-Source: docs/protocol/remoting.rst, Administration.
+Source: docs/protocol/remoting.md, Administration.
 """
 
 from __future__ import annotations
@@ -39,7 +39,6 @@ ADMINISTRATION = MASTERS | frozenset(
     {
         RequestCode.UPDATE_BROKER_CONFIG,
         RequestCode.GET_BROKER_CONFIG,
-        RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
         RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
         RequestCode.GET_CONSUMER_RUNNING_INFO,

@@ -7,7 +7,7 @@ kept as the offsets of a consumer group, as stock brokers keep it.  Unlike their
 does not write the half message again: it stays where it is until it is ended, so there is
 one place to look at when its producer's word comes, early, late or twice.
 
-Source: docs/protocol/remoting.rst, Transactions.
+Source: docs/protocol/remoting.md, Transactions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 What clients say about themselves, and ask about each other.
 
-Source: docs/protocol/remoting.rst, Clients.
+Source: docs/protocol/remoting.md, Clients.
 """
 
 from __future__ import annotations
@@ -82,6 +82,14 @@ class Heartbeats:
         self._producers.lost(connection)
         for group in self._consumers.lost(connection):
             self._changed(group.name)
+
+    def forget_ended(self) -> None:
+        """
+        Forget clients whose connections ended while nobody served them.
+        """
+        for connection in {*self._producers.connections(), *self._consumers.connections()}:
+            if not connection.opened:
+                self.lost(connection)
 
     def sweep(self) -> None:
         """

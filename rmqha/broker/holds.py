@@ -4,7 +4,7 @@ Pulls that wait for a message: long polling.
 A hold ends at its very deadline, when dispatch brings a message that is wanted, when its
 client pulls the same again, or with its connection.
 
-Source: docs/protocol/remoting.rst, Pulling.
+Source: docs/protocol/remoting.md, Pulling.
 """
 
 from __future__ import annotations

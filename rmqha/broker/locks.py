@@ -5,7 +5,7 @@ A lock is a lease of a client in a group; it is not tied to the client's connect
 in memory alone.  Clients ask for theirs again every 20 s and give one up that they could not
 renew for 30 s.
 
-Source: docs/protocol/remoting.rst, Clients.
+Source: docs/protocol/remoting.md, Clients.
 """
 
 from __future__ import annotations

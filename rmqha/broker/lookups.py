@@ -1,7 +1,7 @@
 """
 Finding messages and places in queues: codes 12, 29 to 33.
 
-Source: docs/protocol/remoting.rst, Offsets, and Pulling.
+Source: docs/protocol/remoting.md, Offsets, and Pulling.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 What a broker makes of messages before they are stored: properties, and where they wait.
 
-Source: docs/protocol/remoting.rst, Sending.
+Source: docs/protocol/remoting.md, Sending.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from attrs import frozen
 
-from rmqha.broker.topics import HALF
+from rmqha.broker.topics import FORBIDDEN, HALF
 from rmqha.config.settings import Settings
 from rmqha.errors import RequestRefused
 from rmqha.wire.delay import SCHEDULE_TOPIC, DelayLevels
@@ -36,6 +36,7 @@ TIMER = frozenset({"TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"})
 """What a 5.x client says of a message that is to be delivered at a time of its own choice.
 Stock 4.9 brokers take no notice and deliver it at once."""
 
+_QUEUE_ID = re.compile("[0-9]{1,9}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _NAME_END, _PAIR_END = NAME_END.decode(), PAIR_END.decode()
 
@@ -104,6 +105,25 @@ class Messages:
         @return: Topic and queue id.
         """
         return HALF, self._moved(topic, queue_id, properties, 0)
+
+    def due(self, record: Record) -> Message | None:
+        """
+        What a delayed message becomes in the end: itself, in the queue it was sent to.  Its
+        properties still tell of the delay, as in RocketMQ.
+
+        @return: C{None} if it does not say where that is, or says a topic nobody may send to.
+        """
+        topic = record.properties.get(REAL_TOPIC, "")
+        queue_id = record.properties.get(REAL_QUEUE, "")
+        if not topic or topic in FORBIDDEN or not _QUEUE_ID.fullmatch(queue_id):
+            return None
+        return self.from_record(
+            record,
+            topic=topic,
+            queue_id=int(queue_id),
+            properties=record.raw_properties,
+            sys_flag=record.sys_flag,
+        )
 
     @staticmethod
     def _moved(topic: str, queue_id: int, properties: dict[str, str], to: int) -> int:

@@ -1,14 +1,15 @@
 """
 How far each group has come in each queue: C{config/consumerOffset.json}.
 
-An offset only grows, unless a client commits a lower one by a request of its own; that is
-done, and logged.
+An offset only grows, unless a client commits a lower one by a request of its own, which is
+done and logged, or a master that a slave follows set it back.
 
-Source: docs/protocol/remoting.rst, Offsets.
+Source: docs/protocol/remoting.md, Offsets.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from attrs import evolve
@@ -29,6 +30,8 @@ INTERVAL = 5.0
 class ConsumerOffsets:
     """
     The table of offsets, in messages.
+
+    @ivar committed: Each is called after a client's commit with group, topic, queue id, offset.
     """
 
     _log = Logger()
@@ -41,6 +44,7 @@ class ConsumerOffsets:
             folder / "consumerOffset.json", self.table, clock, in_thread, INTERVAL
         )
         self._quiet = RateLimitedLog(self._log, clock)
+        self.committed: list[Callable[[str, str, int, int], None]] = []
         # By topic@group; a topic has no @.
         self._table: dict[str, dict[int, int]] = {}
         self._rest = OffsetTable()
@@ -93,6 +97,8 @@ class ConsumerOffsets:
         """
         queues = self._table.setdefault(f"{topic}@{group}", {})
         before = queues.get(queue_id)
+        for listener in self.committed:
+            listener(group, topic, queue_id, offset)
         if before == offset:
             return
         if before is not None and offset < before:
@@ -124,6 +130,13 @@ class ConsumerOffsets:
         self._file.dirty()
         return True
 
+    def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """
+        Set an offset, also to a lower one, because the master did; the caller tells the log.
+        """
+        self._table.setdefault(f"{topic}@{group}", {})[queue_id] = offset
+        self._file.dirty()
+
     def merge_max(self, table: OffsetTable) -> int:
         """
         Take over what another broker knows to be further.
@@ -132,9 +145,15 @@ class ConsumerOffsets:
         """
         moved = 0
         for key, queues in table.offset_table.items():
-            topic, _, group = key.partition("@")
-            for queue_id, offset in queues.items():
-                moved += self.advance(group, topic, queue_id, offset)
+            ours = self._table.get(key, {})
+            if ours == queues:
+                continue
+            higher = {at: new for at, new in queues.items() if new > ours.get(at, -1)}
+            if higher:
+                self._table[key] = ours | higher
+                moved += len(higher)
+        if moved:
+            self._file.dirty()
         return moved
 
     def topics_of(self, group: str) -> set[str]:
@@ -151,6 +170,13 @@ class ConsumerOffsets:
         pairs = (key.partition("@") for key in self._table)
         return {group for other, _, group in pairs if other == topic}
 
+    def remove(self, group: str, topic: str) -> None:
+        """
+        Forget a group's offsets in a topic.
+        """
+        if self._table.pop(f"{topic}@{group}", None) is not None:
+            self._file.dirty()
+
     def remove_group(self, group: str) -> None:
         """
         Forget a group's offsets.
@@ -159,12 +185,29 @@ class ConsumerOffsets:
             del self._table[f"{topic}@{group}"]
             self._file.dirty()
 
+    def remove_topics(self, topics: Collection[str]) -> None:
+        """
+        Forget all groups' offsets in some topics.
+        """
+        for key in [key for key in self._table if key.partition("@")[0] in topics]:
+            del self._table[key]
+            self._file.dirty()
+
     def remove_topic(self, topic: str) -> None:
         """
         Forget all groups' offsets in a topic.
         """
         for group in self.groups_of(topic):
             del self._table[f"{topic}@{group}"]
+            self._file.dirty()
+
+    def rest(self, table: OffsetTable) -> None:
+        """
+        Keep what else is in a table: what newer releases put beside the offsets.
+        """
+        rest = evolve(table, offset_table={})
+        if rest != self._rest:
+            self._rest = rest
             self._file.dirty()
 
     def table(self) -> OffsetTable:

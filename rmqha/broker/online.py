@@ -1,7 +1,7 @@
 """
 Who is connected: requests 203, 204 and 328.
 
-Source: docs/protocol/remoting.rst, Clients.
+Source: docs/protocol/remoting.md, Clients.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 What a client is told about a write.
 
-Source: docs/protocol/remoting.rst, Sending.
+Source: docs/protocol/remoting.md, Sending.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Tables that outlive the process: written soon after a change, many changes at on
 Stock brokers write the whole table at each change, in the thread of whoever made it; a client
 that makes a thousand topics then writes a thousand tables.
 
-Source: docs/protocol/remoting.rst, Tables.
+Source: docs/protocol/remoting.md, Tables.
 """
 
 from __future__ import annotations
@@ -43,12 +43,13 @@ class Persisted:
         snapshot: Callable[[], Any],
         clock: IReactorTime,
         in_thread: InThread,
-        interval: float = 1.0,
+        interval: float = 0.0,
     ) -> None:
         """
         @param snapshot: Gives the table as it is now, as a body class or a C{dict}.  It is read
             in a thread, so nobody may change it any more.
-        @param interval: Most seconds from a change to its being written.
+        @param interval: Most seconds from a change to its being written; what changes while
+            one table is being written goes into the next, together.
         """
         self.path = path
         self._snapshot = snapshot

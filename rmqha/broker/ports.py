@@ -2,7 +2,7 @@
 The ports clients connect to.  They are open before there is anything to serve, so that one in
 use is noticed at once; until then each request is answered that the service is not available.
 
-Source: docs/protocol/remoting.rst, Ports.
+Source: docs/protocol/remoting.md, Ports.
 """
 
 from __future__ import annotations
@@ -130,6 +130,14 @@ class ClientPorts:
             door.shut()
         for connections in self._connections:
             connections.lost.clear()
+
+    def release(self) -> None:
+        """
+        Close the connections of clients that have not read all their answers: the log those
+        show is about to be cut.
+        """
+        for connections in self._connections:
+            connections.release()
 
     def close(self) -> Deferred[None]:
         """

@@ -1,14 +1,14 @@
 """
 How far a group is: asked (14), said (15), and all of it for a slave (43, 45).
 
-Source: docs/protocol/remoting.rst, Offsets.
+Source: docs/protocol/remoting.md, Offsets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from rmqha.broker.groups import Groups
+from rmqha.broker.groups import Groups, check_name
 from rmqha.broker.offsets import ConsumerOffsets
 from rmqha.broker.reading import Reader
 from rmqha.broker.topics import Topics
@@ -103,6 +103,11 @@ class Progress:
         Refuse what no consumer can have reached: it would stay in the table for ever.  Stock
         brokers take anything.
         """
+        if self._slave and offset >= 0 and self._reader.holds(topic, queue_id):
+            # A slave may have heard neither of the topic nor of the group, and be behind where
+            # the consumer is: while the master is away nobody else keeps it.
+            check_name(group)
+            return
         if self._groups.find(group) is None:
             raise RequestRefused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,

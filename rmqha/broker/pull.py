@@ -1,13 +1,15 @@
 """
 Pulls: codes 11 and 361.
 
-Source: docs/protocol/remoting.rst, Pulling.
+Source: docs/protocol/remoting.md, Pulling.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from time import perf_counter
+from weakref import WeakKeyDictionary
 
 from twisted.internet.defer import Deferred
 
@@ -36,7 +38,11 @@ MOST = 1024
 """Most messages one pull may ask for; more is taken for this, less than 1 for 1."""
 
 UNCERTAIN = 1.0
-"""Most seconds a slave holds a pull from outside its queue, before it says to try again."""
+"""Most seconds a slave holds a pull from outside its queue that comes again, before it says to
+try again."""
+
+NOTED = 1024
+"""Most such pulls remembered of one connection; clients have one for each queue."""
 
 MASTER = 0
 """The id of a master."""
@@ -66,7 +72,7 @@ def suggested(settings: PullSettings, group: GroupConfig | None, *, lagging: boo
     return group.which_broker_when_consume_slowly if lagging else group.broker_id
 
 
-Went = Callable[[str, str, int, int, int], None]
+Went = Callable[[str, str, int, int, int, int], None]
 
 
 class Pulls:
@@ -86,14 +92,18 @@ class Pulls:
         *,
         permission: int = 6,
         slave: bool = False,
-        went: Went = lambda group, topic, queue_id, count, size: None,
+        went: Went = lambda group, topic, queue_id, begin, end, size: None,
+        took: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         """
         @param permission: The broker's: 4 read, 2 write.
         @param slave: Whether the log may be behind another's.
-        @param went: Told of each answer: group, topic, queue id, messages passed, bytes sent.
+        @param went: Told of each answer: group, topic, queue id, the offset asked for and the one
+            to ask for next, bytes sent.
+        @param took: Told of each reading how many seconds it took.
         """
         self._went = went
+        self._took = took
         self._settings = settings
         self._reader = reader
         self._holds = holds
@@ -103,12 +113,17 @@ class Pulls:
         self._offsets = offsets
         self._permission = permission
         self._slave = slave
+        # What each connection asked last that could not be answered for sure.
+        self._sent_home: WeakKeyDictionary[RemotingProtocol, dict[tuple[str, str, int], int]] = (
+            WeakKeyDictionary()
+        )
 
-    def apply(self, settings: PullSettings) -> None:
+    def apply(self, settings: PullSettings, permission: int) -> None:
         """
         Answer by other settings from now on.
         """
         self._settings = settings
+        self._permission = permission
         self._reader.apply(settings)
 
     def handlers(self) -> Mapping[RequestCode, Handler]:
@@ -156,17 +171,21 @@ class Pulls:
                 ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}"
             )
         known = self._topics.get(topic)
+        if known is not None and not known.perm & READ:
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION, f"the topic[{topic}] pulling message is forbidden"
+            )
+        if known is not None and 0 <= request.queue_id < known.read_queue_nums:
+            return
+        if self._slave and self._reader.holds(topic, request.queue_id):
+            # A slave has messages sooner than it hears of their topic.
+            return
         if known is None:
             raise RequestRefused(
                 ResponseCode.TOPIC_NOT_EXIST,
                 f"topic[{topic[:256]}] not exist, apply first please!",
             )
-        if not known.perm & READ:
-            raise RequestRefused(
-                ResponseCode.NO_PERMISSION, f"the topic[{topic}] pulling message is forbidden"
-            )
-        if not 0 <= request.queue_id < known.read_queue_nums:
-            raise _no_queue(connection, request, known)
+        raise _no_queue(connection, request, known)
 
     def _subscription(
         self, connection: RemotingProtocol, request: PullMessageRequest
@@ -225,7 +244,8 @@ class Pulls:
 
     def _read(self, request: PullMessageRequest, subscription: Subscription) -> Reading:
         most = min(max(request.max_msg_nums, 1), MOST)
-        return self._reader.read(
+        begun = perf_counter()
+        reading = self._reader.read(
             request.topic,
             request.queue_id,
             request.queue_offset,
@@ -233,6 +253,8 @@ class Pulls:
             subscription.codes,
             request.max_msg_bytes,
         )
+        self._took(perf_counter() - begun)
+        return reading
 
     def _code(self, request: PullMessageRequest, reading: Reading) -> ResponseCode:
         code = CODES[reading.status]
@@ -250,6 +272,19 @@ class Pulls:
             and not self._settings.check_in_slave
         )
 
+    def _asked_again(self, connection: RemotingProtocol, request: PullMessageRequest) -> bool:
+        """
+        Whether a consumer that was just sent home is here again with the same question, because
+        nobody is there: it would ask as fast as it is answered.  One that has got something
+        from the master meanwhile, and was sent here as it lags, must not wait.
+        """
+        asked = self._sent_home.setdefault(connection, {})
+        if len(asked) >= NOTED:
+            asked.clear()
+        place = request.consumer_group, request.topic, request.queue_id
+        before, asked[place] = asked.get(place), request.queue_offset
+        return before == request.queue_offset
+
     def _wait(
         self,
         connection: RemotingProtocol,
@@ -261,7 +296,8 @@ class Pulls:
         code = self._code(request, reading)
         seconds = request.suspend_timeout_millis / 1000
         if self._uncertain(code):
-            # Answered at once it would be asked again at once, as long as the master is away.
+            if not self._asked_again(connection, request):
+                return None
             seconds = min(seconds, UNCERTAIN)
         elif code is not ResponseCode.PULL_NOT_FOUND:
             return None
@@ -299,7 +335,8 @@ class Pulls:
             request.consumer_group,
             request.topic,
             request.queue_id,
-            reading.next_offset - request.queue_offset,
+            request.queue_offset,
+            reading.next_offset,
             sum(map(len, reading.body)),
         )
         return Scattered(answer, reading.body) if reading.body else answer

@@ -4,7 +4,7 @@ What a queue holds from an offset on, as pieces of the log.
 Messages of a queue that stand side by side in the log are one piece: nothing is copied, and
 nothing is done for each of them but to read its unit.
 
-Source: docs/protocol/remoting.rst, Pulling.
+Source: docs/protocol/remoting.md, Pulling.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Reading:
     @ivar min_offset: The queue's first message.
     @ivar max_offset: Just past its last.
     @ivar body: Whole records; the views keep their mappings alive.
-    @ivar lagging: Whether there is more behind it than memory holds.
+    @ivar lagging: Whether the last message looked at may have left memory.
     """
 
     status: Status
@@ -109,7 +109,7 @@ class Reader:
         """
         self._limits = settings
         ratio = settings.memory_ratio - (SLAVE_RATIO if self._slave else 0.0)
-        self._memory = int(self._machine * ratio)
+        self._memory = settings.memory_size or int(self._machine * ratio)
         self._correct = not self._slave or settings.check_in_slave
 
     def read(
@@ -143,6 +143,13 @@ class Reader:
             status, corrected = Status.OFFSET_OVERFLOW_BADLY, high
         return Reading(status, corrected if self._correct else offset, low, high)
 
+    def holds(self, topic: str, queue_id: int) -> bool:
+        """
+        Whether a queue has, or had, messages here.
+        """
+        queue = self._queues.get(topic, queue_id)
+        return queue is not None and queue.max_offset > 0
+
     def on_disk(self, offset: int) -> bool:
         """
         Whether a record is so far behind the log's end that memory may not hold it.
@@ -164,9 +171,9 @@ class Reader:
         first, size, _ = UNIT.unpack_from(raw)
         if first < self._log.min_offset and size != BLANK_SIZE:
             queue.correct_min(self._log.min_offset)
-            return Reading(
-                Status.MESSAGE_WAS_REMOVING, queue.min_offset, queue.min_offset, queue.max_offset
-            )
+            low, high = queue.min_offset, queue.max_offset
+            lagging = self.on_disk(first)
+            return Reading(Status.MESSAGE_WAS_REMOVING, low, low, high, lagging=lagging)
         if self.on_disk(first):
             count, room = limits.disk_count, limits.disk_bytes
         else:
@@ -175,14 +182,15 @@ class Reader:
             room = min(room, most_bytes)
         scanned, runs = choose(raw, min(count, most), room, codes)
         status = Status.FOUND if runs else Status.NO_MATCHED_MESSAGE
-        end = sum(runs[-1]) if runs else first
+        # What fills a gap in the queue says that it is at 0, which is nowhere.
+        last = max(first, UNIT.unpack_from(raw, (scanned - 1) * UNIT_SIZE)[0])
         return Reading(
             status,
             offset + scanned,
             queue.min_offset,
             queue.max_offset,
             self._views(queue, runs) if runs else (),
-            self.on_disk(end),
+            self.on_disk(last),
         )
 
     def _views(self, queue: ConsumeQueue, runs: list[Run]) -> list[memoryview]:

@@ -4,7 +4,7 @@ Telling the name servers of this broker and its topics, and hearing from them of
 All name servers are told at once: at the start, when topics change, again and again, and at
 the end.  What the first of them in the order of the configuration answers is believed.
 
-Source: docs/protocol/remoting.rst, Registration.
+Source: docs/protocol/remoting.md, Registration.
 """
 
 from __future__ import annotations
@@ -47,6 +47,9 @@ FAREWELL = 3.0
 PATIENCE = 2.0
 """Seconds who changed a topic waits for the name servers to know; mqadmin waits 5 in all."""
 
+REGISTERED = "registered"
+"""What L{Registration.status} says of a name server that knows this broker."""
+
 HA_PORT_STEP = 1
 """Where slaves dial a broker that does not say, above its client port."""
 
@@ -57,6 +60,7 @@ class Registration:
     Keeps the name servers informed.
 
     @ivar told: Called with what a name server says of this broker's master.
+    @ivar disagreement: What name servers say differently of it, in words; C{""} if nothing.
     """
 
     client: RemotingClient
@@ -64,8 +68,10 @@ class Registration:
     topics: Topics
     clock: IReactorTime
     told: Callable[[RegisterBrokerAnswer], None] = lambda answer: None
+    disagreement: str = field(default="", init=False)
     _loop: LoopingCall = field(init=False)
     _running: bool = field(default=False, init=False)
+    _permission: int = field(default=READ_WRITE, init=False)
     _busy: bool = field(default=False, init=False)
     _stale: bool = field(default=False, init=False)
     _waiting: list[Deferred[None]] = field(factory=list, init=False)
@@ -101,6 +107,7 @@ class Registration:
         if not self.servers:
             return
         self._running = True
+        self._permission = self.current.settings.broker.permission
         self.topics.changed.append(self._changed)
         self.current.changed.append(self._retime)
         self._begin(now=True)
@@ -155,6 +162,11 @@ class Registration:
         if self._running:
             self._loop.stop()
             self._begin(now=False)
+            permission = self.current.settings.broker.permission
+            if permission != self._permission:
+                self._permission = permission
+                # A name server looks at topics again when their version is another.
+                self.topics.touch()
 
     def _due(self) -> None:
         self._changed(None)
@@ -211,9 +223,33 @@ class Registration:
         answer = next((answer for _, answer in results if answer is not None), None)
         if answer is None or not self._running:
             return
+        self._compare([answer for _, answer in results])
         self.told(from_ext(RegisterBrokerAnswer, answer.ext))
         if answer.body:
             self._order(json_body.read(KvTable, answer.body).table)
+
+    def _compare(self, answers: list[Command | None]) -> None:
+        """
+        Name servers do not talk to each other: see whether they know the same master.
+        """
+        masters = {
+            server: from_ext(RegisterBrokerAnswer, answer.ext)
+            for server, answer in zip(self.servers, answers, strict=False)
+            if answer is not None
+        }
+        said = [
+            f"{server} says {master.master_addr or 'of none'} (HA {master.ha_server_addr or '-'})"
+            for server, master in masters.items()
+        ]
+        agree = len(set(masters.values())) < 2
+        self.disagreement = "" if agree else f"they know different masters: {'; '.join(said)}"
+        if not agree:
+            self._quiet.warn(
+                "disagreement",
+                self.servers[0],
+                "The name servers disagree, and the first one is believed: {what}",
+                what=self.disagreement,
+            )
 
     async def _tell(self, server: str, table: TopicTable, body: bytes) -> Command | None:
         """
@@ -225,9 +261,11 @@ class Registration:
             ask_first = settings.broker.role.is_master and not settings.registration.force
             if ask_first and not await self._is_news(server, table):
                 return None
+            if not self._running:
+                return None  # it has taken leave in the meantime
             request = Command.request(RequestCode.REGISTER_BROKER, self._header(body), body)
             answer = await self._ask(server, request)
-            self._known[server] = "registered"
+            self._known[server] = REGISTERED
             return answer
         except Exception:
             failure = Failure()

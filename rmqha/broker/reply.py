@@ -1,7 +1,7 @@
 """
 Replies to requests of one client by another: 324 and 325 from the one, 326 to the other.
 
-Source: docs/protocol/remoting.rst, Request and reply.
+Source: docs/protocol/remoting.md, Request and reply.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 Moving a group to another time: request 222 from an administrator, 220 to the consumers.
 
 The broker only works out where to; its consumers stop, move and commit.  If none is there,
-the administrator's tool commits itself.
+4.9's tool commits itself, while 5.x's leaves it to the broker.
 
-Source: docs/protocol/remoting.rst, Offsets.
+Source: docs/protocol/remoting.md, Offsets.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 
 from attrs import define
 
-from rmqha.broker.clients import Consumers
+from rmqha.broker.clients import Consumers, Member
 from rmqha.broker.offsets import ConsumerOffsets
 from rmqha.broker.topics import Topics
 from rmqha.errors import RequestRefused
@@ -63,7 +63,14 @@ class Resets:
                 for queue_id in self._queues(header)
             }
         )
-        self._push(header, table)
+        group = self.consumers.group(header.group)
+        members = [] if group is None else list(group.members.values())
+        if members or "queueId" not in command.ext:
+            self._push(header, table, members)
+        else:
+            for queue, offset in table.offset_table.items():
+                place = header.group, queue.topic, queue.queue_id
+                self.offsets.commit(*place, offset, connection.address)
         return command.answer(body=json_body.write(table))
 
     def _queues(self, header: ResetOffsetRequest) -> range:
@@ -99,12 +106,10 @@ class Resets:
             target = self.lookup.by_time(topic, queue_id, header.timestamp)
         return target if header.is_force or target < now else now
 
-    def _push(self, header: ResetOffsetRequest, table: ResetOffsets) -> None:
+    def _push(self, header: ResetOffsetRequest, table: ResetOffsets, members: list[Member]) -> None:
         """
         220: tell all consumers, each in the form it reads.
         """
-        group = self.consumers.group(header.group)
-        members = [] if group is None else list(group.members.values())
         if not members:
             raise RequestRefused(
                 ResponseCode.CONSUMER_NOT_ONLINE,

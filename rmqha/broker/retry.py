@@ -4,12 +4,12 @@ Messages that come again: a group's retry topic, and in the end its dead letters
 A consumer sends a message back by its place in the log (request 36), or sends a copy of its
 own to the retry topic.
 
-Source: docs/protocol/remoting.rst, Sending.
+Source: docs/protocol/remoting.md, Sending.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from random import randrange
 
 from attrs import define
@@ -38,6 +38,9 @@ from rmqha.wire.remoting.headers.send import SendBackRequest, SendMessageRequest
 FIRST_DELAY = 3
 """The delay level of a first retry, if its consumer does not choose one."""
 
+MOST_TIMES = (1 << 31) - 1
+"""What a record can say of how often it came; whoever sent it may have begun there."""
+
 
 @define(eq=False)
 class Retries:
@@ -45,6 +48,7 @@ class Retries:
     Sends what could not be consumed around once more, or puts it aside.
 
     @ivar writer: C{None} on a slave.
+    @ivar sent_back: Told of each message that was given back: group, and topic it was sent to.
     """
 
     store: Store
@@ -54,6 +58,7 @@ class Retries:
     admission: Admission
     topics: Topics
     groups: Groups
+    sent_back: Callable[[str, str], None] = lambda group, topic: None
 
     def handlers(self) -> Mapping[RequestCode, Handler]:
         """
@@ -112,7 +117,7 @@ class Retries:
             topic=place[0],
             queue_id=place[1],
             properties=property_string.encode(properties),
-            reconsume_times=record.reconsume_times + 1,
+            reconsume_times=min(record.reconsume_times + 1, MOST_TIMES),
         )
         try:
             stored = writer.put(message, wait=False)
@@ -120,10 +125,11 @@ class Retries:
             raise illegal(error, self.store.settings.max_message_size) from None
         except NotWritable:
             raise unavailable(self.store) from None
-        return stored.addCallback(self._stored, command)
+        return stored.addCallback(self._stored, command, group.group_name, properties[RETRY_TOPIC])
 
-    def _stored(self, result: PutResult, command: Command) -> Answer:
+    def _stored(self, result: PutResult, command: Command, group: str, topic: str) -> Answer:
         if result.status is PutStatus.PUT_OK:
+            self.sent_back(group, topic)
             return command.answer()
         return command.answer(ResponseCode.SYSTEM_ERROR, result.status.value)
 

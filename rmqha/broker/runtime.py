@@ -2,9 +2,10 @@
 How the broker is doing: requests 28 and 907.
 
 A slave of ours asks its master request 28 before it says a word to its log, so the log's bounds
-and the time of the start must be true at any moment.  What is not measured here is left out.
+and the time of the start must be true at any moment.  What stock brokers tell of thread pools and
+timers is told as it is here, where there are none: nothing waits, and there is no limit.
 
-Source: docs/protocol/remoting.rst, Runtime information.
+Source: docs/protocol/remoting.md, Runtime information.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from collections.abc import Callable, Mapping
 from attrs import define
 
 from rmqha.broker.configuration import Current
-from rmqha.broker.counting import Counts, Meter
+from rmqha.broker.counting import Counts, Flow
+from rmqha.broker.timing import TimedPuts
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler
 from rmqha.store.lookup import Lookup
@@ -38,6 +40,22 @@ RELEASE = "V4_9_8"
 NO_LIMIT = "2147483647"
 """What stock brokers tell of a pool of buffers they do not have."""
 
+IDLE = {
+    **{
+        f"{pool}ThreadPoolQueue{what}": text
+        for pool in ("send", "pull", "litePull", "query", "ack")
+        for what, text in (("Size", "0"), ("HeadWaitTimeMills", "0"), ("Capacity", NO_LIMIT))
+    },
+    "EndTransactionQueueSize": "0",
+    "EndTransactionThreadPoolQueueCapacity": NO_LIMIT,
+    "timerReadBehind": "0",
+    "timerOffsetBehind": "0",
+    "timerCongestNum": "0",
+    "timerEnqueueTps": "0.0",
+    "timerDequeueTps": "0.0",
+}
+"""What is told of queues between threads, and of 5.x's timer: there are none."""
+
 RATES = (10.0, 60.0, 600.0)
 """Over how many seconds rates are told."""
 
@@ -50,6 +68,7 @@ class Runtime:
     Answers about the broker itself.
 
     @ivar first: Where the log ended when this began, in bytes.
+    @ivar puts: What sees all writes; C{None} on a slave.
     @ivar delays: How far each delay level is delivered.
     @ivar ha: How replication is doing.
     @ivar booted: When the process was started, in milliseconds since 1970.
@@ -59,6 +78,7 @@ class Runtime:
     store: Store
     lookup: Lookup
     counts: Counts
+    puts: TimedPuts | None
     delays: Callable[[], DelayOffsets]
     ha: Callable[[], HaStatus]
     first: int
@@ -95,7 +115,7 @@ class Runtime:
             "brokerVersion": str(CURRENT_VERSION),
             "bootTimestamp": str(self.booted),
             "runtime": f"[ {days} days, {hours} hours, {minutes} minutes, {up % 60} seconds ]",
-            "brokerActive": str(not self.store.state).lower(),
+            "brokerActive": str(self.puts is not None and not self.store.state).lower(),
             "startAcceptSendRequestTimeStamp": str(int(opens * 1000)),
         }
 
@@ -103,13 +123,7 @@ class Runtime:
         counts = self.counts
         size = self.store.log.end - self.first
         sent = _rates(counts.got)
-        waiting = {
-            f"{pool}ThreadPoolQueue{what}": "0"
-            for pool in ("send", "pull", "query")
-            for what in ("Size", "HeadWaitTimeMills")
-        }
-        return waiting | {
-            "EndTransactionQueueSize": "0",
+        return IDLE | {
             "msgPutTotalTodayNow": str(counts.puts.total),
             "msgPutTotalTodayMorning": str(counts.puts.morning),
             "msgPutTotalYesterdayMorning": str(counts.puts.yesterday),
@@ -124,8 +138,14 @@ class Runtime:
             "getTransferedTps": sent,
             "getTransferredTps": sent,
             "putMessageTimesTotal": str(counts.puts.total),
+            "putMessageFailedTimes": str(0 if self.puts is None else self.puts.failed),
             "putMessageSizeTotal": str(size),
             "putMessageAverageSize": str(size / max(1, counts.puts.total)),
+            "putMessageEntireTimeMax": str(round(counts.puts_took.longest * 1000)),
+            "putMessageDistributeTime": counts.puts_took.distribution(),
+            "putLatency99": f"{counts.puts_took.below(0.99) * 1000:.2f}",
+            "putLatency999": f"{counts.puts_took.below(0.999) * 1000:.2f}",
+            "getMessageEntireTimeMax": str(round(counts.reads_took.longest * 1000)),
         }
 
     def _log(self) -> dict[str, str]:
@@ -138,6 +158,7 @@ class Runtime:
             "dispatchBehindBytes": str(self.store.dispatcher.behind),
             "pageCacheLockTimeMills": "0",
             "remainHowManyDataToFlush": _size(log.end - log.flushed),
+            "remainHowManyDataToCommit": _size(0),
             "remainTransientStoreBufferNumbs": NO_LIMIT,
             "earliestMessageTimeStamp": "-1" if oldest is None else str(oldest.store_timestamp),
         }
@@ -171,7 +192,7 @@ class Runtime:
         }
 
 
-def _rates(*meters: Meter) -> str:
+def _rates(*meters: Flow) -> str:
     return " ".join(str(sum(meter.rate(span) for meter in meters)) for span in RATES)
 
 

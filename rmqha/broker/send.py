@@ -1,7 +1,7 @@
 """
 Sending: requests 10, 310 and 320.
 
-Source: docs/protocol/remoting.rst, Sending.
+Source: docs/protocol/remoting.md, Sending.
 """
 
 from __future__ import annotations

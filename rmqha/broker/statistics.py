@@ -1,7 +1,7 @@
 """
 How far topics and groups are: requests 202, 208, 303, 315, 317 and 321.
 
-Source: docs/protocol/remoting.rst, Statistics.
+Source: docs/protocol/remoting.md, Statistics.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Statistics:
             )
         meter = self.counts.meter("TOPIC_PUT_NUMS", config.topic_name)
         stats = TopicStats(
-            offset_table=table, topic_put_tps=0.0 if meter is None else meter.rate(MINUTE)
+            offset_table=table, topic_put_tps=0.0 if meter is None else meter.over(MINUTE).tps
         )
         return command.answer(body=json_body.write(stats))
 
@@ -140,7 +140,7 @@ class Statistics:
     def _consume_stats(self, group: str, table: dict[MessageQueue, GroupOffset]) -> ConsumeStats:
         topics = {queue.topic for queue in table}
         meters = (self.counts.meter("GROUP_GET_NUMS", f"{topic}@{group}") for topic in topics)
-        tps = sum(meter.rate(MINUTE) for meter in meters if meter is not None)
+        tps = sum(meter.over(MINUTE).tps for meter in meters if meter is not None)
         return ConsumeStats(offset_table=table, consume_tps=float(tps))
 
     def _progress(self, group: str, topic: str) -> dict[MessageQueue, GroupOffset]:
@@ -162,6 +162,7 @@ class Statistics:
                 broker_offset=end,
                 consumer_offset=at,
                 last_timestamp=self._stored(topic, queue_id, at - 1),
+                pull_offset=max(at, self.counts.pulled.get((group, topic, queue_id), 0)),
             )
         return table
 
@@ -231,7 +232,7 @@ class Statistics:
             ),
             min_queue_index=queue.min_offset,
             max_queue_index=queue.max_offset,
-            filter_data=f"{group}@{topic} is not online!" if group and wish is None else None,
+            filter_data=_filter_data(group, topic, online=wish is not None),
             subscription_data=None if wish is None else wish.data,
         )
         return command.answer(body=json_body.write(body))
@@ -256,6 +257,15 @@ class Statistics:
         """
         record = self.lookup.by_queue_offset(topic, queue_id, offset)
         return 0 if record is None else record.store_timestamp
+
+
+def _filter_data(group: str | None, topic: str, *, online: bool) -> str | None:
+    """
+    What tools show of a group's SQL filter: here none has one.
+    """
+    if group is None:
+        return None
+    return "null" if online else f"{group}@{topic} is not online!"
 
 
 def _wrong(remark: str) -> RequestRefused:

@@ -5,7 +5,7 @@ Only the hashes of tags are compared here, which lets a few foreign messages thr
 compare the tags themselves.  The hashes clients send are not used: those of some are wrong
 outside ASCII.
 
-Source: docs/protocol/remoting.rst, Pulling.
+Source: docs/protocol/remoting.md, Pulling.
 """
 
 from __future__ import annotations

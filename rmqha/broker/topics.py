@@ -1,7 +1,7 @@
 """
 The topics of a broker: C{config/topics.json}, and what may be a topic.
 
-Source: docs/protocol/remoting.rst, Tables and Sending.
+Source: docs/protocol/remoting.md, Tables and Sending.
 """
 
 from __future__ import annotations
@@ -63,6 +63,10 @@ FORBIDDEN = frozenset({SCHEDULE_TOPIC, HALF, HALF_DONE, HALF_GIVEN_UP, SELF_TEST
 """Topics no client may send to."""
 
 READ_WRITE = READ | WRITE
+
+MOST_MADE = 20_000
+"""Topics, or groups, from which on no more are made because a client asks for one; administrators
+may go on.  With three times as many of usual names a registration is still a frame."""
 
 UNIT, UNIT_SUBSCRIBED = 1, 2
 """The bits of a topic's C{topic_sys_flag}: its producers' unit mode, and a group's for its retry
@@ -204,6 +208,13 @@ class Topics:
         """
         return name in self._system or name.startswith(SYSTEM_PREFIX)
 
+    @property
+    def full(self) -> bool:
+        """
+        Whether no more are made for clients.
+        """
+        return len(self._table) >= MOST_MADE
+
     # --- changing -------------------------------------------------------------------
 
     def put(self, config: TopicConfig) -> None:
@@ -224,6 +235,31 @@ class Topics:
         self._bump(None)
         return True
 
+    def touch(self) -> None:
+        """
+        What is told of all topics is not what it was, though none has changed.
+        """
+        self._bump(None)
+
+    def adopt(self, table: TopicTable) -> bool:
+        """
+        Take over another broker's table at once, all of it, with its version.
+
+        @return: Whether that changed anything.
+        """
+        new = {topic.topic_name: topic for topic in _presets(self._settings)}
+        new |= table.topic_config_table
+        rest = evolve(table, topic_config_table={}, data_version=DataVersion())
+        same = new == self._table and rest == evolve(self._rest, data_version=DataVersion())
+        self._version = table.data_version
+        if same:
+            return False
+        self._table, self._rest = new, rest
+        self._file.dirty()
+        for listener in tuple(self.changed):
+            listener(None)
+        return True
+
     def auto_create(
         self, name: str, template: str, wanted_queues: int, *, unit: bool = False
     ) -> TopicConfig | None:
@@ -232,10 +268,11 @@ class Topics:
 
         @param template: The topic it is made after.
         @param wanted_queues: It gets no more queues than the template has, and at least one.
-        @return: C{None} if there is no such template, or nothing may be made after it.
+        @return: C{None} if there is no such template, nothing may be made after it, or there
+            are too many.
         """
         pattern = self._table.get(template)
-        if pattern is None or not pattern.perm & INHERIT:
+        if pattern is None or not pattern.perm & INHERIT or self.full:
             return None
         queues = max(1, min(wanted_queues, pattern.write_queue_nums))
         made = TopicConfig(

@@ -4,7 +4,7 @@ Transactions: messages nobody sees until their producer says so.
 Such a message is stored as a half one (L{rmqha.broker.messages}).  Its producer ends it with
 request 37; if it does not, it is asked (request 39) until it does or was asked too often.
 
-Source: docs/protocol/remoting.rst, Transactions.
+Source: docs/protocol/remoting.md, Transactions.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from rmqha.broker.clients import Producers
 from rmqha.broker.configuration import Current
 from rmqha.broker.halves import QUEUE, Halves
 from rmqha.broker.messages import (
+    DELAY,
     PRODUCER_GROUP,
     REAL_QUEUE,
     REAL_TOPIC,
@@ -145,7 +146,9 @@ class Transactions:
         """
         header = from_ext(EndTransactionRequest, command.ext)
         if self.writer is None:
-            raise RequestRefused(ResponseCode.SLAVE_NOT_AVAILABLE)
+            raise RequestRefused(
+                ResponseCode.SLAVE_NOT_AVAILABLE, "a slave cannot end a transaction"
+            )
         word = header.commit_or_rollback
         if word == UNKNOWN:
             return None
@@ -179,6 +182,8 @@ class Transactions:
         323: begin anew to count how often a half message was asked about.
         """
         text = from_ext(ResumeCheckRequest, command.ext).msg_id or ""
+        if self.writer is None:
+            raise _wrong("a slave asks nobody about transactions")
         half = self.halves.lookup.claimed(offset_in(text))
         if half is None or half.topic != HALF or not self.halves.is_open(half.queue_offset):
             raise _wrong(f"no open half message has the id {text[:64]!r}")
@@ -187,14 +192,16 @@ class Transactions:
 
     def _whole(self, half: Record) -> Message:
         """
-        The message its producer wanted.  It keeps what made it a half one, as in RocketMQ.
+        The message its producer wanted, delayed if it was to be.  It keeps what made it a half
+        one, as in RocketMQ.
         """
-        topic, queue_id = _destination(half)
+        told = half.properties | {}
+        topic, queue_id = self.messages.place(*_destination(half), told)
         return self.messages.from_record(
             half,
             topic=topic,
             queue_id=queue_id,
-            properties=half.raw_properties,
+            properties=properties.encode(told) if DELAY in told else half.raw_properties,
             sys_flag=half.sys_flag & ~TRANSACTION | COMMIT,
             prepared_transaction_offset=half.offset,
         )
@@ -229,7 +236,9 @@ class Transactions:
     # --- asking ---------------------------------------------------------------------------
 
     def _check(self) -> Deferred[None]:
-        return Deferred.fromCoroutine(self.check())
+        return Deferred.fromCoroutine(self.check()).addErrback(
+            lambda failure: self._log.failure("Checking transactions goes on later", failure)
+        )
 
     async def check(self) -> None:
         """
@@ -241,7 +250,14 @@ class Transactions:
                 # They are in the order of their age.
                 if self._stopped or self._age(half) < limit:
                     break
-                self._look(half)
+                try:
+                    self._look(half)
+                except MessageIllegal as error:
+                    self._log.warn(
+                        "Nobody can be asked about half message {id}: {error}",
+                        id=half.offset_msg_id,
+                        error=error,
+                    )
                 if number % A_TURN == 0:
                     await deferLater(self.clock, 0, lambda: None)
         except StoreError as error:
@@ -254,15 +270,11 @@ class Transactions:
     def _look(self, half: Record) -> None:
         if not self.halves.is_open(half.queue_offset):
             return
-        immunity = half.properties.get(IMMUNITY, "")
-        if immunity.isdigit() and self._age(half) < int(immunity):
-            return
-        said = half.properties.get(CHECK_TIMES, "")
-        asked = self.asked.get(half.queue_offset, int(said) if said.isdigit() else 0)
+        asked = self.asked.get(half.queue_offset, _count(half, CHECK_TIMES))
         kept = self.store.settings.file_reserved
         if asked >= self.current.settings.transactions.check_max or self._age(half) > kept:
             self._give_up(half, asked)
-        else:
+        elif self._age(half) >= _count(half, IMMUNITY):
             self.asked[half.queue_offset] = asked + 1
             self._ask(half, asked + 1)
 
@@ -331,8 +343,15 @@ def offset_in(message_id: str) -> int:
 
 
 def _destination(half: Record) -> tuple[str, int]:
-    queue_id = half.properties.get(REAL_QUEUE, "")
-    return half.properties.get(REAL_TOPIC, ""), int(queue_id) if queue_id.isdigit() else 0
+    return half.properties.get(REAL_TOPIC, ""), _count(half, REAL_QUEUE)
+
+
+def _count(half: Record, name: str) -> int:
+    """
+    The number in a property, 0 if there is none: clients write what they like.
+    """
+    text = half.properties.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
 def _wrong(remark: str) -> RequestRefused:

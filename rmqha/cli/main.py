@@ -10,6 +10,7 @@ from rmqha.cli.common import Commands
 from rmqha.cli.config import config
 from rmqha.cli.diverge import diverge
 from rmqha.cli.dump import dump
+from rmqha.cli.promote import promote
 from rmqha.cli.rebuild import rebuild
 from rmqha.cli.status import status
 from rmqha.cli.verify import verify
@@ -20,9 +21,9 @@ from rmqha.cli.verify import verify
 def main() -> None:
     """Look at rmqha nodes and at RocketMQ stores.
 
-    Nodes are started by twistd (see README).  Only `rebuild` changes a store.
+    Nodes are started by twistd (see README).  Only `rebuild` and `promote` change a store.
     """
 
 
-for command in (status, verify, dump, rebuild, diverge, config):
+for command in (status, verify, dump, rebuild, diverge, promote, config):
     main.add_command(command)

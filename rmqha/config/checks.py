@@ -28,7 +28,7 @@ _INDEX_ENTRY = 20
 """Bytes of an index file's parts (docs/protocol/store.rst, Index files)."""
 
 VIP_STEP = 2
-"""How far below C{listenPort} there is another port (docs/protocol/remoting.rst, Ports)."""
+"""How far below C{listenPort} there is another port (docs/protocol/remoting.md, Ports)."""
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 

@@ -162,8 +162,8 @@ BROKER = rows_of(
     ("storeReplyMessageEnable", "store_replies", Switch(), "true",
      "Whether a reply to a request is kept in a topic besides being brought to who asked."),
     ("brokerPermission", "permission", Permission(), "6",
-     ("What clients may do here at all. Without writing, topics with order=true refuse messages"
-      " and others are hidden from producers.")),
+     ("What clients may do here at all. Without writing no message is taken and producers are told"
+      " so; without reading none is given.")),
     ("regionId", "region", Text(empty=False), "DefaultRegion",
      "The region that producers are told."),
     ("traceOn", "trace_on", Switch(), "true",
@@ -294,6 +294,9 @@ PULL = rows_of(
     ("accessMessageInMemoryMaxRatio", "memory_ratio", Percent(10, 95), "40",
      ("How much of the machine's memory the newest part of the log is taken to have; a slave"
      " takes 10 percent less.")),
+    ("accessMessageInMemoryBytes", "memory_size", _BYTES, "0",
+     ("The same in bytes, on masters and slaves alike, for where the machine's memory says"
+      " little: in a container, in a test. 0 goes by accessMessageInMemoryMaxRatio."), _OURS),
     ("slaveReadEnable", "slave_read", Switch(), "false",
      "Whether a consumer that lags beyond that is sent to a slave."),
     ("offsetCheckInSlave", "check_in_slave", Switch(), "false",
@@ -335,10 +338,11 @@ HA = rows_of(
     ("haListenAddress", "listen_address", Address(), "",
      "The address the HA port is bound to; empty is all.", _OURS),
     ("haMasterAddress", "master", Endpoint(), "",
-     "A slave's master, host:port of its HA port. A slave without one runs and waits."),
+     ("A slave's master, host:port of its HA port. Without it name servers are asked where that is;"
+      " a slave that is told nothing runs and waits.")),
     ("haMasterClientAddress", "master_client", ClientAddress(), "<haMasterAddress, its port - 1>",
-     ("That master's client port, which is asked where its log begins and ends before the log"
-      " itself is asked; ``off`` is not to ask."), _OURS),
+     ("The client port of haMasterAddress, which is asked where its log begins and ends before the"
+      " log itself is asked; ``off`` is not to ask."), _OURS),
     ("haSendHeartbeatInterval", "heartbeat", Millis(), "5000",
      "Master: write silence before a heartbeat. Slave: most time between two reports."),
     ("haHousekeepingInterval", "housekeeping", Millis(), "20000",

@@ -289,6 +289,7 @@ class PullSettings:
     @ivar disk_count: The same in messages (C{maxTransferCountOnMessageInDisk}).
     @ivar memory_ratio: How much of the machine's memory the newest part of the log is taken to
         have, 0 to 1 (C{accessMessageInMemoryMaxRatio}).
+    @ivar memory_size: The same in bytes; 0 goes by the ratio (C{accessMessageInMemoryBytes}).
     @ivar slave_read: Whether consumers that lag are sent to a slave (C{slaveReadEnable}).
     @ivar check_in_slave: Whether a slave corrects offsets outside its queues
         (C{offsetCheckInSlave}).
@@ -304,6 +305,7 @@ class PullSettings:
     disk_bytes: int = 64 * KIB
     disk_count: int = 8
     memory_ratio: float = 0.40
+    memory_size: int = 0
     slave_read: bool = False
     check_in_slave: bool = False
     notify: bool = True

@@ -24,7 +24,7 @@ from zope.interface import implementer
 from rmqha.errors import LogLost, ReportRejected
 from rmqha.ha.ledger import Claim
 from rmqha.ha.states import Standing
-from rmqha.net.rate import TokenBucket
+from rmqha.net.rate import Speed, TokenBucket
 from rmqha.net.regions import RegionServer, regions
 from rmqha.wire.ha import OFFSET_REPORT, TRANSFER_HEADER, OffsetReports
 
@@ -46,6 +46,7 @@ class MasterProtocol(Protocol):
     @ivar peer: Host and port, for people.
     @ivar opened: When it connected, in the clock's seconds.
     @ivar heard: When it last made a whole report, in the clock's seconds.
+    @ivar speed: Body bytes a second.
     """
 
     claim: Claim | None = None
@@ -60,6 +61,7 @@ class MasterProtocol(Protocol):
         self._clock = factory.clock
         self._reports = OffsetReports()
         self._bucket = TokenBucket(factory.settings.max_send_rate, factory.clock)
+        self.speed = Speed(factory.clock)
         self.opened = self.heard = self._written = factory.clock.seconds()
 
     # --- connection ---------------------------------------------------------
@@ -173,6 +175,7 @@ class MasterProtocol(Protocol):
             else:
                 self._send_bytes(claim, position, stop)
             self._written = self._clock.seconds()
+            self.speed.count(claim.sent - position)
             self._go_on_later(claim.sent - position, claim.sent < limit)
         if ends and not self._greeted and claim.sent == limit and not self._paused:
             # A slave that probes learns from it, without waiting for the next one, that

@@ -28,6 +28,7 @@ from rmqha.ha.bounds import Ask as AskBounds
 from rmqha.ha.dial import AskedFirst, OneByOne, Watched
 from rmqha.ha.guard import Guard
 from rmqha.ha.repair import Divergence, Repair, remedy
+from rmqha.ha.slave import SlaveProtocol
 from rmqha.ha.states import SyncState
 from rmqha.store.log import CommitLog
 
@@ -48,6 +49,7 @@ class Follower(Service):
         the owner keeps a marker on the disk.
     @ivar hold_flushed: Whether only flushed bytes are reported (SYNC_FLUSH).
     @ivar bounds: Asks the master's client port; C{None} to go without.
+    @ivar connected: Called when the master let us in, each time.
     @ivar guard: What is known of the log and its master.
     """
 
@@ -61,6 +63,7 @@ class Follower(Service):
     _unfinished: bool = field(default=False, alias="is_bootstrapping")
     hold_flushed: bool = False
     bounds: AskBounds | None = None
+    connected: Callable[[], None] = lambda: None
     guard: Guard = field(init=False)
     _client: ClientService | None = field(default=None, init=False)
     _repairing: Deferred[None] | None = field(default=None, init=False)
@@ -188,11 +191,17 @@ class Follower(Service):
             endpoint = AskedFirst(endpoint, self.guard.port.look)
         self._client = ClientService(
             Watched(endpoint, self._not_connected),
-            OneByOne(self.guard.protocol),
+            OneByOne(self._protocol),
             retryPolicy=lambda attempt: self.guard.delay(),
             clock=self.clock,
         )
         self._client.startService()
+
+    def _protocol(self) -> SlaveProtocol | None:
+        protocol = self.guard.protocol()
+        if protocol is not None:
+            self.connected()
+        return protocol
 
     def _not_connected(self, failure: Failure) -> Failure:
         if not failure.check(*UNREACHED):

@@ -270,12 +270,23 @@ class Guard:
             # What is compared equal has not mended what stopped us.
             return
         self._good()
-        if self.state is SyncState.IN_SYNC and not connection.behind:
+        near = self.state is SyncState.IN_SYNC and not connection.behind
+        if self.is_bootstrapping and (near or self._has_what_there_was(connection)):
+            self._bootstrap(False)
+        if near:
             self._progress(SyncState.IN_SYNC)
         elif self.is_bootstrapping:
             self._progress(SyncState.BOOTSTRAPPING)
         else:
             self._progress(SyncState.CATCHING_UP)
+
+    def _has_what_there_was(self, connection: SlaveProtocol) -> bool:
+        """
+        Whether a copy has reached where the master ended when it was last asked: under a load
+        that never pauses no frame says so.
+        """
+        bounds, log = self.port.bounds, connection.log
+        return bounds is not None and log.min_offset < log.confirmed >= bounds.max_offset
 
     def broken(self, connection: SlaveProtocol, error: Exception) -> None:
         """

@@ -80,14 +80,8 @@ class Incarnation:
         """
         path = root / FILE
         start, marks, continued = log.confirmed, dict[str, int](), False
-        known = cls._load(path)
-        if (
-            known is not None
-            and known["closed"] is True
-            and known.get("master", True) is master
-            and known["end"] == log.confirmed
-            and known["crc"] == tail_crc(log, log.confirmed)
-        ):
+        known = cls._closed(path, log, master=master)
+        if known is not None:
             start, marks, continued = known["start"], known["marks"], True
         self = cls(
             path=path,
@@ -106,6 +100,13 @@ class Incarnation:
             end=log.confirmed,
         )
         return self
+
+    @classmethod
+    def goes_on(cls, root: Path, log: ILogReader, *, master: bool = True) -> bool:
+        """
+        Whether a run that begins now would take an earlier incarnation up.
+        """
+        return cls._closed(root / FILE, log, master=master) is not None
 
     @classmethod
     def crashed_from(cls, root: Path) -> int | None:
@@ -143,6 +144,22 @@ class Incarnation:
                 "marks": marks,
             },
         )
+
+    @classmethod
+    def _closed(cls, path: Path, log: ILogReader, *, master: bool) -> dict[str | int, Any] | None:
+        """
+        What the file says, if its run ended cleanly and the log is still what it was then.
+        """
+        known = cls._load(path)
+        if (
+            known is not None
+            and known["closed"] is True
+            and known.get("master", True) is master
+            and known["end"] == log.confirmed
+            and known["crc"] == tail_crc(log, log.confirmed)
+        ):
+            return known
+        return None
 
     @classmethod
     def _load(cls, path: Path) -> dict[str | int, Any] | None:

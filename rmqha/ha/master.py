@@ -399,6 +399,7 @@ class MasterFactory(ServerFactory):
             acked=claim.acked,
             lag_bytes=lag_bytes,
             lag_seconds=lag_seconds,
+            speed=connection.speed.last(),
             connections=connections,
         )
 

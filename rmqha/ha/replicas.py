@@ -54,6 +54,7 @@ class ReplicaView:
     @ivar lag_bytes: What it lacks.
     @ivar lag_seconds: Age of the oldest byte it lacks, 0.0 when it lacks none; at least
         so much when that byte was there before this run began.
+    @ivar speed: Bytes that it was sent in the last second.
     @ivar connections: Its connections now.
     @ivar detail: What is wrong, with the numbers; C{""} for nothing.
     """
@@ -64,6 +65,7 @@ class ReplicaView:
     acked: int | None = None
     lag_bytes: int | None = None
     lag_seconds: float | None = None
+    speed: int = 0
     connections: int = 0
     detail: str = ""
 

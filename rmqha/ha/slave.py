@@ -33,7 +33,7 @@ from rmqha.config.settings import HASettings
 from rmqha.errors import FrameOffsetMismatch, ProtocolViolation, StoreError
 from rmqha.ha.compare import first_difference, missing_first_byte
 from rmqha.ha.probe import Ask, Question
-from rmqha.net.rate import TokenBucket
+from rmqha.net.rate import Speed, TokenBucket
 from rmqha.net.scatter import IFrameSink, scatter
 from rmqha.store.log import CommitLog
 from rmqha.wire.ha import MAX_BODY, BodyPart, TransferDecoder, encode_report
@@ -104,6 +104,7 @@ class SlaveProtocol(Protocol):
         C{None} before the first.
     @ivar started: Where the stream began; C{None} before the first byte.
     @ivar received: Body bytes that came over this connection.
+    @ivar speed: The same, a second.
     @ivar own_end: Our end when the connection began: below it is compared, behind it
         appended.
     @ivar reported: The last report sent.
@@ -127,6 +128,7 @@ class SlaveProtocol(Protocol):
     own_end: int = field(default=0, init=False)
     reported: int = field(default=-1, init=False)
     finished: bool = field(default=False, init=False)
+    speed: Speed = field(init=False)
     _decoder: TransferDecoder = field(init=False)
     _reporting: LoopingCall = field(init=False)
     _silence: IDelayedCall | None = field(default=None, init=False)
@@ -150,6 +152,7 @@ class SlaveProtocol(Protocol):
 
     def __attrs_post_init__(self) -> None:
         self._decoder = TransferDecoder(MAX_BODY)
+        self.speed = Speed(self.clock)
         self._reporting = LoopingCall(self._tick)
         self._reporting.clock = self.clock
         self._interval = min(TICK, self.settings.heartbeat / 4, self.settings.housekeeping / 4)
@@ -248,6 +251,13 @@ class SlaveProtocol(Protocol):
         if self.hold_flushed:
             value = min(value, self.log.flushed)
         return max(self.reported, min(value, self.cursor))
+
+    def last(self) -> tuple[float, float]:
+        """
+        When something last came from the master, and when it was last told how far we are, in
+        the clock's seconds; 0 if never.
+        """
+        return self._last_received, self._reported_at
 
     def _report(self) -> None:
         self.reported = self.held()
@@ -381,6 +391,7 @@ class SlaveProtocol(Protocol):
 
     def _count(self, size: int) -> None:
         self.received += size
+        self.speed.count(size)
         self._turn += size
 
     def frame_ends(self) -> None:

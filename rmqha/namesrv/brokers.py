@@ -1,7 +1,7 @@
 """
 What a broker says when it registers, and what comes of it.
 
-Source: docs/protocol/remoting.rst, Name server.
+Source: docs/protocol/remoting.md, Name server.
 """
 
 from __future__ import annotations

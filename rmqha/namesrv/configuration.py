@@ -4,7 +4,7 @@ The configuration as administrators see and change it while the name server runs
 As with a broker, only what can change is changed, all of a request or nothing, and until the
 next start: the file is the operator's.
 
-Source: docs/protocol/remoting.rst, Name server.
+Source: docs/protocol/remoting.md, Name server.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@ Settings that a name server keeps for others: texts by namespace and key.
 
 It is all of a name server that outlives it.  Where it lies is somebody else's business.
 
-Source: docs/protocol/remoting.rst, Name server.
+Source: docs/protocol/remoting.md, Name server.
 """
 
 from __future__ import annotations

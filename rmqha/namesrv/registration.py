@@ -1,7 +1,7 @@
 """
 Brokers come, say that they live, and go.
 
-Source: docs/protocol/remoting.rst, Name server.
+Source: docs/protocol/remoting.md, Name server.
 """
 
 from __future__ import annotations

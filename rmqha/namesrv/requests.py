@@ -1,7 +1,7 @@
 """
 What clients and administrators ask a name server.
 
-Source: docs/protocol/remoting.rst, Name server.
+Source: docs/protocol/remoting.md, Name server.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ A broker's address is I{live} from its registration to its end: it is silent for
 its connection closes, or it says so.  A topic's queues stay as long as any address of
 their broker's name is live, so a master that dies leaves its topics to its slaves.
 
-Source: docs/protocol/remoting.rst, Name server.
+Source: docs/protocol/remoting.md, Name server.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The name server: everything behind its port.
 Name servers do not know each other; every broker registers with all of them.  But for the
 texts of L{KvConfig} nothing is kept: the brokers come back within half a minute.
 
-Source: docs/protocol/remoting.rst, Name server.
+Source: docs/protocol/remoting.md, Name server.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-A limit on bytes a second, for sending and for receiving.
+Bytes a second: a limit for sending and for receiving, and what they are.
 
 A bootstrap reads a whole log and so evicts the page cache of a live master; a limit on either side
 keeps that bearable.
@@ -58,3 +58,38 @@ class TokenBucket:
         self._filled = now
         self._level = min(self._burst, self._level + gained) - count
         return max(0.0, -self._level / self._rate)
+
+
+class Speed:
+    """
+    How many bytes passed in a second.
+    """
+
+    def __init__(self, clock: Any) -> None:
+        """
+        @param clock: An C{IReactorTime}; only C{seconds} is used.
+        """
+        self._clock = clock
+        self._second = int(clock.seconds())
+        self._passed = 0
+        self._before = 0
+
+    def count(self, size: int) -> None:
+        """
+        So many bytes pass now.
+        """
+        self._turn()
+        self._passed += size
+
+    def last(self) -> int:
+        """
+        What passed in the last whole second.
+        """
+        self._turn()
+        return self._before
+
+    def _turn(self) -> None:
+        now = int(self._clock.seconds())
+        if now != self._second:
+            self._before = self._passed if now == self._second + 1 else 0
+            self._second, self._passed = now, 0

@@ -17,6 +17,7 @@ from rmqha.ha.writer import Writer
 from rmqha.roles.node import Node
 from rmqha.roles.serving import Serving
 from rmqha.store.opening import Opening
+from rmqha.store.unfinished import refuse_unfinished
 from rmqha.wire.remoting.bodies.status import HaConnectionInfo, HaStatus
 
 
@@ -37,12 +38,13 @@ class MasterNode(Node):
 
     def opening(self) -> Opening:
         """
-        A master's log is never cut without being told to.
+        A master's log is never cut without being told to, and is a whole one.
         """
         return Opening(
             master=True,
             repair=self.repair,
             ours_from=Incarnation.crashed_from(self.settings.store.root),
+            before=refuse_unfinished,
         )
 
     def listen(self) -> list[IListeningPort]:
@@ -81,6 +83,7 @@ class MasterNode(Node):
                 slave_ack_offset=replica.acked or 0,
                 diff=replica.lag_bytes or 0,
                 in_sync=replica.state is ReplicaState.IN_SYNC,
+                transferred_byte_in_second=replica.speed,
                 transfer_from_where=replica.sent or 0,
             )
             for replica in (factory.replicas() if factory is not None else ())

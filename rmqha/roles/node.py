@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 from twisted.python.threadpool import ThreadPool
 
 from rmqha.broker.broker import Broker
+from rmqha.broker.clients import Present
 from rmqha.broker.outcome import Putter
 from rmqha.broker.ports import ClientPorts
 from rmqha.config.settings import Settings
@@ -54,6 +55,7 @@ class Node(Process):
         self._told = ""
         self.clients = ClientPorts(settings.remoting, settings.broker.listen_port, reactor)
         self.broker: Broker | None = None
+        self._present = Present()
         self.store = self._new_store(self.opening())
 
     # --- for a role to say ----------------------------------------------------
@@ -153,8 +155,13 @@ class Node(Process):
             self._in_thread,
             ha=self.ha_status,
             told=self.told,
+            present=self._present,
         )
-        self.broker.start(self.clients)
+        self.broker.prepare().addCallback(self._let_clients_in, self.broker)
+
+    def _let_clients_in(self, _: None, broker: Broker) -> None:
+        if broker is self.broker:
+            broker.start(self.clients)
 
     def shut_broker(self) -> Deferred[None]:
         """

@@ -27,7 +27,8 @@ from rmqha.store import tables
 from rmqha.store.files import LogFolder, fsync_folder
 from rmqha.store.opening import Opening
 from rmqha.store.store import Store
-from rmqha.store.truncate import OWN_FOLDER, aside_of, intend, set_log_aside
+from rmqha.store.truncate import aside_of, intend, set_log_aside
+from rmqha.store.unfinished import marker
 from rmqha.wire.remoting.bodies.status import HaClientInfo, HaStatus
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 
@@ -54,6 +55,8 @@ class SlaveNode(Node):
         super().__init__(settings, reactor, repair=repair)
         self.serving = Serving(settings, reactor, self._standing)
         self._client = RemotingClient(reactor, close_on_timeout=True)
+        client = settings.ha.master_client
+        self._master_clients = "" if client is None else Endpoint().show(client)
 
     def opening(self) -> Opening:
         """
@@ -74,6 +77,7 @@ class SlaveNode(Node):
         self.store.bad_record = self._bad_record
         self._let_in(self.store)
         self.open_broker(None)
+        self._ask_master()
         if self.follower is not None:
             return
         ha = self.settings.ha
@@ -88,6 +92,7 @@ class SlaveNode(Node):
             is_bootstrapping=self._marker.exists(),
             hold_flushed=self.settings.store.flush_disk is FlushDisk.SYNC_FLUSH,
             bounds=self._bounds(),
+            connected=self._ask_master,
         )
         self.follower.startService()
 
@@ -96,6 +101,9 @@ class SlaveNode(Node):
         A name server said where the master is.  The configuration knows better, if it knows.
         """
         ha_address, client_address = answer.ha_server_addr, answer.master_addr
+        if client_address and client_address != self._master_clients:
+            self._master_clients = client_address
+            self._ask_master()
         if self.settings.ha.master is not None or self.follower is None or not ha_address:
             return
         try:
@@ -106,17 +114,40 @@ class SlaveNode(Node):
         ask = (lambda: bounds.ask(self._client, client_address)) if client_address else None
         self.follower.dial(self._dialled(host, port), ha_address, ask)
 
+    def _ask_master(self) -> None:
+        """
+        Have the master's tables asked for soon, where its clients connect: a name server knows
+        best, for it is the master that said so.
+        """
+        broker = self.broker
+        if broker is not None and self._master_clients != broker.registration.address:
+            broker.metadata.follow(self._master_clients)
+            broker.metadata.hurry()
+
     def ha_status(self) -> HaStatus:
         """
         The master, as far as it is known here.
         """
         log, follower = self.store.log, self.follower
+        connection = None if follower is None else follower.guard.connection
+        read, written = (0.0, 0.0) if connection is None else connection.last()
         return HaStatus(
             master=False,
             ha_client_runtime_info=HaClientInfo(
-                master_addr=None if follower is None else follower.address, max_offset=log.end
+                master_addr=None if follower is None else follower.address,
+                transferred_byte_in_second=0 if connection is None else connection.speed.last(),
+                max_offset=log.end,
+                last_read_timestamp=self._milliseconds(read),
+                last_write_timestamp=self._milliseconds(written),
             ),
         )
+
+    def _milliseconds(self, moment: float) -> int:
+        """
+        A moment of the reactor's clock in milliseconds since 1970; 0 for none.
+        """
+        ago = self.reactor.seconds() - moment
+        return self.store.now_ms() - int(ago * 1000) if moment else 0
 
     def _endpoint(self) -> IStreamClientEndpoint | None:
         master = self.settings.ha.master
@@ -181,7 +212,7 @@ class SlaveNode(Node):
 
     @property
     def _marker(self) -> Any:
-        return self.settings.store.root / OWN_FOLDER / "bootstrapping.json"
+        return marker(self.settings.store.root)
 
     def _mark_bootstrap(self, on: bool) -> None:
         if on:
@@ -276,6 +307,7 @@ class SlaveNode(Node):
             return fail(Refused("repair", "the node is stopping"))
         return (
             self.shut_broker()
+            .addCallback(lambda _: self.clients.release())
             .addCallback(lambda _: self.serving.end(gently=False))
             .addCallback(lambda _: self.store.stopService())
             .addCallback(start)
@@ -318,6 +350,7 @@ class SlaveNode(Node):
             status["upstream"] = self.follower.status(stored)
         else:
             status["upstream"] = None
+        status["metadata"] = None if self.broker is None else self.broker.metadata.status()
         return status
 
 

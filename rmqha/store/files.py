@@ -274,13 +274,14 @@ class LogFolder:
     strays: list[str] = field(factory=list)
 
     @classmethod
-    def load(cls, path: Path, file_size: int) -> Self:
+    def load(cls, path: Path, file_size: int, *, tidy: bool = True) -> Self:
         """
         Find the files of a folder; a missing folder is an empty log.
 
         A last file of no bytes is what a crash leaves between creating a file and
         giving it its size; it is removed.
 
+        @param tidy: Without it that file is only passed over.
         @raise FileSizeMismatch: If a file has not C{file_size} bytes.
         @raise BrokenSequence: If a file is missing between two others.
         """
@@ -289,7 +290,9 @@ class LogFolder:
         folder.strays = [name for name in names if not LOG_NAME.fullmatch(name)]
         names = [name for name in names if LOG_NAME.fullmatch(name)]
         if names and (path / names[-1]).stat().st_size == 0:
-            (path / names.pop()).unlink()
+            empty = path / names.pop()
+            if tidy:
+                empty.unlink()
         for name in names:
             file = path / name
             found = file.stat().st_size

@@ -20,9 +20,10 @@ from twisted.logger import Logger
 
 from rmqha.config.settings import StoreSettings
 from rmqha.errors import DiskFull, LogShortened
-from rmqha.store import marks
+from rmqha.store import deleted, marks
 from rmqha.store.allocate import Allocator, InThread
 from rmqha.store.checkpoint import Checkpoint
+from rmqha.store.clamp import clamp_consumers, clamp_delays
 from rmqha.store.dispatch import Dispatcher
 from rmqha.store.files import NO_SPACE, LogFolder, fsync_folder
 from rmqha.store.index import Index
@@ -30,7 +31,7 @@ from rmqha.store.log import CommitLog
 from rmqha.store.queues import ConsumeQueues
 from rmqha.store.rebuild import open_derived
 from rmqha.store.recovery import Recovery, cut, find_end, first_file
-from rmqha.store.truncate import OWN_FOLDER, Step, finish, intend, pending
+from rmqha.store.truncate import OWN_FOLDER, Intent, Step, finish, intend, pending
 from rmqha.wire.delay import DelayLevels
 from rmqha.wire.loops import warm_up
 
@@ -56,12 +57,14 @@ class Opening:
     @ivar repair: Whether a damaged log may be cut (C{--repair}); a slave's always may,
         as its master has the bytes.
     @ivar ours_from: Where rmqha began to write this log as a master; C{None} if never.
+    @ivar keep_torn: Whether a torn tail is quarantined too, before it is cut.
     @ivar before: Done first, under the lock, in the thread: a repair.
     """
 
     master: bool
     repair: bool = False
     ours_from: int | None = None
+    keep_torn: bool = False
     before: Callable[[StoreSettings], None] | None = None
 
 
@@ -72,11 +75,20 @@ def mark_path(root: Path) -> Path:
     return root / OWN_FOLDER / "dispatched.json"
 
 
+def shortened(settings: StoreSettings, end: int) -> LogShortened | None:
+    """
+    Whether a log that was stopped cleanly ends before where it surely went.
+    """
+    known = marks.known_end(mark_path(settings.root))
+    return LogShortened(str(settings.commitlog), end, known) if known > end else None
+
+
 @define(eq=False)
 class Opener:
     """
     Opens one store; its results are there once L{open} has returned.
 
+    @ivar kept: The cut that was made, if one was.
     @ivar starved: Why dispatch could not go to the end, if the disk had no room.
     @ivar in_thread: For the log's allocator.
     @ivar step: Told of each step of a truncation; tests die there.
@@ -94,6 +106,7 @@ class Opener:
     folder: LogFolder | None = field(default=None, init=False)
     queues: ConsumeQueues | None = field(default=None, init=False)
     index: Index | None = field(default=None, init=False)
+    kept: Intent | None = field(default=None, init=False)
     starved: DiskFull | None = field(default=None, init=False)
     dispatcher: Dispatcher = field(init=False)
 
@@ -130,7 +143,7 @@ class Opener:
         folder = self.folder = LogFolder.load(settings.commitlog, settings.file_size)
         if folder.strays:
             self._log.warn("Not log files, ignored: {names}", names=", ".join(folder.strays))
-        intent = pending(root)
+        intent = self.kept = pending(root)
         if intent is not None:
             self._log.warn(
                 "Finishing the cut at {at}; what followed is kept in {path}",
@@ -143,17 +156,29 @@ class Opener:
         log = CommitLog(folder, recovery.end, Allocator(self.in_thread))
         log.last_record = recovery.last_record
         self._load_derived(log, crashed)
-        if intent is not None or recovery.corrupt is not None:
+        if self.kept is not None:
             self.dispatcher.truncate_to(log.end)
             self.step("derived")
-            finish(root, self.step)
         try:
             while self.wanted() and self.dispatcher.run(SLICE):
                 pass
         except DiskFull as error:
             self._log.warn("Opened without all queues: {error}", error=error)
             self.starved = error
+        if self.kept is not None and self.wanted():
+            self._finish_cut()
         return log
+
+    def _finish_cut(self) -> None:
+        """
+        The queues are cut and whole: nobody's offset may be above them any more.
+        """
+        assert self.queues is not None, "loaded with the log"
+        if self.starved is None:
+            root = self.settings.root
+            for moved in (*clamp_consumers(root, self.queues), *clamp_delays(root, self.queues)):
+                self._log.warn("The log was cut: {moved}", moved=moved)
+        finish(self.settings.root, self.step)
 
     def _recover(self, folder: LogFolder, crashed: bool, *, cut_before: bool) -> Recovery:
         """
@@ -184,16 +209,19 @@ class Opener:
             self._check_not_shortened(recovery.end)
         # From here on files change: only a clean stop makes it a clean store again.
         self._mark_running()
-        if damage is not None:
-            kept = intend(self.settings.root, folder, recovery.end, recovery.tail, self.step)
-            self._log.critical(
-                "{error}; cut there, what followed is kept in {path}",
-                error=damage,
-                path=kept.quarantine,
+        torn = recovery.reason is not None and recovery.tail > recovery.end
+        keep = damage is not None or (torn and self.opening.keep_torn)
+        if keep:
+            self.kept = intend(self.settings.root, folder, recovery.end, recovery.tail, self.step)
+            tell = self._log.info if damage is None else self._log.critical
+            tell(
+                "{reason}; cut there, what followed is kept in {path}",
+                reason=damage or f"The log's tail is torn at {recovery.end}",
+                path=self.kept.quarantine,
             )
         # After a crash what is log may be in memory only.
         cut(folder, recovery.end, changed_from=recovery.start if crashed else None)
-        if damage is not None:
+        if keep:
             self.step("cut")
         self._log.info(
             "Log ends at {end} ({reason}); {records} records checked from {start}",
@@ -205,10 +233,9 @@ class Opener:
         return recovery
 
     def _check_not_shortened(self, end: int) -> None:
-        known = marks.known_end(mark_path(self.settings.root))
-        if known <= end:
+        error = shortened(self.settings, end)
+        if error is None:
             return
-        error = LogShortened(str(self.settings.commitlog), end, known)
         if self.opening.master and not self.opening.repair:
             raise error
         self._log.critical("{error}; going on from there", error=error)
@@ -225,6 +252,7 @@ class Opener:
 
     def _load_derived(self, log: CommitLog, crashed: bool) -> None:
         self.queues, self.index = open_derived(self.settings.root, self.settings)
+        self.queues.deleted = deleted.load(self.settings.root, log)
         self.dispatcher = Dispatcher(
             log,
             self.queues,

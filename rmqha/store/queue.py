@@ -55,6 +55,8 @@ class ConsumeQueue:
     @ivar topic: Its topic.
     @ivar queue_id: Its number in the topic.
     @ivar file_size: Size of each file, in bytes, a multiple of 20.
+    @ivar anew: Whether an empty one begins wherever its first message is: there was a queue of
+        its name, whose topic was deleted.
     @ivar min_offset: The smallest queue offset that has a message in the log.
     @ivar max_offset: The queue offset just past the last unit.
     @ivar highest: The highest queue offset seen in the log, -1 for none.
@@ -74,6 +76,8 @@ class ConsumeQueue:
     _first: int = field(init=False, default=-1)
     # The next queue offset of the running pass over the whole log, -1 before the first.
     _mended: int = field(init=False, default=-1)
+    # Whether the first unit may come anywhere.
+    _anew: bool = field(default=False, alias="anew", kw_only=True)
 
     @property
     def next_offset(self) -> int:
@@ -142,6 +146,10 @@ class ConsumeQueue:
             missing.  Nothing was written.
         """
         count = len(raw) // UNIT_SIZE
+        if self._anew:
+            self._anew = False
+            if not self.max_offset:
+                self._open_at(first)
         self.highest = max(self.highest, first + count - 1)
         if first > self.max_offset:
             raise self._fault(self.max_offset, f"units up to {first} are missing")

@@ -11,12 +11,14 @@ import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 from attrs import define, field
 
 from rmqha.errors import DerivedFault
 from rmqha.store.descriptors import Descriptors
 from rmqha.store.peek import Peek
 from rmqha.store.queue import ConsumeQueue
+from rmqha.store.unit import UNIT_SIZE, UNIT_TYPE
 
 FOLDER = "consumequeue"
 
@@ -68,12 +70,14 @@ class ConsumeQueues:
     @ivar root: The store's folder; the queues are in its C{consumequeue}.
     @ivar file_size: C{mappedFileSizeConsumeQueue}, in bytes, a multiple of 20.
     @ivar faults: What was wrong in the files when they were loaded and recovered.
+    @ivar deleted: Deleted topics, and the physical offset up to which their records have no units.
     """
 
     root: Path
     file_size: int
     descriptors: Descriptors = field(factory=Descriptors)
     faults: list[DerivedFault] = field(init=False, factory=list)
+    deleted: dict[str, int] = field(init=False, factory=dict)
     _queues: dict[tuple[str, int], ConsumeQueue] = field(init=False, factory=dict)
 
     @property
@@ -102,6 +106,13 @@ class ConsumeQueues:
         """
         return self._queues.get((topic, queue_id))
 
+    def end(self, topic: str, queue_id: int) -> int:
+        """
+        The queue offset just past a queue's last message; 0 if there is no such queue.
+        """
+        queue = self._queues.get((topic, queue_id))
+        return 0 if queue is None else queue.max_offset
+
     def create(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """
         Give a queue, a new empty one if need be; C{None} if it could have no folder.
@@ -111,7 +122,10 @@ class ConsumeQueues:
         queue = self._queues.get((topic, queue_id))
         if queue is None and fileable(topic, queue_id):
             folder = f"{self.folder}/{topic}/{queue_id}"
-            queue = ConsumeQueue(folder, topic, queue_id, self.file_size, self.descriptors)
+            anew = topic in self.deleted
+            queue = ConsumeQueue(
+                folder, topic, queue_id, self.file_size, self.descriptors, anew=anew
+            )
             self._queues[topic, queue_id] = queue
         return queue
 
@@ -189,6 +203,38 @@ class ConsumeQueues:
         @return: How many files were deleted.
         """
         return sum(queue.delete_before(log_min) for queue in self)
+
+    def ends_before(self, topic: str, end: int) -> bool:
+        """
+        Whether a topic has no message at or behind a physical offset.
+        """
+        return all(queue.end_physical <= end for queue in self if queue.topic == topic)
+
+    def forget(self, topic: str, end: int) -> None:
+        """
+        Delete the queues of a topic that was deleted.
+
+        @param end: Physical offset up to which its records have no units from now on.
+        """
+        self.deleted[topic] = end
+        for queue in self:
+            if queue.topic == topic:
+                queue.destroy()
+                del self._queues[queue.topic, queue.queue_id]
+
+    def living(self, topic: str, first: int, raw: bytes) -> tuple[int, bytes]:
+        """
+        Leave out the units of a deleted topic's records.
+
+        @param first: Queue offset of the first unit.
+        @param raw: Units in the log's order.
+        @return: The same of those that are left.
+        """
+        end = self.deleted.get(topic)
+        if end is None:
+            return first, raw
+        gone = int(np.searchsorted(np.frombuffer(raw, UNIT_TYPE)["offset"].astype(np.int64), end))
+        return first + gone, raw[gone * UNIT_SIZE :]
 
     def begin_pass(self) -> None:
         """

@@ -16,6 +16,7 @@ from twisted.internet.task import Clock
 
 from rmqha.config.settings import StoreSettings
 from rmqha.errors import DerivedFault, RecordFault, Refused
+from rmqha.store import deleted
 from rmqha.store import index as index_module
 from rmqha.store.columns import grouped_units, keys, read_block
 from rmqha.store.descriptors import Descriptors
@@ -88,6 +89,7 @@ def rebuild(
         if folder.is_dir() and any(folder.iterdir()):
             raise Refused("rebuild", f"{folder} is not empty")
     queues, index = open_derived(root, settings)
+    queues.deleted = deleted.load(root, log)
     levels = DelayLevels.parse(settings.delay_levels)
     # The clock stands still and the budget is 0: each run is one block of a full window.
     maker = Dispatcher(log, queues, index, levels, settings.max_record, Clock(), WINDOW)
@@ -135,6 +137,7 @@ def compare(
     @raise RecordFault: The log holds something that is no record.
     """
     levels = DelayLevels.parse(settings.delay_levels)
+    queues.deleted = deleted.load(queues.root, log)
     held = _HeldQueues(queues, log.min_offset)
     entries = _HeldEntries(index) if index is not None else None
     if index is not None:
@@ -176,6 +179,9 @@ class _HeldQueues:
         """
         Compare one run of units with what the queue holds.
         """
+        first, raw = self.queues.living(name[0], first, raw)
+        if not raw:
+            return
         queue = self.queues.get(*name)
         expected = self._next.get(name)
         if expected is None and queue is not None:
@@ -207,6 +213,8 @@ class _HeldQueues:
         """
         Units before the first record of a queue may only be of deleted records.
         """
+        if queue.topic in self.queues.deleted:
+            return  # what was before the topic was deleted may still be there
         start = queue.min_offset  # the first unit at or above the log's first byte
         if start < min(first, queue.max_offset):
             name = queue.topic, queue.queue_id

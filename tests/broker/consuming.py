@@ -74,6 +74,7 @@ class Consuming:
     heartbeats: Heartbeats = field(init=False)
     holds: Holds = field(init=False)
     locks: Locks = field(init=False)
+    pulls: Pulls = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         store, clock = self.store, self.clock
@@ -96,20 +97,21 @@ class Consuming:
         reader = Reader(store.log, store.queues, self.settings, self.memory, slave=self.slave)
         levels = DelayLevels.parse(store.settings.delay_levels)
         lookup = Lookup(store.log, store.queues, store.index, levels)
+        self.pulls = Pulls(
+            self.settings,
+            reader,
+            self.holds,
+            self.topics,
+            self.groups,
+            self.consumers,
+            self.offsets,
+            permission=self.permission,
+            slave=self.slave,
+        )
         parts = (
             self.heartbeats,
             self.locks,
-            Pulls(
-                self.settings,
-                reader,
-                self.holds,
-                self.topics,
-                self.groups,
-                self.consumers,
-                self.offsets,
-                permission=self.permission,
-                slave=self.slave,
-            ),
+            self.pulls,
             Progress(
                 self.offsets, reader, store.queues, self.topics, self.groups, slave=self.slave
             ),

@@ -287,6 +287,16 @@ class ConfigurationTests(AdministrationTestCase):
         lines = bytes(answer.body).decode().splitlines()
         return dict(line.split("=", 1) for line in lines)
 
+    def test_for_tools(self) -> None:
+        """
+        What mqadmin's exports ask of a broker is there, with a meaning here or without.
+        """
+        self.begin()
+        shown = self.shown()
+        self.assertEqual((shown["useTLS"], shown["filterServerNums"]), ("false", "0"))
+        self.assertGreater(int(shown["clientCallbackExecutorThreads"]), 0)
+        self.assertEqual(shown["msgTraceTopicName"], "RMQ_SYS_TRACE_TOPIC")
+
     def test_change(self) -> None:
         """
         A key that may change does, and is shown with its new value.

@@ -354,6 +354,16 @@ class ResetTests(BetweenTestCase):
         self.assertEqual(self.offsets(self.reset(queueId="0", offset="999")), {0: 4})
         self.assertEqual(self.reset(queueId="7").code, 1)
 
+    def test_offline(self) -> None:
+        """
+        A 5.x tool leaves it to the broker to set the offsets of a group without consumers.
+        """
+        self.begin()
+        self.assertEqual(self.offsets(self.reset(queueId="-1", offset="-1")), {0: 1, 1: 0})
+        self.assertEqual(self.serving.offsets.queues("cg", "T"), {0: 1, 1: 0})
+        self.reset(queueId="-1", offset="-1", timestamp="-1")
+        self.assertEqual(self.serving.offsets.queues("cg", "T"), {0: 4, 1: 0})
+
     def test_refused(self) -> None:
         """
         What cannot be reset is refused in RocketMQ's words, which mqadmin understands.

@@ -42,9 +42,9 @@ class PersistedTests(LogTestCase):
 
     def test_coalesced(self) -> None:
         """
-        Many changes are one write, at most a second after the first.
+        Many changes are one write, at most the interval after the first.
         """
-        table = self.made()
+        table = Persisted(self.path, lambda: {"n": self.number}, self.clock, now, 1.0)
         written: list[Path] = []
         real = tables.replace
         self.patch(tables, "replace", lambda path, *more: (written.append(path), real(path, *more)))
@@ -67,6 +67,17 @@ class PersistedTests(LogTestCase):
         table.dirty()
         self.successResultOf(table.save_now())
         self.assertEqual(self.made().load(), {"n": 7})
+
+    def test_at_once(self) -> None:
+        """
+        Without an interval a change is written in the reactor's next turn.
+        """
+        table = self.made()
+        self.number = 3
+        table.dirty()
+        self.assertIsNone(self.on_disk())
+        self.clock.advance(0)
+        self.assertEqual(self.on_disk(), 3)
 
     def test_changed_meanwhile(self) -> None:
         """

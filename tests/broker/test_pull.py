@@ -167,11 +167,12 @@ class ReadingTests(ConsumingTestCase):
 
     def test_slave_does_not_spin(self) -> None:
         """
-        A consumer that waits anyway is told so after a second, not as fast as it can ask.
+        A consumer that asks the same again is told so after a second, not as fast as it can ask.
         """
         self.broker = self.consuming(slave=True)
         self.peer = self.broker.peer()
         self.put(b"one", b"two")
+        self.ask(self.peer, pull(9, sys_flag=SUSPEND))
         self.peer.send(pull(9, sys_flag=SUSPEND))
         self.put(b"three")
         self.assertEqual(self.peer.sent(), [])
@@ -179,6 +180,18 @@ class ReadingTests(ConsumingTestCase):
         self.broker.flush()
         (answer,) = self.peer.sent()
         self.assertEqual(answer.code, ResponseCode.PULL_RETRY_IMMEDIATELY)
+
+    def test_between_slave_and_master(self) -> None:
+        """
+        A consumer that gets on at the master does not wait at the slave it is sent to each time,
+        while that is behind.
+        """
+        self.broker = self.consuming(slave=True)
+        self.peer = self.broker.peer()
+        self.put(b"one", b"two")
+        for offset in (9, 17, 25):
+            answer = self.ask(self.peer, pull(offset, sys_flag=SUSPEND))
+            self.assertEqual(answer.code, ResponseCode.PULL_RETRY_IMMEDIATELY)
 
     def test_slave_that_checks(self) -> None:
         """

@@ -199,6 +199,28 @@ class RegistrationTests(BrokerTestCase):
         self.assertEqual(answer.ha_server_addr, "10.0.0.8:10912")
         self.assertEqual(answer.master_addr, "10.0.0.8:10911")
 
+    def test_disagreement(self) -> None:
+        """
+        Name servers that know different masters are told apart in the status, while it lasts;
+        the first one is believed.
+        """
+        first = {"haServerAddr": "10.0.0.8:10912", "masterAddr": "10.0.0.8:10911"}
+        other = {"haServerAddr": "10.0.0.7:10912", "masterAddr": "10.0.0.7:10911"}
+        self.begin()
+        self.assertEqual(self.registration.disagreement, "")
+        for second, parts in (
+            (other, ("10.0.0.8:10911", "10.0.0.7:10911")),
+            ({}, ("10.0.0.8:10911", f"{TWO} says of none")),
+            (first, ()),
+        ):
+            self.servers.answers = {ONE: (first, b""), TWO: (second, b"")}
+            self.clock.advance(30)
+            self.clock.advance(0)
+            self.assertEqual(bool(parts), bool(self.registration.disagreement))
+            for part in parts:
+                self.assertIn(part, self.registration.disagreement)
+            self.assertEqual(self.heard[-1].master_addr, "10.0.0.8:10911")
+
     def test_order(self) -> None:
         """
         Name servers say which topics are ordered, and saying it twice changes nothing.
@@ -231,6 +253,25 @@ class RegistrationTests(BrokerTestCase):
         own = self.serving.topics.get("SELF_TEST_TOPIC")
         assert own is not None
         self.assertEqual(own.perm, 6)
+
+    def test_permission_changes(self) -> None:
+        """
+        A change of it is told at once, as another version: a name server that knows this one
+        would not look at the topics.
+        """
+        self.begin()
+        versions, permissions = [], []
+        for text in ("6", "4", "4", "6"):
+            self.serving.current.change({"brokerPermission": text})
+            self.clock.advance(0)
+            for _, request in self.servers.taken()[-1:]:
+                body = register.read(request.body, version=request.version, compressed=False)
+                table = body.topic_config_serialize_wrapper
+                versions.append(table.data_version.counter)
+                permissions.append({topic.perm for topic in table.topic_config_table.values()})
+        self.assertEqual(versions, sorted(set(versions)))
+        self.assertEqual(permissions[-2], {4})
+        self.assertNotEqual(permissions[-1], {4})
 
     def test_only_news(self) -> None:
         """
@@ -276,6 +317,22 @@ class RegistrationTests(BrokerTestCase):
         self.serving.topics.put(TopicConfig(topic_name="T"))
         self.clock.advance(100)
         self.assertEqual(self.servers.taken(), [])
+
+    def test_stop_while_asking(self) -> None:
+        """
+        Who has taken leave does not come back when a name server says what it knew before.
+        """
+        self.begin(registration=RegistrationSettings(force=False))
+        self.servers.taken()
+        slow: Deferred[Command] = Deferred()
+        self.servers.answers = {ONE: slow, TWO: ({"changed": "false"}, b"")}
+        self.clock.advance(30)
+        self.clock.advance(0)
+        self.servers.answers = {}
+        self.registration.stop()
+        slow.callback(Command(code=0, flag=1, ext={"changed": "true"}))
+        codes = [command.code for _, command in self.servers.taken()]
+        self.assertEqual(codes, [322, 322, 104, 104])
 
     def test_none(self) -> None:
         """

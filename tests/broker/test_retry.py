@@ -99,6 +99,14 @@ class SendBackTests(BrokerTestCase):
         self.assertEqual(self.record("%DLQ%g").reconsume_times, 3)
         self.assertNotIn("DELAY", self.record("%DLQ%g").properties)
 
+    def test_most_often(self) -> None:
+        """
+        A message that says it came as often as a record can say goes to the dead letters.
+        """
+        self.broker()
+        self.back(self.sent(reconsume_times=(1 << 31) - 1))
+        self.assertEqual(self.record("%DLQ%g").reconsume_times, (1 << 31) - 1)
+
     def test_client_limit(self) -> None:
         """
         A new client brings its own limit; an old one's means nothing.
@@ -190,8 +198,11 @@ class SendBackTests(BrokerTestCase):
         """
         Neither does a broker that may not.
         """
-        self.broker(permission=4)
-        self.assertEqual(self.back(self.sent()).code, 16)
+        self.broker()
+        offset = self.sent()
+        change = RequestCode.UPDATE_BROKER_CONFIG, None, b"brokerPermission=4\n"
+        self.assertEqual(self.client().ask(*change).code, 0)
+        self.assertEqual(self.back(offset).code, 16)
 
     def test_status(self) -> None:
         """

@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred, fail
 from rmqha.errors import FlushFailed, NotWritable
 from rmqha.ha.transfer import PutStatus
 from rmqha.wire.remoting.bodies.tables import TopicConfig
+from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.codes import ResponseCode as Answered
 from tests.broker.support import (
     BORN,
@@ -457,15 +458,28 @@ class BrokerRefusalTests(BrokerTestCase):
 
     def test_no_permission(self) -> None:
         """
-        A broker that may not be written to refuses messages of ordered topics; from others its
-        route keeps producers away.
+        A broker that may not be written to refuses messages of every topic, there or not, but a
+        bad name is told first.
         """
         broker = self.broker(permission=4)
         broker.topics.put(TopicConfig(topic_name="O", order=True))
-        answer = self.client().ask(SEND_V2, sending("O"), b"x")
-        self.assertEqual(answer.code, 16)
-        self.assertIn("the broker[10.0.0.9] sending message is forbidden", answer.remark)
-        self.assertEqual(self.client().ask(SEND_V2, sending("T"), b"x").code, 0)
+        for topic in ("O", "T", "new"):
+            answer = self.client().ask(SEND_V2, sending(topic), b"x")
+            self.assertEqual(answer.code, 16, topic)
+            self.assertIn("the broker[10.0.0.9] sending message is forbidden", answer.remark)
+        self.assertIsNone(broker.topics.get("new"))
+        self.assertNotEqual(self.client().ask(SEND_V2, sending("bad name"), b"x").code, 16)
+
+    def test_permission_is_taken_and_given(self) -> None:
+        """
+        Writing can be forbidden and allowed again while the broker runs; reading goes on.
+        """
+        self.broker()
+        client = self.client()
+        for permission, code in (("4", 16), ("6", 0)):
+            change = f"brokerPermission={permission}\n".encode()
+            self.assertEqual(client.ask(RequestCode.UPDATE_BROKER_CONFIG, None, change).code, 0)
+            self.assertEqual(client.ask(SEND_V2, sending("T"), b"x").code, code)
 
     def test_no_new_topics(self) -> None:
         """

@@ -10,6 +10,7 @@ from rmqha.broker.halves import GROUP
 from rmqha.broker.topics import HALF, HALF_DONE, HALF_GIVEN_UP
 from rmqha.config.settings import TransactionSettings
 from rmqha.errors import DiskFull
+from rmqha.wire.delay import SCHEDULE_TOPIC
 from rmqha.wire.record import decode
 from rmqha.wire.remoting.bodies.clients import Heartbeat, ProducerData
 from rmqha.wire.remoting.codes import RequestCode
@@ -96,6 +97,20 @@ class EndTests(TransactionsTestCase):
             self.assertEqual(record.properties[name], value)
         op = self.record(HALF_DONE)
         self.assertEqual((op.body, op.properties["TAGS"]), (b"0", "d"))
+
+    def test_delayed(self) -> None:
+        """
+        A delay counts from the commit: until then nobody knows whether there is a message.
+        """
+        client = self.begin()
+        half = self.half(client, DELAY="2")
+        self.assertEqual(self.length(SCHEDULE_TOPIC, 1), 0)
+        self.end(client, half)
+        record = self.record(SCHEDULE_TOPIC, 1)
+        self.assertEqual((record.body, record.sys_flag & 12), (b"pay", 8))
+        told = record.properties
+        self.assertEqual((told["REAL_TOPIC"], told["REAL_QID"], told["DELAY"]), ("T", "2", "2"))
+        self.assertEqual(self.length("T", 2), 0)
 
     def test_at_once(self) -> None:
         """
@@ -287,6 +302,35 @@ class CheckTests(TransactionsTestCase):
         self.assertEqual(self.record(HALF_GIVEN_UP).properties["REAL_TOPIC"], "T")
         self.assertEqual(self.end(client, half).code, 0)
         self.assertEqual(self.length("T", 2), 0)
+
+    def test_strange_properties(self) -> None:
+        """
+        What a client writes into its properties is no reason to ask nobody any more.
+        """
+        client = self.begin()
+        self.half(client, CHECK_IMMUNITY_TIME_IN_SECONDS="\u00b2")
+        self.half(client, TRANSACTION_CHECK_TIMES="9" * 5000)
+        # No room to write in how often it was asked.
+        self.half(client, FILL="x" * 32_670)
+        self.half(client, UNIQ_KEY="last")
+        for _ in range(2):
+            self.clock.advance(60)
+            asked = [command.ext["tranStateTableOffset"] for command in self.asked(client)]
+            self.assertEqual(asked, ["0", "1", "3"])
+        self.clock.advance(60)
+        self.assertEqual(self.length(HALF_GIVEN_UP), 4)
+
+    def test_never_to_be_asked(self) -> None:
+        """
+        A half message that nobody is to be asked about ends with the log's files.
+        """
+        client = self.begin()
+        self.half(client, CHECK_IMMUNITY_TIME_IN_SECONDS="999999999")
+        self.clock.advance(self.serving.store.settings.file_reserved - 30)
+        self.assertEqual(self.length(HALF_GIVEN_UP), 0)
+        self.clock.advance(90)
+        self.assertEqual(self.length(HALF_GIVEN_UP), 1)
+        self.assertEqual(self.asked(client), [])
 
     def test_resumed(self) -> None:
         """

@@ -125,6 +125,7 @@ OUR_DEFAULTS: dict[str, Any] = {
     "haMaxReceiveBytesPerSecond": 0,
     "haMaxSendBytesPerSecond": 0,
     "haAllowedPeers": (),
+    "accessMessageInMemoryBytes": 0,
     "adminAllowedPeers": (),
     "haZeroCopy": True,
     "haProbeSilence": 6.0,

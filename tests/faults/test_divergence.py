@@ -54,7 +54,7 @@ class LostTailTests(DivergenceTestCase):
         Nothing is acknowledged falsely, nothing is appended silently; with the policy
         truncate both are equal again.
         """
-        master, slave, kept = self.part(bytes_lost, slaveTimeout=200)
+        master, slave, kept = self.part(bytes_lost, slaveTimeout=1000)
         slave.start()
         slave.until_upstream("ahead")
         held = slave.status()["maxOffset"]
@@ -144,7 +144,7 @@ class CutTests(DivergenceTestCase):
         """
         The next start finishes the cut, whatever step it stopped at.
         """
-        master, slave, kept = self.part((1 << 20) + 5000, slaveTimeout=200)
+        master, slave, kept = self.part((1 << 20) + 5000, slaveTimeout=1000)
         self.write_alone(master)
         places = ["step-quarantined", "step-intended", "step-cut", "step-derived", "step-done"]
         places += ["cut-zero", "cut-file"]

@@ -170,7 +170,7 @@ LOAD = {"concurrency": 8, "size": 1000, "rate": 1500}
 #: Small files, so that a roll comes soon, and everything flushed often.
 QUICK_FLUSH = {
     "mappedFileSizeCommitLog": 262144,
-    "slaveTimeout": 200,
+    "slaveTimeout": 1000,
     "flushConsumeQueueThoroughInterval": 100,
     "flushIntervalCommitLog": 50,
     "flushCommitLogLeastPages": 1,

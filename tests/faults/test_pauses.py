@@ -31,7 +31,7 @@ class BounceTests(NetworkTestCase):
         """
         Writes that begin after the return are all acknowledged; none that was is lost.
         """
-        master, slave = self.pair(slaveTimeout=500)
+        master, slave = self.pair(slaveTimeout=1500)
         for _ in rounds(5):
             burst = master.put(1_000_000, rate=500, concurrency=8)
             until(lambda burst=burst: len(burst.writes) > 50, "load", tell=master.tail)

@@ -74,7 +74,7 @@ class GarbageTests(PeerTestCase):
         """
         It is closed, nothing is credited to it, and the good slave does not notice.
         """
-        master, slave = self.pair(haHousekeepingInterval=2000)
+        master, slave = self.pair(haHousekeepingInterval=4000)
         self.write(master, 50)
         acked = [row["acked"] for row in master.status()["replicas"]]
         noise = self.random.randbytes(1 << 20)
@@ -108,7 +108,7 @@ class GarbageTests(PeerTestCase):
         """
         Without a slave, no garbage makes a write acknowledged.
         """
-        master = self.master(slaveTimeout=300).start()
+        master = self.master(slaveTimeout=1000).start()
         master.put(20).wait()
         for data in GARBAGE.values():
             peer = self.connect(master)

@@ -23,7 +23,7 @@ from rmqha.ha.dial import AskedFirst
 from rmqha.ha.search import Search
 from rmqha.store.log import CommitLog
 from rmqha.wire.remoting.command import Command
-from tests.support.following import SIZE, SIZES, FollowerCase
+from tests.support.following import BATCH, SIZE, SIZES, FollowerCase
 from tests.support.logs import STORED, content, encoded
 from tests.support.puppet import PuppetEndpoint
 
@@ -634,6 +634,23 @@ class ToldTests(BehindStock):
         self.follow_it(self.copied(self.theirs, SIZE + 700))
         self.assertEqual(self.master.answer(), SIZE)
         self.assertState("in-sync")
+
+    def test_copy_under_load(self) -> None:
+        """
+        A first copy is whole when it has what the master had, though more never stops coming.
+        """
+        # Frames that are full and no more: none says that the master ends there.
+        half, more = SIZE + 2 * BATCH, SIZE + 3 * BATCH
+        self.master.end = max(start for start in self.starts() if start <= more)
+        self.assertGreater(self.master.end, half)
+        self.follow_it(self.log())
+        connection = self.accept(within=1)
+        connection.feed(self.theirs, 0, half)
+        self.assertState("bootstrapping")
+        self.assertEqual(self.marks, [True])
+        connection.feed(self.theirs, half, more)
+        self.assertEqual(self.marks, [True, False])
+        super().assertState("catching-up")
 
     def test_empty_slave(self) -> None:
         """

@@ -723,6 +723,21 @@ class StatusTests(MasterCase):
         (row,) = self.factory.replicas()
         self.assertEqual((row.state, row.connections), (ReplicaState.IN_SYNC, 2))
 
+    def test_speed(self) -> None:
+        """
+        Speed is what a slave was sent in the last second.
+        """
+        self.fed()
+        self.clock.advance(10)
+        self.put(300)
+        self.put(200)
+        self.clock.advance(1)
+        (row,) = self.factory.replicas()
+        self.assertEqual(row.speed, 500)
+        self.clock.advance(1)
+        (row,) = self.factory.replicas()
+        self.assertEqual(row.speed, 0)
+
     def test_lag(self) -> None:
         """
         Lag is what is not acknowledged, and since when.

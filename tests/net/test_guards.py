@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.net.allow import Allowed
 from rmqha.net.quiet import MOST_PEERS, RateLimitedLog
-from rmqha.net.rate import LEAST_BURST, TokenBucket
+from rmqha.net.rate import LEAST_BURST, Speed, TokenBucket
 
 
 class AllowedTests(SynchronousTestCase):
@@ -94,6 +94,42 @@ class TokenBucketTests(SynchronousTestCase):
             self.assertLessEqual(passed, rate * clock.seconds() + burst + 1)
             passed += count
             clock.advance(bucket.take(count))
+
+
+class SpeedTests(SynchronousTestCase):
+    """
+    Bytes a second.
+    """
+
+    def test_last_second(self) -> None:
+        """
+        It is what passed in the last whole second, and nothing a second later.
+        """
+        clock = Clock()
+        speed = Speed(clock)
+        for size in (10, 20):
+            speed.count(size)
+            clock.advance(0.5)
+        self.assertEqual(speed.last(), 30)
+        speed.count(5)
+        self.assertEqual(speed.last(), 30)
+        clock.advance(1)
+        self.assertEqual(speed.last(), 5)
+        clock.advance(1)
+        self.assertEqual(speed.last(), 0)
+
+    def test_pause(self) -> None:
+        """
+        After a pause there is nothing of the time before it.
+        """
+        clock = Clock()
+        speed = Speed(clock)
+        speed.count(10)
+        clock.advance(7)
+        self.assertEqual(speed.last(), 0)
+        speed.count(3)
+        clock.advance(1)
+        self.assertEqual(speed.last(), 3)
 
 
 class QuietTests(SynchronousTestCase):

@@ -21,7 +21,7 @@ from twisted.trial.unittest import TestCase
 from twisted.web.client import Agent, HTTPConnectionPool
 
 from rmqha.config.load import load
-from rmqha.errors import DiskFull, StoreLocked, TableUnreadable
+from rmqha.errors import DiskFull, StoreLocked, TableUnreadable, UnfinishedCopy
 from rmqha.ha import guard
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.roles.master import MasterNode
@@ -29,6 +29,7 @@ from rmqha.roles.node import Node
 from rmqha.roles.slave import SlaveNode
 from rmqha.store import files, tables
 from rmqha.store.lock import StoreLock, is_locked
+from rmqha.store.unfinished import marker
 from rmqha.wire.record import Message
 from rmqha.wire.remoting.command import Command
 from tests.broker.support import sending
@@ -295,29 +296,42 @@ class ClientTests(NodeCase):
 
         return self.run_async(steps())
 
+    async def _cannot_start(self, node: Any, error: type[Exception]) -> None:
+        """
+        It ends with the reason and an exit code.
+        """
+        codes: list[int] = []
+        self.patch(node, "exit_with", codes.append)
+        stops: list[bool] = []
+        # Only once it runs does the test runner put its own stop there.
+        await deferLater(reactor, 0)
+        self.patch(reactor, "stop", lambda: stops.append(True))
+        node.startService()
+        self.addCleanup(node.stopService)
+        await self.assertFailure(node.ready, error)
+        await self.until(lambda: stops)
+        self.assertEqual(codes, [1])
+
     def test_damaged_table(self) -> Deferred[None]:
         """
         A node does not start with a table that cannot be read: it would forget its topics.
         """
+        node = self.node("master")
+        config = node.settings.store.root / "config"
+        config.mkdir(parents=True)
+        (config / "topics.json").write_text("garbage", encoding="ascii")
+        return self.run_async(self._cannot_start(node, TableUnreadable))
 
-        async def steps() -> None:
-            node = self.node("master")
-            config = node.settings.store.root / "config"
-            config.mkdir(parents=True)
-            (config / "topics.json").write_text("garbage", encoding="ascii")
-            codes: list[int] = []
-            self.patch(node, "exit_with", codes.append)
-            stops: list[bool] = []
-            # Only once it runs does the test runner put its own stop there.
-            await deferLater(reactor, 0)
-            self.patch(reactor, "stop", lambda: stops.append(True))
-            node.startService()
-            self.addCleanup(node.stopService)
-            await self.assertFailure(node.ready, TableUnreadable)
-            await self.until(lambda: stops)
-            self.assertEqual(codes, [1])
-
-        return self.run_async(steps())
+    def test_unfinished_copy(self) -> Deferred[None]:
+        """
+        Nobody is a master of a part of what his master had.
+        """
+        node = self.node("master")
+        path = marker(node.settings.store.root)
+        path.parent.mkdir(parents=True)
+        path.write_text("{}", encoding="ascii")
+        (node.settings.store.root / "commitlog").mkdir()
+        return self.run_async(self._cannot_start(node, UnfinishedCopy))
 
 
 class PairTests(NodeCase):

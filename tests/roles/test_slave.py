@@ -314,6 +314,27 @@ class LifeTests(SlaveCase):
         self.assertNotIn("10.9.9.9", upstream["address"])
         self.assertEqual(upstream["state"], "in-sync")
 
+    def test_ha_status(self) -> None:
+        """
+        An administrator is told when it heard of its master, and when it last answered it.
+        """
+        self.start()
+        self.node.store.now_ms = lambda: 1_000_000 + int(self.reactor.seconds() * 1000)
+        never = self.node.ha_status().ha_client_runtime_info
+        self.assertEqual((never.last_read_timestamp, never.last_write_timestamp), (0, 0))
+        self.reactor.advance(1)
+        began = self.reactor.seconds()
+        self.accept().feed(self.theirs, 0)
+        self.turn()
+        self.reactor.advance(0.5)
+        heard = self.node.ha_status().ha_client_runtime_info
+        self.assertEqual(heard.max_offset, self.theirs.end)
+        self.assertEqual(heard.last_read_timestamp, 1_000_000 + int(began * 1000))
+        self.assertGreaterEqual(heard.last_write_timestamp, heard.last_read_timestamp)
+        self.reactor.advance(0.5)
+        last = self.node.ha_status().ha_client_runtime_info
+        self.assertEqual(last.transferred_byte_in_second, self.theirs.end)
+
     def test_status(self) -> None:
         """
         The names that are relied on are there, in every part of its life.

@@ -109,6 +109,20 @@ class AppendTests(QueueTestCase):
         self.assertEqual(error.offset, 7)
         self.assertEqual(queue.units(0, 100), units(0, 10))
 
+    def test_begins_anew(self) -> None:
+        """
+        The queue of a topic that was deleted goes on wherever its broker does: at the first
+        offset again, or where it was.
+        """
+        for first in (0, 3, 12):
+            folder = str(self.root / "consumequeue" / "TopicA" / "3")
+            queue = ConsumeQueue(folder, "TopicA", 3, 200, self.descriptors, anew=True)
+            queue.append(first, units(first, 2))
+            self.assertEqual((first, first + 2), (queue.min_offset, queue.max_offset))
+            self.assertEqual(units(first, 2), queue.units(first, 10))
+            self.assertRaises(DerivedFault, queue.append, first + 5, units(first + 5, 1))
+            queue.destroy()
+
     def test_next_offset_counts_what_was_seen(self) -> None:
         """
         A queue offset the log has given is never given again, unit or not.
@@ -414,6 +428,35 @@ class RecoverTests(QueueTestCase):
         assert queue is not None
         self.assertEqual(queue.max_offset, 25)
         self.assertTrue((folder / "TopicA" / "3" / "notes.txt").exists())
+
+
+class ForgetTests(QueueTestCase):
+    """
+    Topics that are deleted.
+    """
+
+    def test_forget(self) -> None:
+        """
+        The queues of a topic go, those of others stay; what comes of its records comes no more,
+        and what is behind them does.
+        """
+        queues = ConsumeQueues(self.root, 200, self.descriptors)
+        for topic, queue_id, count in (("Old", 0, 5), ("Old", 1, 12), ("New", 0, 5)):
+            queue = queues.create(topic, queue_id)
+            assert queue is not None
+            queue.append(0, units(0, count))
+        self.assertFalse(queues.ends_before("Old", 500))
+        self.assertTrue(queues.ends_before("Old", 1200))
+        queues.forget("Old", 1200)
+        self.assertEqual(["New/0/00000000000000000000"], list(queue_files(self.root)))
+        self.assertTrue(queues.ends_before("Never", 0))
+        self.assertEqual((0, units(0, 5)), queues.living("New", 0, units(0, 5)))
+        self.assertEqual((12, b""), queues.living("Old", 0, units(0, 12)))
+        self.assertEqual((12, units(12, 3)), queues.living("Old", 10, units(10, 5)))
+        again = queues.create("Old", 0)
+        assert again is not None
+        again.append(12, units(12, 3))
+        self.assertEqual((12, 15), (again.min_offset, again.max_offset))
 
 
 class FileableTests(QueueTestCase):

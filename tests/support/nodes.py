@@ -44,7 +44,7 @@ SMALL: dict[str, object] = {
 }
 
 #: Longest wait for anything a healthy node does in well below a second.
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 _alive: set[Process] = set()
 
@@ -105,7 +105,10 @@ class Process:
     One child process that writes its log to a file.
 
     @ivar log_path: Everything it said, over all its starts.
+    @ivar cwd: Its current folder.
     """
+
+    cwd = ROOT
 
     def __init__(self, name: str, log_path: Path) -> None:
         self.name = name
@@ -127,7 +130,7 @@ class Process:
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
                 command,
-                cwd=ROOT,
+                cwd=self.cwd,
                 env=environment,
                 stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
                 stdout=subprocess.PIPE if piped else log,

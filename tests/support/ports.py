@@ -13,6 +13,7 @@ import os
 import random
 import socket
 import tempfile
+from collections import deque
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -23,6 +24,9 @@ PORTS = range(12_000, 31_000)
 
 #: How many a process has for itself.
 OWN = 1_000
+
+#: The last ports that were given, neighbours too.
+_given: deque[int] = deque(maxlen=OWN // 4)
 
 
 def free_ports(count: int) -> list[int]:
@@ -45,9 +49,13 @@ def free_port(*neighbours: int) -> int:
 
     @param neighbours: Where else nobody may listen, counted from there.
     """
-    return next(
-        port for port in _candidates() if all(_is_free(port + step) for step in (0, *neighbours))
-    )
+    for port in _candidates():
+        places = [port + step for step in (0, *neighbours)]
+        # Whoever got one of them may not listen there yet.
+        if not set(places) & set(_given) and all(map(_is_free, places)):
+            _given.extend(places)
+            return port
+    raise AssertionError("the candidates have no end")
 
 
 @cache

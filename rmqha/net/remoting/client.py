@@ -1,7 +1,7 @@
 """
 The asking side: one connection an address, made when it is needed.
 
-Source: docs/protocol/remoting.rst, Connections.
+Source: docs/protocol/remoting.md, Connections.
 """
 
 from __future__ import annotations

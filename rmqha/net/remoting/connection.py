@@ -4,7 +4,7 @@ One remoting connection: requests and answers in both directions.
 Each side numbers its own requests; whether a frame is one or an answer is told by its flag
 alone.  Answers leave in the order they are ready, those of one reactor turn together.
 
-Source: docs/protocol/remoting.rst, Requests and answers.
+Source: docs/protocol/remoting.md, Requests and answers.
 """
 
 from __future__ import annotations
@@ -168,6 +168,17 @@ class RemotingProtocol(Protocol):
                 self.transport.loseConnection()
             else:
                 self.transport.abortConnection()
+
+    def release(self) -> None:
+        """
+        Give the connection up if anything it was answered is not sent yet: what the answer
+        shows is about to change.
+        """
+        if not self.opened:
+            return
+        self._outbox.flush()
+        if self._outbox.unsent:
+            self.close("released")
 
     def _end(self, reason: str, error: Exception | None) -> bool:
         if not self.opened:

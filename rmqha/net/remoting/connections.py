@@ -66,7 +66,7 @@ class Connections:
     @ivar live: Those there are, in the order they came.
     @ivar closed: How many ended, or were refused, by reason: C{peer} (it left), C{idle},
         C{not-reading}, C{timeout}, C{not-allowed}, C{too-many}, C{tls-disabled}, C{tls-handshake},
-        C{clear-text}, C{stopped}, or the class of the L{RemotingFrameError
+        C{clear-text}, C{released}, C{stopped}, or the class of the L{RemotingFrameError
         <rmqha.errors.RemotingFrameError>}.
     @ivar unasked: Answers nobody waited for: late, or never asked.
     @ivar lost: Called with each connection that ends.
@@ -184,6 +184,13 @@ class Connections:
         for connection in tuple(self.live):
             connection.look(now)
         self._quiet.sweep()
+
+    def release(self) -> None:
+        """
+        Close those with answers on their way: nobody may read what these show any more.
+        """
+        for connection in tuple(self.live):
+            connection.release()
 
     # --- the end ----------------------------------------------------------------
 

@@ -4,7 +4,7 @@ Who answers which request, and what is answered when nobody can or something fai
 A handler is a callable, found by the request's code.  Its answer goes to who asked, in the
 kind of header the request came with; for a one-way request it is dropped.
 
-Source: docs/protocol/remoting.rst, Answers of the system.
+Source: docs/protocol/remoting.md, Answers of the system.
 """
 
 from __future__ import annotations
@@ -62,9 +62,7 @@ class Registry:
     The handlers of one port.
     """
 
-    def __init__(
-        self, together: Callable[[], AbstractContextManager[None]] = nullcontext
-    ) -> None:
+    def __init__(self, together: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
         """
         @param together: Gives what surrounds requests that came together: what can be done for
             all of them at once is done at its end.

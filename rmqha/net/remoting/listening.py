@@ -1,7 +1,7 @@
 """
 Open remoting ports now, or say at once why that is impossible.
 
-Source: docs/protocol/remoting.rst, Ports.
+Source: docs/protocol/remoting.md, Ports.
 """
 
 from __future__ import annotations

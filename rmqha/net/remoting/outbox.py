@@ -101,6 +101,14 @@ class Outbox:
         if parts:
             self._write(parts)
 
+    @property
+    def unsent(self) -> bool:
+        """
+        Whether anything was not given to the kernel yet: views of it must still not change.
+        """
+        direct = regions(self._transport)
+        return bool(self._parts) or (direct is not None and direct.queued > 0)
+
     def close(self) -> None:
         """
         Nothing more leaves.

@@ -1,7 +1,7 @@
 """
 The requests one side of a connection has asked, until they are answered or late.
 
-Source: docs/protocol/remoting.rst, Requests and answers.
+Source: docs/protocol/remoting.md, Requests and answers.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ TLS and clear text on one port, told apart by a connection's first byte (C{tlsMo
 RocketMQ makes a certificate of its own where none is configured and its clients then trust
 anything; here a port without a certificate speaks no TLS.
 
-Source: docs/protocol/remoting.rst, TLS.
+Source: docs/protocol/remoting.md, TLS.
 """
 
 from __future__ import annotations

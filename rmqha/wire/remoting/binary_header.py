@@ -1,7 +1,7 @@
 """
 The binary ("ROCKETMQ") header of a remoting command.
 
-Source: docs/protocol/remoting.rst, Binary header.
+Source: docs/protocol/remoting.md, Binary header.
 """
 
 from __future__ import annotations

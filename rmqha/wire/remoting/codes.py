@@ -1,7 +1,7 @@
 """
 The numbers of the remoting protocol: requests, answers, languages, versions.
 
-Source: docs/protocol/remoting.rst, Request codes, Answer codes and Versions.
+Source: docs/protocol/remoting.md, Request codes, Answer codes and Versions.
 """
 
 from __future__ import annotations

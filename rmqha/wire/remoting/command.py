@@ -1,7 +1,7 @@
 """
 One remoting command: a request or an answer, whatever its header looked like.
 
-Source: docs/protocol/remoting.rst, Commands.
+Source: docs/protocol/remoting.md, Commands.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ Java writes the keys of a map as JSON values of their own type: whole numbers wi
 quotes, objects as objects.  It reads that, single quotes, names without quotes, commas
 too many, comments and numbers with a type letter.  So do we, through three doors: a
 fast one for standard JSON, the same after numeric keys were put into quotes, and a
-slow one for the rest.  Source: docs/protocol/remoting.rst, JSON habits.
+slow one for the rest.  Source: docs/protocol/remoting.md, JSON habits.
 """
 
 from __future__ import annotations
@@ -231,7 +231,9 @@ def _number(found: re.Match[str]) -> int | float:
     whole, fraction, exponent = found.groups()
     try:
         if fraction is None and exponent is None:
-            return int(whole)
+            number = int(whole)
+            # A longer one is what the fast door makes of it: else nobody could write it.
+            return number if -(1 << 63) <= number < 1 << 64 else float(whole)
         return float(f"{whole}{fraction or ''}{exponent or ''}")
     except ValueError:
         raise JsonInvalid(found.start(), "a number with too many digits") from None

@@ -4,7 +4,7 @@ Custom headers: typed values that travel as strings.
 A header is a frozen attrs class.  Its attribute C{queue_id} is the field C{queueId} on
 the wire, unless L{ext} names it otherwise; an attribute without a default is mandatory.
 Their types are C{str}, C{int} (32 bits), L{Long} (64 bits), C{bool} and C{float}, each
-of them C{| None} where absence means something.  Source: docs/protocol/remoting.rst,
+of them C{| None} where absence means something.  Source: docs/protocol/remoting.md,
 Custom headers.
 """
 

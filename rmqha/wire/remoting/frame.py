@@ -1,7 +1,7 @@
 """
 Frames of the remoting protocol: a length, a header of one of two kinds, a body.
 
-Source: docs/protocol/remoting.rst, Frames.
+Source: docs/protocol/remoting.md, Frames.
 """
 
 from __future__ import annotations

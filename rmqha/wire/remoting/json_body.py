@@ -6,7 +6,7 @@ C{tuple[X, ...]}, C{dict[K, X]}, other such classes, C{X | None} and C{Any}.  Me
 named as in L{rmqha.wire.remoting.fields}.  Like Java, this takes numbers in quotes and
 enums by number, and leaves an absent or null member at its default.  A class with an
 attribute C{extra} keeps the members it does not know and writes them back.
-Source: docs/protocol/remoting.rst, JSON habits.
+Source: docs/protocol/remoting.md, JSON habits.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum, IntEnum
 from functools import cache, partial
+from math import isfinite
 from types import NoneType, UnionType
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -153,18 +154,19 @@ def _object_reader(cls: type[AttrsInstance]) -> Reader:
         unknown: dict[str, Any] = {}
         for name, member in value.items():
             known = readers.get(name)
-            if known is None:
-                unknown[name] = member
-            elif member is not None:
-                try:
-                    values[known[0]] = known[1](member)
-                except _Misfit as misfit:
-                    misfit.place.append(name)
-                    raise
+            try:
+                if known is not None:
+                    if member is not None:
+                        values[known[0]] = known[1](member)
+                elif extra:
+                    unknown[name] = _any(member)
+            except _Misfit as misfit:
+                misfit.place.append(str(name))
+                raise
         for name, alias in mandatory:
             if alias not in values:
                 raise _Misfit(f"{name} is missing")
-        if extra and unknown:
+        if unknown:
             values[_EXTRA] = unknown
         return cls(**values)
 
@@ -214,12 +216,26 @@ def _bool(value: Any) -> bool:
     raise _Misfit(f"{_shown(value)} is neither true nor false")
 
 
-def _any(value: Any) -> Any:
+def _any(value: Any, depth: int = 0) -> Any:
+    """
+    Anything that can be written again: in a table it may have to be for years.
+    """
+    if depth > fastjson.MAX_DEPTH:
+        raise _Misfit(f"more than {depth - 1} values in each other")
+    if type(value) is float and not isfinite(value):
+        raise _Misfit(f"{value} is no number")
+    if isinstance(value, dict | list):
+        for member in value.values() if isinstance(value, dict) else value:
+            _any(member, depth + 1)
     return value
 
 
+def _name(key: Any) -> Any:
+    return key
+
+
 _PLAIN: dict[Any, Reader] = {str: _text, int: _whole, float: _real, bool: _bool, Any: _any}
-_KEYS: dict[Any, Reader] = {str: _any, int: _whole}
+_KEYS: dict[Any, Reader] = {str: _name, int: _whole}
 
 
 def _object_key(cls: type[AttrsInstance], key: str) -> Any:
@@ -253,7 +269,7 @@ def _dict(key_reader: Reader, reader: Reader, value: Any) -> dict[Any, Any]:
         try:
             found[key_reader(key)] = reader(member)
         except _Misfit as misfit:
-            misfit.place.append(key)
+            misfit.place.append(str(key))
             raise
     return found
 

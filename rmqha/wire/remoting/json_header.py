@@ -2,7 +2,7 @@
 The JSON header of a remoting command.
 
 Java writes standard JSON here, and reads a good deal more; what the fast reader refuses
-goes to the lenient one before it is called broken.  Source: docs/protocol/remoting.rst,
+goes to the lenient one before it is called broken.  Source: docs/protocol/remoting.md,
 JSON header.
 """
 
@@ -118,4 +118,7 @@ def _text(value: object) -> str:
         return "false"
     if isinstance(value, int | float):
         return str(value)
-    return orjson.dumps(value).decode()
+    try:
+        return orjson.dumps(value).decode()
+    except TypeError as error:  # read it can be, but not written: it is too deep
+        raise ValueError(str(error)) from None

@@ -1,7 +1,7 @@
 """
 Which code carries which custom header.
 
-A code that is not here has no meaning we know.  Source: docs/protocol/remoting.rst,
+A code that is not here has no meaning we know.  Source: docs/protocol/remoting.md,
 Request codes.
 """
 

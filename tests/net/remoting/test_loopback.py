@@ -7,14 +7,9 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred, gatherResults
 from twisted.internet.error import CannotListenError, ConnectionLost
@@ -31,42 +26,12 @@ from rmqha.net.remoting.server import RemotingFactory
 from rmqha.net.remoting.tls import TlsGate, TlsMode, client_context, server_context
 from rmqha.wire.remoting.command import Command, SerializeType
 from rmqha.wire.remoting.frame import encode
+from tests.support.certificates import certificate
 
 reactor: Any = _reactor
 LOCAL = "127.0.0.1"
 BODY = os.urandom(1 << 20)
 WHERE = 500
-
-
-def certificate(folder: Path) -> tuple[Path, Path]:
-    """
-    Make a key and its own certificate.
-    """
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "broker-a")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(days=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    folder.mkdir()
-    key_path, path = folder / "key.pem", folder / "cert.pem"
-    key_path.write_bytes(
-        key.private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.PKCS8,
-            serialization.NoEncryption(),
-        )
-    )
-    path.write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    return key_path, path
 
 
 def views(connection: RemotingProtocol, command: Command) -> Answer:
@@ -181,6 +146,26 @@ class LoopbackTests(TestCase):
         self.factory.connections.lost.clear()
         self.assertEqual(self.factory.connections.closed, {"not-reading": 1})
         await self.ask(self.client(), address)
+
+    async def test_released(self) -> None:
+        """
+        When what answers show is about to change, whoever has not read his is disconnected, and
+        nobody else.
+        """
+        address = self.serve()
+        host, _, port = address.partition(":")
+        reads = self.client()
+        await self.ask(reads, address)
+        lost: Deferred[RemotingProtocol] = Deferred()
+        self.factory.connections.lost.append(lost.callback)
+        with socket.create_connection((host, int(port))) as slow:
+            slow.sendall(encode(Command(code=11)) * 50)
+            await self.ask(reads, address)
+            self.factory.connections.release()
+            await lost
+        self.factory.connections.lost.clear()
+        self.assertEqual(self.factory.connections.closed, {"released": 1})
+        await self.ask(reads, address)
 
     async def test_reset(self) -> None:
         """

@@ -225,6 +225,23 @@ class Shapes(SynchronousTestCase):
         group = json_body.read(tables.GroupConfig, b'{"groupName":"g"}')
         self.assertEqual((1, 16, 1), _group(group))
 
+    def test_what_cannot_be_kept(self) -> None:
+        """
+        Members of newer releases are refused if they could never be written again.
+        """
+        for value in ("[" * 300 + "]" * 300, '{"a":' * 300 + "1" + "}" * 300, "[NaN]", "Infinity"):
+            raw = f'{{"groupName":"g","attributes":{value}}}'.encode()
+            error = self.assertRaises(BodyInvalid, json_body.read, tables.GroupConfig, raw)
+            self.assertIn("attributes: ", str(error))
+
+    def test_place_under_a_number(self) -> None:
+        """
+        What is wrong in a table is told with its place, also below a key that is a number.
+        """
+        table = {"offsetTable": {"t@g": {3: "x"}}}
+        error = self.assertRaises(BodyInvalid, json_body.from_json, offsets.ConsumerOffsets, table)
+        self.assertIn("offsetTable.t@g.3: 'x' is no whole number", str(error))
+
     @given(st.binary())
     def test_garbage(self, raw: bytes) -> None:
         """

@@ -107,6 +107,16 @@ class Reading(SynchronousTestCase):
             error = self.assertRaises(JsonInvalid, loads, text.encode())
             self.assertIn(f"character {error.position}", str(error))
 
+    def test_long_numbers(self) -> None:
+        """
+        A number of more than 64 bits is read, and can be written, whichever door it comes by.
+        """
+        long = "9" * 30
+        for text in (f"[{long}]", f"[{long},]", f"{{a:[{long}]}}", f"{{{{'a':{long}}}:1}}"):
+            self.assertIn(b"1e+30", dumps(loads(text.encode())), text)
+        most, least = (1 << 64) - 1, -(1 << 63)
+        self.assertEqual([most, least], loads(f"[{most},{least},]".encode()))
+
     def test_depth(self) -> None:
         """
         Odd JSON may not be deep, however it is nested.

@@ -140,6 +140,8 @@ class JsonHeaders(SynchronousTestCase):
             ('{"opaque":[]}', "no number"),
             ('{"extFields":[]}', "extFields"),
             ("[" * 100_000, "objects in each other"),
+            ('{"remark":' + "[" * 300 + "]" * 300 + "}", "Recursion limit"),
+            ('{"extFields":{"a":' + "[" * 300 + "]" * 300 + "}}", "Recursion limit"),
             ('{"code":1}{"code":2}', "behind the end"),
             ('{"version":' + "9" * 5000 + "}", "number"),
         ):

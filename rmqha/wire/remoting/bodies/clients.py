@@ -1,7 +1,7 @@
 """
 Clients: heartbeats, who is there, and locks on queues.
 
-Source: docs/protocol/remoting.rst, Clients.
+Source: docs/protocol/remoting.md, Clients.
 """
 
 from __future__ import annotations

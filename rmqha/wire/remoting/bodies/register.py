@@ -1,7 +1,7 @@
 """
 The body of a broker's registration (code 103), in its three forms.
 
-Source: docs/protocol/remoting.rst, Registration.
+Source: docs/protocol/remoting.md, Registration.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 What a name server knows: which brokers there are and who has which topic.
 
-Source: docs/protocol/remoting.rst, Name server.
+Source: docs/protocol/remoting.md, Name server.
 """
 
 from __future__ import annotations

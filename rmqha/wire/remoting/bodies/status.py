@@ -1,7 +1,7 @@
 """
 Statistics and states of a broker.
 
-Source: docs/protocol/remoting.rst, Administration.
+Source: docs/protocol/remoting.md, Administration.
 """
 
 from __future__ import annotations

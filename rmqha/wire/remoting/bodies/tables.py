@@ -2,7 +2,7 @@
 The tables of topics and groups, on the wire and in C{config/*.json}.
 
 What newer releases put into an entry is kept in C{extra} and written back.  Source:
-docs/protocol/remoting.rst, Tables.
+docs/protocol/remoting.md, Tables.
 """
 
 from __future__ import annotations

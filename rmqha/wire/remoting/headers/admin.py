@@ -1,7 +1,7 @@
 """
 Topics, groups, statistics and rights: what administrators ask a broker.
 
-Source: docs/protocol/remoting.rst, Administration.
+Source: docs/protocol/remoting.md, Administration.
 """
 
 from __future__ import annotations

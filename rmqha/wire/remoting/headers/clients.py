@@ -1,7 +1,7 @@
 """
 Clients, their groups and their transactions.
 
-Source: docs/protocol/remoting.rst, Clients, and Transactions.
+Source: docs/protocol/remoting.md, Clients, and Transactions.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 Offsets of queues and of groups, in messages.
 
-Source: docs/protocol/remoting.rst, Offsets.
+Source: docs/protocol/remoting.md, Offsets.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """
 Reading messages: pulls, and look-ups by key and by offset.
 
-Source: docs/protocol/remoting.rst, Pulling.
+Source: docs/protocol/remoting.md, Pulling.
 """
 
 from __future__ import annotations

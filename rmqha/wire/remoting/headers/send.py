@@ -1,7 +1,7 @@
 """
 Sending: messages, batches, replies, and messages that come back from a consumer.
 
-Source: docs/protocol/remoting.rst, Sending.
+Source: docs/protocol/remoting.md, Sending.
 """
 
 from __future__ import annotations

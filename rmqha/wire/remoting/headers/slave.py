@@ -1,7 +1,7 @@
 """
 What 5.x brokers tell each other and a name server about a master and its slaves.
 
-Source: docs/protocol/remoting.rst, Brokers among themselves.
+Source: docs/protocol/remoting.md, Brokers among themselves.
 """
 
 from __future__ import annotations

@@ -1,0 +1,201 @@
+"""
+When a table of the master is believed.
+
+A master that comes back with an empty disk, an old copy of its tables or half an answer must not
+take a slave's tables with it: what is refused here leaves them as they were.  All of this is
+plain functions over bytes and values; they may run in a thread.
+
+Source: docs/protocol/remoting.md, Brokers among themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any, TypeVar
+
+from attrs import AttrsInstance, evolve, field, frozen
+
+from rmqha.errors import AnotherBroker, BodyInvalid, JsonInvalid, MetadataRefused
+from rmqha.wire.remoting import fastjson, json_body
+from rmqha.wire.remoting.bodies.common import DataVersion
+from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets, DelayOffsets
+from rmqha.wire.remoting.bodies.tables import GroupTable, TopicTable
+
+TOPICS, GROUPS, OFFSETS, DELAYS = "topics", "groups", "consumer offsets", "delay offsets"
+
+SHOWN = 3
+"""Most names an explanation shows."""
+
+MOST_LEVELS = 1024
+"""Most delay levels anybody can have configured."""
+
+B = TypeVar("B", bound=AttrsInstance)
+
+
+@frozen(kw_only=True)
+class Last:
+    """
+    What was adopted last of one table from one master.
+
+    @ivar version: Its version; C{None} if nothing was.
+    @ivar names: What was in it; C{None} if that is not known any more.
+    """
+
+    version: DataVersion | None = None
+    names: frozenset[str] | None = None
+
+
+@frozen(kw_only=True)
+class Held:
+    """
+    What a table is held against.
+
+    @ivar last: What this master gave last.
+    @ivar own: The names in our table that are not there from the start.
+    """
+
+    last: Last = field(factory=Last)
+    own: frozenset[str] = frozenset()
+
+
+def age(version: DataVersion) -> tuple[int, int, int]:
+    """
+    What orders the versions of one table.  The counter goes before the time: clocks step back.
+    """
+    return version.state_version, version.counter, version.timestamp
+
+
+def topics(body: bytes, held: Held, broker: str, cluster: str) -> TopicTable:
+    """
+    The table of an answer to request 21.
+
+    @param broker: Our broker's name: each broker has a topic of its name and one of its
+        cluster's, so their absence tells another broker.
+    @raise MetadataRefused: If it is not believed.
+    """
+    table = _read(TOPICS, TopicTable, "topicConfigTable", body)
+    found = table.topic_config_table
+    for name, config in found.items():
+        if config.topic_name != name:
+            raise MetadataRefused(TOPICS, f"{name!r} is named {config.topic_name!r} in itself")
+        if min(config.read_queue_nums, config.write_queue_nums) < 0:
+            raise MetadataRefused(TOPICS, f"{name!r} has less than no queues")
+    if not found:
+        raise MetadataRefused(TOPICS, "it is empty, and no broker's is")
+    strange = [name for name in (broker, cluster) if name not in found]
+    if strange:
+        raise AnotherBroker(
+            TOPICS,
+            f"it is not of brokerName={broker} in brokerClusterName={cluster}: "
+            f"it has no topic {' and no topic '.join(strange)}, as every broker has",
+        )
+    _judge(TOPICS, found, table.data_version, held)
+    return table
+
+
+def groups(body: bytes, held: Held) -> GroupTable:
+    """
+    The table of an answer to request 201.
+
+    @raise MetadataRefused: If it is not believed.
+    """
+    table = _read(GROUPS, GroupTable, "subscriptionGroupTable", body)
+    found = table.subscription_group_table
+    for name, config in found.items():
+        if config.group_name != name:
+            raise MetadataRefused(GROUPS, f"{name!r} is named {config.group_name!r} in itself")
+    if not found:
+        raise MetadataRefused(GROUPS, "it is empty, and no broker's is")
+    _judge(GROUPS, found, table.data_version, held)
+    return table
+
+
+def offsets(body: bytes, holds_some: bool) -> ConsumerOffsets:
+    """
+    The table of an answer to request 43, without what cannot be an offset: stock brokers keep
+    whatever a client commits.
+
+    Its version is no reason to refuse it: each offset is merged by itself.
+
+    @param holds_some: Whether this master gave some before.
+    @raise MetadataRefused: If it is not believed.
+    """
+    table = _read(OFFSETS, ConsumerOffsets, "offsetTable", body)
+    if holds_some and not table.offset_table:
+        raise MetadataRefused(OFFSETS, "it is empty, and was not before")
+    sound: dict[str, dict[int, int]] = {}
+    for key, queues in table.offset_table.items():
+        if "@" not in key:
+            continue
+        if queues and (min(queues) < 0 or min(queues.values()) < 0):
+            queues = {number: at for number, at in queues.items() if number >= 0 and at >= 0}
+        sound[key] = queues
+    return evolve(table, offset_table=sound)
+
+
+def delays(body: bytes, holds_some: bool) -> DelayOffsets:
+    """
+    The table of an answer to request 45.
+
+    @param holds_some: Whether this master gave some before.
+    @raise MetadataRefused: If it is not believed.
+    """
+    table = _read(DELAYS, DelayOffsets, "offsetTable", body)
+    if holds_some and not table.offset_table:
+        raise MetadataRefused(DELAYS, "it is empty, and was not before")
+    for level, offset in table.offset_table.items():
+        if not 0 < level <= MOST_LEVELS or offset < 0:
+            raise MetadataRefused(DELAYS, f"level {level} is at {offset}")
+    return table
+
+
+def _read(what: str, cls: type[B], member: str, body: bytes) -> B:
+    """
+    Read a body that has to have a certain table in it.
+    """
+    try:
+        value = fastjson.loads(body)
+        if not isinstance(value, dict) or not isinstance(value.get(member), dict):
+            raise MetadataRefused(what, f"it has no {member}: {_shown(value)}")
+        return json_body.from_json(cls, value)
+    except (JsonInvalid, BodyInvalid) as error:
+        raise MetadataRefused(what, f"{len(body)} bytes that are none: {error}") from None
+
+
+def _judge(what: str, found: Collection[str], version: DataVersion, held: Held) -> None:
+    """
+    Refuse what is older than what the same master gave before, and what lost more entries than
+    its version counts changes.
+    """
+    last = held.last
+    if last.version is not None and age(version) < age(last.version):
+        raise MetadataRefused(
+            what, f"{_version(version)} is older than {_version(last.version)}, adopted before"
+        )
+    changes = None if last.version is None else version.counter - last.version.counter
+    if last.names is not None:
+        lost = last.names.difference(found)
+        many = changes is not None and len(lost) > changes
+    else:
+        # Without its names, only a table of which nothing is left is told from a right one.
+        lost = held.own.difference(found)
+        many = len(lost) == len(held.own) and (changes is None or len(lost) > changes)
+    if lost and many:
+        counted = "" if changes is None else f" in {changes} changes"
+        raise MetadataRefused(what, f"{len(lost)} entries are gone{counted}: {names_of(lost)}")
+
+
+def names_of(names: Collection[str]) -> str:
+    """
+    Some names, and how many more there are.
+    """
+    shown = ", ".join(sorted(names)[:SHOWN])
+    return shown if len(names) <= SHOWN else f"{shown} and {len(names) - SHOWN} more"
+
+
+def _version(version: DataVersion) -> str:
+    return f"version {version.counter} of {version.timestamp}"
+
+
+def _shown(value: Any) -> str:
+    return repr(value)[:64]

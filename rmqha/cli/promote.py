@@ -1,0 +1,111 @@
+"""
+C{rmqha promote}: a slave's store becomes a master's.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+from attrs import asdict, evolve
+
+from rmqha.cli.common import STORE, note, store_settings
+from rmqha.config.load import load
+from rmqha.config.settings import StoreSettings
+from rmqha.errors import NotAStore
+from rmqha.ha.promotion import Promotion, plan
+from rmqha.ha.promotion import promote as make_master
+from rmqha.store import index as index_module
+from rmqha.store.clamp import Clamped
+from rmqha.store.raw import RawLog
+
+SHOWN = 10
+"""Topics that are named where there may be many."""
+
+
+@click.command()
+@click.argument("store", type=STORE)
+@click.option(
+    "--conf", type=click.Path(exists=True, path_type=Path), help="broker.conf of this store."
+)
+@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option(
+    "--repair", is_flag=True, help="Cut a damaged log at the damage; what follows is kept."
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def promote(store: Path, conf: Path | None, dry_run: bool, repair: bool, as_json: bool) -> None:
+    """Make the store of a slave the store of a master.
+
+    Refused while a node is running on it, for an unfinished copy, and for a damaged log.
+    Its old master may not run as a master any more: see docs/operations.rst, Changing roles.
+    """
+    raw = RawLog.open(store)
+    if raw.root is None:
+        raise NotAStore(str(store), "only a whole store can be a master's")
+    settings = _settings(raw, raw.root, conf)
+    done = plan(settings, repair=repair) if dry_run else make_master(settings, repair=repair)
+    if as_json:
+        click.echo(json.dumps(_as_json(done, dry_run), indent=2, ensure_ascii=False))
+        return
+    for line in _lines(done, dry_run):
+        click.echo(line)
+    if done.unlisted:
+        names = ", ".join(done.unlisted[:SHOWN])
+        more = f" and {len(done.unlisted) - SHOWN} more" if len(done.unlisted) > SHOWN else ""
+        note(f"there are messages of topics that config/topics.json does not know: {names}{more}")
+    if conf is not None and not load(conf).broker.role.is_master:
+        note(f"{conf} is a slave's: a master's says brokerRole=SYNC_MASTER and brokerId=0")
+
+
+def _settings(raw: RawLog, root: Path, conf: Path | None) -> StoreSettings:
+    settings = store_settings(conf, root, raw.path, raw.file_size)
+    if conf is None and not (root / index_module.FOLDER).exists():
+        return evolve(settings, index_enable=False)
+    return settings
+
+
+def _lines(done: Promotion, dry_run: bool) -> list[str]:
+    """
+    What was done, for people.
+    """
+    would = "would be " if dry_run else ""
+    bounds = f"bytes {done.min_offset} to {done.end} ({done.ended_by})"
+    lines = [f"{done.root}: {bounds}, {done.records} records checked from byte {done.checked_from}"]
+    if done.cut:
+        where = f", kept in {done.quarantine}" if done.quarantine else " and kept"
+        lines.append(f"{done.cut} bytes behind the last whole record {would}cut{where}")
+    lines.append(f"{done.queues} queues go on from the log, {done.levels} of delay levels")
+    lines += [str(moved) for moved in (*done.delays, *done.consumers)]
+    if not (done.delays or done.consumers):
+        lines.append("no offset of a group or a delay level is above its queue")
+    if done.was_master:
+        lines.append("it was a master's already: its incarnation goes on")
+    else:
+        lines.append(f"a new incarnation {would or 'is '}begun at byte {done.end}")
+    return lines
+
+
+def _as_json(done: Promotion, dry_run: bool) -> dict[str, Any]:
+    return {
+        "store": str(done.root),
+        "dryRun": dry_run,
+        "minOffset": done.min_offset,
+        "end": done.end,
+        "endedBy": done.ended_by,
+        "checkedFrom": done.checked_from,
+        "records": done.records,
+        "cutBytes": done.cut,
+        "quarantine": done.quarantine or None,
+        "queues": done.queues,
+        "delayLevels": done.levels,
+        "unlistedTopics": list(done.unlisted),
+        "movedDelays": _moved(done.delays),
+        "movedConsumers": _moved(done.consumers),
+        "wasMaster": done.was_master,
+    }
+
+
+def _moved(clamped: tuple[Clamped, ...]) -> list[dict[str, Any]]:
+    return [asdict(one) for one in clamped]

@@ -1,0 +1,264 @@
+"""
+A slave's store becomes a master's, offline.
+
+It is a master's start and clean stop with nobody served, and four things besides: a torn
+tail is kept before it is cut, as there may be no master any more that has its bytes; offsets
+of groups and delay levels that came from the old master, which may have had more, are
+brought back into the queues; what is known of that master is forgotten; and an incarnation
+begins, closed at once, that the next start takes up.  Its start is the line between what the
+old master wrote and what this one will: a replica that has more than that, such as the old
+master, is not fed until it has cut it off.
+
+Each step can be repeated, and the incarnation is the last: what dies before it is promoted by
+another run.  A master's store stays as it is.
+
+Source: docs/operations.rst, Changing roles.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+
+from rmqha.config.settings import StoreSettings
+from rmqha.errors import DiskFull, Refused, StoreLocked
+from rmqha.ha.incarnation import Incarnation
+from rmqha.store import tables
+from rmqha.store.checkpoint import Checkpoint
+from rmqha.store.clamp import CONFIG, Clamped, clamp_consumers, clamp_delays
+from rmqha.store.files import LogFolder, fsync_folder
+from rmqha.store.lock import is_locked
+from rmqha.store.opening import ABORT, Opening, shortened
+from rmqha.store.queues import ConsumeQueues
+from rmqha.store.rebuild import open_derived
+from rmqha.store.recovery import FolderReader, Recovery, find_end, first_file
+from rmqha.store.store import Store
+from rmqha.store.truncate import Step, pending
+from rmqha.store.unfinished import refuse_unfinished
+from rmqha.wire.delay import SCHEDULE_TOPIC
+from rmqha.wire.remoting.bodies.tables import TopicTable
+from rmqha.wire.remoting.json_body import from_json
+
+RECORD = Path("rmqha") / "metadata.json"
+"""What a slave knows of its master's tables, and owes it; below the store's root
+(docs/architecture.rst, Files of our own)."""
+
+OWN_TOPICS = (SCHEDULE_TOPIC, "RMQ_SYS_", "%RETRY%")
+"""How topics begin that a broker makes by itself (docs/protocol/remoting.md, Tables)."""
+
+
+@frozen(kw_only=True)
+class Promotion:
+    """
+    What was done, or would be.
+
+    @ivar root: The store's root.
+    @ivar min_offset: The log's first byte.
+    @ivar end: Where the log ends: the new master's first own byte.
+    @ivar records: Records checked to find that out, from C{checked_from} on.
+    @ivar ended_by: The check that ended the log, in words.
+    @ivar cut: Bytes that were cut off.
+    @ivar quarantine: Where they are now, below the root; C{""} if there are none.
+    @ivar queues: Queues that go on from the log.
+    @ivar levels: Delay levels with messages in the log.
+    @ivar unlisted: Topics with messages that C{config/topics.json} does not know: nobody can read
+        them before somebody makes them again.
+    @ivar delays: Delay levels that were moved.
+    @ivar consumers: Groups' offsets that were moved.
+    @ivar was_master: Whether the log was a master's already, and its incarnation goes on.
+    """
+
+    root: Path
+    min_offset: int
+    end: int
+    checked_from: int
+    records: int
+    ended_by: str
+    cut: int
+    quarantine: str
+    queues: int
+    levels: int
+    unlisted: tuple[str, ...]
+    delays: tuple[Clamped, ...]
+    consumers: tuple[Clamped, ...]
+    was_master: bool
+
+
+def promote(
+    settings: StoreSettings, *, repair: bool = False, step: Step = lambda name: None
+) -> Promotion:
+    """
+    Make a store a master's.  Blocking.
+
+    @param repair: Whether a damaged log may be cut at the damage.
+    @param step: Told each step's name after it is done; tests die there.
+    @raise StoreLocked: If a node is running on it.
+    @raise UnfinishedCopy: If it is an unfinished copy.
+    @raise LogCorrupt: If the log is damaged.
+    @raise LogShortened: If bytes are missing that a clean stop had left there.
+    @raise DiskFull: If there is no room for what has to be written.
+    @raise FlushFailed: If the disk fails.
+    @raise Refused: If there is nothing to be a master of.
+    @raise TableUnreadable: If a table of offsets cannot be read.
+    """
+    # A slave's log: properties that end in NUL before zeros are torn, wherever they are.
+    opening = Opening(
+        master=True, repair=repair, ours_from=0, keep_torn=True, before=refuse_unfinished
+    )
+    # One clock that stands still: nothing happens by itself, dispatch runs to its end.
+    store = Store(settings, opening, Clock(), maybeDeferred, maybeDeferred, step=step)
+    store.startService()
+    _now(store.ready)
+    step("opened")
+    try:
+        promoted = _promote(store, step)
+    finally:
+        _now(store.stopService())
+    if store.flusher.failure is not None:
+        raise store.flusher.failure
+    if (settings.root / ABORT).exists():
+        raise Refused("promotion", "the store could not be closed cleanly; try again")
+    return promoted
+
+
+def _promote(store: Store, step: Step) -> Promotion:
+    root, log, found = store.settings.root, store.log, store.recovery
+    assert found is not None, "it is open"
+    if store.dispatcher.behind:
+        raise DiskFull(str(root), store.dispatcher.behind)
+    _refuse_empty(log.min_offset, log.confirmed)
+    delays = clamp_delays(root, store.queues)
+    step("delays")
+    consumers = clamp_consumers(root, store.queues)
+    step("consumers")
+    _forget_master(root)
+    step("record")
+    was_master = Incarnation.goes_on(root, log)
+    if not was_master:
+        Incarnation.begin(root, log).close(log, {})
+    step("incarnation")
+    kept = store.kept
+    return _told(
+        root,
+        found,
+        log.min_offset,
+        store.queues,
+        cut=kept.end - kept.at if kept is not None else 0,
+        quarantine=kept.quarantine if kept is not None else "",
+        delays=delays,
+        consumers=consumers,
+        was_master=was_master,
+    )
+
+
+def _forget_master(root: Path) -> None:
+    """
+    A slave's record of a master that is none any more would speak of it to the next one.
+    """
+    # The generation before it first: alone it would be taken for the record.
+    for path in (root / f"{RECORD}.bak", root / RECORD):
+        if path.exists():
+            path.unlink()
+            fsync_folder(path.parent)
+
+
+def plan(settings: StoreSettings, *, repair: bool = False) -> Promotion:
+    """
+    Say what L{promote} would do, and do nothing.  Blocking.
+
+    What it says of queues and offsets is as the queues are; they may lack what was not yet
+    dispatched.
+
+    @raise StoreError: As L{promote} does.
+    """
+    root = settings.root
+    if is_locked(root / "lock"):
+        raise StoreLocked(str(root / "lock"))
+    refuse_unfinished(settings)
+    folder = LogFolder.load(settings.commitlog, settings.file_size, tidy=False)
+    queues, _ = open_derived(root, settings, read_only=True)
+    try:
+        found = _look(settings, folder, repair=repair)
+        reader = FolderReader(folder)
+        _refuse_empty(reader.min_offset, found.end)
+        reader.end = reader.confirmed = found.end
+        queues.load()
+        queues.inspect(reader.min_offset)
+        return _told(
+            root,
+            found,
+            reader.min_offset,
+            queues,
+            cut=max(0, found.tail - found.end) if found.reason is not None else 0,
+            quarantine="",
+            delays=clamp_delays(root, queues, change=False),
+            consumers=clamp_consumers(root, queues, change=False),
+            was_master=Incarnation.goes_on(root, reader),
+        )
+    finally:
+        queues.close()
+        folder.close()
+
+
+def _look(settings: StoreSettings, folder: LogFolder, *, repair: bool) -> Recovery:
+    """
+    What recovery would find.
+    """
+    root = settings.root
+    intent = pending(root)
+    if intent is not None:
+        raise Refused("plan", f"a cut at byte {intent.at} is not finished; promoting finishes it")
+    crashed = (root / ABORT).exists()
+    safe = Checkpoint.load(root / "checkpoint").safe_time(index=False)
+    found = find_end(
+        folder,
+        first_file(folder, crashed=crashed, safe_time=safe),
+        crc=settings.check_crc_on_recover,
+    )
+    problem = found.corrupt or (None if crashed else shortened(settings, found.end))
+    if problem is not None and not repair:
+        raise problem
+    return found
+
+
+def _refuse_empty(least: int, end: int) -> None:
+    if end <= least:
+        raise Refused("promotion", "the log holds no record; an empty store needs no promotion")
+
+
+def _told(root: Path, found: Recovery, least: int, queues: ConsumeQueues, **more: Any) -> Promotion:
+    return Promotion(
+        root=root,
+        min_offset=least,
+        end=found.end,
+        checked_from=found.start,
+        records=found.records,
+        ended_by=found.reason.value if found.reason is not None else "end of files",
+        queues=len(queues),
+        levels=sum(queue.topic == SCHEDULE_TOPIC for queue in queues),
+        unlisted=_unlisted(root, queues),
+        **more,
+    )
+
+
+def _unlisted(root: Path, queues: ConsumeQueues) -> tuple[str, ...]:
+    found = tables.read(root / CONFIG / "topics.json")
+    listed = from_json(TopicTable, found or {}).topic_config_table
+    held = {queue.topic for queue in queues if not queue.topic.startswith(OWN_TOPICS)}
+    return tuple(sorted(held - listed.keys()))
+
+
+def _now(deferred: Deferred[Any]) -> None:
+    """
+    Take the result of what is done already.
+    """
+    results: list[Any] = []
+    deferred.addBoth(results.append)
+    (result,) = results
+    if isinstance(result, Failure):
+        result.raiseException()

@@ -1,0 +1,247 @@
+"""
+What a master learns of its slaves before it serves, and slaves of each other.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from attrs import define, field
+from twisted.internet.defer import Deferred, fail, succeed
+
+from rmqha.broker.broker import Broker
+from rmqha.errors import RemotingUnreachable
+from rmqha.net.remoting.connections import Connections, Limits
+from rmqha.wire.remoting.bodies.tables import TopicConfig
+from rmqha.wire.remoting.codes import RequestCode
+from rmqha.wire.remoting.command import Command
+from tests.broker.metadata_master import offsets_body
+from tests.broker.support import BrokerTestCase, Client, sending
+
+ONE, TWO = "10.0.0.1:9876", "10.0.0.2:9876"
+SLAVE, OTHER = "10.0.0.11:10911", "10.0.0.12:10911"
+
+
+def cluster(addresses: dict[int, str], name: str = "broker-a", of: str = "C") -> bytes:
+    """
+    What a name server knows.
+    """
+    table = {
+        name: {
+            "brokerName": name,
+            "cluster": of,
+            "brokerAddrs": {str(number): address for number, address in addresses.items()},
+        }
+    }
+    return json.dumps({"brokerAddrTable": table, "clusterAddrTable": {of: [name]}}).encode()
+
+
+@define
+class Others:
+    """
+    A client of name servers and slaves.
+
+    @ivar bodies: What each answers: a body, an exception, C{None} for nothing, or a code.
+    """
+
+    bodies: dict[str, Any] = field(factory=dict)
+    asked: list[tuple[str, int]] = field(factory=list)
+
+    def request(self, address: str, command: Command, timeout: float = 3.0) -> Deferred[Command]:
+        """
+        Ask one.
+        """
+        self.asked.append((address, command.code))
+        body = self.bodies.get(address)
+        if body is None:
+            return Deferred()
+        if isinstance(body, Exception):
+            return fail(body)
+        if isinstance(body, int):
+            return succeed(command.answer(body, "not now"))
+        return succeed(command.answer(body=body))
+
+    def close(self) -> Deferred[None]:
+        """
+        The end.
+        """
+        return succeed(None)
+
+
+class ReturnTestCase(BrokerTestCase):
+    """
+    Brokers with others of their name.
+    """
+
+    def begin(self, *, slave: bool = False, namesrv: str = ONE, **settings: Any) -> Broker:
+        """
+        A broker whose others are the test.
+        """
+        self.others = Others()
+        broker = self.broker(slave=slave, namesrv=namesrv, **settings)
+        for part in (broker._return, broker._return.members, broker.siblings.members):
+            for name in ("client", "_client"):
+                if hasattr(part, name):
+                    setattr(part, name, self.others)
+        return broker
+
+    def turns(self, seconds: float = 0.0) -> None:
+        """
+        Let some time pass.
+        """
+        self.clock.advance(seconds)
+        for _ in range(10):
+            self.clock.advance(0)
+
+
+class ReturnTests(ReturnTestCase):
+    """
+    A master that comes back.
+    """
+
+    def setUp(self) -> None:
+        """
+        It has five messages in a queue.
+        """
+        super().setUp()
+        master = self.begin()
+        master.topics.put(TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1))
+        client = Client(Connections(self.clock, master.registry, Limits()))
+        for _ in range(5):
+            client.ask(RequestCode.SEND_MESSAGE_V2, sending("T"), b"x")
+        self.clock.advance(0.1)
+        master.offsets.advance("g", "T", 0, 1)
+        self.others.bodies[ONE] = cluster({0: "10.0.0.9:10911", 1: SLAVE})
+
+    def gather(self) -> Deferred[None]:
+        """
+        Let it ask.
+        """
+        gathering = self.serving.prepare()
+        self.turns()
+        return gathering
+
+    def test_higher(self) -> None:
+        """
+        What consumers committed at a slave counts where it is higher and can be true.
+        """
+        self.others.bodies[SLAVE] = offsets_body(
+            {"T@g": {0: 4, 7: 3}, "T@h": {0: 9}, "Gone@g": {0: 2}}
+        )
+        self.successResultOf(self.gather())
+        self.assertEqual([(ONE, 106), (SLAVE, 43)], self.others.asked)
+        offsets = self.serving.offsets
+        self.assertEqual(4, offsets.get("g", "T", 0))
+        self.assertEqual(5, offsets.get("h", "T", 0), "the queue's end")
+        self.assertIsNone(offsets.get("g", "T", 7))
+        self.assertIsNone(offsets.get("g", "Gone", 0))
+
+    def test_lower(self) -> None:
+        """
+        What is lower does not.
+        """
+        self.serving.offsets.advance("g", "T", 0, 5)
+        self.others.bodies[SLAVE] = offsets_body({"T@g": {0: 4}})
+        self.successResultOf(self.gather())
+        self.assertEqual(5, self.serving.offsets.get("g", "T", 0))
+
+    def test_silent(self) -> None:
+        """
+        It serves after three seconds, with what was heard until then.
+        """
+        self.others.bodies[ONE] = cluster({1: SLAVE, 2: OTHER})
+        self.others.bodies[OTHER] = offsets_body({"T@g": {0: 3}})
+        gathering = self.gather()
+        self.turns(2.9)
+        self.assertNoResult(gathering)
+        self.turns(0.2)
+        self.successResultOf(gathering)
+        self.assertEqual(3, self.serving.offsets.get("g", "T", 0))
+
+    def test_nobody(self) -> None:
+        """
+        Without slaves, with bad ones, or without a name server that answers it serves at once.
+        """
+        unreachable = RemotingUnreachable(ONE, "refused")
+        for names, slave in (
+            (unreachable, None),
+            (b"{", None),
+            (1, None),
+            (b"{}", None),
+            (cluster({0: "10.0.0.9:10911"}), None),
+            (cluster({1: SLAVE}, of="another"), offsets_body({"T@g": {0: 4}})),
+            (cluster({1: SLAVE}, name="broker-b"), offsets_body({"T@g": {0: 4}})),
+            (cluster({1: SLAVE}), unreachable),
+            (cluster({1: SLAVE}), b"{}"),
+            (cluster({1: SLAVE}), 14),
+        ):
+            self.others.bodies = {ONE: names} | ({SLAVE: slave} if slave is not None else {})
+            self.successResultOf(self.gather())
+            self.assertEqual(1, self.serving.offsets.get("g", "T", 0), (names, slave))
+
+
+class OtherMastersTests(ReturnTestCase):
+    """
+    Who has nobody to ask.
+    """
+
+    def test_no_names(self) -> None:
+        """
+        A master without name servers asks nobody, nor does a slave.
+        """
+        self.successResultOf(self.begin(namesrv="").prepare())
+        self.assertEqual([], self.others.asked)
+
+    def test_slave(self) -> None:
+        """
+        A slave asks nobody for offsets before it serves.
+        """
+        self.successResultOf(self.begin(slave=True, id=1).prepare())
+        self.assertEqual([], self.others.asked)
+
+
+class SiblingTests(ReturnTestCase):
+    """
+    Two brokers of one name and id.
+    """
+
+    def look(self, brokers: dict[int, str], *, registered: bool = True) -> str:
+        """
+        Let a slave look at its siblings.
+        """
+        slave = self.begin(slave=True, id=1, namesrv=f"{ONE};{TWO}")
+        if registered:
+            slave.registration._known = {ONE: "registered", TWO: "cannot connect"}
+        self.others.bodies[ONE] = cluster(brokers)
+        slave.siblings.start()
+        self.turns(10.0)
+        return str(slave.status()["twin"])
+
+    def test_alone(self) -> None:
+        """
+        Nothing is said where the place is ours, or nobody's.
+        """
+        own = "10.0.0.9:10911"
+        self.assertEqual("", self.look({0: SLAVE, 1: own, 2: OTHER}))
+        self.assertEqual([(ONE, 106)], self.others.asked)
+
+    def test_twin(self) -> None:
+        """
+        Another broker in our place is named, until it was not seen for two minutes.
+        """
+        twin = self.look({0: SLAVE, 1: OTHER})
+        self.assertIn(f"{OTHER} has brokerId=1 too", twin)
+        self.others.bodies[ONE] = cluster({1: "10.0.0.9:10911"})
+        self.turns(60.0)
+        self.assertIn(OTHER, self.serving.status()["twin"])
+        for _ in range(8):
+            self.turns(10.0)
+        self.assertEqual("", self.serving.status()["twin"])
+
+    def test_before(self) -> None:
+        """
+        A name server that does not know us yet may know us by another address.
+        """
+        self.assertEqual("", self.look({1: OTHER}, registered=False))
+        self.assertEqual([], self.others.asked)

@@ -1,0 +1,120 @@
+"""
+C{rmqha promote}.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rmqha.store import tables
+from rmqha.store.lock import StoreLock
+from rmqha.store.raw import RawLog
+from rmqha.store.unfinished import marker
+from tests.cli.command import CommandTestCase
+from tests.support import golden
+
+VERSION = golden.VERSIONS[-1]
+
+
+class PromoteTests(CommandTestCase):
+    def setUp(self) -> None:
+        """
+        The store of a stock slave.
+        """
+        self.store = golden.store(VERSION)
+        path = self.store / "config" / "consumerOffset.json"
+        before = tables.read(path) or {"offsetTable": {}}
+        before["offsetTable"]["TopicTest@ahead"] = {0: 1_000_000}
+        path.parent.mkdir(exist_ok=True)
+        tables.replace(path, before)
+
+    def test_stock_store(self) -> None:
+        """
+        It says what it found and did, and the store is sound afterwards.
+        """
+        said = self.succeed("promote", self.store)
+        end = max(int(word) for word in said.split() if word.isdigit() and len(word) == 7)
+        self.assertIn(f"a new incarnation is begun at byte {end}\n", said)
+        self.assertIn("group ahead in queue 0 of TopicTest: offset 1000000 is now ", said)
+        self.assertIn(" queues go on from the log, 6 of delay levels\n", said)
+        self.succeed("verify", self.store, "--deep")
+        self.assertIn("it was a master's already", self.succeed("promote", self.store))
+
+    def test_dry_run(self) -> None:
+        """
+        A dry run says the same as JSON, and does nothing.
+        """
+        planned = self.answer("promote", self.store, "--dry-run")
+        self.assertFalse((self.store / "rmqha").exists())
+        done = self.answer("promote", self.store)
+        self.assertEqual((planned.pop("dryRun"), done.pop("dryRun")), (True, False))
+        self.assertEqual(planned, done)
+        self.assertEqual(
+            (done["cutBytes"], done["quarantine"], done["wasMaster"], done["delayLevels"]),
+            (0, None, False, 6),
+        )
+        self.assertEqual([one["before"] for one in done["movedConsumers"]], [1_000_000])
+
+    def test_torn(self) -> None:
+        """
+        What is cut can be read where the command says.
+        """
+        raw = RawLog.open(self.store)
+        done = self.answer("promote", self.store)
+        piece = raw.at(done["end"])
+        with open(piece.path, "rb+") as file:
+            file.seek(done["end"] - piece.start)
+            file.write(b"\0\0\1\0half of a record")
+        self.assertIn(
+            "20 bytes behind the last whole", self.succeed("promote", self.store, "--dry-run")
+        )
+        said = self.answer("promote", self.store)
+        self.assertEqual(said["cutBytes"], 20)
+        kept = (self.store / said["quarantine"]).read_bytes()
+        self.assertEqual(kept, b"\0\0\1\0half of a record")
+
+    def test_refused(self) -> None:
+        """
+        Each refusal is one line, and exit code 1.
+        """
+        self.assertIn("no store", self.fails(1, "promote", self.store / "commitlog" / ".." / ".."))
+        lock = StoreLock(self.store / "lock")
+        lock.take()
+        self.assertIn("held by a running node", self.fails(1, "promote", self.store))
+        self.assertIn("held by a running node", self.fails(1, "promote", self.store, "--dry-run"))
+        lock.release()
+        path = marker(self.store)
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("{}")
+        self.assertIn("unfinished copy", self.fails(1, "promote", self.store))
+
+    def test_conf(self) -> None:
+        """
+        With a configuration its sizes count; one that is still a slave's is told of.
+        """
+        conf = self.store.parent / "broker.conf"
+        keys = {
+            "brokerRole": "SLAVE",
+            "brokerId": 1,
+            "storePathRootDir": self.store,
+            "mappedFileSizeCommitLog": golden.LOG_FILE_SIZE,
+            "mappedFileSizeConsumeQueue": golden.QUEUE_FILE_SIZE,
+            "maxHashSlotNum": golden.INDEX_SLOTS,
+            "maxIndexNum": golden.INDEX_ENTRIES,
+            "maxMessageSize": 100_000,
+        }
+        self.write(conf, keys)
+        result = self.run_command("promote", self.store, "--conf", conf)
+        self.assertEqual(result.exit_code, 0, result.output)
+        self.assertIn("is a slave's", result.stderr)
+        self.write(conf, {**keys, "brokerRole": "SYNC_MASTER", "brokerId": 0})
+        result = self.run_command("promote", self.store, "--conf", conf)
+        self.assertEqual((result.exit_code, result.stderr), (0, ""), result.output)
+        self.write(conf, {**keys, "mappedFileSizeCommitLog": 1 << 20})
+        self.assertIn("configured are", self.fails(1, "promote", self.store, "--conf", conf))
+
+    def write(self, conf: Path, keys: dict[str, object]) -> None:
+        """
+        A configuration file.
+        """
+        conf.write_text("".join(f"{key}={value}\n" for key, value in keys.items()))

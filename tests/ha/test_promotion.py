@@ -1,0 +1,402 @@
+"""
+Tests for L{rmqha.ha.promotion}.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from rmqha.broker import metadata_tables
+from rmqha.config.settings import StoreSettings
+from rmqha.errors import LogCorrupt, LogShortened, Refused, StoreLocked, UnfinishedCopy
+from rmqha.ha.incarnation import FILE, Incarnation
+from rmqha.ha.promotion import RECORD, Promotion, plan, promote
+from rmqha.store import tables
+from rmqha.store.files import file_name
+from rmqha.store.lock import StoreLock
+from rmqha.store.unfinished import marker
+from rmqha.wire.delay import SCHEDULE_TOPIC
+from tests.store.test_truncate import CALLS, Killed, Mortal
+from tests.support.derived import DerivedTestCase, settings
+from tests.support.logs import LogTestCase, content, files_of, message
+
+SIZES = {"file_size": 4096, "queue_file_size": 200, "index_slots": 20, "index_entries": 30}
+COUNT = 30
+
+
+def everything(root: Path) -> dict[str, bytes]:
+    """
+    All files of a store, but for the mark of dispatch, which names queues in any order.
+    """
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in root.rglob("*")
+        if path.is_file() and not path.name.startswith("dispatched.json")
+    }
+
+
+class PromotionTestCase(LogTestCase, DerivedTestCase):
+    """
+    Tests with the store of a slave.
+    """
+
+    def setUp(self) -> None:
+        """
+        A clean store with thirty messages, five that wait, and offsets from the old master,
+        which had more.
+        """
+        self.root = self.folder() / "store"
+        # A slave's store is a master's bytes; what wrote them does not matter here.
+        store = self.opened(self.root, settings=SIZES)
+        for _ in range(COUNT):
+            self.last = store.put(message(500)).begin
+        for _ in range(5):
+            self.end = store.put(message(400, topic=SCHEDULE_TOPIC, queue_id=2)).end
+        self.data = content(store.log)
+        self.successResultOf(store.stopService())
+        self.table("consumerOffset.json", {"TopicA@g": {0: COUNT + 4}, "TopicA@h": {0: 3}})
+        self.table("delayOffset.json", {3: 8})
+
+    def table(self, name: str, offsets: dict[Any, Any]) -> None:
+        """
+        Write one of the tables.
+        """
+        path = self.root / "config" / name
+        path.parent.mkdir(exist_ok=True)
+        tables.replace(path, {"offsetTable": offsets})
+
+    def offsets(self, name: str) -> Any:
+        """
+        What one of the tables says.
+        """
+        table = tables.read(self.root / "config" / name)
+        assert table is not None
+        return table["offsetTable"]
+
+    def incarnation(self) -> dict[str | int, Any]:
+        """
+        What the next start will find.
+        """
+        found = tables.read(self.root / FILE)
+        assert found is not None
+        return found
+
+    @property
+    def settings(self) -> StoreSettings:
+        """
+        The store's.
+        """
+        return settings(self.root, **SIZES)
+
+    def tear(self, size: int = 300) -> bytes:
+        """
+        Half a record behind the end, as a frame that was cut off leaves it.
+
+        @return: Its bytes.
+        """
+        at = self.end
+        half = bytearray(self.data[self.last : self.last + size])
+        half[28:36] = at.to_bytes(8, "big")
+        start = at - at % 4096
+        path = self.root / "commitlog" / file_name(start)
+        with open(path, "rb+") as file:
+            file.seek(at - start)
+            file.write(half)
+        return bytes(half)
+
+
+class PromoteTests(PromotionTestCase):
+    def test_clean(self) -> None:
+        """
+        A whole store keeps every byte; what is behind its queues comes back; the incarnation
+        that the next start takes up begins at the end.
+        """
+        done = promote(self.settings)
+        self.assertEqual((done.end, done.cut, done.quarantine), (self.end, 0, ""))
+        self.assertEqual((done.queues, done.levels, done.was_master), (2, 1, False))
+        self.assertEqual([one.after for one in done.consumers], [COUNT])
+        self.assertEqual([one.after for one in done.delays], [5])
+        self.assertEqual(
+            self.offsets("consumerOffset.json"), {"TopicA@g": {0: COUNT}, "TopicA@h": {0: 3}}
+        )
+        self.assertEqual(self.offsets("delayOffset.json"), {3: 5})
+        store = self.opened(self.root, settings=SIZES)
+        begun = Incarnation.begin(self.root, store.log)
+        self.assertTrue(begun.continued)
+        self.assertEqual((begun.start, begun.marks), (self.end, {}))
+        receipt = store.put(message(500))
+        self.assertEqual((receipt.begin, receipt.queue_offset), (self.end, COUNT))
+        self.assertEqual(content(store.log, 0, self.end), self.data)
+
+    def test_unknown_topics(self) -> None:
+        """
+        Topics that have messages and no configuration are told; a broker's own are none.
+        """
+        self.assertEqual(promote(self.settings).unlisted, ("TopicA",))
+        topic = {"topicName": "TopicA", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
+        tables.replace(
+            self.root / "config" / "topics.json", {"topicConfigTable": {"TopicA": topic}}
+        )
+        self.assertEqual(promote(self.settings).unlisted, ())
+
+    def test_again(self) -> None:
+        """
+        What was promoted stays as it is.
+        """
+        promote(self.settings)
+        before = everything(self.root)
+        done = promote(self.settings)
+        self.assertTrue(done.was_master)
+        self.assertEqual((done.delays, done.consumers), ((), ()))
+        after = everything(self.root)
+        self.assertEqual([], [name for name in before if before[name] != after.get(name)])
+
+    def test_torn(self) -> None:
+        """
+        What a cut-off frame left is kept and cut, and the first own record goes there.
+        """
+        half = self.tear()
+        done = promote(self.settings)
+        self.assertEqual((done.end, done.cut), (self.end, len(half.rstrip(b"\0"))))
+        kept = (self.root / done.quarantine).read_bytes()
+        self.assertEqual(kept, half.rstrip(b"\0"))
+        self.assertEqual(files_of(self.root / "commitlog")[self.end :].strip(b"\0"), b"")
+        store = self.opened(self.root, settings=SIZES)
+        self.assertEqual(store.put(message(500)).begin, self.end)
+
+    def test_queues_from_the_log(self) -> None:
+        """
+        Queues that are not there are made, and go on where the log says.
+        """
+        shutil.rmtree(self.root / "consumequeue")
+        done = promote(self.settings)
+        self.assertEqual((done.queues, done.consumers[0].after), (2, COUNT))
+        store = self.opened(self.root, settings=SIZES)
+        self.assert_like_rebuild(store.log, self.root, **SIZES)
+        self.assertEqual(store.put(message(500)).queue_offset, COUNT)
+
+    def test_after_a_crash(self) -> None:
+        """
+        A slave that was killed is recovered, and its store closed as after a clean stop.
+        """
+        (self.root / "abort").write_text("1")
+        shutil.rmtree(self.root / "rmqha", ignore_errors=True)
+        self.assertEqual(promote(self.settings).end, self.end)
+        self.assertFalse((self.root / "abort").exists())
+
+    def test_forgets_its_master(self) -> None:
+        """
+        What a slave knew of its master's tables, and owed it, is of no use to the next one.
+        """
+        self.assertEqual(RECORD, metadata_tables.RECORD)
+        for number in range(2):
+            tables.replace(self.root / RECORD, {"number": number})
+        promote(self.settings)
+        self.assertEqual([], list((self.root / "rmqha").glob("metadata*")))
+
+    def test_once_a_master(self) -> None:
+        """
+        A store that was a master's before it was a slave's begins a new incarnation.
+        """
+        store = self.opened(self.root, settings=SIZES)
+        old = Incarnation.begin(self.root, store.log)
+        old.close(store.log, {"10.0.0.9": self.end})
+        end = store.put(message(500)).end  # it was a slave meanwhile, and got more
+        self.successResultOf(store.stopService())
+        self.assertFalse(promote(self.settings).was_master)
+        found = self.incarnation()
+        self.assertEqual((found["start"], found["end"], found["marks"]), (end, end, {}))
+        self.assertTrue(found["master"])
+
+    def test_cascade(self) -> None:
+        """
+        What a slave knew of slaves behind it is a slave's: a master begins anew.
+        """
+        store = self.opened(self.root, settings=SIZES)
+        Incarnation.begin(self.root, store.log, master=False).close(store.log, {"a": 5})
+        self.successResultOf(store.stopService())
+        self.assertFalse(promote(self.settings).was_master)
+        self.assertEqual(self.incarnation()["marks"], {})
+
+
+class RefusedTests(PromotionTestCase):
+    """
+    Nothing is changed where it may not be.
+    """
+
+    def refused(self, error: type[Exception], **how: Any) -> Any:
+        """
+        Promotion and plan are refused alike, and no byte of the store is another.
+
+        @return: The error.
+        """
+        before = everything(self.root)
+        self.assertRaises(error, plan, self.settings, **how)
+        found = self.assertRaises(error, promote, self.settings, **how)
+        after = everything(self.root)
+        self.assertEqual(set(before), set(after))
+        self.assertEqual(before, after)
+        return found
+
+    def test_locked(self) -> None:
+        """
+        A node runs on it.
+        """
+        running = self.opened(self.root, settings=SIZES)
+        self.refused(StoreLocked)
+        self.assertEqual(running.state, "")
+
+    def test_unfinished(self) -> None:
+        """
+        A copy that its master has not finished would lose what it lacks.
+        """
+        path = marker(self.root)
+        path.parent.mkdir(exist_ok=True)
+        tables.replace(path, {"master": "x"})
+        error = self.refused(UnfinishedCopy)
+        self.assertEqual(
+            (error.path, error.held), (str(path), len(files_of(self.root / "commitlog")))
+        )
+        self.refused(UnfinishedCopy, repair=True)
+
+    def test_damaged(self) -> None:
+        """
+        Damage is no torn tail: it is cut on demand only, and what follows is kept.
+        """
+        at = self.last
+        start = at - at % 4096
+        with open(self.root / "commitlog" / file_name(start), "rb+") as file:
+            file.seek(at - start + 200)
+            byte = file.read(1)[0]
+            file.seek(at - start + 200)
+            file.write(bytes([byte ^ 1]))
+        error = self.refused(LogCorrupt)
+        self.assertEqual(error.offset, at)
+        self.assertEqual(plan(self.settings, repair=True).end, at)
+        done = promote(self.settings, repair=True)
+        self.assertEqual((done.end, done.cut), (at, self.end - at))
+        self.assertEqual(self.offsets("consumerOffset.json")["TopicA@g"], {0: COUNT - 1})
+
+    def test_shortened(self) -> None:
+        """
+        A cleanly stopped store that lost its last file is another store.
+        """
+        max((self.root / "commitlog").iterdir()).unlink()
+        error = self.refused(LogShortened)
+        self.assertEqual(error.known, self.end)
+
+    def test_empty(self) -> None:
+        """
+        There is nothing to be a master of.
+        """
+        shutil.rmtree(self.root / "commitlog")
+        shutil.rmtree(self.root / "rmqha")
+        self.assertRaises(Refused, plan, self.settings)
+        self.assertRaises(Refused, promote, self.settings)
+        self.assertFalse((self.root / FILE).exists())
+
+
+class PlanTests(PromotionTestCase):
+    def agree(self, planned: Promotion, done: Promotion) -> None:
+        """
+        A plan says what is done, but for the name of a file that is not there yet.
+        """
+        names = [name for name in Promotion.__slots__ if not name.startswith("__")]
+        for name in names:
+            if name != "quarantine":
+                self.assertEqual(getattr(planned, name), getattr(done, name), name)
+
+    def test_says_what_will_be(self) -> None:
+        """
+        A dry run changes nothing, and is right: before, with a torn tail, and afterwards.
+        """
+        for tear in (False, True, False):
+            if tear:
+                shutil.rmtree(self.root / "rmqha" / "quarantine", ignore_errors=True)
+                self.tear()
+            before = everything(self.root)
+            planned = plan(self.settings)
+            self.assertEqual(everything(self.root), before)
+            self.agree(planned, promote(self.settings))
+
+    def test_unfinished_cut(self) -> None:
+        """
+        A cut that was decided and not made says what comes first.
+        """
+        self.tear()
+
+        def step(name: str) -> None:
+            if name == "intended":
+                raise Killed
+
+        self.assertRaises(Killed, promote, self.settings, step=step)
+        error = self.assertRaises(Refused, plan, self.settings)
+        self.assertIn(str(self.end), str(error))
+        self.assertEqual(promote(self.settings).end, self.end)
+
+
+class KilledTests(PromotionTestCase):
+    """
+    A crash at every call that changes the disk.
+    """
+
+    def killed_at(self, number: int, root: Path) -> bool:
+        """
+        Promote and die at one call.
+
+        @return: Whether it died; if not, all was done before.
+        """
+        mortal, locks, take = Mortal(number), [], StoreLock.take
+
+        def taken(lock: StoreLock) -> None:
+            locks.append(lock)
+            take(lock)
+
+        patches = [self.patch(os, name, mortal.wrap(getattr(os, name))) for name in CALLS]
+        patches.append(self.patch(StoreLock, "take", taken))
+        try:
+            promote(settings(root, **SIZES))
+        except Killed:
+            return True
+        except (Refused, OSError):
+            # Its last words could not be written either.
+            return True
+        finally:
+            for patched in patches:
+                patched.restore()
+            for lock in locks:
+                lock.release()  # as the end of a process does
+            self.flushLoggedErrors()
+        return False
+
+    def test_every_call(self) -> None:
+        """
+        However far it came, the next run ends with the same store; the torn tail is kept.
+        """
+        half = self.tear().rstrip(b"\0")
+        number, died = 0, True
+        while died:
+            number += 1
+            copy = self.folder() / "store"
+            shutil.copytree(self.root, copy)
+            died = self.killed_at(number, copy)
+            done = promote(settings(copy, **SIZES))
+            self.assertEqual(done.end, self.end, number)
+            self.assertIn(half, [p.read_bytes() for p in (copy / "rmqha/quarantine").iterdir()])
+            consumers = tables.read(copy / "config" / "consumerOffset.json")
+            self.assertEqual(consumers["offsetTable"]["TopicA@g"], {0: COUNT}, number)
+            delays = tables.read(copy / "config" / "delayOffset.json")
+            self.assertEqual(delays["offsetTable"], {3: 5}, number)
+            found = tables.read(copy / FILE)
+            self.assertEqual(
+                (found["closed"], found["master"], found["start"]), (True, True, self.end), number
+            )
+            store = self.opened(copy, settings=SIZES)
+            self.assertEqual(content(store.log), self.data)
+            receipt = store.put(message(500))
+            self.assertEqual((receipt.begin, receipt.queue_offset), (self.end, COUNT))
+            self.successResultOf(store.stopService())
+        self.assertGreater(number, 20)

@@ -1,0 +1,155 @@
+"""
+Tests for L{rmqha.store.clamp}, and for the cut that calls it.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from rmqha.config.settings import StoreSettings
+from rmqha.errors import TableUnreadable
+from rmqha.store import tables
+from rmqha.store.clamp import clamp_consumers, clamp_delays
+from rmqha.store.files import LogFolder
+from rmqha.store.truncate import intend
+from rmqha.wire.delay import SCHEDULE_TOPIC
+from tests.support.logs import LogTestCase, message
+
+SIZES = {"file_size": 4096, "queue_file_size": 200, "index_slots": 20, "index_entries": 30}
+
+
+class ClampTestCase(LogTestCase):
+    """
+    Tests with a store of a topic with two queues and one delay level.
+    """
+
+    def setUp(self) -> None:
+        """
+        Ten messages in queue 0, none in queue 1, five that wait for level 3.
+        """
+        self.root = self.folder() / "store"
+        store = self.opened(self.root, settings=SIZES)
+        self.starts = [store.put(message(500)).begin for _ in range(10)]
+        for _ in range(5):
+            store.put(message(400, topic=SCHEDULE_TOPIC, queue_id=2))
+        store.dispatcher.run(10.0)
+        self.opened_store = store
+        (self.root / "config").mkdir()
+
+    def write(self, name: str, table: dict[str, Any]) -> Path:
+        """
+        A table as a broker keeps it.
+        """
+        path = self.root / "config" / name
+        tables.replace(path, {"offsetTable": table, "more": 7})  # type: ignore[dict-item]
+        return path
+
+
+class ConsumerTests(ClampTestCase):
+    def test_above(self) -> None:
+        """
+        An offset above the queue's next one becomes that; all others stay, and what else is
+        in the file.
+        """
+        path = self.write(
+            "consumerOffset.json",
+            {"TopicA@g": {0: 11, 1: 3}, "TopicA@h": {0: 10}, "Gone@g": {0: 1}, "TopicA@i": {0: 4}},
+        )
+        moved = clamp_consumers(self.root, self.opened_store.queues)
+        self.assertEqual(
+            [(one.who, one.topic, one.queue_id, one.before, one.after) for one in moved],
+            [
+                ("group g", "TopicA", 0, 11, 10),
+                ("group g", "TopicA", 1, 3, 0),
+                ("group g", "Gone", 0, 1, 0),
+            ],
+        )
+        self.assertEqual(
+            tables.read(path),
+            {
+                "offsetTable": {
+                    "TopicA@g": {0: 10, 1: 0},
+                    "TopicA@h": {0: 10},
+                    "Gone@g": {0: 0},
+                    "TopicA@i": {0: 4},
+                },
+                "more": 7,
+            },
+        )
+        self.assertIn("group g in queue 0 of TopicA: offset 11 is now 10", str(moved[0]))
+        self.assertEqual(clamp_consumers(self.root, self.opened_store.queues), ())
+
+    def test_unchanged(self) -> None:
+        """
+        Without anything to move, or when only asked, the file is not touched.
+        """
+        path = self.write("consumerOffset.json", {"TopicA@g": {0: 10}})
+        before = path.stat().st_mtime_ns
+        self.assertEqual(clamp_consumers(self.root, self.opened_store.queues), ())
+        self.assertEqual(path.stat().st_mtime_ns, before)
+        path = self.write("consumerOffset.json", {"TopicA@g": {0: 12}})
+        data = path.read_bytes()
+        self.assertEqual(len(clamp_consumers(self.root, self.opened_store.queues, change=False)), 1)
+        self.assertEqual(path.read_bytes(), data)
+
+    def test_nothing(self) -> None:
+        """
+        A store without tables has nothing to move, one with a garbled table is not guessed at.
+        """
+        self.assertEqual(clamp_consumers(self.root, self.opened_store.queues), ())
+        self.assertEqual(clamp_delays(self.root, self.opened_store.queues), ())
+        (self.root / "config" / "consumerOffset.json").write_bytes(b"{\0\0\0")
+        self.assertRaises(TableUnreadable, clamp_consumers, self.root, self.opened_store.queues)
+
+
+class DelayTests(ClampTestCase):
+    def test_into_the_queue(self) -> None:
+        """
+        A level goes on inside its queue, whichever side it was on.
+        """
+        path = self.write("delayOffset.json", {3: 9, 4: 2, 5: -1})  # type: ignore[dict-item]
+        moved = clamp_delays(self.root, self.opened_store.queues)
+        self.assertEqual(
+            [(one.who, one.queue_id, one.before, one.after) for one in moved],
+            [("delay level 3", 2, 9, 5), ("delay level 4", 3, 2, 0), ("delay level 5", 4, -1, 0)],
+        )
+        self.assertEqual(tables.read(path), {"offsetTable": {3: 5, 4: 0, 5: 0}, "more": 7})
+
+
+class CutTests(ClampTestCase):
+    def test_truncation(self) -> None:
+        """
+        A log that is cut takes the offsets behind the cut back with it, before anybody may
+        write again where they pointed; also when the first try dies.
+        """
+        self.write("consumerOffset.json", {"TopicA@g": {0: 10}, "TopicA@h": {0: 6}})
+        self.write("delayOffset.json", {3: 5})  # type: ignore[dict-item]
+        end = self.opened_store.log.end
+        self.successResultOf(self.opened_store.stopService())
+        at = self.starts[7]
+
+        def before(settings: StoreSettings) -> None:
+            folder = LogFolder.load(settings.commitlog, settings.file_size)
+            intend(settings.root, folder, at, end)
+            folder.close()
+
+        died = self.folder() / "store"
+        shutil.copytree(self.root, died)
+
+        def step(name: str) -> None:
+            if name == "derived":
+                raise ValueError("died")
+
+        dying = self.store(died, settings=SIZES, master=False, before=before, step=step)
+        dying.startService()
+        self.failureResultOf(dying.ready, ValueError)
+        for root, more in ((self.root, {"before": before}), (died, {})):
+            store = self.opened(root, settings=SIZES, master=False, **more)
+            self.assertEqual(store.log.end, at)
+            offsets = tables.read(root / "config" / "consumerOffset.json")
+            self.assertEqual(offsets["offsetTable"], {"TopicA@g": {0: 7}, "TopicA@h": {0: 6}})
+            delays = tables.read(root / "config" / "delayOffset.json")
+            self.assertEqual(delays["offsetTable"], {3: 0})
+        self.flushLoggedErrors()

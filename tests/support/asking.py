@@ -1,0 +1,183 @@
+"""
+A client of the remoting port without a reactor: one question, one answer; and a port that passes
+questions on and changes the answers.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from rmqha.wire.remoting import fastjson
+from rmqha.wire.remoting.codes import RequestCode
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.frame import FrameDecoder, encode
+
+PATIENCE = 10.0
+"""Seconds an answer may take."""
+
+
+def ask(address: str, code: int, body: bytes = b"", **ext: Any) -> Command:
+    """
+    Ask, over a connection of its own.
+
+    @param address: C{host:port}.
+    @param ext: The fields.
+    """
+    host, _, port = address.rpartition(":")
+    fields = {name: str(value) for name, value in ext.items()}
+    request = Command(code=code, opaque=1, ext=fields, body=body)
+    with socket.create_connection((host, int(port)), PATIENCE) as connection:
+        connection.sendall(encode(request))
+        return receive(connection, FrameDecoder())
+
+
+def receive(connection: socket.socket, decoder: FrameDecoder) -> Command:
+    """
+    The next frame of a connection.
+
+    @raise ConnectionError: If there is none any more.
+    """
+    while True:
+        data = connection.recv(1 << 16)
+        if not data:
+            raise ConnectionError("closed by the peer")
+        found = decoder.receive(data)
+        if found:
+            return found[0]
+
+
+def must(address: str, code: int, body: bytes = b"", **ext: Any) -> Command:
+    """
+    Ask what has to be answered well.
+    """
+    answer = ask(address, code, body, **ext)
+    assert answer.code == 0, f"{code} at {address}: {answer.code} {answer.remark}"
+    return answer
+
+
+def make_topic(address: str, name: str, queues: int = 4) -> None:
+    """
+    Make a topic.
+    """
+    must(
+        address,
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        topic=name,
+        defaultTopic="TBW102",
+        readQueueNums=queues,
+        writeQueueNums=queues,
+        perm=6,
+        topicFilterType="SINGLE_TAG",
+        topicSysFlag=0,
+        order="false",
+    )
+
+
+def make_group(address: str, name: str) -> None:
+    """
+    Make a group.
+    """
+    body = fastjson.dumps({"groupName": name})
+    must(address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)
+
+
+def commit(address: str, group: str, topic: str, queue_id: int, offset: int) -> None:
+    """
+    Commit an offset.
+    """
+    must(
+        address,
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        consumerGroup=group,
+        topic=topic,
+        queueId=queue_id,
+        commitOffset=offset,
+    )
+
+
+def committed(address: str, group: str, topic: str, queue_id: int) -> int | None:
+    """
+    A group's offset; C{None} if it has none there.
+    """
+    answer = ask(
+        address,
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        consumerGroup=group,
+        topic=topic,
+        queueId=queue_id,
+        setZeroIfNotFound="false",
+    )
+    return int(answer.ext["offset"]) if answer.code == 0 else None
+
+
+def topic_names(address: str) -> set[str]:
+    """
+    The names of a broker's topics.
+    """
+    answer = must(address, RequestCode.GET_ALL_TOPIC_CONFIG)
+    return set(fastjson.loads(bytes(answer.body))["topicConfigTable"])
+
+
+def group_names(address: str) -> set[str]:
+    """
+    The names of its groups.
+    """
+    answer = must(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    return set(fastjson.loads(bytes(answer.body))["subscriptionGroupTable"])
+
+
+Change = Callable[[Command, Command], bytes | None]
+"""Makes of a request and its answer what goes back: bytes of frames; C{None} for nothing."""
+
+
+class Between:
+    """
+    A port before a broker's client port, in a thread.
+
+    @ivar change: What becomes of answers; as they are by default.
+    @ivar port: Where it listens.
+    """
+
+    def __init__(self, broker: str) -> None:
+        self.broker = broker
+        self.change: Change = lambda request, answer: encode(answer)
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listening.getsockname()[1]
+        self._open: set[socket.socket] = set()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        """
+        Listen no more, and cut all connections.
+        """
+        self._listening.close()
+        for connection in list(self._open):
+            connection.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listening.accept()
+            except OSError:
+                return
+            self._open.add(connection)
+            threading.Thread(target=self._pass_on, args=(connection,), daemon=True).start()
+
+    def _pass_on(self, connection: socket.socket) -> None:
+        decoder = FrameDecoder()
+        try:
+            while data := connection.recv(1 << 16):
+                for request in decoder.receive(data):
+                    answer = ask(self.broker, request.code, bytes(request.body), **request.ext)
+                    answer.opaque = request.opaque
+                    changed = self.change(request, answer)
+                    if changed is not None:
+                        connection.sendall(changed)
+        except OSError:
+            pass
+        finally:
+            self._open.discard(connection)
+            connection.close()

@@ -1,0 +1,262 @@
+"""
+Clients of real brokers that wait for their answers, and a consumer that goes where it is sent.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Mapping
+from typing import Self
+
+from attrs import define, evolve, field
+
+from rmqha.wire.record import Record, decode
+from rmqha.wire.remoting.codes import RequestCode, ResponseCode
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.fields import to_ext
+from rmqha.wire.remoting.frame import FrameDecoder, encode
+from rmqha.wire.remoting.headers.offsets import (
+    QueryConsumerOffsetRequest,
+    UpdateConsumerOffsetRequest,
+)
+from rmqha.wire.remoting.headers.pull import PullMessageRequest
+from rmqha.wire.remoting.headers.send import SendMessageV2Request
+
+#: Longest wait for an answer, in seconds.
+SOON = 20.0
+
+#: Requests on their way at a time, where there are many.
+WINDOW = 100
+
+
+class Remote:
+    """
+    One connection to a broker or a name server.
+    """
+
+    def __init__(self, port: int) -> None:
+        """
+        @raise OSError: If nobody listens there.
+        """
+        self._socket = socket.create_connection(("127.0.0.1", port), SOON)
+        self._decoder = FrameDecoder()
+        self._answers: list[Command] = []
+        self._asked = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """
+        Leave.
+        """
+        self._socket.close()
+
+    def send(self, command: Command) -> None:
+        """
+        Ask, and do not wait.
+        """
+        self._asked += 1
+        command.opaque = self._asked
+        self._socket.sendall(encode(command))
+
+    def heard(self, timeout: float = SOON) -> Command:
+        """
+        The next answer; what the broker asks itself is passed over.
+
+        @raise OSError: If the connection ends, or nothing comes in time.
+        """
+        self._socket.settimeout(timeout)
+        while not self._answers:
+            data = self._socket.recv(1 << 16)
+            if not data:
+                raise ConnectionResetError("closed by the broker")
+            self._answers += [each for each in self._decoder.receive(data) if each.is_response]
+        return self._answers.pop(0)
+
+    def ask(self, command: Command, timeout: float = SOON) -> Command:
+        """
+        Ask and wait.
+        """
+        self.send(command)
+        return self.heard(timeout)
+
+    def ask_all(self, commands: list[Command]) -> list[Command]:
+        """
+        Ask many, some at a time.
+
+        @return: The answers, in the order they came.
+        """
+        found = []
+        for first in range(0, len(commands), WINDOW):
+            some = commands[first : first + WINDOW]
+            for command in some:
+                self.send(command)
+            found += [self.heard() for _ in some]
+        return found
+
+
+def send(topic: str, body: bytes, queue_id: int = 0, *, delay: int = 0) -> Command:
+    """
+    A message to a queue of a topic, which is made by the first.
+
+    @param delay: Its delay level.
+    """
+    request = SendMessageV2Request(
+        producer_group="senders",
+        topic=topic,
+        default_topic="TBW102",
+        default_topic_queue_nums=4,
+        queue_id=queue_id,
+        sys_flag=0,
+        born_timestamp=int(time.time() * 1000),
+        flag=0,
+        properties=f"TAGS\x01A\x02DELAY\x01{delay}\x02" if delay else "TAGS\x01A\x02",
+        reconsume_times=0,
+    )
+    return Command(code=RequestCode.SEND_MESSAGE_V2, ext=to_ext(request), body=body)
+
+
+def pull(topic: str, group: str, offset: int, queue_id: int = 0, wait: float = 0.0) -> Command:
+    """
+    A pull of everything.
+
+    @param wait: How long it may be held, in seconds.
+    """
+    request = PullMessageRequest(
+        consumer_group=group,
+        topic=topic,
+        queue_id=queue_id,
+        queue_offset=offset,
+        max_msg_nums=32,
+        sys_flag=4 | (2 if wait else 0),
+        commit_offset=0,
+        suspend_timeout_millis=int(wait * 1000),
+        subscription="*",
+        sub_version=1,
+    )
+    return Command.request(RequestCode.PULL_MESSAGE, request)
+
+
+def commit(topic: str, group: str, offset: int, queue_id: int = 0) -> Command:
+    """
+    A group says how far it is.
+    """
+    request = UpdateConsumerOffsetRequest(
+        consumer_group=group, topic=topic, queue_id=queue_id, commit_offset=offset
+    )
+    return Command.request(RequestCode.UPDATE_CONSUMER_OFFSET, request)
+
+
+def progress(topic: str, group: str, queue_id: int = 0) -> Command:
+    """
+    A group asks how far it is.
+    """
+    request = QueryConsumerOffsetRequest(
+        consumer_group=group, topic=topic, queue_id=queue_id, set_zero_if_not_found=False
+    )
+    return Command.request(RequestCode.QUERY_CONSUMER_OFFSET, request)
+
+
+def records(answer: Command) -> list[Record]:
+    """
+    An answer's messages.
+    """
+    found, body, position = [], bytes(answer.body), 0
+    while position < len(body):
+        found.append(decode(body, position, position))
+        position += found[-1].size
+    return found
+
+
+def bodies(answer: Command) -> list[bytes]:
+    """
+    The bodies of an answer's messages.
+    """
+    return [record.body for record in records(answer)]
+
+
+@define(eq=False)
+class Follower:
+    """
+    A consumer of one queue that does as stock clients do: it pulls from where it was last sent,
+    and, if nobody is there, from anybody; it commits to the master, or to whoever is there.
+
+    @ivar ports: The brokers' client ports by their ids.
+    @ivar got: The bodies, as they came.
+    @ivar places: The id of the broker that each came from.
+    @ivar offset: Where it goes on.
+    @ivar which: Where it was sent last.
+    """
+
+    ports: Mapping[int, int]
+    topic: str
+    group: str
+    got: list[bytes] = field(init=False, factory=list)
+    places: list[int] = field(init=False, factory=list)
+    offset: int = field(init=False, default=0)
+    which: int = field(init=False, default=0)
+    _open: dict[int, Remote] = field(init=False, factory=dict)
+
+    def step(self, wait: float = 0.0) -> int:
+        """
+        Pull once, and commit what came.
+
+        @return: The answer's code.
+        """
+        broker, answer = self._ask(self.which, pull(self.topic, self.group, self.offset, wait=wait))
+        if "suggestWhichBrokerId" in answer.ext:
+            self.which = int(answer.ext["suggestWhichBrokerId"])
+        if answer.code == ResponseCode.SUCCESS:
+            found = bodies(answer)
+            self.got += found
+            self.places += [broker] * len(found)
+            self.offset = int(answer.ext["nextBeginOffset"])
+            self.commit()
+        return answer.code
+
+    def commit(self) -> int:
+        """
+        Say how far it is.
+
+        @return: The id of the broker that was told.
+        """
+        broker, answer = self._ask(0, commit(self.topic, self.group, self.offset))
+        if answer.code:
+            raise AssertionError(f"a commit at broker {broker} was answered {answer}")
+        return broker
+
+    def run(self, until: Callable[[], bool], timeout: float = SOON) -> None:
+        """
+        Go on until something is so.
+        """
+        deadline = time.monotonic() + timeout
+        while not until():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"{len(self.got)} messages after {timeout:g} s")
+            self.step(wait=0.2)
+
+    def close(self) -> None:
+        """
+        Leave.
+        """
+        for remote in self._open.values():
+            remote.close()
+        self._open.clear()
+
+    def _ask(self, wanted: int, command: Command) -> tuple[int, Command]:
+        order = [wanted, *(broker for broker in self.ports if broker != wanted)]
+        for broker in order:
+            try:
+                if broker not in self._open:
+                    self._open[broker] = Remote(self.ports[broker])
+                return broker, self._open[broker].ask(evolve(command))
+            except OSError:
+                lost = self._open.pop(broker, None)
+                if lost is not None:
+                    lost.close()
+        raise AssertionError("no broker is there")
