@@ -109,20 +109,40 @@ def table_of(status: Mapping[str, Any]) -> list[Table]:
     A status as tables: the node, then whatever it says of others.
     """
     node = Table("", "", box=None, show_header=False, pad_edge=False)
-    more = []
+    more: list[Table] = []
     for name, value in status.items():
-        if isinstance(value, list) and value and isinstance(value[0], dict):
-            more.append(_rows(name, value))
-        elif isinstance(value, dict) and value:
-            node.add_row(name, ", ".join(f"{key} {_text(item)}" for key, item in value.items()))
-        else:
-            node.add_row(name, _text(value))
+        _add(node, more, name, value)
     return [node, *more]
+
+
+def _add(node: Table, more: list[Table], name: str, value: Any) -> None:
+    """
+    Show one thing: in a row of the node's table, in several, or in a table of its own.
+    """
+    if _is_rows(value):
+        more.append(_rows(name, value))
+    elif isinstance(value, dict) and value:
+        inner = {key: item for key, item in value.items() if isinstance(item, dict) and item}
+        flat = all(not isinstance(item, dict) for row in inner.values() for item in row.values())
+        if flat and len(inner) == len(value):
+            more.append(_rows("", [{name: key, **row} for key, row in inner.items()]))
+            return
+        plain = [f"{key} {_text(item)}" for key, item in value.items() if key not in inner]
+        if plain:
+            node.add_row(name, ", ".join(plain))
+        for key, item in inner.items():
+            _add(node, more, f"{name} {key}", item)
+    else:
+        node.add_row(name, _text(value))
+
+
+def _is_rows(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], dict)
 
 
 def _rows(name: str, rows: list[dict[str, Any]]) -> Table:
     columns = list(dict.fromkeys(key for row in rows for key in row))
-    table = Table(*columns, title=name, title_justify="left", box=None, pad_edge=False)
+    table = Table(*columns, title=name or None, title_justify="left", box=None, pad_edge=False)
     for row in rows:
         table.add_row(*(_text(row.get(key)) for key in columns))
     return table

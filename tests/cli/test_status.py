@@ -44,6 +44,11 @@ class Node:
             "reason": self.reason,
             "upstream": {"address": "a:1", "probes": 2},
             "closedConnections": {},
+            "remoting": {
+                "port": 10911,
+                "requests": {"PULL_MESSAGE": 7},
+                "delayed": {"levels": {"3": {"offset": 4, "pending": 1}}},
+            },
             "replicas": [
                 {"address": "10.0.0.1:5", "lagBytes": 0},
                 {"address": "10.0.0.2:6", "lagBytes": None, "state": "[odd]"},
@@ -129,6 +134,17 @@ class LookTests(CommandTestCase):
         self.assertEqual(err, "")
         for text in ("12345", "address a:1, probes 2", "10.0.0.1:5", "10.0.0.2:6", "[odd]"):
             self.assertIn(text, out)
+
+    def test_nested(self) -> None:
+        """
+        Parts of parts have rows of their own, and what is alike is one table.
+        """
+        lines = self.printed(self.once())[0].splitlines()
+        said = [" ".join(line.split()) for line in lines]
+        for line in ("remoting port 10911", "remoting requests PULL_MESSAGE 7"):
+            self.assertIn(line, said)
+        levels = said.index("remoting delayed levels offset pending")
+        self.assertEqual(said[levels + 1], "3 4 1")
 
     def test_json(self) -> None:
         """
