@@ -20,6 +20,7 @@ from bench.report import Row, spread
 from bench.stock import SYNC, Peer, Stock
 from tests.interop.support import SMALL
 from tests.support.nodes import Node, until
+from tests.support.piped import Asked
 
 BODY = 1024
 QUEUES = 8
@@ -87,7 +88,9 @@ class Pair:
         self.master.start()
         self.slave.launch()
         address = "{}:{}".format(*self.address)
-        self._until(lambda: address in self.tool.registered(self.tool.names), "the master is registered")
+        self._until(
+            lambda: address in self.tool.registered(self.tool.names), "the master is registered"
+        )
         self.tool.do("topic", address=address, topic=self.topic, queues=QUEUES)
         # A stock slave is silent for its first five seconds.
         self._until(lambda: set(self._send(4, 4)["statuses"]) == {"SEND_OK"}, "sends are answered")
@@ -117,16 +120,23 @@ class Pair:
 
         @return: Messages a second, from the first to the last.
         """
-        found = self.tool.do(
+        found = self.begin_to_consume(group, count).wait(PATIENCE)
+        return count / float(found["seconds"])
+
+    def begin_to_consume(self, group: str, count: int) -> Asked:
+        """
+        Do not wait for it.
+
+        @return: Its answer has the C{seconds} from the first message to the last.
+        """
+        return self.tool.ask(
             "catchup",
-            PATIENCE,
             namesrv=self.tool.names,
             topic=self.topic,
             group=group,
             count=count,
             limit=int(PATIENCE) - 10,
         )
-        return count / float(found["seconds"])
 
     def _send(self, count: int, threads: int, each: int = 1) -> dict[str, Any]:
         found: dict[str, Any] = self.tool.do(
@@ -171,8 +181,25 @@ def pairs(folder: Path, tool: Peer, *, sync: bool = False) -> Iterator[list[Pair
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _ours(folder: Path, tool: Peer, sync: bool) -> Pair:
+@contextmanager
+def alone(folder: Path, tool: Peer, **keys: object) -> Iterator[Pair]:
+    """
+    Our pair by itself, in the same way; its master does not wait.
+
+    @param keys: More of both configurations.
+    """
+    pair = _ours(folder / "ours", tool, False, **keys)
+    try:
+        pair.start()
+        yield pair
+    finally:
+        pair.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _ours(folder: Path, tool: Peer, sync: bool, **more: object) -> Pair:
     keys: dict[str, Any] = {**STOCK, **COMMON, "brokerName": "ours", "namesrvAddr": tool.names}
+    keys |= more
     role = "SYNC_MASTER" if sync else "ASYNC_MASTER"
     master = Node(folder, "master", **keys, brokerRole=role)
     slave = Node(folder, "slave", master=master.address, **keys)
