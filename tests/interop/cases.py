@@ -88,7 +88,9 @@ class InteropTestCase(SynchronousTestCase):
         self.folder: Path = self._folder.path
         self._processes: list[Process] = []
         self.topic = f"{type(self).__name__}-{self._testMethodName}"
-        if not os.environ.get("RMQHA_INTEROP_KEEP"):
+        if os.environ.get("RMQHA_INTEROP_KEEP"):
+            self._folder.keep()
+        else:
             self.addCleanup(self._folder.remove)
         self.addCleanup(self._end)
 
@@ -102,10 +104,10 @@ class InteropTestCase(SynchronousTestCase):
         One row of the table.
         """
         begun = time.monotonic()
-        result = "failed"
+        result = matrix.FAILED
         try:
             yield
-            result = "ok"
+            result = matrix.OK
         finally:
             seconds = time.monotonic() - begun
             sys.stdout.write(f"{seconds:6.1f} s  {self.version} {what}: {result}\n")

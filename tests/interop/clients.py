@@ -35,6 +35,8 @@ class Got:
 
     @ivar times: How often it has come back.
     @ivar said: A property that all senders set.
+    @ivar born: When it was sent, in milliseconds since 1970, from clients that tell.
+    @ivar stored: When it was stored where it was got.
     """
 
     topic: str
@@ -46,6 +48,8 @@ class Got:
     times: int = 0
     id: str = ""
     said: str | None = None
+    born: int = 0
+    stored: int = 0
 
 
 @frozen(kw_only=True)

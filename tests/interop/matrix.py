@@ -9,10 +9,10 @@ import json
 import os
 import platform
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from attrs import asdict, frozen
+from attrs import asdict, evolve, frozen
 
 from tests.support.nodes import ROOT
 
@@ -36,14 +36,37 @@ the same SHA-256 on both sides; "derived files" are the consume queues and the i
 | --- | --- | --- | --- | --- |
 """
 
+OK, FAILED, SECOND = "ok", "failed", "ok at the second try"
+"""What may come of it."""
+
+CLIENTS = """
+## Stock clients
+
+Name servers and brokers of ours and of RocketMQ, with clients from their registries.  "JSON" and
+"ROCKETMQ" are the forms of the Java client's headers; the other clients know one.  A scenario
+without a result is not for that client.
+"""
+
+COMMANDS = """
+## mqadmin
+
+The stock tool of each version, its commands one after the other, given to a name server of ours
+with a master and its slave, and to stock ones of that version to which the same was done before:
+what it prints of ours is what it prints of theirs, in the sense of the last column.  Ids, times,
+addresses and clients' names are never compared.  A dash means that a version has no such command.
+
+"""
+
 
 @frozen(kw_only=True)
 class Result:
     """
     One row.
 
+    @ivar roles: Who is what; of a command, what was found.
     @ivar seconds: How long it took.
-    @ivar table: The page's part.
+    @ivar order: Rows of commands are in this order.
+    @ivar table: The page's part: C{brokers}, C{clients} or C{mqadmin}.
     """
 
     peer: str
@@ -54,6 +77,20 @@ class Result:
     seconds: float
     order: int = 0
     table: str = "brokers"
+
+    @property
+    def what(self) -> tuple[str, ...]:
+        """
+        What was tried, whatever came of it.
+        """
+        return self.table, self.peer, self.version, self.roles, self.scenario
+
+    @property
+    def site(self) -> str:
+        """
+        Who serves, with the version of what is Java.
+        """
+        return f"{self.roles}, {self.version}" if "Java" in self.roles else self.roles
 
 
 def record(result: Result) -> None:
@@ -74,17 +111,76 @@ def recorded(path: Path) -> list[Result]:
     return [Result(**json.loads(line)) for line in lines]
 
 
+def repeated(first: Iterable[Result], second: Iterable[Result]) -> list[Result]:
+    """
+    What became of it all, where some of it was tried twice.
+    """
+    rows = {row.what: row for row in first}
+    for row in second:
+        before = rows.get(row.what, row)
+        if before.result == FAILED and row.result == OK:
+            row = evolve(row, result=SECOND)
+        rows[row.what] = row
+    return list(rows.values())
+
+
 def page(results: Iterable[Result]) -> str:
     """
     The page.
     """
-    rows = sorted(results, key=lambda row: (row.roles, row.scenario, row.version, row.peer))
+    rows = list(results)
+    brokers = [row for row in rows if row.table == "brokers"]
     text = [HEAD.format(when=facts(len(rows)))]
-    for row in rows:
+    for row in sorted(brokers, key=lambda row: (row.roles, row.scenario, row.version, row.peer)):
         cells = [row.peer, row.version, row.roles, row.scenario]
-        cells.append(f"{row.result} ({row.seconds:.0f} s)")
-        text.append(f"| {' | '.join(_cell(cell) for cell in cells)} |\n")
+        text.append(_line([*cells, f"{row.result} ({row.seconds:.0f} s)"]))
+    clients = [row for row in rows if row.table == "clients"]
+    if clients:
+        text.append(CLIENTS)
+    for site in sorted({row.site for row in clients}):
+        text.extend(_site(site, [row for row in clients if row.site == site]))
+    text.extend(_commands([row for row in rows if row.table == "mqadmin"]))
     return "".join(text)
+
+
+def _site(site: str, rows: list[Result]) -> Iterator[str]:
+    """
+    What was tried at one site: a line for each scenario, a column for each client.
+    """
+    scenarios = sorted({row.scenario for row in rows})
+    peers = sorted({row.peer for row in rows})
+    yield f"\n### {site[0].upper()}{site[1:]}\n\n"
+    yield _line(["Scenario", *peers])
+    yield _line(["---"] * (len(peers) + 1))
+    for scenario in scenarios:
+        cells = []
+        for peer in peers:
+            found = {row.result for row in rows if (row.scenario, row.peer) == (scenario, peer)}
+            cells.append(" and ".join(sorted(found)))
+        yield _line([scenario, *cells])
+
+
+def _commands(rows: list[Result]) -> Iterator[str]:
+    """
+    What mqadmin was asked: a line for each command, a column for each version.
+    """
+    versions = sorted({row.version for row in rows})
+    if not rows:
+        return
+    yield COMMANDS
+    yield _line(["Command", *versions, "What it prints"])
+    yield _line(["---"] * (len(versions) + 2))
+    commands: dict[str, dict[str, Result]] = {}
+    for row in sorted(rows, key=lambda row: (row.order, row.version)):
+        commands.setdefault(row.scenario, {})[row.version] = row
+    for command, found in commands.items():
+        cells = [found[version].result if version in found else "-" for version in versions]
+        senses = sorted({row.roles for row in found.values()})
+        yield _line([command, *cells, " or ".join(senses)])
+
+
+def _line(cells: list[str]) -> str:
+    return f"| {' | '.join(_cell(cell) for cell in cells)} |\n"
 
 
 def _cell(text: str) -> str:

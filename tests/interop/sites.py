@@ -4,18 +4,19 @@ A name server and a broker for clients, each of ours or stock.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TypeVar
 
 from tests.interop import jars, matrix
 from tests.interop.cases import InteropTestCase
 from tests.interop.clients import OTHERS, Client, Other, java_client, report_missing
 from tests.interop.support import BOOT, Broker, broker_ports
+from tests.support.certificates import certificate
 from tests.support.nodes import NameServer, Node, Process, until
 
 T = TypeVar("T")
@@ -24,7 +25,7 @@ T = TypeVar("T")
 SOONER: dict[str, object] = {
     "transactionTimeOut": 2000,
     "transactionCheckInterval": 1000,
-    "messageDelayLevel": " ".join(["1s"] * 18),
+    "messageDelayLevel": " ".join(["1s", "3s", *["1s"] * 16]),
     "traceTopicEnable": "true",
     "defaultTopicQueueNums": 4,
 }
@@ -41,6 +42,7 @@ class SiteTestCase(InteropTestCase):
 
     names_of = "our"
     broker_of = "our"
+    certificate: tuple[Path, Path] | None = None
 
     def setUp(self) -> None:
         """
@@ -50,6 +52,7 @@ class SiteTestCase(InteropTestCase):
         self.names = self.tool.names
         if self.names_of == "our":
             self.name_server = NameServer(self.folder)
+            self.name_server.keys.update(self.certified())
             self._processes.append(self.name_server)
             self.names = self.name_server.start().client_address
         self.roles = f"{self.names_of} name server, {self.broker_of} broker"
@@ -72,10 +75,20 @@ class SiteTestCase(InteropTestCase):
         A broker of ours, not started.
         """
         given = {"brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1", "maxMessageSize": 500_000}
-        node = Node(self.folder, "master", "broker", **{**given, **keys})
+        node = Node(self.folder, "master", "broker", **{**given, **self.certified(), **keys})
         node.keys["brokerClusterName"] = "interop"
         self._processes.append(node)
         return node
+
+    def certified(self) -> dict[str, object]:
+        """
+        The keys of a certificate: clear text and TLS on the same port.  Stock servers make
+        one by themselves, ours do not.
+        """
+        if not self.certificate:
+            self.certificate = certificate(self.folder / "tls")
+        key, path = self.certificate
+        return {"tlsKeyPath": key, "tlsCertPath": path}
 
     def start_broker(self) -> None:
         """
@@ -136,10 +149,10 @@ class SiteTestCase(InteropTestCase):
         One cell of the clients' table.
         """
         begun = time.monotonic()
-        result = "failed"
+        result = matrix.FAILED
         try:
             yield
-            result = "ok"
+            result = matrix.OK
         finally:
             seconds = time.monotonic() - begun
             sys.stdout.write(f"{seconds:6.1f} s  {self.roles} {client.title}: {what}: {result}\n")
@@ -180,6 +193,3 @@ class SiteTestCase(InteropTestCase):
         ours: list[Process] = [process for process in self._processes if isinstance(process, Node)]
         for node in ours:
             self.assertEqual([], node.complaints(), node.log()[-20_000:])
-        keep = os.environ.get("RMQHA_INTEROP_KEEP")
-        if keep:
-            sys.stdout.write(f"kept {self.folder}\n")

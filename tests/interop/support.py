@@ -135,7 +135,7 @@ class Tool(Piped):
 
     def __init__(self, folder: Path, version: str) -> None:
         super().__init__(f"tool-{version}", folder / f"tool-{version}.log")
-        self.folder = folder
+        self.folder = self.cwd = folder
         self.version = version
         (self.names_port,) = free_ports(1)
         self.next = 0

@@ -112,6 +112,8 @@ final class Consumers {
         told.put("offset", message.getQueueOffset());
         told.put("times", message.getReconsumeTimes());
         told.put("id", message.getMsgId());
+        told.put("born", message.getBornTimestamp());
+        told.put("stored", message.getStoreTimestamp());
         told.put("said", message.getUserProperty("told"));
         return told;
     }

@@ -35,6 +35,7 @@ final class Members {
         config.setNamesrvAddr(asked.getString("namesrv"));
         config.setInstanceName("member" + ++made); // a connection of its own
         config.setVipChannelEnabled(asked.getBooleanValue("vip"));
+        config.setUseTLS(asked.getBooleanValue("tls"));
         config.setPollNameServerInterval(1000);
         config.setHeartbeatBrokerInterval(1000);
         config.setPersistConsumerOffsetInterval(500);

@@ -91,7 +91,7 @@ final class Sends {
         boolean half = "transaction".equals(how);
         boolean traced = asked.getBooleanValue("trace");
         String name = "producer " + asked.getString("namesrv") + " " + asked.getString("group")
-            + half + traced + asked.getBooleanValue("vip");
+            + half + traced + asked.getBooleanValue("vip") + asked.getBooleanValue("tls");
         synchronized (members) {
             if (members.find(name) == null) {
                 String group = asked.getString("group");

@@ -55,6 +55,7 @@ public final class Tool {
         lines.on("query", asks::query);
         lines.on("lite", asks::lite);
         lines.on("offsets", asks::offsets);
+        lines.on("mqadmin", Commands::run);
         lines.serve();
         System.exit(0);
     }

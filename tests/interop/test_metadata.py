@@ -1,0 +1,277 @@
+"""
+Tables between brokers of ours and stock ones: topics, groups, offsets.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rmqha.store import tables
+from rmqha.wire.remoting import fastjson
+from rmqha.wire.remoting.codes import RequestCode
+from tests.interop.cases import InteropTestCase
+from tests.interop.support import BOOT, SMALL, Broker
+from tests.support import asking
+from tests.support.nodes import Node, until
+
+#: What makes a broker of ours one of theirs.
+OF_THEIRS: dict[str, object] = {
+    "brokerClusterName": SMALL["brokerClusterName"],
+    "brokerName": SMALL["brokerName"],
+    "brokerIP1": "127.0.0.1",
+    "brokerIP2": "127.0.0.1",
+    "maxMessageSize": 500_000,
+}
+
+#: Most seconds until a stock slave asks: those of 5.x do so once a minute.
+ROUND = 90.0
+
+
+class MetadataTestCase(InteropTestCase):
+    """
+    A master with a topic of four queues, a group and some messages.
+    """
+
+    def until_offset(self, address: str, offset: int, queue_id: int = 0, group: str = "g") -> None:
+        """
+        Wait until a broker has an offset.
+        """
+        until(
+            lambda: asking.committed(address, group, self.topic, queue_id) == offset,
+            f"{address} has {offset}",
+            ROUND,
+            tell=lambda: str(asking.committed(address, group, self.topic, queue_id)),
+            pause=0.2,
+        )
+
+    def table(self, address: str, code: int, member: str) -> dict[str, Any]:
+        """
+        One of a broker's tables.
+        """
+        body = asking.must(address, code).body
+        found: dict[str, Any] = fastjson.loads(bytes(body))[member]
+        return found
+
+    def assert_same_tables(self, master: str, slave: str) -> None:
+        """
+        A slave has all topics and groups of its master, as they are there.
+        """
+        for code, member in (
+            (RequestCode.GET_ALL_TOPIC_CONFIG, "topicConfigTable"),
+            (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "subscriptionGroupTable"),
+        ):
+            theirs = self.table(master, code, member)
+            ours = self.table(slave, code, member)
+            for name, config in theirs.items():
+                # 4.9 slaves know no members of later releases; later ones add their own.
+                known = [key for key, value in config.items() if value or key in ours[name]]
+                self.assertEqual(
+                    {key: config[key] for key in known},
+                    {key: ours[name].get(key) for key in known},
+                    name,
+                )
+
+    def fill(self, address: str) -> None:
+        """
+        Make topic, group and offsets at a master.
+        """
+        asking.make_topic(address, self.topic)
+        asking.make_topic(address, f"{self.topic}-old", 1)
+        asking.make_group(address, "g")
+        until(
+            lambda: self.tool.put(40, self.topic, size=50).wait().get("SEND_OK") == 40,
+            "messages",
+            BOOT,
+            pause=1.0,
+        )
+        for queue_id in range(2):
+            asking.commit(address, "g", self.topic, queue_id, 5)
+
+
+class BehindJavaTests(MetadataTestCase):
+    """
+    Our slave of a stock master.
+    """
+
+    roles = "Java master, our slave"
+
+    def setUp(self) -> None:
+        """
+        Start both.
+        """
+        super().setUp()
+        # Without its timer 5.3.3 cannot delete a topic.
+        self.master = self.broker("java", timerWheelEnable="true").start()
+        self.address = self.master.client_address
+        self.slave = self.our_slave(self.master.address, **OF_THEIRS)
+        self.ours = f"127.0.0.1:{self.slave.port}"
+
+    def part(self, name: str) -> dict[str, Any]:
+        """
+        How it stands with a table.
+        """
+        found: dict[str, Any] = self.slave.status()["metadata"][name]
+        return found
+
+    def test_tables(self) -> None:
+        """
+        All tables come, changes follow, and what consumers commit here while the master is
+        away it has after its return.
+        """
+        with self.scenario("our slave takes topics, groups and offsets from a Java master"):
+            self.fill(self.address)
+            self.slave.start()
+            self.until_offset(self.ours, 5)
+            self.assert_same_tables(self.address, self.ours)
+            for name in ("topics", "groups", "consumerOffsets", "delayOffsets"):
+                self.assertEqual("adopted", self.part(name)["state"], self.part(name))
+        with self.scenario("a topic made, one deleted and offsets set back there follow"):
+            asking.make_topic(self.address, f"{self.topic}-new", 3)
+            asking.must(self.address, RequestCode.DELETE_TOPIC_IN_BROKER, topic=f"{self.topic}-old")
+            asking.commit(self.address, "g", self.topic, 1, 2)
+            self.until_offset(self.ours, 2, 1)
+            names = asking.topic_names(self.ours)
+            self.assertIn(f"{self.topic}-new", names)
+            self.assertNotIn(f"{self.topic}-old", names)
+            self.assertIn("from 5 to 2", self.slave.log())
+        with self.scenario("offsets committed at our slave while the Java master is down win"):
+            self.until_equal(self.master, self.slave)
+            self.master.stop()
+            asking.commit(self.ours, "g", self.topic, 0, 9)
+            asking.commit(self.ours, "new", self.topic, 0, 3)
+            self.old_offsets()
+            self.master.start()
+            self.until_offset(self.address, 9)
+            # A consumer that is back tells of its group; 5.x takes no offset before.
+            asking.make_group(self.address, "new")
+            self.until_offset(self.address, 3, group="new")
+            self.assertEqual(9, asking.committed(self.ours, "g", self.topic, 0))
+        with self.scenario("an older offset after the Java master's restart is refused"):
+            self.slave.until(lambda status: status["metadata"]["regressions"] >= 1, "it is seen")
+            self.assertEqual(2, asking.committed(self.ours, "g", self.topic, 1))
+            self.assertIn("from 2 to 1", self.slave.log())
+        self.slave.term()
+        self.assertEqual([], self.slave.complaints(), self.slave.log()[-20_000:])
+        self.after()
+
+    def old_offsets(self) -> None:
+        """
+        Give the stopped master an older offset.
+        """
+        file = self.master.root / "config" / "consumerOffset.json"
+        table = tables.read(file)
+        assert table is not None
+        key = f"{self.topic}@g"
+        self.assertEqual(2, table["offsetTable"][key][1])
+        table["offsetTable"][key][1] = 1
+        tables.replace(file, table)
+
+    def after(self) -> None:
+        """
+        What a slave leaves, a stock broker of the version reads: our slave's tables become a
+        stock master's.
+        """
+        with self.scenario("a Java broker starts on the tables our slave has left"):
+            self.master.stop()
+            stock = self.broker("heir", root=self.slave.root)
+            stock.start()
+            self.assertIn(self.topic, asking.topic_names(stock.client_address))
+            self.assertIn("g", asking.group_names(stock.client_address))
+            self.assertEqual(9, asking.committed(stock.client_address, "g", self.topic, 0))
+            stock.stop()
+
+
+class BehindJava4Tests(BehindJavaTests):
+    """
+    4.9.7.
+    """
+
+    version = "4.9.7"
+
+
+class BehindJava5Tests(BehindJavaTests):
+    """
+    5.3.3.
+    """
+
+    version = "5.3.3"
+
+
+class JavaBehindTests(MetadataTestCase):
+    """
+    A stock slave of our master.
+    """
+
+    roles = "our master, Java slave"
+
+    def test_tables(self) -> None:
+        """
+        All tables come, and a master that was restarted takes what its slave knows better.
+        """
+        master = Node(self.folder, "master", "master", **OF_THEIRS, namesrvAddr=self.tool.names)
+        self._processes.append(master)
+        self.addCleanup(self.tool.do, "leave", BOOT, namesrv=self.tool.names)
+        address = f"127.0.0.1:{master.port}"
+        stock = self.broker("java-slave", role="SLAVE")
+        with self.scenario("a Java slave takes topics, groups and offsets from our master"):
+            master.start()
+            until(
+                lambda: address in self.tool.registered(self.tool.names),
+                "our master is registered",
+                BOOT,
+                tell=master.tail,
+                pause=0.1,
+            )
+            self.fill(address)
+            stock.start()
+            self.until_offset(stock.client_address, 5)
+            self.until_tables(address, stock)
+        with self.scenario("our master takes offsets committed at a Java slave meanwhile"):
+            stock.until_max(master.status()["maxOffset"])
+            self.assertIn(master.term(), (0, -15), master.tail())
+            asking.commit(stock.client_address, "g", self.topic, 0, 8)
+            master.start()
+            until(
+                lambda: asking.committed(address, "g", self.topic, 1) == 5,
+                "our master serves",
+                BOOT,
+                tell=master.tail,
+                pause=0.1,
+            )
+            self.assertEqual(8, asking.committed(address, "g", self.topic, 0), master.tail())
+            self.assertIn("its consumers are further", master.log())
+        stock.stop()
+        master.term()
+        self.assertEqual([], master.complaints(), master.log()[-20_000:])
+
+    def until_tables(self, address: str, stock: Broker) -> None:
+        """
+        Wait until a stock slave has our master's topics and groups.
+        """
+        until(
+            lambda: (
+                asking.topic_names(address) <= asking.topic_names(stock.client_address)
+                and asking.group_names(address) <= asking.group_names(stock.client_address)
+            ),
+            "the stock slave has all topics and groups",
+            ROUND,
+            tell=stock.tail,
+            pause=0.5,
+        )
+        self.assert_same_tables(address, stock.client_address)
+
+
+class JavaBehind4Tests(JavaBehindTests):
+    """
+    4.9.7.
+    """
+
+    version = "4.9.7"
+
+
+class JavaBehind5Tests(JavaBehindTests):
+    """
+    5.3.3.
+    """
+
+    version = "5.3.3"
