@@ -218,6 +218,8 @@ class GarbledTests(MetadataTestCase):
         self.fill(master)
         asking.commit(clients(master), "g", "Demo", 0, 30)
         self.until_offset(slave, 30)
+        kept = slave.root / "config" / "consumerOffset.json"
+        until(lambda: kept.exists() and "Demo@g" in kept.read_text(), "the offset is on the disk")
         self.make_many(clients(master))
         for round_of in ("cut noise none", "empty none cut"):
             faults = dict(zip(self.NAMES, round_of.split(), strict=True))
