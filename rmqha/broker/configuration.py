@@ -18,12 +18,12 @@ from attrs import define, evolve, field
 from twisted.logger import Logger
 
 from rmqha.broker.topics import Topics
-from rmqha.config import properties
 from rmqha.config.foreign import HARMLESS
 from rmqha.config.keys import BY_NAME, PULL, REGISTRATION, TRANSACTIONS, Key
 from rmqha.config.load import describe
 from rmqha.config.settings import Settings
 from rmqha.errors import RequestRefused
+from rmqha.net.remoting import changes
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler
 from rmqha.wire.remoting import json_body
@@ -136,22 +136,9 @@ class Configuration:
         """
         25: change some keys.
         """
-        entries = properties.parse(properties.decode(bytes(command.body)))
-        for entry in entries:
-            if entry.fault:
-                raise RequestRefused(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"string2Properties error: line {entry.line}: {entry.fault}",
-                )
-        texts = {entry.key: entry.value for entry in entries}
+        texts = changes.asked(command)
         self.current.change(texts)
-        for key, text in texts.items():
-            self._log.info(
-                "{who} set {key}={text} until the next start",
-                who=connection.address,
-                key=key,
-                text=text,
-            )
+        changes.tell(self._log, connection.address, texts)
         return None
 
     def get(self, connection: RemotingProtocol, command: Command) -> Answer:

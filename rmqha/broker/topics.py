@@ -11,19 +11,16 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from attrs import evolve
-from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
-from rmqha.broker.persisted import Persisted
+from rmqha.broker.table import Table
 from rmqha.config.settings import BrokerSettings
 from rmqha.errors import RequestRefused
 from rmqha.store.allocate import InThread
 from rmqha.wire.delay import SCHEDULE_TOPIC
 from rmqha.wire.encode import MAX_TOPIC
-from rmqha.wire.remoting.bodies.common import DataVersion
 from rmqha.wire.remoting.bodies.tables import INHERIT, READ, WRITE, TopicConfig, TopicTable
 from rmqha.wire.remoting.codes import ResponseCode
-from rmqha.wire.remoting.json_body import from_json
 
 RETRY_PREFIX = "%RETRY%"
 """Of the topic in which a group's messages come again."""
@@ -64,10 +61,6 @@ FORBIDDEN = frozenset({SCHEDULE_TOPIC, HALF, HALF_DONE, HALF_GIVEN_UP, SELF_TEST
 
 READ_WRITE = READ | WRITE
 
-MOST_MADE = 20_000
-"""Topics, or groups, from which on no more are made because a client asks for one; administrators
-may go on.  With three times as many of usual names a registration is still a frame."""
-
 UNIT, UNIT_SUBSCRIBED = 1, 2
 """The bits of a topic's C{topic_sys_flag}: its producers' unit mode, and a group's for its retry
 topic."""
@@ -75,8 +68,6 @@ topic."""
 _SCHEDULE_QUEUES = 18
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 _NAME_TEXT = "^[%|a-zA-Z0-9_-]+$"
-
-Changed = Callable[[TopicConfig | None], None]
 
 
 def check_name(name: str) -> None:
@@ -114,11 +105,9 @@ def perm_text(perm: int) -> str:
     return "".join(letter if perm & bit else "-" for bit, letter in bits)
 
 
-class Topics:
+class Topics(Table[TopicConfig, TopicTable]):
     """
     The table of topics.
-
-    @ivar changed: Each is called after a change with the topic, C{None} if one was deleted.
     """
 
     def __init__(
@@ -133,67 +122,26 @@ class Topics:
         @param folder: C{config} in the store's folder.
         @param now_ms: Milliseconds since 1970, for the table's version.
         """
-        self.changed: list[Changed] = []
+        super().__init__(
+            folder / "topics.json",
+            TopicTable,
+            "topic_config_table",
+            {topic.topic_name: topic for topic in _presets(settings)},
+            clock,
+            in_thread,
+            now_ms,
+        )
         self._settings = settings
-        self._now_ms = now_ms
-        self._file = Persisted(folder / "topics.json", self.table, clock, in_thread)
-        self._table = {topic.topic_name: topic for topic in _presets(settings)}
         self._system = SYSTEM | {settings.cluster, settings.name, reply_topic(settings.cluster)}
-        self._version = DataVersion()
-        self._rest = TopicTable()
 
     def load(self) -> None:
         """
-        Read the file, whose topics win over those that are always there.
-
-        @raise TableUnreadable: If there is one, and it cannot be read.
-        @raise BodyInvalid: If it is no table of topics.
+        Read the file; the template in it is only good where topics may be made.
         """
-        found = self._file.load()
-        if found is None:
-            return
-        table = from_json(TopicTable, found)
-        self._rest = evolve(table, topic_config_table={})
-        self._version = table.data_version
-        self._table |= table.topic_config_table
-        template = self._table.get(TEMPLATE)
+        super().load()
+        template = self.get(TEMPLATE)
         if template is not None and not self._settings.auto_create_topics:
             self._table[TEMPLATE] = evolve(template, perm=template.perm & ~INHERIT)
-
-    def stop(self) -> Deferred[None]:
-        """
-        Write the file.
-
-        @return: Fires when that is done, well or not.
-        """
-        return self._file.stop()
-
-    # --- reading ------------------------------------------------------------------
-
-    def get(self, name: str) -> TopicConfig | None:
-        """
-        A topic, if there is one of that name.
-        """
-        return self._table.get(name)
-
-    def names(self) -> tuple[str, ...]:
-        """
-        The names of all.
-        """
-        return tuple(self._table)
-
-    @property
-    def version(self) -> DataVersion:
-        """
-        The table's version.
-        """
-        return self._version
-
-    def table(self) -> TopicTable:
-        """
-        The whole table as it is now; it is not changed any more.
-        """
-        return evolve(self._rest, topic_config_table=dict(self._table), data_version=self._version)
 
     @property
     def system(self) -> frozenset[str]:
@@ -208,57 +156,11 @@ class Topics:
         """
         return name in self._system or name.startswith(SYSTEM_PREFIX)
 
-    @property
-    def full(self) -> bool:
-        """
-        Whether no more are made for clients.
-        """
-        return len(self._table) >= MOST_MADE
-
-    # --- changing -------------------------------------------------------------------
-
     def put(self, config: TopicConfig) -> None:
         """
         Make a topic, or change it.
         """
-        self._table[config.topic_name] = config
-        self._bump(config)
-
-    def delete(self, name: str) -> bool:
-        """
-        Forget a topic.
-
-        @return: Whether there was one.
-        """
-        if self._table.pop(name, None) is None:
-            return False
-        self._bump(None)
-        return True
-
-    def touch(self) -> None:
-        """
-        What is told of all topics is not what it was, though none has changed.
-        """
-        self._bump(None)
-
-    def adopt(self, table: TopicTable) -> bool:
-        """
-        Take over another broker's table at once, all of it, with its version.
-
-        @return: Whether that changed anything.
-        """
-        new = {topic.topic_name: topic for topic in _presets(self._settings)}
-        new |= table.topic_config_table
-        rest = evolve(table, topic_config_table={}, data_version=DataVersion())
-        same = new == self._table and rest == evolve(self._rest, data_version=DataVersion())
-        self._version = table.data_version
-        if same:
-            return False
-        self._table, self._rest = new, rest
-        self._file.dirty()
-        for listener in tuple(self.changed):
-            listener(None)
-        return True
+        self.set(config.topic_name, config)
 
     def auto_create(
         self, name: str, template: str, wanted_queues: int, *, unit: bool = False
@@ -271,7 +173,7 @@ class Topics:
         @return: C{None} if there is no such template, nothing may be made after it, or there
             are too many.
         """
-        pattern = self._table.get(template)
+        pattern = self.get(template)
         if pattern is None or not pattern.perm & INHERIT or self.full:
             return None
         queues = max(1, min(wanted_queues, pattern.write_queue_nums))
@@ -292,7 +194,7 @@ class Topics:
         """
         A topic of our own; made if there is none.
         """
-        found = self._table.get(name)
+        found = self.get(name)
         if found is None:
             found = TopicConfig(
                 topic_name=name,
@@ -303,13 +205,6 @@ class Topics:
             )
             self.put(found)
         return found
-
-    def _bump(self, config: TopicConfig | None) -> None:
-        now = max(self._now_ms(), self._version.timestamp)
-        self._version = self._version.changed(now)
-        self._file.dirty()
-        for listener in tuple(self.changed):
-            listener(config)
 
 
 def _presets(settings: BrokerSettings) -> Iterable[TopicConfig]:

@@ -15,10 +15,10 @@ from typing import Any
 from attrs import define, evolve
 from twisted.logger import Logger
 
-from rmqha.config import properties
 from rmqha.config.namesrv import FILE
 from rmqha.config.settings import NamesrvSettings
 from rmqha.errors import RequestRefused
+from rmqha.net.remoting import changes
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
@@ -56,24 +56,12 @@ class Configuration:
         """
         318: change some keys.
         """
-        entries = properties.parse(properties.decode(bytes(command.body)))
-        for entry in entries:
-            if entry.fault:
-                raise RequestRefused(
-                    ResponseCode.SYSTEM_ERROR,
-                    f"string2Properties error: line {entry.line}: {entry.fault}",
-                )
+        texts = changes.asked(command)
         values: dict[str, Any] = {}
-        for entry in entries:
-            values |= _change(entry.key, entry.value.strip())
+        for key, text in texts.items():
+            values |= _change(key, text.strip())
         self.settings = evolve(self.settings, **values)
-        for entry in entries:
-            self._log.info(
-                "{who} set {key}={text} until the next start",
-                who=connection.address,
-                key=entry.key,
-                text=entry.value,
-            )
+        changes.tell(self._log, connection.address, texts)
         return None
 
     def get(self, connection: RemotingProtocol, command: Command) -> Answer:

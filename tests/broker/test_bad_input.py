@@ -9,7 +9,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from rmqha.broker import groups, topics
+from rmqha.broker import table
 from rmqha.broker.broker import Broker
 from rmqha.ha.transfer import PutStatus
 from rmqha.wire.remoting.bodies.tables import GroupConfig, TopicConfig
@@ -300,8 +300,7 @@ class TooManyTests(BrokerTestCase):
         """
         Above a limit clients are told that there is no such topic or group; what is there works.
         """
-        self.patch(topics, "MOST_MADE", 30)
-        self.patch(groups, "MOST_MADE", 30)
+        self.patch(table, "MOST_MADE", 30)
         serve = self.broker()
         client = self.client()
         codes = [client.ask(SEND_V2, sending(f"t{number}"), b"x").code for number in range(60)]

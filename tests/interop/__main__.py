@@ -30,8 +30,8 @@ LIMIT = 3600.0
 #: some process waits too long for another now and then.  The page says which.
 AGAIN = 3
 
-#: What trial says below the traceback of a test that failed.
-FAILED = re.compile(r"(?m)^tests\.interop\.[\w.]+$")
+#: What trial says of a test that failed, and of those with the same traceback.
+FAILED = re.compile(r"(?ms)^\[(?:FAIL|ERROR)\]$.*?^(?:tests\.interop\.[\w.]+\n)+")
 
 
 def classes(version: str) -> list[str]:
@@ -91,7 +91,10 @@ class Run:
         """
         The tests that failed.
         """
-        return sorted(set(FAILED.findall(self._said()))) if self.process else []
+        if not self.process:
+            return []
+        told = "".join(FAILED.findall(self._said()))
+        return sorted(set(re.findall(r"(?m)^tests\.interop\.[\w.]+$", told)))
 
     def _said(self) -> str:
         return self.log.read_text(encoding="utf-8", errors="replace")
