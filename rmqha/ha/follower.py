@@ -16,7 +16,12 @@ from attrs import define, field
 from twisted.application.internet import ClientService
 from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, succeed
-from twisted.internet.error import ConnectError, ConnectionClosed, NoProtocol
+from twisted.internet.error import (
+    ConnectError,
+    ConnectingCancelledError,
+    ConnectionClosed,
+    NoProtocol,
+)
 from twisted.internet.interfaces import IDelayedCall, IReactorTime, IStreamClientEndpoint
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
@@ -32,7 +37,14 @@ from rmqha.ha.slave import SlaveProtocol
 from rmqha.ha.states import SyncState
 from rmqha.store.log import CommitLog
 
-UNREACHED = (ConnectError, ConnectionClosed, OSError, CancelledError, NoProtocol)
+UNREACHED = (
+    ConnectError,
+    ConnectingCancelledError,
+    ConnectionClosed,
+    OSError,
+    CancelledError,
+    NoProtocol,
+)
 """What may go wrong before a connection has its protocol."""
 
 

@@ -44,6 +44,9 @@ from rmqha.store.log import CommitLog
 GAPS_BEFORE_STOP = 3
 """Broken streams in a row after which the state is C{gap}."""
 
+LASTING = 1.0
+"""Seconds for which a slave that was in sync is behind before the log says so."""
+
 DISK_RETRY = 5.0
 """Seconds between looks at a full disk."""
 
@@ -90,6 +93,8 @@ class Guard:
     _refetching: bool = field(default=False, init=False)
     _bucket: TokenBucket | None = field(default=None, init=False)
     _quiet: RateLimitedLog = field(init=False)
+    # Since when it is behind without having said so.
+    _behind: float | None = field(default=None, init=False)
 
     _log = Logger()
 
@@ -423,7 +428,16 @@ class Guard:
         self.is_bootstrapping = on
 
     def _progress(self, state: SyncState) -> None:
-        if self.state is not state:
+        now = self.clock.seconds()
+        if (self.state, state) == (SyncState.IN_SYNC, SyncState.CATCHING_UP):
+            # Under load that is so many times a second; only what lasts is told.
+            self.state, self._behind = state, now
+        elif self._behind is not None and state is SyncState.IN_SYNC:
+            self.state, self._behind = state, None
+        elif self._behind is not None and now - self._behind >= LASTING:
+            self.state = SyncState.IN_SYNC
+            self.become(state, "")
+        elif self.state is not state:
             self.become(state, "")
         self.reason = ""
 
@@ -441,6 +455,7 @@ class Guard:
                 reason=reason,
             )
         self.state, self.reason = state, reason
+        self._behind = None
 
     def end(self) -> None:
         """

@@ -8,6 +8,8 @@ import gc
 import itertools
 from pathlib import Path
 
+from twisted.logger import LogEvent, formatEvent, globalLogPublisher
+
 from rmqha.config.settings import DivergencePolicy
 from rmqha.errors import DiskFull, FlushFailed, Refused
 from rmqha.ha import probe
@@ -132,6 +134,39 @@ class EqualTests(Guard):
         end = self.mine.end
         connection.feed(self.theirs, end, end + 2000)
         self.assertState("catching-up")
+
+    def test_behind_for_moments(self) -> None:
+        """
+        Under load a slave is behind for moments all the time: only what lasts is logged.
+        """
+        connection = self.begun(self.copied(self.theirs, 2 * SIZE), batch=100)
+        connection.feed(self.theirs, connection.reports()[0], batch=100)
+        connection.heartbeat(self.theirs.end)
+        lines: list[str] = []
+
+        def note(event: LogEvent) -> None:
+            lines.append(formatEvent(event))
+
+        globalLogPublisher.addObserver(note)
+        self.addCleanup(globalLogPublisher.removeObserver, note)
+        for _ in range(3):
+            end = self.mine.end
+            self.grow(500, 500)
+            connection.feed(self.theirs, end, end + 100, batch=100)
+            self.assertState("catching-up")
+            connection.feed(self.theirs, end + 100, batch=100)
+            connection.heartbeat(self.theirs.end)
+            self.assertState("in-sync")
+        self.assertEqual([line for line in lines if "catching-up" in line], [])
+        end = self.mine.end
+        self.grow(500, 500, 500)
+        connection.feed(self.theirs, end, end + 100, batch=100)
+        self.clock.advance(1.1)
+        connection.feed(self.theirs, end + 100, end + 200, batch=100)
+        self.assertEqual(sum("in-sync -> catching-up" in line for line in lines), 1)
+        connection.feed(self.theirs, end + 200, batch=100)
+        connection.heartbeat(self.theirs.end)
+        self.assertEqual(sum("catching-up -> in-sync" in line for line in lines), 1)
 
     def test_partial_record_is_fetched_again(self) -> None:
         """
