@@ -91,7 +91,8 @@ class Messages:
         @param properties: Are told the real place then.
         @return: Topic and queue id.
         """
-        level = self.levels.level(properties.get(DELAY, "").encode())
+        asked = properties.get(DELAY)
+        level = 0 if asked is None else self.levels.level(asked.encode())
         if not level:
             return topic, queue_id
         properties[DELAY] = str(level)

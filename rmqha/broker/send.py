@@ -97,6 +97,9 @@ class Sending:
             stored, queue_id = self._store(connection, command, header)
         except (RequestRefused, HeaderFieldInvalid, MessageIllegal, NotWritable) as error:
             return self._refused(error, command)
+        if stored.called and isinstance(stored.result, PutResult):
+            # Nothing was waited for: callbacks would take a tenth of all that is done here.
+            return self._stored(stored.result, command, queue_id)
         return stored.addCallbacks(
             self._stored, self._failed, callbackArgs=(command, queue_id), errbackArgs=(command,)
         )

@@ -14,7 +14,7 @@ from ipaddress import ip_address
 from struct import Struct
 from typing import Self
 
-from attrs import frozen
+from attrs import define
 
 from rmqha.errors import MessageIllegal
 from rmqha.wire.delay import delay_level
@@ -71,7 +71,7 @@ def encode(message: Message, *, max_message_size: int) -> bytearray:
     )
 
 
-@frozen
+@define
 class _Form:
     """
     What the records of one batch have in common.

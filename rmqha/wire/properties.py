@@ -43,10 +43,7 @@ def encode(pairs: Mapping[str, str]) -> bytes:
     """
     Write a property string, with a 0x02 behind every pair.
     """
-    return b"".join(
-        name.encode("utf-8") + NAME_END + value.encode("utf-8") + PAIR_END
-        for name, value in pairs.items()
-    )
+    return "".join([f"{name}\x01{value}\x02" for name, value in pairs.items()]).encode()
 
 
 def find(raw: bytes, name: bytes) -> bytes | None:
