@@ -33,6 +33,9 @@ SOON_SILENT = {"haHousekeepingInterval": 2000}
 #: What a sweep, a tick and a busy machine may add to it, in seconds.
 SLACK = 2.5
 
+#: What a write is told that no replica holds: at once, or while one that is not counted asks again.
+NOT_HELD = {"SLAVE_NOT_AVAILABLE", "FLUSH_SLAVE_TIMEOUT"}
+
 #: How often something is timed that other work on the machine may slow down.
 TRIES = 3
 

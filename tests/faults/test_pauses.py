@@ -9,6 +9,7 @@ import time
 
 from tests.faults.harness import (
     HOUSEKEEPING,
+    NOT_HELD,
     SLACK,
     SOON_SILENT,
     NetworkTestCase,
@@ -17,9 +18,6 @@ from tests.faults.harness import (
 )
 from tests.support.driver import Driver
 from tests.support.nodes import Node, until
-
-#: How a SYNC master says that nobody else holds a message.
-NOT_HELD = {"SLAVE_NOT_AVAILABLE", "FLUSH_SLAVE_TIMEOUT"}
 
 
 class BounceTests(NetworkTestCase):
