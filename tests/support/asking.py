@@ -1,6 +1,6 @@
 """
-A client of the remoting port without a reactor: one question, one answer; and a port that passes
-questions on and changes the answers.
+Single questions to brokers on this machine, and a port that passes questions on and changes the
+answers.
 """
 
 from __future__ import annotations
@@ -14,39 +14,19 @@ from rmqha.wire.remoting import fastjson
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import FrameDecoder, encode
-
-PATIENCE = 10.0
-"""Seconds an answer may take."""
+from tests.support.remote import Remote
 
 
 def ask(address: str, code: int, body: bytes = b"", **ext: Any) -> Command:
     """
     Ask, over a connection of its own.
 
-    @param address: C{host:port}.
+    @param address: C{127.0.0.1:port}.
     @param ext: The fields.
     """
-    host, _, port = address.rpartition(":")
     fields = {name: str(value) for name, value in ext.items()}
-    request = Command(code=code, opaque=1, ext=fields, body=body)
-    with socket.create_connection((host, int(port)), PATIENCE) as connection:
-        connection.sendall(encode(request))
-        return receive(connection, FrameDecoder())
-
-
-def receive(connection: socket.socket, decoder: FrameDecoder) -> Command:
-    """
-    The next frame of a connection.
-
-    @raise ConnectionError: If there is none any more.
-    """
-    while True:
-        data = connection.recv(1 << 16)
-        if not data:
-            raise ConnectionError("closed by the peer")
-        found = decoder.receive(data)
-        if found:
-            return found[0]
+    with Remote(int(address.rpartition(":")[2])) as broker:
+        return broker.ask(Command(code=code, ext=fields, body=body))
 
 
 def must(address: str, code: int, body: bytes = b"", **ext: Any) -> Command:
