@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 
 from demo.report import Mode, Report
-from demo.traffic import GROUP, TOPIC, Burst, Cpp
+from demo.traffic import GROUP, TOPIC, Burst, Cpp, send_all
 from tests.interop.clients import Client, Consumer
 from tests.support import golden
 from tests.support.nodes import Folder, NameServer, Node, until
@@ -230,7 +230,7 @@ class Story:
         )
         slave.until_upstream("in-sync")
         mode.sent.extend(burst.wait())
-        sent = Burst(client, self.keys(MORE), RATE).wait()
+        sent = send_all(client, self.keys(MORE), RATE)
         mode.sent.extend(sent)
         self.expect(all(one.ok for one in sent), "not all acknowledged after the slave's return")
         self.say("client", f"is acknowledged again: {MORE} more messages")
@@ -261,7 +261,7 @@ class Story:
             "master",
             f"an HTTP GET at the HA port: closed ({', '.join(reasons)}), nothing credited",
         )
-        sent = Burst(client, self.keys(20), RATE).wait()
+        sent = send_all(client, self.keys(20), RATE)
         mode.sent.extend(sent)
         self.expect(all(one.ok for one in sent), f"after the garbage: {sent}")
         self.say("client", "20 more messages acknowledged: the slave never noticed")
@@ -304,7 +304,7 @@ class Story:
         Send through an ASYNC master.
         """
         for count in (1, ASYNC_WRITES - 1):
-            mode.sent.extend(Burst(client, self.keys(count), 2 * RATE).wait())
+            mode.sent.extend(send_all(client, self.keys(count), 2 * RATE))
         bad = next((sent.error for sent in mode.sent if not sent.ok), "")
         self.expect(not bad, f"ASYNC, not acknowledged: {bad}")
         self.say("client", f"sent {ASYNC_WRITES} messages, {2 * RATE} a second")
