@@ -81,6 +81,7 @@ def rebuild(
     They are on disk when this returns.
 
     @param root: Where C{consumequeue} and C{index} go.
+    @param settings: Of the store that the log is of.
     @param progress: Called with bytes done and bytes in all.
     @raise Refused: There are derived files already.
     @raise RecordFault: The log holds something that is no record.
@@ -89,7 +90,7 @@ def rebuild(
         if folder.is_dir() and any(folder.iterdir()):
             raise Refused("rebuild", f"{folder} is not empty")
     queues, index = open_derived(root, settings)
-    queues.deleted = deleted.load(root, log)
+    queues.deleted = deleted.load(settings.root, log)
     levels = DelayLevels.parse(settings.delay_levels)
     # The clock stands still and the budget is 0: each run is one block of a full window.
     maker = Dispatcher(log, queues, index, levels, settings.max_record, Clock(), WINDOW)

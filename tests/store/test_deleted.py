@@ -12,6 +12,9 @@ from twisted.internet.task import Clock
 from rmqha.errors import DiskFull
 from rmqha.store import deleted, tables
 from rmqha.store.deleted import Deletion
+from rmqha.store.offline import OfflineLog
+from rmqha.store.raw import RawLog
+from rmqha.store.remake import exclusively, remake
 from rmqha.store.store import Store
 from tests.support.compare import derived_faults
 from tests.support.logs import LogTestCase, message, now
@@ -77,6 +80,19 @@ class DeletedTests(LogTestCase):
         self.here = self.opened(copy, clock=self.clock, settings={"file_size": 1 << 16})
         self.assertEqual({"New": 5}, self.ends())
         self.assertEqual(0, self.here.dispatcher.fault_count)
+
+    def test_rebuilt(self) -> None:
+        """
+        A rebuild makes the queues of the topics that are left.
+        """
+        self.successResultOf(self.delete())
+        self.successResultOf(self.here.stopService())
+        raw = RawLog.open(self.root)
+        with exclusively(self.root):
+            remake(OfflineLog.of(raw), self.here.settings)
+        self.assertEqual([], derived_faults(self.here.settings, exact=False))
+        self.here = self.open()
+        self.assertEqual({"New": 5}, self.ends())
 
     def test_made_again(self) -> None:
         """
