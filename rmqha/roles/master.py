@@ -72,6 +72,12 @@ class MasterNode(Node):
         rest = DeferredList([shut, self.clients.close()], consumeErrors=True)
         return ended.addCallback(lambda _: rest)
 
+    def acknowledged(self) -> int | None:
+        """
+        What the replicas that a write waits for hold.
+        """
+        return self.serving.acknowledged()
+
     def ha_status(self) -> HaStatus:
         """
         The slaves.

@@ -192,7 +192,16 @@ class Node(Process):
             self._in_thread,
             self._in_flush_thread,
             changed=self._changed,
+            broker_name=self.settings.broker.name,
+            acknowledged=self.acknowledged,
         )
+
+    def acknowledged(self) -> int | None:
+        """
+        Up to where as many replicas hold the log as a write waits for; C{None} if it waits
+        for none.
+        """
+        return None
 
     def _in_flush_thread(self, function: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
         return deferToThreadPool(self.reactor, self._fsync, function, *args, **kwargs)
@@ -242,6 +251,7 @@ class Node(Process):
             "recovery": self._recovery(),
             "retention": store.retention.status() if store.retention is not None else None,
             "derivedFaults": store.dispatcher.fault_count if log is not None else None,
+            "published": store.publisher.status() if log is not None else None,
             "remoting": self._remoting(),
             "fileLimit": self.file_limit,
             "pid": os.getpid(),

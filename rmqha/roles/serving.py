@@ -121,6 +121,17 @@ class Serving:
         )
         return factory
 
+    def acknowledged(self) -> int | None:
+        """
+        Up to where as many replicas hold the log as a write waits for: -1 with too few
+        replicas, C{None} if it waits for none.
+        """
+        role, several = self.settings.broker.role, self.settings.ha.in_sync_replicas
+        needed = replicas_needed(role, several)
+        if not needed:
+            return None
+        return -1 if self.factory is None else self.factory.ledger.quorum(needed)
+
     def end(self, *, gently: bool = True) -> Deferred[None]:
         """
         Let nobody in any more, close all connections, end the incarnation.

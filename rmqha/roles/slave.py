@@ -26,6 +26,7 @@ from rmqha.roles.serving import Serving
 from rmqha.store import tables
 from rmqha.store.files import LogFolder, fsync_folder
 from rmqha.store.opening import Opening
+from rmqha.store.publish import begin_anew
 from rmqha.store.store import Store
 from rmqha.store.truncate import aside_of, intend, set_log_aside
 from rmqha.store.unfinished import marker
@@ -258,11 +259,13 @@ class SlaveNode(Node):
         return self._reopen(cut, f"cut the log from {end} back to {at}; the tail is quarantined")
 
     def _set_aside(self, settings: StoreSettings) -> None:
+        begin_anew(settings.root, self.store.now_ms())
         # In this order: a marker beside the old log would let it be deleted.
         set_log_aside(settings.commitlog)
         self._mark_bootstrap(True)
 
     def _start_over(self, settings: StoreSettings) -> None:
+        begin_anew(settings.root, self.store.now_ms())
         folder = LogFolder.load(settings.commitlog, settings.file_size)
         while folder.files:
             folder.files.pop().remove()

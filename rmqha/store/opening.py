@@ -11,6 +11,7 @@ Source: docs/protocol/store.rst, The store's folder and Recovery.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from twisted.logger import Logger
 
 from rmqha.config.settings import StoreSettings
 from rmqha.errors import DiskFull, LogShortened
-from rmqha.store import deleted, marks
+from rmqha.store import deleted, marks, publish
 from rmqha.store.allocate import Allocator, InThread
 from rmqha.store.checkpoint import Checkpoint
 from rmqha.store.clamp import clamp_consumers, clamp_delays
@@ -31,9 +32,11 @@ from rmqha.store.log import CommitLog
 from rmqha.store.queues import ConsumeQueues
 from rmqha.store.rebuild import open_derived
 from rmqha.store.recovery import Recovery, cut, find_end, first_file
+from rmqha.store.splits import SplitIndex
 from rmqha.store.truncate import OWN_FOLDER, Intent, Step, finish, intend, pending
 from rmqha.wire.delay import DelayLevels
 from rmqha.wire.loops import warm_up
+from rmqha.wire.published import Point
 
 SLICE = 1.0
 """Seconds of dispatch between looks whether the node is to stop."""
@@ -93,6 +96,9 @@ class Opener:
     @ivar in_thread: For the log's allocator.
     @ivar step: Told of each step of a truncation; tests die there.
     @ivar wanted: Whether the store is still to be opened.
+    @ivar broker_name: Whose log it is, for readers.
+    @ivar now_ms: Milliseconds since 1970.
+    @ivar published: What is told to readers from now on.
     """
 
     settings: StoreSettings
@@ -101,6 +107,8 @@ class Opener:
     in_thread: InThread
     step: Step
     wanted: Callable[[], bool]
+    broker_name: str = ""
+    now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
     checkpoint: Checkpoint = field(factory=Checkpoint, init=False)
     recovery: Recovery | None = field(default=None, init=False)
     folder: LogFolder | None = field(default=None, init=False)
@@ -109,6 +117,7 @@ class Opener:
     kept: Intent | None = field(default=None, init=False)
     starved: DiskFull | None = field(default=None, init=False)
     dispatcher: Dispatcher = field(init=False)
+    published: tuple[Point, SplitIndex] = field(init=False)
 
     _log = Logger()
 
@@ -150,6 +159,7 @@ class Opener:
                 at=intent.at,
                 path=intent.quarantine,
             )
+            publish.lower(root, intent.at, self.now_ms)
             cut(folder, intent.at)
             self.step("cut")
         recovery = self._recover(folder, crashed, cut_before=intent is not None)
@@ -167,6 +177,7 @@ class Opener:
             self.starved = error
         if self.kept is not None and self.wanted():
             self._finish_cut()
+        self.published = publish.opened(root, log, self.broker_name, self.now_ms)
         return log
 
     def _finish_cut(self) -> None:
@@ -219,6 +230,7 @@ class Opener:
                 reason=damage or f"The log's tail is torn at {recovery.end}",
                 path=self.kept.quarantine,
             )
+        publish.lower(self.settings.root, recovery.end, self.now_ms)
         # After a crash what is log may be in memory only.
         cut(folder, recovery.end, changed_from=recovery.start if crashed else None)
         if keep:

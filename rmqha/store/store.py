@@ -41,6 +41,7 @@ from rmqha.store.index import Index
 from rmqha.store.lock import StoreLock
 from rmqha.store.log import CommitLog
 from rmqha.store.opening import Opener, Opening, mark_path
+from rmqha.store.publish import Publisher
 from rmqha.store.queues import ConsumeQueues
 from rmqha.store.recovery import Recovery
 from rmqha.store.retention import Retention, disk_use, local_hour
@@ -124,6 +125,9 @@ class Store(Service):
     @ivar step: Told of each step of a truncation; tests die there.
     @ivar held_from: The lowest offset a replica still needs, for retention; C{None} if
         nobody needs any.
+    @ivar broker_name: Whose log it is, for those who read the files.
+    @ivar acknowledged: Up to where enough replicas hold the log; C{None} where no write
+        waits for replicas.
     @ivar disk_use: How full a folder's disk is.
     @ivar local_hour: The hour of the day of a time, both as the operator's clock has them.
     """
@@ -139,6 +143,8 @@ class Store(Service):
     bad_record: Callable[[StoreError], None] = lambda error: None
     step: Step = lambda name: None
     held_from: Callable[[], int | None] = lambda: None
+    broker_name: str = ""
+    acknowledged: Callable[[], int | None] = lambda: None
     disk_use: Callable[[Path], float] = disk_use
     local_hour: Callable[[float], int] = local_hour
     log: CommitLog = field(init=False)
@@ -147,6 +153,7 @@ class Store(Service):
     dispatcher: Dispatcher = field(init=False)
     flusher: Flusher = field(init=False)
     retention: Retention | None = field(default=None, init=False)
+    publisher: Publisher = field(init=False)
     checkpoint: Checkpoint = field(factory=Checkpoint, init=False)
     state: str = field(default="recovering", init=False)
     reason: str = field(default="", init=False)
@@ -195,6 +202,8 @@ class Store(Service):
             self.in_thread,
             self.step,
             lambda: bool(self.running),
+            self.broker_name,
+            self.now_ms,
         )
         self.in_thread(self._opener.open).addCallback(self._opened).addErrback(
             self._not_opened
@@ -227,6 +236,18 @@ class Store(Service):
         log.flush_listeners.append(self._note_flushed)
         if self.settings.flush_disk is FlushDisk.SYNC_FLUSH:
             log.appended.append(self.flusher.nudge)
+        self.publisher = Publisher(
+            self.settings.root,
+            log,
+            self.settings.publish_interval,
+            self.clock,
+            self.in_thread,
+            self.now_ms,
+            self.broker_name,
+            self.acknowledged,
+            *opener.published,
+        )
+        self.publisher.start()
         self.retention = self._new_retention(log)
         self.retention.start()
         if opener.starved is not None:
@@ -298,6 +319,7 @@ class Store(Service):
             self._dispatching.cancel()
         return (
             self.retention.stop()
+            .addCallback(lambda _: self.publisher.stop())
             .addCallback(lambda _: self.flusher.stop())
             .addCallback(lambda _: self._derived_over)
             .addCallback(lambda _: self.in_thread(self._close, clean=not failed))
@@ -323,6 +345,7 @@ class Store(Service):
                 self._write_derived(
                     self.dispatcher.mark(), self.dispatcher.last_timestamp if behind else stored
                 )
+                self.publisher.close()
                 (self.settings.root / "abort").unlink(missing_ok=True)
                 fsync_folder(self.settings.root)
         finally:

@@ -9,57 +9,40 @@ compiled later, and the loops run without the interpreter's lock.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import llvmlite.binding
 import numpy as np
 from isal import isal_zlib
-from numba import boolean, int32, int64, njit, types, uint32
+from numba import boolean, int32, int64, types, uint32
 
 from rmqha.wire import plain
+from rmqha.wire._compiled import (
+    BYTES,
+    as_bytes,
+    compiled,
+    i16,
+    i32,
+    i64,
+    java_hash,
+    number_of,
+)
+from rmqha.wire._fast_rows import gather, layout, number, properties
 from rmqha.wire.loops import Loops
 from rmqha.wire.record import MAGIC_V1, MAGIC_V2, MIN_RECORD
 from rmqha.wire.vectors import Array
 
-_Loop = TypeVar("_Loop", bound=Callable[..., Any])
-_BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 _UINT32: Any = uint32
 _PAIR: Any = types.Tuple((int64, int64))  # type: ignore[no-untyped-call]
 _TAGS, _KEYS, _UNIQ_KEY = (int.from_bytes(name) for name in (b"TAGS", b"KEYS", b"UNIQ_KEY"))
 
 
-def _compiled(signature: Any) -> Callable[[_Loop], _Loop]:
-    def compile_now(function: _Loop) -> _Loop:
-        try:
-            compiled: _Loop = njit(signature, nogil=True, cache=True)(function)
-        except Exception:  # no folder we may write a cache to, a full disk, a damaged cache
-            compiled = njit(signature, nogil=True)(function)
-        return compiled
-
-    return compile_now
-
-
-@_compiled(int64(_BYTES, int64))
-def _i16(data: Array, at: int) -> Any:
-    return int64(np.int8(data[at])) << 8 | int64(data[at + 1])
-
-
-@_compiled(int64(_BYTES, int64))
-def _i32(data: Array, at: int) -> Any:
-    return _i16(data, at) << 16 | int64(data[at + 2]) << 8 | int64(data[at + 3])
-
-
-@_compiled(int64(_BYTES, int64))
-def _i64(data: Array, at: int) -> Any:
-    return _i32(data, at) << 32 | (_i32(data, at + 4) & 0xFFFFFFFF)
-
-
-@_compiled(int64(_BYTES, int64, int64[:]))
+@compiled(int64(BYTES, int64, int64[:]))
 def _follow(data: Array, stop: int, positions: Array) -> int:
     count = position = 0
     positions[0] = 0
     while stop - position >= MIN_RECORD:
-        size = _i32(data, position)
+        size = i32(data, position)
         if not MIN_RECORD <= size <= stop - position:
             break
         position += size
@@ -68,7 +51,7 @@ def _follow(data: Array, stop: int, positions: Array) -> int:
     return count + 1
 
 
-@_compiled(int64(_BYTES, int64, int64[:], int64, boolean, int64[:], int64[:], int64[:], boolean[:]))
+@compiled(int64(BYTES, int64, int64[:], int64, boolean, int64[:], int64[:], int64[:], boolean[:]))
 def _rules(
     data: Array,
     base: int,
@@ -82,21 +65,21 @@ def _rules(
 ) -> int:
     for row in range(len(chain) - 1):
         position, end = chain[row], chain[row + 1]
-        magic, flags = _i32(data, position + 4), _i32(data, position + 36)
+        magic, flags = i32(data, position + 4), i32(data, position + 36)
         newer = int64(magic == MAGIC_V2)
         body = position + 88 + 12 * ((flags >> 4 & 1) + (flags >> 5 & 1))
         # Bytes of body, topic and properties; a topic has one at least.
         strings = end - body - (MIN_RECORD - 88) - newer
         if (magic != MAGIC_V1 and not newer) or end - position > max_size or strings < 1:
             return row
-        length = _i32(data, body - 4)
-        if _i64(data, position + 28) != base + position or not 0 <= length < strings:
+        length = i32(data, body - 4)
+        if i64(data, position + 28) != base + position or not 0 <= length < strings:
             return row
         topic = body + length + 1 + newer
-        topic_length = _i16(data, topic - 2) if newer else int64(np.int8(data[topic - 1]))
+        topic_length = i16(data, topic - 2) if newer else int64(np.int8(data[topic - 1]))
         if not 0 < topic_length <= strings - length:
             return row
-        properties_length = _i16(data, topic + topic_length)
+        properties_length = i16(data, topic + topic_length)
         if length + topic_length + properties_length != strings:
             return row
         if properties_length < 0 or (nul_is_torn and properties_length and not data[end - 1]):
@@ -105,35 +88,17 @@ def _rules(
         for index in range(topic, topic + topic_length):
             seen |= data[index]
         odd[row] = seen > 0x7F
-        starts[row], ends[row], crc[row] = body, body + length, _i32(data, position + 8)
+        starts[row], ends[row], crc[row] = body, body + length, i32(data, position + 8)
     return len(chain) - 1
 
 
-@_compiled(uint32(_BYTES, int64, int64, uint32))
-def _java_hash(data: Array, start: int, end: int, value: Any) -> Any:
-    """
-    Java's hash of ASCII text that goes on from that of what stands before it.
-    """
-    for index in range(start, end):
-        value = np.uint32(value * np.uint32(31) + np.uint32(data[index]))
-    return value
-
-
-@_compiled(int64(uint32))
+@compiled(int64(uint32))
 def _positive(value: int) -> Any:
     found = abs(int64(np.int32(value)))
     return 0 if found == 1 << 31 else found
 
 
-@_compiled(boolean(_BYTES, int64, int64, int64))
-def _same(data: Array, one: int, other: int, length: int) -> bool:
-    for index in range(length):  # noqa: SIM110 numba knows no generators
-        if data[one + index] != data[other + index]:
-            return False
-    return True
-
-
-@_compiled(int64(_BYTES, int64, int64))
+@compiled(int64(BYTES, int64, int64))
 def _number(data: Array, start: int, end: int) -> Any:
     """
     Read up to 8 bytes as a big-endian number; 0 for more bytes.
@@ -145,9 +110,9 @@ def _number(data: Array, start: int, end: int) -> Any:
     return value
 
 
-@_compiled(
+@compiled(
     _PAIR(
-        _BYTES,
+        BYTES,
         int64[:],
         int64[:],
         int32[:, :],
@@ -176,40 +141,22 @@ def _columns(
         table of twice as many places as there are rows, 0 or the topic's number plus one.
     @return: How many topics and keys there are; -1 keys if they are too many.
     """
-    places = 2 * len(starts)
     count = keys = number = 0
     for row in range(len(starts)):
         position, end = starts[row], ends[row]
-        flags = _i32(data, position + 36)
-        newer = int64(_i32(data, position + 4) == MAGIC_V2)
+        flags = i32(data, position + 36)
+        newer = int64(i32(data, position + 4) == MAGIC_V2)
         ip6 = 12 * (flags >> 4 & 1)
         body = position + 88 + ip6 + 12 * (flags >> 5 & 1)
-        topic = body + _i32(data, body - 4) + 1 + newer
-        length = _i16(data, topic - 2) if newer else int64(data[topic - 1])
-        if (
-            not count
-            or topics[1, number] != length
-            or not _same(data, topics[0, number], topic, length)
-        ):
-            value = _java_hash(data, topic, topic + length, np.uint32(0))
-            place = int64(value) % places
-            while True:
-                number = topics[3, place] - 1
-                if number < 0:
-                    number = count
-                    topics[0, count], topics[1, count] = topic, length
-                    topics[2, count] = value
-                    count += 1
-                    topics[3, place] = count
-                    break
-                if topics[1, number] == length and _same(data, topics[0, number], topic, length):
-                    break
-                place = (place + 1) % places
+        topic = body + i32(data, body - 4) + 1 + newer
+        length = i16(data, topic - 2) if newer else int64(data[topic - 1])
+        number = number_of(data, topic, length, number, count, topics)
+        count = max(count, number + 1)
         narrow[0, row] = number
-        narrow[1, row] = _i32(data, position + 12)
+        narrow[1, row] = i32(data, position + 12)
         narrow[2, row] = flags
-        wide[0, row] = _i64(data, position + 20)
-        wide[1, row] = _i64(data, position + 56 + ip6)
+        wide[0, row] = i64(data, position + 20)
+        wide[1, row] = i64(data, position + 56 + ip6)
 
         seen = np.uint8(0)
         for index in range(topic, topic + length):
@@ -231,27 +178,23 @@ def _columns(
                     elif name == _UNIQ_KEY:
                         unique, unique_end = split + 1, index
                 opened, split = index + 1, -1
-        wide[2, row] = np.int32(_java_hash(data, tag, tag_end, np.uint32(0)))
+        wide[2, row] = np.int32(java_hash(data, tag, tag_end, np.uint32(0)))
         is_ascii[row] = seen < 0x80
         if keys + 1 + (words_end - words + 1) // 2 > len(key_record):
             return count, -1
         begun = np.uint32(np.uint32(topics[2, number]) * np.uint32(31) + np.uint32(0x23))
         if unique_end:
             key_record[keys] = row
-            key_hash[keys] = _positive(_java_hash(data, unique, unique_end, begun))
+            key_hash[keys] = _positive(java_hash(data, unique, unique_end, begun))
             keys += 1
         for index in range(words, words_end + 1):
             if index == words_end or data[index] == 0x20:
                 if index > words:
                     key_record[keys] = row
-                    key_hash[keys] = _positive(_java_hash(data, words, index, begun))
+                    key_hash[keys] = _positive(java_hash(data, words, index, begun))
                     keys += 1
                 words = index + 1
     return count, keys
-
-
-def _bytes(buf: memoryview) -> Array:
-    return np.frombuffer(buf.toreadonly(), np.uint8)
 
 
 def follow(buf: memoryview, stop: int) -> Array:
@@ -259,7 +202,7 @@ def follow(buf: memoryview, stop: int) -> Array:
     See L{rmqha.wire.plain.follow}.
     """
     positions = np.empty(max(stop, 0) // MIN_RECORD + 1, np.int64)
-    return positions[: _follow(_bytes(buf), stop, positions)].copy()
+    return positions[: _follow(as_bytes(buf), stop, positions)].copy()
 
 
 def rules(
@@ -271,7 +214,7 @@ def rules(
     rows = len(chain) - 1
     starts, ends, crc = np.empty((3, rows), np.int64)
     odd = np.zeros(rows, np.bool_)
-    count = _rules(_bytes(buf), base, chain, max_size, nul_is_torn, starts, ends, crc, odd)
+    count = _rules(as_bytes(buf), base, chain, max_size, nul_is_torn, starts, ends, crc, odd)
     for row in np.flatnonzero(odd[:count]).tolist():
         at = plain.layout(buf, chain[row : row + 1])
         topic, length = int(at.topic[0]), int(at.topic_length[0])
@@ -294,7 +237,7 @@ def columns(buf: memoryview, starts: Array, ends: Array) -> plain.Columns:
         record, hashes = np.empty(room, np.int32), np.empty(room, np.int64)
         topics = np.zeros((4, 2 * rows), np.int64)
         count, keys = _columns(
-            _bytes(buf), starts, ends, narrow, wide, is_ascii, record, hashes, topics
+            as_bytes(buf), starts, ends, narrow, wide, is_ascii, record, hashes, topics
         )
     names = [
         bytes(buf[start : start + length]).decode()
@@ -314,6 +257,17 @@ def columns(buf: memoryview, starts: Array, ends: Array) -> plain.Columns:
     )
 
 
+# A closure would be compiled again by every process.
+_crc32: Any = types.ExternalFunction("crc32_gzip_refl", _UINT32(uint32, types.intp, types.uint64))
+
+
+def _crcs(data: Array, starts: Array, ends: Array, found: Array) -> None:
+    address = data.ctypes.data
+    for row in range(len(starts)):
+        size = np.uint64(ends[row] - starts[row])
+        found[row] = _crc32(np.uint32(0), address + starts[row], size)
+
+
 def _native_crcs() -> Callable[[memoryview, Array, Array], Array]:
     """
     Call the C function under isal's C{crc32} without an interpreter in between.
@@ -327,20 +281,11 @@ def _native_crcs() -> Callable[[memoryview, Array, Array], Array]:
     llvmlite.binding.load_library_permanently(isal_zlib.__file__)
     if not llvmlite.binding.address_of_symbol("crc32_gzip_refl"):
         raise AttributeError("isal does not export crc32_gzip_refl")
-    native: Any = types.ExternalFunction(
-        "crc32_gzip_refl", _UINT32(uint32, types.intp, types.uint64)
-    )
-
-    @_compiled(types.void(_BYTES, int64[:], int64[:], uint32[:]))
-    def run(data: Array, starts: Array, ends: Array, found: Array) -> None:
-        address = data.ctypes.data
-        for row in range(len(starts)):
-            size = np.uint64(ends[row] - starts[row])
-            found[row] = native(np.uint32(0), address + starts[row], size)
+    run = compiled(types.void(BYTES, int64[:], int64[:], uint32[:]))(_crcs)
 
     def crcs(buf: memoryview, starts: Array, ends: Array) -> Array:
         found = np.empty(len(starts), np.uint32)
-        run(_bytes(buf), starts, ends, found)
+        run(as_bytes(buf), starts, ends, found)
         return found
 
     hello = memoryview(b"hello")
@@ -355,4 +300,4 @@ except (AttributeError, OSError, RuntimeError):
     crcs = plain.crcs
 
 # Measured: a call costs about 20 microseconds before its first record.
-LOOPS = Loops("numba", 8, follow, rules, crcs, columns)
+LOOPS = Loops("numba", 8, follow, rules, crcs, columns, layout, number, properties, gather)

@@ -1,5 +1,6 @@
 """
-The choice who runs the inner loops of L{rmqha.wire.blocks} and L{rmqha.wire.fields}.
+The choice who runs the inner loops of L{rmqha.wire.blocks}, L{rmqha.wire.fields} and
+L{rmqha.wire.rows}.
 
 L{rmqha.wire.plain} has them for everybody, L{rmqha.wire._fast} for numba, from the extra
 C{fast}; both give equal results.
@@ -10,7 +11,7 @@ the middle of a reactor turn; C{RMQHA_PURE=1} in the environment keeps them for 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from rmqha.wire import plain
@@ -27,6 +28,10 @@ class Loops(NamedTuple):
     @ivar rules: L{plain.rules} or its twin.
     @ivar crcs: L{plain.crcs} or its twin.
     @ivar columns: L{plain.columns} or its twin.
+    @ivar layout: L{plain.layout} or its twin.
+    @ivar number: L{plain.number} or its twin.
+    @ivar properties: L{plain.properties} or its twin.
+    @ivar gather: L{_fast.gather<rmqha.wire._fast.gather>}; without numba Arrow does it.
     """
 
     name: str
@@ -35,11 +40,25 @@ class Loops(NamedTuple):
     rules: Callable[[memoryview, int, Array, int, bool], plain.Bodies]
     crcs: Callable[[memoryview, Array, Array], Array]
     columns: Callable[[memoryview, Array, Array], plain.Columns]
+    layout: Callable[[memoryview, Array], plain.Layout]
+    number: Callable[[memoryview, Array, Array], tuple[list[str], Array]]
+    properties: Callable[[memoryview, Array, Array, Sequence[bytes], bool], plain.Properties]
+    gather: Callable[[memoryview, Array, Array, Array], None] | None = None
 
 
 # Measured: numpy costs about 60 microseconds before its first record, the scalar codec
 # about 2 a record.
-NUMPY = Loops("numpy", 24, plain.follow, plain.rules, plain.crcs, plain.columns)
+NUMPY = Loops(
+    "numpy",
+    24,
+    plain.follow,
+    plain.rules,
+    plain.crcs,
+    plain.columns,
+    plain.layout,
+    plain.number,
+    plain.properties,
+)
 _chosen = NUMPY
 
 

@@ -1,12 +1,12 @@
 """
 The inner loops of L{rmqha.wire.blocks} and L{rmqha.wire.fields} for everybody: Python,
-numpy and isal.  L{rmqha.wire._fast} has the same four for numba.
+numpy and isal.  L{rmqha.wire._fast} has the same for numba.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from struct import Struct
 from typing import NamedTuple
 
@@ -159,16 +159,31 @@ def crcs(buf: memoryview, starts: Array, ends: Array) -> Array:
     return np.fromiter(map(crc32, _slices(buf, starts, ends)), np.uint32, len(starts))
 
 
-def scan(buf: memoryview, starts: Array, ends: Array) -> Scan:
+class _Text(NamedTuple):
     """
-    Find TAGS and the index keys in the property strings of many records.
+    Property strings one behind the other, each closed with the byte that ends a pair, so
+    that no pair reaches into the next row; and all segments between such bytes.
 
-    The strings are put one behind the other, each closed with the byte that ends a pair,
-    so no pair reaches into the next row, then all pairs of all rows are looked at together.
-
-    @param starts: Where each row's properties start.
-    @param ends: Where they end.
+    @ivar row_ends: Where each row's string ends in C{text}.
+    @ivar opens: Where each segment starts.
+    @ivar splits: Its first byte that ends a name; any place behind it if it has none.
+    @ivar closes: Where it ends.
     """
+
+    text: bytearray
+    row_ends: Array
+    opens: Array
+    splits: Array
+    closes: Array
+
+    def rows(self, opens: Array) -> Array:
+        """
+        The rows of segments, by where they start.
+        """
+        return np.searchsorted(self.row_ends, opens, side="right")
+
+
+def _text(buf: memoryview, starts: Array, ends: Array) -> _Text:
     lengths = ends - starts
     row_ends = np.cumsum(lengths + 1)
     text = bytearray(b"\x02") * int(row_ends[-1])
@@ -178,12 +193,26 @@ def scan(buf: memoryview, starts: Array, ends: Array) -> Scan:
     closes = np.flatnonzero(data == _PAIR_ENDS)
     opens = np.concatenate((np.zeros(1, np.int64), closes[:-1] + 1))
     marks = np.append(np.flatnonzero(data == _NAME_ENDS), len(text))
-    splits = marks[np.searchsorted(marks, opens)]
+    return _Text(text, row_ends, opens, marks[np.searchsorted(marks, opens)], closes)
+
+
+def scan(buf: memoryview, starts: Array, ends: Array) -> Scan:
+    """
+    Find TAGS and the index keys in the property strings of many records.
+
+    All pairs of all rows are looked at together.
+
+    @param starts: Where each row's properties start.
+    @param ends: Where they end.
+    """
+    found_text = _text(buf, starts, ends)
+    text, row_ends, opens, splits, closes = found_text
+    data = np.frombuffer(text, np.uint8)
     # A pair needs a name and a value; of RocketMQ's names only 4 and 8 letters matter.
     lengths = splits - opens
     wanted = np.flatnonzero(((lengths == 4) | (lengths == 8)) & (splits < closes - 1))
     opens, splits, closes, lengths = (a[wanted] for a in (opens, splits, closes, lengths))
-    rows = np.searchsorted(row_ends, opens, side="right")
+    rows = found_text.rows(opens)
 
     def values(name: bytes) -> tuple[Array, Array]:
         """
@@ -215,6 +244,91 @@ def scan(buf: memoryview, starts: Array, ends: Array) -> Scan:
         java_hashes(text, start, length),
         length,
     )
+
+
+class Properties(NamedTuple):
+    """
+    The properties of many records as positions in the buffer, read as
+    L{rmqha.wire.properties.parse} does.
+
+    @ivar start: Where the value of each wanted name starts, one row a name, one column a
+        record.
+    @ivar end: Where it ends; 0 where the record has none.
+    @ivar counts: How many different names each record has; empty if pairs were not asked.
+    @ivar pairs: Of each pair where its name starts and ends, then its value, C{int32}, in
+        the order of the records; of a name written twice, the last.
+    """
+
+    start: Array
+    end: Array
+    counts: Array
+    pairs: Array
+
+
+def properties(
+    buf: memoryview, starts: Array, ends: Array, names: Sequence[bytes], pairs: bool
+) -> Properties:
+    """
+    Find properties by name in many records, and all pairs if asked.
+
+    @param starts: Where each row's properties start.
+    @param ends: Where they end.
+    @param names: The wanted ones.
+    """
+    found_start, found_end = np.zeros((2, len(names), len(starts)), np.int64)
+    none = np.empty(0, np.int32)
+    if not len(starts):
+        return Properties(found_start, found_end, none, none)
+    found = _text(buf, starts, ends)
+    real = np.flatnonzero((found.splits > found.opens) & (found.splits < found.closes - 1))
+    opens, splits, closes = found.opens[real], found.splits[real], found.closes[real]
+    rows = found.rows(opens)
+    lengths = splits - opens
+    # From a place in the text to the same in the buffer.
+    shift = (ends - found.row_ends + 1)[rows]
+    for number, name in enumerate(names):
+        same = np.flatnonzero(lengths == len(name))
+        if len(same):
+            same = same[overlapping(found.text, f"S{len(name)}")[opens[same]] == name]
+        # Where a name is written twice the last one stays, as numpy assigns in order.
+        found_start[number, rows[same]] = splits[same] + 1 + shift[same]
+        found_end[number, rows[same]] = closes[same] + shift[same]
+    if not pairs:
+        return Properties(found_start, found_end, none, none)
+    places = np.stack((opens, splits, splits + 1, closes), 1) + shift[:, None]
+    kept = _last_of_each(found.text, rows, opens, lengths)
+    return Properties(
+        found_start,
+        found_end,
+        np.bincount(rows[kept], minlength=len(starts)).astype(np.int32),
+        places[kept].astype(np.int32).ravel(),
+    )
+
+
+def _last_of_each(text: bytearray, rows: Array, opens: Array, lengths: Array) -> Array:
+    """
+    Which pairs are the last of their name in their row.
+
+    @param lengths: Lengths of the names.
+    """
+    kept = np.ones(len(rows), np.bool_)
+    # Equal names give equal numbers, and others hardly ever: by length and the first bytes.
+    head = np.minimum(lengths, 8)
+    padded = bytes(text) + bytes(8)
+    first = pick(padded, ">u8", opens) >> (64 - 8 * head).astype(np.uint64)
+    number = (first * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)
+    number = (number + lengths.astype(np.uint64)) & np.uint64(0xFFFFFFFF)
+    mixed = np.sort(rows.astype(np.uint64) << np.uint64(32) | number)
+    twice = np.unique(mixed[1:][mixed[1:] == mixed[:-1]] >> np.uint64(32)).astype(np.int64)
+    bounds = np.searchsorted(rows, (twice, twice + 1))
+    for low, high in bounds.T.tolist():
+        seen: dict[bytes, int] = {}
+        for pair in range(low, high):
+            name = bytes(text[opens[pair] : opens[pair] + lengths[pair]])
+            if name in seen:
+                kept[seen[name]] = False
+            seen[name] = pair
+    return kept
 
 
 def _words(data: Array, starts: Array, ends: Array) -> tuple[Array, Array, Array]:
@@ -300,7 +414,7 @@ def columns(buf: memoryview, starts: Array, ends: Array) -> Columns:
     @param ends: Where they end.
     """
     at = layout(buf, starts)
-    topics, topic = _number(buf, at.topic, at.topic_length)
+    topics, topic = number(buf, at.topic, at.topic_length)
     found = scan(buf, at.properties, ends)
     sys_flag = pick(buf, ">i4", starts + 36)
     ip6 = 12 * (sys_flag >> 4 & 1)
@@ -321,10 +435,11 @@ def columns(buf: memoryview, starts: Array, ends: Array) -> Columns:
     )
 
 
-def _number(buf: memoryview, starts: Array, lengths: Array) -> tuple[list[str], Array]:
+def number(buf: memoryview, starts: Array, lengths: Array) -> tuple[list[str], Array]:
     """
     Give every topic a number.
 
+    @param starts: Where each record's topic starts.
     @return: The topics in the order of their numbers, and each row's number.
     """
     numbers: defaultdict[bytes, int] = defaultdict()

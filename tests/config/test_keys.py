@@ -131,6 +131,7 @@ OUR_DEFAULTS: dict[str, Any] = {
     "haProbeSilence": 6.0,
     "haReconnectBackoffMax": 30.0,
     "adminListenAddress": "127.0.0.1",
+    "publishInterval": 0.1,
 }
 
 # keys whose default depends on other keys or on the host, on an otherwise empty master

@@ -281,6 +281,8 @@ class ClientTests(NodeCase):
             port = node.settings.broker.listen_port
             answer = await self.asked(port, 310, sending("T"), b"hello")
             self.assertEqual((answer.code, answer.ext["queueOffset"]), (11, "0"))
+            await self.until(lambda: node.status()["published"]["durable"])
+            self.assertEqual(node.status()["published"]["confirm"], 0)
 
         return self.run_async(steps())
 
@@ -382,6 +384,10 @@ class PairTests(NodeCase):
             self.assertEqual({each.status.value for each in results}, {"PUT_OK"})
             await self._same(master, slave)
             self.assertGreater(len(slave.store.log.folder.files), 2)
+            for node in (master, slave):
+                publisher, end = node.store.publisher, node.store.log.end
+                await self.until(lambda told=publisher, end=end: told.point.confirm == end)
+                self.assertEqual(publisher.point.broker_name, node.settings.broker.name)
             await slave.stopService()
             await master.stopService()
             self.assertEqual(derived_faults(slave.settings.store), [])

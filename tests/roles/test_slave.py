@@ -11,10 +11,11 @@ from rmqha.config.settings import DivergencePolicy, FlushDisk
 from rmqha.errors import DiskFull
 from rmqha.ha.states import NodeState
 from rmqha.roles import slave
-from rmqha.store import truncate
+from rmqha.store import publish, truncate
 from rmqha.store.lock import is_locked
 from rmqha.store.log import CommitLog
 from rmqha.wire.encode import encode
+from rmqha.wire.published import Why
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 from tests.roles.nodes import NodeReactor, PuppetSlave, settings
 from tests.support.compare import derived_faults
@@ -341,7 +342,7 @@ class LifeTests(SlaveCase):
         """
         names = {
             "role", "state", "reason", "minOffset", "maxOffset", "flushedOffset",
-            "dispatchedOffset", "syncGuarantee", "upstream",
+            "dispatchedOffset", "syncGuarantee", "upstream", "published",
         }  # fmt: skip
         self.start()
         self.assertLessEqual(names, set(self.node.status()))
@@ -455,6 +456,15 @@ class RepairTests(SlaveCase):
         self.assertEqual([path.read_bytes() for path in kept], [self.before[self.theirs.end :]])
         self.assertFalse((self.root / "rmqha" / "truncate.json").exists())
         self.assertCopied()
+        self.assertEqual(self.cuts(), [(self.theirs.end, Why.CUT)])
+
+    def cuts(self) -> list[tuple[int, Why]]:
+        """
+        What readers are told of bytes that are gone.
+        """
+        point = publish.load(self.root)
+        assert point is not None
+        return [(cut.at, cut.why) for cut in point.cuts]
 
     def test_truncate_a_difference(self) -> None:
         """
@@ -555,6 +565,7 @@ class RepairTests(SlaveCase):
         self.reactor.pump([0.01] * 10)
         self.assertFalse(self.marker.exists())
         self.assertCopied()
+        self.assertEqual(self.cuts(), [(0, Why.COPY)])
 
     def test_one_copy_aside(self) -> None:
         """

@@ -283,7 +283,7 @@ class LifeTests(StoreTestCase):
 
     def test_stop_waits_for_the_thread(self) -> None:
         """
-        A flush of queues under way ends before the files are closed.
+        What threads do for queues and for readers ends before the files are closed.
         """
         thread = Held()
         clock = Clock()
@@ -294,9 +294,11 @@ class LifeTests(StoreTestCase):
         store.put(message(500))
         thread.calls.clear()  # blocks ahead
         clock.advance(60.0)
-        (flushing,) = thread.calls
+        publishing, flushing = thread.calls
         thread.calls.clear()
         stopped = store.stopService()
+        self.assertEqual(thread.calls, [])
+        publishing()
         self.assertEqual(thread.calls, [])
         flushing()
         thread.work()
@@ -427,12 +429,14 @@ class PutTests(StoreTestCase):
         """
         Store times never fall, over a restart either.
         """
-        times = iter([STORED, STORED + 50, STORED - 9_000, STORED + 60, STORED - 5, STORED + 61])
-        store = self.small(now_ms=lambda: next(times))
-        for _ in range(4):
+        clock = Clock()
+        store = self.small(now_ms=lambda: STORED + int(clock.seconds()))
+        for step in (0, 50, -9050, 9060):
+            clock.rightNow += step
             store.put(message(300))
-        store = self.reopened(store, settings=SIZES, now_ms=lambda: next(times))
-        for _ in range(2):
+        store = self.reopened(store, settings=SIZES, now_ms=lambda: STORED + int(clock.seconds()))
+        for step in (-65, 66):
+            clock.rightNow += step
             store.put(message(300))
         stored = [
             decode(store.log.read(at, 300), 0, at).store_timestamp for at in range(0, 1800, 300)

@@ -203,7 +203,7 @@ def read_scalar(data: bytes | bytearray, block: Block) -> list[tuple[object, ...
 #: Loops, and the number of records up to which the scalar codec is taken.
 WAYS = [(loops.NUMPY, 0), (loops.NUMPY, 1 << 30)]
 if HAS_NUMBA:
-    from rmqha.wire import _fast
+    from rmqha.wire import _compiled, _fast
 
     WAYS += [(_fast.LOOPS, 0), (_fast.LOOPS._replace(crcs=plain.crcs), 0)]
 
@@ -476,8 +476,8 @@ class ChoiceTests(SynchronousTestCase):
                 raise RuntimeError("cannot cache: no locator available")
             return lambda function: function
 
-        with patch.object(_fast, "njit", njit):
-            self.assertIs(_fast._compiled(None)(len), len)
+        with patch.object(_compiled, "njit", njit):
+            self.assertIs(_compiled.compiled(None)(len), len)
         self.assertEqual(tried, [True, False])
 
     def test_numba_is_not_loaded_unasked(self) -> None:

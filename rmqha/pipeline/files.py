@@ -1,0 +1,242 @@
+"""
+The files of a log, as a reader finds them: opened to be read, never mapped.
+
+A map would kill the process when the guard of a replica cuts the log under it; what is
+read by C{preadv} at worst is not there.  A file that was opened stays readable after
+retention deleted it, so only what is opened too late is lost.
+
+Source of names and sizes: docs/protocol/store.rst, Files.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+from attrs import field, frozen
+
+from rmqha.errors import NotAStore
+
+LOG_NAME = re.compile(r"\d{20}", re.ASCII)
+"""A log file's name: its first byte's physical offset, in 20 ASCII digits."""
+
+COMMITLOG = "commitlog"
+"""Folder of the log below a store's root."""
+
+BLOCK = 8 << 20
+"""Bytes read at once: few enough to stay in the cache, many enough for numpy."""
+
+
+def root_of(path: Path) -> Path:
+    """
+    A store's root, whether it or its C{commitlog} folder was named.
+    """
+    return path.parent if path.name == COMMITLOG else path
+
+
+@frozen
+class LogFile:
+    """
+    One file of a log.
+
+    @ivar path: Where it is.
+    @ivar start: Physical offset of its first byte.
+    @ivar end: Physical offset just past it, when it is full.
+    """
+
+    path: Path
+    start: int
+    end: int
+
+
+@frozen
+class LogFiles:
+    """
+    The files of one log, in its order; there may be gaps between them.
+
+    @ivar root: The store's root.
+    @ivar files: The files.
+    """
+
+    root: Path
+    files: tuple[LogFile, ...]
+    _starts: list[int] = field(init=False, repr=False, eq=False)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "_starts", [file.start for file in self.files])
+
+    @classmethod
+    def find(cls, path: Path) -> Self:
+        """
+        List the files of a store.
+
+        @param path: The store's root, or its C{commitlog} folder.
+        @raise NotAStore: If there is no log; one without files is empty.
+        """
+        root = root_of(path)
+        try:
+            entries = [
+                (int(entry.name), entry.stat().st_size)
+                for entry in os.scandir(root / COMMITLOG)
+                if LOG_NAME.fullmatch(entry.name)
+            ]
+        except FileNotFoundError as error:
+            what = "it does not exist" if not root.exists() else f"it holds no {COMMITLOG}"
+            raise NotAStore(str(path), what) from error
+        # A last file of no bytes is what a crash leaves of making one.
+        sizes = {start: size for start, size in sorted(entries) if size}
+        return cls(
+            root,
+            tuple(
+                LogFile(root / COMMITLOG / f"{start:020d}", start, end)
+                for start, end in _placed(sizes)
+            ),
+        )
+
+    @property
+    def first(self) -> int:
+        """
+        Physical offset of the first byte there is, 0 without files.
+        """
+        return self._starts[0] if self._starts else 0
+
+    @property
+    def limit(self) -> int:
+        """
+        Physical offset just past the last file, written or not.
+        """
+        return self.files[-1].end if self.files else 0
+
+    def at(self, offset: int) -> LogFile | None:
+        """
+        The file that holds a byte, C{None} if none does.
+        """
+        file = self.below(offset)
+        return file if file is not None and offset < file.end else None
+
+    def below(self, offset: int) -> LogFile | None:
+        """
+        The last file that does not begin above a place.
+        """
+        row = bisect_right(self._starts, offset) - 1
+        return self.files[row] if row >= 0 else None
+
+    def above(self, offset: int) -> LogFile | None:
+        """
+        The first file that begins above a place.
+        """
+        row = bisect_right(self._starts, offset)
+        return self.files[row] if row < len(self.files) else None
+
+    def pieces(self, start: int, end: int) -> Iterator[tuple[LogFile, int, int]]:
+        """
+        The parts of C{[start, end)} that lie in files.
+
+        @return: Each file, and the first and last offset of its part.
+        """
+        for file in self.files:
+            low, high = max(start, file.start), min(end, file.end)
+            if low < high:
+                yield file, low, high
+
+    def missing(self, start: int, end: int) -> list[tuple[int, int]]:
+        """
+        The parts of C{[start, end)} that lie in no file.
+        """
+        gaps = []
+        position = start
+        for _, low, high in self.pieces(start, end):
+            if low > position:
+                gaps.append((position, low))
+            position = high
+        if position < end:
+            gaps.append((position, end))
+        return gaps
+
+
+def _placed(sizes: dict[int, int]) -> Iterator[tuple[int, int]]:
+    """
+    Start and end of each file; a last one that was cut short is as long as the others.
+    """
+    usual = max(sizes.values(), default=0)
+    starts = [*sizes, None]
+    for start, following in zip(sizes, starts[1:], strict=True):
+        end = start + usual
+        yield start, end if following is None else min(end, following)
+
+
+class Blocks:
+    """
+    Read one file front to back into one buffer, keeping what was not used yet.
+
+    @ivar base: Physical offset of the first byte of L{view}.
+    @ivar view: The bytes at hand; the next L{more} makes it invalid.
+    """
+
+    def __init__(self, fd: int, file_start: int, start: int, stop: int, size: int = BLOCK) -> None:
+        """
+        @param fd: The open file.
+        @param file_start: Physical offset of its first byte.
+        @param start: Where to read from, a physical offset.
+        @param stop: Where to stop.
+        @param size: Bytes of the buffer; it grows for a longer record.
+        """
+        self._fd = fd
+        self._shift = file_start
+        self._stop = stop
+        self._buffer = memoryview(bytearray(min(size, stop - start)))
+        self._held = 0
+        self.base = start
+
+    @property
+    def view(self) -> memoryview:
+        return self._buffer[: self._held]
+
+    @property
+    def at_end(self) -> bool:
+        """
+        Whether L{view} reaches where reading stops.
+        """
+        return self.base + self._held >= self._stop
+
+    def more(self, used: int) -> bool:
+        """
+        Drop the first bytes and fill up behind the rest.
+
+        @param used: How many of L{view} were used; none makes the buffer twice as long.
+        @return: Whether any byte came; if not, the file ends here.
+        """
+        rest = self._held - used
+        if rest == len(self._buffer):
+            wider = memoryview(bytearray(min(2 * rest, self._stop - self.base)))
+            wider[:rest] = self._buffer
+            self._buffer = wider
+        elif used:
+            self._buffer[:rest] = bytes(self._buffer[used : self._held])
+        self.base += used
+        self._held = rest
+        end = min(len(self._buffer), self._stop - self.base)
+        while self._held < end:
+            place = self.base + self._held - self._shift
+            count = os.preadv(self._fd, [self._buffer[self._held : end]], place)
+            if not count:
+                break
+            self._held += count
+        return self._held > rest
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[int]:
+    """
+    A file's descriptor for the time of a block.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)

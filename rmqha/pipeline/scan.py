@@ -1,0 +1,68 @@
+"""
+Read a log without Spark: Arrow batches for whoever takes them.
+
+    >>> from rmqha.pipeline.scan import scan
+    >>> scan("/data/store", topic="orders", columns="queue_offset,body").read_all()
+
+What comes is a C{pyarrow.RecordBatchReader}, which DuckDB, Polars and pandas read too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from os import PathLike
+
+import pyarrow as pa
+
+from rmqha.pipeline.options import Options, Table
+from rmqha.pipeline.ranges import bounds, plan
+from rmqha.pipeline.reading import MessageReader, chosen_columns
+from rmqha.pipeline.stores import open_stores
+from rmqha.pipeline.tables import file_rows, range_rows, schema_of
+
+Path = str | PathLike[str]
+
+
+def scan(path: Path | None = None, **options: object) -> pa.RecordBatchReader:
+    """
+    Read a store, or several, in the order of the log.
+
+    @param path: The store's root; or none, and C{stores} says which there are.
+    @param options: As for Spark, by the same names; values may be Python's.
+    @raise OptionInvalid: If the options cannot be used; also its siblings.
+    @raise StoreError: If there is no such store.
+    """
+    parsed = parse(path, options)
+    return pa.RecordBatchReader.from_batches(schema_of(parsed), _batches(parsed))
+
+
+def snapshot(path: Path | None = None, **options: object) -> dict[str, int]:
+    """
+    Where the logs end now: C{endingOffsets} for reads that shall all see the same.
+
+    @return: Physical offsets by store.
+    """
+    parsed = parse(path, options)
+    return {store.name: bounds(store, parsed)[1] for store in open_stores(parsed)}
+
+
+def parse(path: Path | None, options: Mapping[str, object]) -> Options:
+    """
+    The options of a call.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    if path is not None:
+        given["path"] = path
+    return Options.parse(given)
+
+
+def _batches(options: Options) -> Iterator[pa.RecordBatch]:
+    stores = open_stores(options)
+    if options.table is Table.FILES:
+        yield file_rows(stores, options)
+    elif options.table is Table.RANGES:
+        yield range_rows(plan(stores, options))
+    else:
+        reader = MessageReader(options, chosen_columns(options))
+        for found in plan(stores, options):
+            yield from reader.read(found)

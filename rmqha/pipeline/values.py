@@ -1,0 +1,243 @@
+"""
+What the text of an option may be, and what becomes of it.
+
+All options are text to Spark; L{as_text} lets a Python caller give what it has.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from rmqha.config.values import Kind
+
+_SIZE = re.compile(r"(\d{1,18})\s*(|b|k|kb|m|mb|g|gb|t|tb)", re.ASCII | re.IGNORECASE)
+_POWERS = {"": 0, "b": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?(.*)", re.ASCII | re.DOTALL)
+_OFFSET_MAX = 2**63 - 1
+
+
+class Edge(StrEnum):
+    """
+    A position that needs no number.
+    """
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+
+
+@frozen
+class QueueOffsets:
+    """
+    Places in some queues; of the others everything is meant.
+
+    @ivar queues: Queue offsets by topic and queue id.
+    """
+
+    queues: dict[str, dict[int, int]]
+
+
+Offsets = Edge | dict[str, int] | QueueOffsets
+"""An edge of every log, a physical offset for each store, or places in queues."""
+
+
+def as_text(value: object) -> str:
+    """
+    A Python value as the text of an option.
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, Mapping):
+        return json.dumps(
+            {str(name): str(v) if isinstance(v, Path) else v for name, v in value.items()}
+        )
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return ",".join(str(part) for part in value)
+    if isinstance(value, re.Pattern):
+        return str(value.pattern)
+    return value.isoformat() if isinstance(value, datetime) else str(value)
+
+
+@frozen
+class Size(Kind):
+    """
+    A number of bytes, with a unit if one is written: C{512k}, C{64m}, C{2g}.
+    """
+
+    @property
+    def allowed(self) -> str:
+        return "a number of bytes above 0, like 67108864, 64m or 2g"
+
+    def parse(self, text: str) -> Any:
+        match = _SIZE.fullmatch(text.strip())
+        if match is None:
+            raise ValueError(text)
+        size = int(match[1]) << 10 * _POWERS[match[2].lower()[:1]]
+        if not 0 < size <= _OFFSET_MAX:
+            raise ValueError(text)
+        return size
+
+
+@frozen
+class Names(Kind):
+    """
+    Names with a separator between them, at least one.
+
+    @ivar separator: It.
+    """
+
+    separator: str = ","
+
+    @property
+    def allowed(self) -> str:
+        return f"names with {self.separator} between them"
+
+    def parse(self, text: str) -> Any:
+        names = tuple(dict.fromkeys(part.strip() for part in text.split(self.separator)))
+        if not all(names):
+            raise ValueError(text)
+        return names
+
+
+@frozen
+class Numbers(Kind):
+    """
+    Whole numbers, none below 0, with commas between them.
+    """
+
+    @property
+    def allowed(self) -> str:
+        return "whole numbers with commas between them, like 0,1,2"
+
+    def parse(self, text: str) -> Any:
+        parts = [part.strip() for part in text.split(",")]
+        if not all(part.isascii() and part.isdigit() and len(part) <= 10 for part in parts):
+            raise ValueError(text)
+        return frozenset(int(part) for part in parts)
+
+
+@frozen
+class Pattern(Kind):
+    """
+    A regular expression that a whole name has to match.
+    """
+
+    @property
+    def allowed(self) -> str:
+        return "a regular expression of Python's"
+
+    def parse(self, text: str) -> Any:
+        try:
+            return re.compile(text)
+        except re.error as error:
+            raise ValueError(text) from error
+
+
+@frozen
+class Positions(Kind):
+    """
+    Where to begin or to end in each log.
+    """
+
+    @property
+    def allowed(self) -> str:
+        return (
+            'earliest, latest, physical offsets by store, like {"store": 0}, or queue offsets '
+            'by topic and queue id, like {"orders": {"0": 17}}'
+        )
+
+    def parse(self, text: str) -> Any:
+        if text.lower() in tuple(Edge):
+            return Edge(text.lower())
+        found = json.loads(text)
+        if not isinstance(found, dict) or not found:
+            raise ValueError(text)
+        if all(isinstance(queues, dict) for queues in found.values()):
+            return QueueOffsets(
+                {
+                    topic: {int(queue): self._offset(offset) for queue, offset in queues.items()}
+                    for topic, queues in found.items()
+                }
+            )
+        return {store: self._offset(offset) for store, offset in found.items()}
+
+    @staticmethod
+    def _offset(value: object) -> int:
+        if type(value) is not int or not 0 <= value <= _OFFSET_MAX:
+            raise ValueError(value)
+        return value
+
+
+@frozen
+class Time(Kind):
+    """
+    A moment, as milliseconds since 1970.
+    """
+
+    @property
+    def allowed(self) -> str:
+        return "milliseconds since 1970, or a time with its zone, like 2026-01-31T12:00:00Z"
+
+    def parse(self, text: str) -> Any:
+        if text.isascii() and text.isdigit() and len(text) <= 18:
+            return int(text)
+        time = datetime.fromisoformat(text)
+        if time.tzinfo is None:
+            raise ValueError(text)
+        return round(time.timestamp() * 1000)
+
+
+@frozen
+class LocalPath(Kind):
+    """
+    A store's root on a file system of this machine, as a path or as Spark's C{file:} name.
+    """
+
+    @property
+    def allowed(self) -> str:
+        return "a store's folder on a mounted file system; object stores are not read"
+
+    def parse(self, text: str) -> Any:
+        match = _SCHEME.fullmatch(text)
+        if match is not None:
+            if match[1].lower() != "file":
+                raise ValueError(text)
+            text = match[3]
+        if not text or "\0" in text:
+            raise ValueError(text)
+        return Path(text).expanduser().absolute()
+
+
+@frozen
+class Paths(Kind):
+    """
+    Stores by name; or a list of them, whose folders name them.
+    """
+
+    @property
+    def allowed(self) -> str:
+        return 'stores\' folders by name, like {"broker-a": "/data/a", "broker-b": "/data/b"}'
+
+    def parse(self, text: str) -> Any:
+        stores = json.loads(text)
+        if isinstance(stores, list):
+            named = [(Path(str(path)).name, path) for path in stores]
+        elif isinstance(stores, dict):
+            named = list(stores.items())
+        else:
+            raise ValueError(text)
+        found = {}
+        for name, path in named:
+            if not name or name in found or not isinstance(path, str):
+                raise ValueError(text)
+            found[name] = LocalPath().parse(path)
+        if not found:
+            raise ValueError(text)
+        return tuple(sorted(found.items()))

@@ -1,0 +1,219 @@
+"""
+What a node publishes beside its log for readers: how far it may be read, where it was cut
+back, and where records begin.
+
+The point is one small JSON object that is always replaced whole.  The split index is a row
+of spans of equal form that is only ever appended to, or cut; each proves itself by a CRC.
+
+Source: docs/protocol/store.rst, The published point and The split index.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from enum import StrEnum
+from struct import Struct
+from typing import Any
+
+from attrs import asdict, evolve, frozen
+from isal.isal_zlib import crc32
+
+from rmqha.errors import PointInvalid
+
+FOLDER = "rmqha"
+"""Folder below a store's root for what only rmqha knows."""
+
+POINT = "published.json"
+
+SPLITS = "splits"
+
+VERSION = 1
+
+MOST_CUTS = 1000
+"""Cuts that are remembered; the oldest go."""
+
+SPAN = 16 << 20
+"""Bytes of log after which a span ends, at the next record; it ends at a file's end too."""
+
+
+class Why(StrEnum):
+    """
+    Why bytes that readers may have seen are gone.
+    """
+
+    CUT = "cut"
+    COPY = "copy"
+    """The whole log was put aside, and a new copy of the master's begun: its bytes may be
+    the same."""
+
+
+@frozen
+class Cut:
+    """
+    The log was cut back below what had been published.
+
+    @ivar at: To which physical offset.
+    @ivar time: When, in milliseconds since 1970.
+    @ivar why: For which reason.
+    """
+
+    at: int
+    time: int
+    why: Why = Why.CUT
+
+
+@frozen(kw_only=True)
+class Point:
+    """
+    What is published.
+
+    @ivar confirm: Physical offset below which the log is final, as far as this node can
+        know: on its disk, and acknowledged where writes wait for replicas.  A record's end.
+    @ivar durable: The same without the replicas.  A record's end, at least L{confirm}.
+    @ivar min_offset: Physical offset of the first byte that is kept.
+    @ivar broker_name: C{brokerName}.
+    @ivar incarnation: Changes when the log is copied anew.
+    @ivar closed: Whether the node stopped cleanly afterwards, with its log ending at
+        L{durable}.
+    @ivar tail: CRC-32 of the last 4 KiB before L{durable}, when closed.
+    @ivar cuts: Oldest first.
+    @ivar time: When it was written, in milliseconds since 1970.
+    """
+
+    confirm: int
+    durable: int
+    min_offset: int
+    broker_name: str
+    incarnation: str
+    closed: bool = False
+    tail: int | None = None
+    cuts: tuple[Cut, ...] = ()
+    time: int = 0
+
+    def reaches_above(self, at: int) -> bool:
+        """
+        Whether something published is gone when the log is cut back so far.
+        """
+        return at < max(self.confirm, self.durable)
+
+    def cut_at(self, at: int, time: int, why: Why = Why.CUT) -> Point:
+        """
+        The point after the log was cut back.
+        """
+        return evolve(
+            self,
+            confirm=min(self.confirm, at),
+            durable=min(self.durable, at),
+            min_offset=min(self.min_offset, at),
+            closed=False,
+            tail=None,
+            cuts=(*self.cuts, Cut(at, time, why))[-MOST_CUTS:],
+            time=time,
+        )
+
+
+def render_point(point: Point) -> bytes:
+    """
+    The file of a point.
+    """
+    return json.dumps({"version": VERSION, **asdict(point)}, indent=1).encode() + b"\n"
+
+
+def parse_point(raw: bytes) -> Point:
+    """
+    Read the file of a point.
+
+    @raise PointInvalid: If it is none.
+    """
+    try:
+        table = json.loads(raw)
+        if table["version"] != VERSION:
+            raise PointInvalid(f"version {table['version']}, known is {VERSION}")
+        return Point(
+            confirm=_offset(table["confirm"]),
+            durable=_offset(table["durable"]),
+            min_offset=_offset(table["min_offset"]),
+            broker_name=str(table["broker_name"]),
+            incarnation=str(table["incarnation"]),
+            closed=table["closed"] is True,
+            tail=None if table["tail"] is None else _offset(table["tail"]),
+            cuts=tuple(
+                Cut(_offset(cut["at"]), _offset(cut["time"]), Why(cut["why"]))
+                for cut in table["cuts"]
+            ),
+            time=_offset(table["time"]),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise PointInvalid(f"{type(error).__name__}: {error}") from error
+
+
+def _offset(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} is no offset")
+    return value
+
+
+# --- the split index ------------------------------------------------------------
+
+
+@frozen
+class Span:
+    """
+    A run of whole records in one log file.
+
+    @ivar start: Physical offset of its first record.
+    @ivar end: Just past its last, or past the blank that ends the file.
+    @ivar ordinal: How many records lie in the spans before it.
+    @ivar count: How many it has.
+    @ivar earliest: The least of their store times, in milliseconds since 1970.
+    @ivar latest: The greatest; below L{earliest} if it has no record.
+    """
+
+    start: int
+    end: int
+    ordinal: int
+    count: int
+    earliest: int
+    latest: int
+
+
+_SPAN = Struct(">qqqqqq")
+_CRC = Struct(">I")
+
+SPAN_SIZE = _SPAN.size + _CRC.size
+
+
+def render_span(span: Span) -> bytes:
+    """
+    A span as it stands in the file.
+    """
+    raw = _SPAN.pack(span.start, span.end, span.ordinal, span.count, span.earliest, span.latest)
+    return raw + _CRC.pack(crc32(raw))
+
+
+def render_spans(spans: Iterable[Span]) -> bytes:
+    """
+    A whole split index.
+    """
+    return b"".join(map(render_span, spans))
+
+
+def parse_spans(raw: bytes | memoryview) -> list[Span]:
+    """
+    Read a split index as far as it is whole and its spans follow each other.
+    """
+    spans: list[Span] = []
+    for place in range(0, len(raw) - SPAN_SIZE + 1, SPAN_SIZE):
+        part = raw[place : place + _SPAN.size]
+        span = Span(*_SPAN.unpack(part))
+        (crc,) = _CRC.unpack_from(raw, place + _SPAN.size)
+        if crc != crc32(part) or not 0 <= span.start < span.end:
+            break
+        if spans and (span.start, span.ordinal) != (
+            spans[-1].end,
+            spans[-1].ordinal + spans[-1].count,
+        ):
+            break
+        spans.append(span)
+    return spans

@@ -1,0 +1,175 @@
+"""
+Tests for L{rmqha.pipeline.options}.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from rmqha.errors import OptionInvalid, OptionMissing, OptionUnknown
+from rmqha.pipeline.options import ONLY, Options, PointFile, Style, Table, Visibility
+from rmqha.pipeline.values import Edge
+
+
+def parse(**given: object) -> Options:
+    """
+    The options of a batch on some store.
+    """
+    return Options.parse({"path": "/data/store", **given})
+
+
+class ParsingTests(SynchronousTestCase):
+    """
+    What is allowed becomes a value.
+    """
+
+    def test_defaults(self) -> None:
+        """
+        Only the store has to be said.
+        """
+        options = parse()
+        self.assertEqual(((ONLY, Path("/data/store")),), options.stores)
+        self.assertEqual(
+            (Table.MESSAGES, Visibility.CONSUMER, Style.RMQHA, PointFile.USE),
+            (options.table, options.visibility, options.column_style, options.point_file),
+        )
+        self.assertEqual(
+            (Edge.EARLIEST, Edge.LATEST), (options.starting_offsets, options.ending_offsets)
+        )
+        self.assertEqual((True, True), (options.verify_crc, options.fail_on_data_loss))
+
+    def test_case_does_not_matter(self) -> None:
+        """
+        Spark hands option names on in lower case.
+        """
+        self.assertEqual(parse(queueIds="1,2"), parse(queueids="1, 2"))
+
+    def test_sizes(self) -> None:
+        """
+        Sizes may have units.
+        """
+        for text, size in (("4096", 4096), ("64k", 65536), ("2M", 2 << 20), ("1 gb", 1 << 30)):
+            self.assertEqual(size, parse(maxPartitionBytes=text).max_partition_bytes)
+
+    def test_times(self) -> None:
+        """
+        A time is milliseconds, or a text with a zone.
+        """
+        for text in ("86400000", "1970-01-02T00:00:00Z", "1970-01-02T01:00:00+01:00"):
+            self.assertEqual(86_400_000, parse(startingTimestamp=text).starting_timestamp)
+
+    def test_tags(self) -> None:
+        """
+        Tags are separated as in a subscription.
+        """
+        self.assertEqual(("a", "b,c"), parse(tags="a || b,c").tags)
+
+    def test_python_values(self) -> None:
+        """
+        What Python has need not be made text by the caller.
+        """
+        options = parse(
+            topic=["a", "b"], verifyCrc=False, startingOffsets={ONLY: 7}, maxPartitionBytes=9
+        )
+        self.assertEqual((("a", "b"), False), (options.topic, options.verify_crc))
+        self.assertEqual(({ONLY: 7}, 9), (options.starting_offsets, options.max_partition_bytes))
+
+    def test_paths(self) -> None:
+        """
+        A path may be what Spark's catalog makes of it; several stores have names.
+        """
+        self.assertEqual(parse(), Options.parse({"path": "file:/data/store"}))
+        self.assertEqual(parse(), Options.parse({"path": "file:///data/store"}))
+        stores = Options.parse({"stores": {"b": "/data/b", "a": Path("/data/a")}}).stores
+        self.assertEqual((("a", Path("/data/a")), ("b", Path("/data/b"))), stores)
+        stores = Options.parse({"paths": '["/data/one", "/data/two"]'}).stores
+        self.assertEqual(("one", "two"), tuple(name for name, _ in stores))
+
+
+class RefusalTests(SynchronousTestCase):
+    """
+    What is not allowed is told by name, value and what would be.
+    """
+
+    def test_each_kind(self) -> None:
+        """
+        A wrong value of each kind is refused, and the error shows it.
+        """
+        for option, value in (
+            ("path", "s3://bucket/store"),
+            ("table", "rows"),
+            ("topic", "a,,b"),
+            ("subscribePattern", "("),
+            ("tags", "a || "),
+            ("queueIds", "1,x"),
+            ("visibility", "all"),
+            ("startingOffsets", "first"),
+            ("startingOffsets", '{"store": -1}'),
+            ("startingOffsets", '{"store": {"zero": 1}}'),
+            ("startingOffsets", '{"store": {"0": "1"}}'),
+            ("startingOffsets", '{"other": 1}'),
+            ("endingOffsets", "earliest"),
+            ("startingTimestamp", "yesterday"),
+            ("startingTimestamp", "2026-01-01T00:00:00"),
+            ("columnStyle", "camel"),
+            ("verifyCrc", "yes"),
+            ("maxPartitionBytes", "0"),
+            ("maxPartitionBytes", "64 apples"),
+            ("pointFile", "no"),
+        ):
+            error = self.assertRaises(OptionInvalid, parse, **{option: value})
+            self.assertEqual((option, value), (error.option, error.value))
+            self.assertTrue(error.allowed)
+
+    def test_unknown(self) -> None:
+        """
+        A misspelled option is refused, and the nearest is named.
+        """
+        error = self.assertRaises(OptionUnknown, parse, topik="a")
+        self.assertEqual("unknown option topik; did you mean topic?", str(error))
+        self.assertEqual("", self.assertRaises(OptionUnknown, parse, zzz="a").nearest)
+
+    def test_together(self) -> None:
+        """
+        Options that say the same thing twice are refused.
+        """
+        for given in (
+            {"topic": "a", "subscribePattern": "b"},
+            {"startingOffsets": "latest", "startingTimestamp": "1"},
+            {"endingOffsets": "latest", "endingTimestamp": "1"},
+            {"stores": '{"a": "/a"}'},
+            {"table": "files", "topic": "a"},
+        ):
+            self.assertRaises(OptionInvalid, parse, **given)
+
+    def test_no_store(self) -> None:
+        """
+        Something has to be read.
+        """
+        self.assertRaises(OptionMissing, Options.parse, {})
+
+    def test_kafka_of_several(self) -> None:
+        """
+        Kafka's names would not tell two logs apart.
+        """
+        stores = '{"a": "/a", "b": "/b"}'
+        given = {"stores": stores, "columnStyle": "kafka"}
+        self.assertRaises(OptionInvalid, Options.parse, given)
+
+    def test_batch_and_stream(self) -> None:
+        """
+        Limits are a stream's, ends a batch's; both pass where it is not known yet.
+        """
+        for name, value in (("maxBytesPerTrigger", "1m"), ("readerName", "r")):
+            self.assertRaises(OptionInvalid, parse, **{name: value})
+            Options.parse({"path": "/s", name: value}, streaming=True)
+            Options.parse({"path": "/s", name: value}, streaming=None)
+        for name, value in (("endingOffsets", "latest"), ("table", "files")):
+            given = {"path": "/s", name: value}
+            self.assertRaises(OptionInvalid, Options.parse, given, streaming=True)
+            Options.parse(given, streaming=None)
+        given = {"path": "/s", "startingOffsets": '{"topic": {"0": 1}}'}
+        Options.parse(given)
+        self.assertRaises(OptionInvalid, Options.parse, given, streaming=True)

@@ -1,0 +1,403 @@
+"""
+Tests for L{rmqha.pipeline.stream}: positions, limits and what stops a stream.
+
+A stream is driven here as Spark drives it, without Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from rmqha.errors import (
+    CopyBehind,
+    DataLost,
+    LogCutBack,
+    NoPublishedPoint,
+    NotThisLog,
+    PositionInvalid,
+    StoresDiffer,
+)
+from rmqha.wire.published import FOLDER, POINT, Point, Why, parse_point, render_point
+from tests.support import golden
+from tests.support.rows import expected, publish
+
+try:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
+
+    from rmqha.pipeline import stream
+    from rmqha.pipeline.options import Options
+    from rmqha.pipeline.spark_types import spark_schema
+    from rmqha.pipeline.stream import StreamReader
+    from rmqha.pipeline.tables import schema_of
+except ImportError as missing:  # without the extra
+    skip = f"the extra pipeline is not installed: {missing}"
+
+
+def reader_of(**given: object) -> StreamReader:
+    """
+    A stream's reader.
+    """
+    options = Options.parse(
+        {"visibility": "log", "columns": "physical_offset", **given}, streaming=True
+    )
+    return StreamReader(options, spark_schema(schema_of(options)))
+
+
+def rows_between(reader: StreamReader, start: Any, end: Any) -> list[int]:
+    """
+    Physical offsets of the rows of one batch.
+    """
+    found: list[int] = []
+    for partition in reader.partitions(start, end):
+        for batch in reader.read(partition):
+            found += batch.column(0).to_pylist()
+    return found
+
+
+def drain(reader: StreamReader) -> list[list[int]]:
+    """
+    Run a stream until it has nothing more: the rows of each batch.
+    """
+    batches = []
+    position = reader.initialOffset()
+    while True:
+        limit = reader.getDefaultReadLimit()
+        # Spark keeps positions as text.
+        latest = json.loads(json.dumps(reader.latestOffset(position, limit)))
+        if json.dumps(latest) == json.dumps(position):
+            return batches
+        batches.append(rows_between(reader, position, latest))
+        position = latest
+
+
+class StreamTestCase(SynchronousTestCase):
+    """
+    A golden store with a published point.
+    """
+
+    def setUp(self) -> None:
+        self.store = golden.store("5.3.3")
+        self.records = expected("5.3.3", "store")
+        self.all = [record["physicalOffset"] for record in self.records]
+        self.end = self.all[-1] + self.records[-1]["size"]
+        publish(self.store, self.end)
+        self.patch(stream, "PATIENCE", 0.0)
+
+    def reader(self, **given: object) -> StreamReader:
+        """
+        A reader of the store.
+        """
+        return reader_of(path=self.store, **given)
+
+    def cut(self, at: int, why: Why = Why.CUT) -> None:
+        """
+        Tell that the log was cut back.
+        """
+        file = self.store / FOLDER / POINT
+        file.write_bytes(render_point(parse_point(file.read_bytes()).cut_at(at, 5, why)))
+
+    def confirm(self, offset: int) -> None:
+        """
+        Publish another end.
+        """
+        file = self.store / FOLDER / POINT
+        point = parse_point(file.read_bytes())
+        more = Point(
+            confirm=offset,
+            durable=offset,
+            min_offset=0,
+            broker_name=point.broker_name,
+            incarnation=point.incarnation,
+            cuts=point.cuts,
+        )
+        file.write_bytes(render_point(more))
+
+
+class AdvancingTests(StreamTestCase):
+    """
+    A stream gives every record once, in batches within its limits.
+    """
+
+    def test_everything(self) -> None:
+        """
+        Without limits one batch has all there is.
+        """
+        self.assertEqual([self.all], drain(self.reader()))
+
+    def test_bytes(self) -> None:
+        """
+        A batch keeps to its bytes, but for a single longer record.
+        """
+        sizes = {record["physicalOffset"]: record["size"] for record in self.records}
+        batches = drain(self.reader(maxBytesPerTrigger="30k"))
+        self.assertEqual(self.all, [offset for batch in batches for offset in batch])
+        self.assertGreater(len(batches), 20)
+        for batch in batches:
+            if len(batch) > 1:
+                self.assertLessEqual(sum(sizes[offset] for offset in batch), 30 << 10)
+
+    def test_rows(self) -> None:
+        """
+        A batch keeps to its rows.
+        """
+        batches = drain(self.reader(maxRowsPerTrigger=100))
+        self.assertEqual(self.all, [offset for batch in batches for offset in batch])
+        self.assertEqual({100}, {len(batch) for batch in batches[:-1]})
+
+    def test_rows_before_selection(self) -> None:
+        """
+        What is not selected counts too, so that a stream of a rare topic goes on.
+        """
+        batches = drain(self.reader(maxRowsPerTrigger=200, topic="GoldenA"))
+        wanted = [each["physicalOffset"] for each in self.records if each["topic"] == "GoldenA"]
+        self.assertEqual(wanted, [offset for batch in batches for offset in batch])
+        self.assertEqual(-(-len(self.all) // 200), len(batches))
+
+    def test_growing(self) -> None:
+        """
+        What is published later comes in the next batch.
+        """
+        self.confirm(self.all[100])
+        reader = self.reader()
+        start = reader.initialOffset()
+        first = reader.latestOffset(start, ReadAllAvailable())
+        self.assertEqual(self.all[:100], rows_between(reader, start, first))
+        self.assertEqual(first, reader.latestOffset(first, ReadAllAvailable()))
+        self.confirm(self.end)
+        second = reader.latestOffset(first, ReadAllAvailable())
+        self.assertEqual(self.all[100:], rows_between(reader, first, second))
+
+    def test_available_now(self) -> None:
+        """
+        What is published after a stream of what is there began is not of it.
+        """
+        self.confirm(self.all[100])
+        reader = self.reader(maxRowsPerTrigger=30)
+        reader.prepareForTriggerAvailableNow()
+        self.confirm(self.end)
+        self.assertEqual(self.all[:100], [offset for batch in drain(reader) for offset in batch])
+
+    def test_latest(self) -> None:
+        """
+        A stream may begin at the end.
+        """
+        reader = self.reader(startingOffsets="latest")
+        start = reader.initialOffset()
+        self.assertEqual(start, reader.latestOffset(start, ReadMaxBytes(1)))
+
+    def test_several(self) -> None:
+        """
+        Several logs share the limit and end in the same batch or so.
+        """
+        other = golden.store("4.9.7")
+        records = expected("4.9.7", "store")
+        publish(other, records[-1]["physicalOffset"] + records[-1]["size"])
+        reader = reader_of(
+            stores={"a": self.store, "b": other},
+            maxBytesPerTrigger="200k",
+            columns="physical_offset",
+        )
+        batches = drain(reader)
+        wanted = sorted(self.all + [record["physicalOffset"] for record in records])
+        self.assertEqual(wanted, sorted(offset for batch in batches for offset in batch))
+        self.assertGreater(len(batches), 5)
+
+    def test_new_store(self) -> None:
+        """
+        A store that is new to a checkpoint gets a position first, then rows.
+        """
+        start = reader_of(stores={"a": self.store}).initialOffset()
+        other = golden.store("4.9.7")
+        records = expected("4.9.7", "store")
+        publish(other, records[-1]["physicalOffset"] + records[-1]["size"])
+        reader = reader_of(stores={"a": self.store, "b": other})
+        first = reader.latestOffset(start, ReadAllAvailable())
+        self.assertEqual(self.all, rows_between(reader, start, first))
+        second = reader.latestOffset(first, ReadAllAvailable())
+        self.assertEqual(
+            [record["physicalOffset"] for record in records], rows_between(reader, first, second)
+        )
+
+    def test_named_reader(self) -> None:
+        """
+        A reader with a name tells the store where it is.
+        """
+        reader = self.reader(readerName="lake")
+        reader.commit(reader.latestOffset(reader.initialOffset(), ReadAllAvailable()))
+        told = json.loads((self.store / FOLDER / "readers" / "lake.json").read_text())
+        self.assertEqual(self.end, told["offset"])
+
+
+class PositionTests(StreamTestCase):
+    """
+    A position is believed only where it belongs.
+    """
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.confirm(self.all[500])
+        reader = self.reader()
+        self.start = reader.initialOffset()
+        self.middle = reader.latestOffset(self.start, ReadAllAvailable())
+        self.confirm(self.end)
+
+    def next(self, **given: object) -> Any:
+        """
+        The position after the middle.
+        """
+        return self.reader(**given).latestOffset(self.middle, ReadAllAvailable())
+
+    def test_text_is_canonical(self) -> None:
+        """
+        A position is always the same text: keys are sorted, and it holds no time.
+        """
+        text = json.dumps(self.middle)
+        self.assertEqual(json.dumps(json.loads(text), sort_keys=True), text)
+        mark = self.middle["stores"]["store"]
+        self.assertEqual((self.all[500], self.all[499]), (mark["offset"], mark["last"]))
+
+    def test_another_copy(self) -> None:
+        """
+        A stream goes on with another copy of the same log, wherever it lies.
+        """
+        moved = Path(self.mktemp()) / "elsewhere"
+        shutil.copytree(self.store, moved)
+        reader = reader_of(path=moved)
+        latest = reader.latestOffset(self.middle, ReadAllAvailable())
+        self.assertEqual(self.all[500:], rows_between(reader, self.middle, latest))
+
+    def test_another_log(self) -> None:
+        """
+        It does not go on with another log, be that as long as it will.
+        """
+        other = golden.store("5.3.3", "killed")
+        publish(other, expected("5.3.3", "killed")[-1]["physicalOffset"])
+        reader = reader_of(path=other)
+        self.assertRaises(NotThisLog, reader.latestOffset, self.middle, ReadAllAvailable())
+        self.assertRaises(NotThisLog, reader.partitions, self.start, self.middle)
+
+    def test_cut_back(self) -> None:
+        """
+        A stream that read what was cut away stops and says so.
+        """
+        self.wipe(self.all[400])
+        self.cut(self.all[400])
+        error = self.assertRaises(LogCutBack, self.next)
+        self.assertEqual((self.all[400], self.all[500]), (error.at, error.position))
+
+    def test_cut_and_grown(self) -> None:
+        """
+        It stops too if the log is longer again, with other records.
+        """
+        self.cut(self.all[400])
+        with self.file_at(self.all[499]).open("r+b") as file:
+            file.seek(self.all[499] % 262144 + 60)
+            file.write(b"\xff")
+        self.confirm(self.end)
+        self.assertRaises(LogCutBack, self.next)
+
+    def test_cut_above(self) -> None:
+        """
+        A cut above the position is none of its business.
+        """
+        self.cut(self.all[600])
+        reader = self.reader()
+        latest = reader.latestOffset(self.middle, ReadAllAvailable())
+        self.assertEqual(self.all[500:600], rows_between(reader, self.middle, latest))
+
+    def test_copied_anew(self) -> None:
+        """
+        While the log is copied anew the stream waits, and goes on when its bytes are back.
+        """
+        whole = self.file_at(self.all[499]).read_bytes()
+        self.wipe(0)
+        self.cut(0, Why.COPY)
+        self.assertEqual(self.middle, self.next())
+        self.file_at(self.all[499]).write_bytes(whole)
+        self.confirm(self.all[550])
+        latest = self.next()
+        self.assertEqual(self.all[500:550], rows_between(self.reader(), self.middle, latest))
+
+    def test_behind(self) -> None:
+        """
+        On a copy that is behind a stream waits; a batch that is planned already fails.
+        """
+        self.confirm(self.all[300])
+        self.assertEqual(self.middle, self.next())
+        error = self.assertRaises(CopyBehind, self.reader().partitions, self.start, self.middle)
+        self.assertEqual((self.all[500], self.all[300]), (error.wanted, error.end))
+
+    def test_deleted(self) -> None:
+        """
+        Files deleted before they were read stop a stream, or are skipped.
+        """
+        files = sorted((self.store / "commitlog").iterdir())
+        gone = next(row for row, file in enumerate(files) if int(file.name) > self.all[500])
+        for file in files[: gone + 1]:
+            file.unlink()
+        first = int(files[gone + 1].name)
+        error = self.assertRaises(DataLost, self.next)
+        self.assertEqual((self.all[500], first), (error.start, error.end))
+        reader = self.reader(failOnDataLoss=False)
+        latest = reader.latestOffset(self.middle, ReadAllAvailable())
+        kept = [offset for offset in self.all if offset >= first]
+        self.assertEqual(kept, rows_between(reader, self.middle, latest))
+
+    def test_store_gone(self) -> None:
+        """
+        A store of the checkpoint that is not given any more is an error.
+        """
+        reader = reader_of(stores={"b": self.store})
+        self.assertRaises(StoresDiffer, reader.latestOffset, self.middle, ReadAllAvailable())
+
+    def test_corrupt(self) -> None:
+        """
+        A position that is none is refused.
+        """
+        mark = {"offset": 10, "last": 5, "sum": "00"}
+        for bad in (
+            {},
+            {"v": 1, "stores": []},
+            {"v": 2, "stores": {"store": mark}},
+            {"v": 1, "stores": {"store": 7}},
+            {"v": 1, "stores": {"store": {**mark, "offset": "10"}}},
+            {"v": 1, "stores": {"store": {**mark, "last": 11}}},
+            {"v": 1, "stores": {"store": {**mark, "sum": ""}}},
+        ):
+            reader = self.reader()
+            self.assertRaises(PositionInvalid, reader.latestOffset, bad, ReadAllAvailable())
+
+    def test_backwards(self) -> None:
+        """
+        A batch never goes back.
+        """
+        self.assertRaises(PositionInvalid, self.reader().partitions, self.middle, self.start)
+
+    def test_no_point(self) -> None:
+        """
+        A store that nobody publishes a point for is tailed only if that is wanted.
+        """
+        (self.store / FOLDER / POINT).unlink()
+        self.assertRaises(NoPublishedPoint, self.reader().initialOffset)
+        self.assertEqual([self.all], drain(self.reader(allowUnconfirmedTail=True)))
+
+    def wipe(self, start: int) -> None:
+        """
+        Zero the log from a place on, as the guard does.
+        """
+        for file in sorted((self.store / "commitlog").iterdir()):
+            keep = max(0, min(262144, start - int(file.name)))
+            with file.open("r+b") as open_file:
+                open_file.seek(keep)
+                open_file.write(bytes(262144 - keep))
+
+    def file_at(self, offset: int) -> Path:
+        """
+        The file that holds a byte.
+        """
+        return self.store / "commitlog" / f"{offset // 262144 * 262144:020d}"
