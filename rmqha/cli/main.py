@@ -12,6 +12,7 @@ from rmqha.cli.diverge import diverge
 from rmqha.cli.dump import dump
 from rmqha.cli.promote import promote
 from rmqha.cli.rebuild import rebuild
+from rmqha.cli.spark.main import spark
 from rmqha.cli.status import status
 from rmqha.cli.verify import verify
 
@@ -25,5 +26,5 @@ def main() -> None:
     """
 
 
-for command in (status, verify, dump, rebuild, diverge, promote, config):
+for command in (status, verify, dump, rebuild, diverge, promote, config, spark):
     main.add_command(command)

@@ -13,7 +13,7 @@ from logging import getLogger
 from attrs import frozen
 
 from rmqha.errors import DataLost
-from rmqha.pipeline.marks import Mark, fingerprint
+from rmqha.pipeline.marks import Mark, make
 from rmqha.pipeline.options import Options
 from rmqha.pipeline.stores import Store
 from rmqha.pipeline.walking import boundary
@@ -75,7 +75,9 @@ def advance(store: Store, mark: Mark, end: int, limits: Limits, options: Options
     if limits.size is None and limits.rows is None:
         # Nothing has to be counted, so only the last records have to be walked.
         start = max(start, store.anchor(end - 1))
-    found = boundary(store.files, start, end, size=limits.size, rows=limits.rows)
+    found = boundary(
+        store.files, start, end, size=limits.size, rows=limits.rows, behind=store.behind
+    )
     if not found.rows:
-        return Mark(max(start, found.offset), mark.last, mark.sum)
-    return Mark(found.offset, found.last, fingerprint(store.files, found.last))
+        return Mark(max(start, found.offset), mark.last, mark.sum, mark.log)
+    return make(store.files, found.offset, found.last, store.identity)

@@ -11,6 +11,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from rmqha.errors import ColumnOfOtherType
+from rmqha.pipeline.files import settled
+from rmqha.pipeline.memory import keep_freed
 from rmqha.pipeline.options import Options, Table
 from rmqha.pipeline.ranges import Range, plan
 from rmqha.pipeline.reading import MessageReader
@@ -50,6 +53,8 @@ class Rows:
     def of(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """
         The rows of a partition; of the empty one that Spark makes of none, none.
+
+        @raise ColumnOfOtherType: If a column is to have no nulls, and has some.
         """
         if isinstance(partition, RangePartition):
             for batch in self._of_range(partition.value):
@@ -67,16 +72,22 @@ class Rows:
         if batch.schema.equals(self.schema):
             return batch
         columns = [batch.column(name) for name in self.schema.names]
+        for field, column in zip(self.schema, columns, strict=True):
+            if column.null_count and not field.nullable:
+                raise ColumnOfOtherType(field.name, "never null", "null in some rows")
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
 
 
 def settle() -> None:
     """
     Take what a worker has imported out of the collector's sight: Spark collects after
-    every task, and would walk all of it each time.
+    every task, and would walk all of it each time.  And let it keep the memory of a block
+    for the next one.
     """
     global _tasks
     _tasks += 1
+    if _tasks == 1:
+        keep_freed()
     if _tasks == _SETTLED:
         gc.collect()
         gc.freeze()
@@ -96,6 +107,9 @@ class BatchReader(DataSourceReader):
         The tasks.  What Spark made of them once it keeps, so that a DataFrame ends where
         the log ended when it was first used.
         """
+        return settled(self._planned)
+
+    def _planned(self) -> Sequence[InputPartition]:
         stores = open_stores(self._options)
         if self._options.table is Table.FILES:
             return [InputPartition(file_rows(stores, self._options))]

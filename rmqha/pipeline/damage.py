@@ -73,5 +73,7 @@ def behind(error: RecordDamaged, wanted: Range) -> int:
     """
     if error.size:
         return min(error.offset + error.size, wanted.end)
+    if not wanted.pointed:
+        return wanted.end  # an index without a point may be another log's
     splits = read_splits(Path(wanted.root), error.offset + 1, wanted.end)
     return splits[0].start if splits else wanted.end

@@ -13,10 +13,11 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from logging import getLogger
 from pathlib import Path
-from typing import Self
+from typing import Self, TypeVar
 
 from attrs import field, frozen
 
@@ -28,8 +29,18 @@ LOG_NAME = re.compile(r"\d{20}", re.ASCII)
 COMMITLOG = "commitlog"
 """Folder of the log below a store's root."""
 
+DLEDGER = "dledger-*/data"
+"""Folder of the log of a store whose brokers agree by DLedger, one for each of them."""
+
 BLOCK = 8 << 20
 """Bytes read at once: few enough to stay in the cache, many enough for numpy."""
+
+_LOOKS = 5
+"""Times a log is looked at anew because a file was deleted meanwhile."""
+
+_T = TypeVar("_T")
+
+_log = getLogger(__name__)
 
 
 def root_of(path: Path) -> Path:
@@ -83,11 +94,15 @@ class LogFiles:
             entries = [
                 (int(entry.name), entry.stat().st_size)
                 for entry in os.scandir(root / COMMITLOG)
-                if LOG_NAME.fullmatch(entry.name)
+                if LOG_NAME.fullmatch(entry.name) and entry.is_file()
             ]
         except FileNotFoundError as error:
-            what = "it does not exist" if not root.exists() else f"it holds no {COMMITLOG}"
+            raise NotAStore(str(path), _lacks(root)) from error
+        except NotADirectoryError as error:
+            what = f"its {COMMITLOG} is a file" if root.is_dir() else "it is a file"
             raise NotAStore(str(path), what) from error
+        except PermissionError as error:
+            raise NotAStore(str(path), f"it may not be read: {error.strerror}") from error
         # A last file of no bytes is what a crash leaves of making one.
         sizes = {start: size for start, size in sorted(entries) if size}
         return cls(
@@ -157,6 +172,17 @@ class LogFiles:
         if position < end:
             gaps.append((position, end))
         return gaps
+
+
+def _lacks(root: Path) -> str:
+    """
+    Why a folder without a log is none of a store's.
+    """
+    if not root.exists():
+        return "it does not exist"
+    if any(root.glob(DLEDGER)):
+        return "its log is DLedger's, whose files are others"
+    return f"it holds no {COMMITLOG}"
 
 
 def _placed(sizes: dict[int, int]) -> Iterator[tuple[int, int]]:
@@ -240,3 +266,16 @@ def opened(path: Path) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+def settled(look: Callable[[], _T]) -> _T:
+    """
+    Look at logs, and again if a file was deleted after it had been listed: then it is not
+    listed any more.
+    """
+    for _ in range(_LOOKS):
+        try:
+            return look()
+        except FileNotFoundError as error:
+            _log.info("looking again: %s", error)
+    return look()

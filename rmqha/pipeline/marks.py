@@ -27,6 +27,7 @@ VERSION = 1
 _HEAD = 88
 """Bytes of a record before its body, with two hosts of IPv4."""
 _SUM_DIGITS = 16
+_MOST = (1 << 63) - 1
 
 
 @frozen
@@ -37,11 +38,14 @@ class Mark:
     @ivar offset: Physical offset, between two records.
     @ivar last: Where the last record below it starts, -1 if there was none.
     @ivar sum: That record's fingerprint, C{""} if there was none.
+    @ivar log: Whose log it is, C{""} if nobody says: what is asked when the record has been
+        deleted.
     """
 
     offset: int
     last: int = -1
     sum: str = ""
+    log: str = ""
 
 
 def fingerprint(files: LogFiles, offset: int) -> str:
@@ -62,11 +66,11 @@ def fingerprint(files: LogFiles, offset: int) -> str:
     return hashlib.sha256(head[: _HEAD + extra]).hexdigest()[:_SUM_DIGITS]
 
 
-def make(files: LogFiles, offset: int, last: int) -> Mark:
+def make(files: LogFiles, offset: int, last: int, log: str = "") -> Mark:
     """
     The position at C{offset}, behind the record at C{last}.
     """
-    return Mark(offset, last, fingerprint(files, last)) if last >= 0 else Mark(offset)
+    return Mark(offset, last, fingerprint(files, last), log) if last >= 0 else Mark(offset)
 
 
 def to_json(marks: Mapping[str, Mark]) -> dict[str, Any]:
@@ -75,7 +79,12 @@ def to_json(marks: Mapping[str, Mark]) -> dict[str, Any]:
     """
     return {
         "stores": {
-            name: {"last": mark.last, "offset": mark.offset, "sum": mark.sum}
+            name: {
+                "last": mark.last,
+                "log": mark.log,
+                "offset": mark.offset,
+                "sum": mark.sum,
+            }
             for name, mark in sorted(marks.items())
         },
         "v": VERSION,
@@ -96,11 +105,13 @@ def from_json(content: object) -> dict[str, Mark]:
     for name, found in content["stores"].items():
         mark = found if isinstance(found, dict) else {}
         offset, last, total = mark.get("offset"), mark.get("last"), mark.get("sum")
+        log = mark.get("log", "")
         if type(offset) is not int or type(last) is not int or not isinstance(total, str):
             raise PositionInvalid(_text(content), f"store {name} has no offset, last and sum")
-        if not (0 <= last < offset if total else last == -1 and offset >= 0):
+        placed = 0 <= last < offset if total else last == -1 and offset >= 0
+        if not placed or offset > _MOST or not isinstance(log, str):
             raise PositionInvalid(_text(content), f"store {name} contradicts itself")
-        marks[name] = Mark(offset, last, total)
+        marks[name] = Mark(offset, last, total, log)
     return marks
 
 

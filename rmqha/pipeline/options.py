@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
-from attrs import define, field, fields, frozen
+from attrs import AttrsInstance, define, field, fields, frozen
 
 from rmqha.config.values import Choice, Integer, Kind, Levels, Switch, Text
 from rmqha.errors import OptionInvalid, OptionMissing, OptionUnknown
@@ -34,7 +34,7 @@ from rmqha.pipeline.values import (
     Time,
     as_text,
 )
-from rmqha.wire.rows import DECOMPRESSED_MOST, DEFAULT_LEVELS
+from rmqha.wire.rows import DECOMPRESSED_LIMIT, DECOMPRESSED_MOST, DEFAULT_LEVELS, STYLES
 
 ONLY = "store"
 """What the store of C{path} is called in offsets, wherever the folder lies."""
@@ -181,7 +181,7 @@ class Options:
         @raise OptionUnknown: If there is no such option.
         @raise OptionMissing: If nothing says what to read.
         """
-        draft = _Draft()
+        draft = Draft(KINDS)
         for name, value in given.items():
             draft.take(name, as_text(value))
         found = draft.values
@@ -195,7 +195,7 @@ class Options:
             found["stores"] = ((ONLY, found.pop("path")),)
         elif "paths" in found:
             found["stores"] = found.pop("paths")
-        options = cls(named=named, **{_snake(name): value for name, value in found.items()})
+        options = cls(named=named, **draft.attributes)
         _check_together(options, draft)
         if streaming is not None:
             (_check_streaming if streaming else _check_batch)(draft)
@@ -217,47 +217,73 @@ def _camel(name: str) -> str:
     return _UNDERSCORE.sub(lambda match: match[1].upper(), name)
 
 
-KINDS: dict[str, Kind] = {
-    **{
+def kinds_of(cls: type[AttrsInstance]) -> dict[str, Kind]:
+    """
+    The options that a class declares with L{option}, by Spark's names.
+    """
+    return {
         _camel(attribute.name): attribute.metadata["kind"]
-        for attribute in fields(Options)
+        for attribute in fields(cls)
         if "kind" in attribute.metadata
-    },
-    "path": LocalPath(),
-    "paths": Paths(),
-}
-"""Every option there is; C{paths} is what Spark makes of a list given to C{load}."""
+    }
 
-_LOWERED = {name.lower(): name for name in KINDS}
+
+KINDS: dict[str, Kind] = {**kinds_of(Options), "path": LocalPath(), "paths": Paths()}
+"""Every option there is; C{paths} is what Spark makes of a list given to C{load}."""
 
 _STREAM_ONLY = ("maxBytesPerTrigger", "maxRowsPerTrigger", "readerName")
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "paths")
 
 
 @define
-class _Draft:
+class Draft:
     """
     What was given so far.
+
+    @ivar kinds: The options there are.
+    @ivar texts: What was given for them, by Spark's names.
+    @ivar values: The same, parsed.
     """
 
+    kinds: Mapping[str, Kind]
     texts: dict[str, str] = field(factory=dict)
     values: dict[str, Any] = field(factory=dict)
 
     def take(self, given: str, text: str) -> None:
-        name = _LOWERED.get(given.lower())
+        """
+        Read one.
+
+        @raise OptionInvalid: If its value is not allowed.
+        @raise OptionUnknown: If there is no such option.
+        """
+        lowered = {name.lower(): name for name in self.kinds}
+        name = lowered.get(given.lower())
         if name is None:
-            raise OptionUnknown(given, nearest(given, _LOWERED))
+            raise OptionUnknown(given, nearest(given, lowered))
         self.texts[name] = text
-        kind = KINDS[name]
+        kind = self.kinds[name]
         try:
             self.values[name] = kind.parse(text)
-        except ValueError as error:
+        except (ValueError, OverflowError, RecursionError) as error:
             raise OptionInvalid(name, text, kind.allowed) from error
 
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """
+        The values by the names of attributes.
+        """
+        return {_snake(name): value for name, value in self.values.items()}
+
     def invalid(self, name: str, allowed: str) -> OptionInvalid:
+        """
+        The error for a value that is not allowed here.
+        """
         return OptionInvalid(name, self.texts[name], allowed)
 
     def refuse(self, names: tuple[str, ...], allowed: str) -> None:
+        """
+        @raise OptionInvalid: If one of these was given.
+        """
         for name in names:
             if name in self.texts:
                 raise self.invalid(name, allowed)
@@ -273,7 +299,7 @@ def nearest(unknown: str, known: Mapping[str, str]) -> str:
     return known[matches[0]] if matches else ""
 
 
-def _check_together(options: Options, draft: _Draft) -> None:
+def _check_together(options: Options, draft: Draft) -> None:
     for one, other in (
         ("subscribePattern", "topic"),
         ("startingTimestamp", "startingOffsets"),
@@ -290,6 +316,11 @@ def _check_together(options: Options, draft: _Draft) -> None:
         raise draft.invalid(
             "columnStyle", "one store: topic, partition and offset of several are not unique"
         )
+    if options.max_decompressed_bytes > DECOMPRESSED_LIMIT:
+        raise draft.invalid("maxDecompressedBytes", f"at most {DECOMPRESSED_LIMIT} bytes")
+    columns = {name.lower() for name in STYLES[options.column_style.value]}
+    if options.column_name_of_corrupt_record.lower() in columns:
+        raise draft.invalid("columnNameOfCorruptRecord", "no name of another column")
     if options.ending_offsets is Edge.EARLIEST:
         raise draft.invalid("endingOffsets", "latest, or physical offsets by store")
     if options.table is not Table.MESSAGES:
@@ -299,11 +330,11 @@ def _check_together(options: Options, draft: _Draft) -> None:
         )
 
 
-def _check_batch(draft: _Draft) -> None:
+def _check_batch(draft: Draft) -> None:
     draft.refuse(_STREAM_ONLY, "only in a stream")
 
 
-def _check_streaming(draft: _Draft) -> None:
+def _check_streaming(draft: Draft) -> None:
     draft.refuse(_BATCH_ONLY, "not in a stream")
     if isinstance(draft.values.get("startingOffsets"), QueueOffsets):
         raise draft.invalid("startingOffsets", "no queue offsets in a stream")

@@ -11,8 +11,11 @@ from bisect import bisect_left
 from pathlib import Path
 
 from attrs import frozen
+from isal.isal_zlib import crc32
 
-from rmqha.pipeline.files import opened
+from rmqha.errors import PointInvalid
+from rmqha.pipeline.files import LogFiles, opened
+from rmqha.pipeline.walking import whole_from
 from rmqha.wire.published import (
     FOLDER,
     POINT,
@@ -22,6 +25,9 @@ from rmqha.wire.published import (
     parse_point,
     parse_spans,
 )
+
+TAIL = 4096
+"""Bytes before the end of a closed log whose CRC the point has."""
 
 
 @frozen
@@ -47,9 +53,12 @@ def read_point(root: Path) -> Point | None:
     """
     try:
         raw = (root / FOLDER / POINT).read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
-    return parse_point(raw)
+    try:
+        return parse_point(raw)
+    except PointInvalid as error:
+        raise PointInvalid(f"{root / FOLDER / POINT}: {error.reason}") from error
 
 
 def read_splits(root: Path, start: int, end: int) -> tuple[Split, ...]:
@@ -66,8 +75,29 @@ def read_splits(root: Path, start: int, end: int) -> tuple[Split, ...]:
             raw = os.pread(fd, (last - first) * SPAN_SIZE, first * SPAN_SIZE)
     except FileNotFoundError:
         return ()
-    return tuple(Split(span.start, span.end, span.latest) for span in parse_spans(raw))
+    # A damaged entry ends what is parsed, but before that it may have led the search astray.
+    return tuple(
+        Split(span.start, span.end, span.latest)
+        for span in parse_spans(raw)
+        if start <= span.start < end
+    )
 
 
 def _start(fd: int, row: int) -> int:
     return int.from_bytes(os.pread(fd, 8, row * SPAN_SIZE), "big")
+
+
+def stale_end(files: LogFiles, point: Point) -> int | None:
+    """
+    How far a log goes that is not as its node left it; C{None} if it is.
+    """
+    end = whole_from(files, point.durable)
+    if end > point.durable:
+        return end
+    if point.tail is None or not files.first < end:
+        return None
+    crc = 0
+    for file, low, high in files.pieces(end - TAIL, end):
+        with opened(file.path) as fd:
+            crc = crc32(os.pread(fd, high - low, low - file.start), crc)
+    return None if crc == point.tail else end

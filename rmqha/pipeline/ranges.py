@@ -43,6 +43,8 @@ class Range:
     @ivar end: Physical offset just past the last one, or past the file's blank.
     @ivar cuts: The cuts of the log that were known when this was planned.
     @ivar proofs: Records and their fingerprints, by which another host's copy is known.
+    @ivar pointed: Whether the range ends below a published point, which every host's copy
+        has to have then.
     """
 
     store: str
@@ -55,6 +57,7 @@ class Range:
     end: int
     cuts: tuple[Cut, ...]
     proofs: tuple[tuple[int, str], ...]
+    pointed: bool = False
 
     @property
     def size(self) -> int:
@@ -119,6 +122,7 @@ def _range(
         end=end,
         cuts=store.cuts,
         proofs=proofs,
+        pointed=store.point is not None,
     )
 
 
@@ -169,8 +173,9 @@ def starting(store: Store, options: Options) -> int:
     if not isinstance(options.starting_offsets, dict):
         return store.first
     offset = options.starting_offsets[store.name]
-    if offset < store.first:
-        lost = DataLost(store.name, offset, store.first)
+    begin = store.present(offset)
+    if offset < begin:
+        lost = DataLost(store.name, offset, begin)
         if options.fail_on_data_loss:
             raise lost
         _log.warning("skipped: %s", lost)

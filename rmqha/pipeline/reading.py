@@ -19,6 +19,7 @@ from attrs import frozen
 from rmqha.errors import (
     CopyBehind,
     DataLost,
+    LogCopiedAnew,
     LogCutBack,
     NotThisLog,
     RangeBroken,
@@ -32,7 +33,7 @@ from rmqha.pipeline.point import read_point
 from rmqha.pipeline.ranges import Range
 from rmqha.pipeline.selection import Selection
 from rmqha.wire.loops import warm_up
-from rmqha.wire.published import Point
+from rmqha.wire.published import Point, Why
 from rmqha.wire.rows import Decoder, all_columns, columns_of
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 
 PATIENCE = 10.0
 """Seconds a task waits for its host's copy to reach the end of its range."""
+
+SHORT = "the file ends here"
 
 _POLL = 0.1
 
@@ -118,7 +121,8 @@ class MessageReader:
             guard.check_cuts()  # the better reason, if there is one
             raise
         except FileNotFoundError as error:
-            lost = DataLost(wanted.store, wanted.start, wanted.end)
+            guard.check_cuts()
+            lost = guard.lost()
             if self.options.fail_on_data_loss:
                 raise lost from error
             _log.warning("skipped: %s", lost)
@@ -148,16 +152,17 @@ class MessageReader:
         """
         The batches up to the range's end, or to damage.
 
-        @raise RecordDamaged: If there is some.
-        @raise RangeBroken: If the range does not end where a record does.
+        @raise RecordDamaged: If there is some; a record that goes beyond the range's end is
+            taken for one whose size is damaged.
+        @raise RangeBroken: If the file's blank crosses the range's end.
         """
         used = 0
         while blocks.base + used < wanted.end:
             if not blocks.more(used) and not used:
-                raise self._broken(wanted, blocks.base, "the file ends here")
+                raise RecordDamaged(blocks.base, SHORT, f"{len(blocks.view)} bytes of a record")
             batch, used = decoder.decode(blocks.view, blocks.base, file_end=wanted.file_end)
             if not used and blocks.at_end:
-                raise self._broken(wanted, blocks.base, "the range cuts a record")
+                raise RecordDamaged(blocks.base, "bad size", "it goes beyond its range")
             if blocks.base + used > wanted.end:
                 raise self._broken(wanted, blocks.base, "a record crosses the range's end")
             yield batch
@@ -187,22 +192,48 @@ class Guard:
         wanted = self.wanted
         limit = self.clock() + PATIENCE
         while True:
-            self.check_cuts()
-            point = self._point()
-            if point is None or point.confirm >= wanted.end:
+            confirm = self._confirmed()
+            if confirm is None or confirm >= wanted.end:
                 return
             if self.clock() >= limit:
-                raise CopyBehind(wanted.store, wanted.end, point.confirm)
+                raise CopyBehind(wanted.store, wanted.end, confirm)
             self.sleep(_POLL)
 
     def check_cuts(self) -> None:
         """
         @raise LogCutBack: If the log was cut below the range's end after it was planned.
+        @raise LogCopiedAnew: If it was put aside, to be copied anew.
+        @raise CopyBehind: If nobody says any more how far it is final.
         """
-        point = self._point()
-        for cut in point.cuts if point is not None else ():
-            if cut.at < self.wanted.end and cut not in self.wanted.cuts:
-                raise LogCutBack(self.wanted.store, cut.at, cut.time, self.wanted.end)
+        if self._confirmed() == 0:
+            raise CopyBehind(self.wanted.store, self.wanted.end, 0)
+
+    def lost(self) -> DataLost:
+        """
+        The loss that a file is which is not there.
+
+        @raise NotAStore: If this host has no such store.
+        @raise CopyBehind: If its copy does not have the file yet.
+        """
+        wanted = self.wanted
+        limit = LogFiles.find(Path(wanted.root)).limit
+        if limit <= wanted.start:
+            raise CopyBehind(wanted.store, wanted.end, limit)
+        return DataLost(wanted.store, wanted.start, wanted.end)
+
+    def _confirmed(self) -> int | None:
+        """
+        How far this host's copy is final; C{None} if that is not asked for.
+        """
+        wanted, point = self.wanted, self._point()
+        if point is None:
+            return 0 if wanted.pointed else None
+        for cut in point.cuts:
+            if cut.at < wanted.end and cut not in wanted.cuts:
+                if cut.why is Why.COPY:
+                    raise LogCopiedAnew(wanted.store, cut.time, wanted.end)
+                raise LogCutBack(wanted.store, cut.at, cut.time, wanted.end)
+        return point.confirm
 
     def prove(self) -> None:
         """

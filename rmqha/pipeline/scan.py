@@ -14,6 +14,7 @@ from os import PathLike
 
 import pyarrow as pa
 
+from rmqha.pipeline.files import settled
 from rmqha.pipeline.options import Options, Table
 from rmqha.pipeline.ranges import bounds, plan
 from rmqha.pipeline.reading import MessageReader, chosen_columns
@@ -43,7 +44,7 @@ def snapshot(path: Path | None = None, **options: object) -> dict[str, int]:
     @return: Physical offsets by store.
     """
     parsed = parse(path, options)
-    return {store.name: bounds(store, parsed)[1] for store in open_stores(parsed)}
+    return settled(lambda: {store.name: bounds(store, parsed)[1] for store in open_stores(parsed)})
 
 
 def parse(path: Path | None, options: Mapping[str, object]) -> Options:
@@ -57,12 +58,13 @@ def parse(path: Path | None, options: Mapping[str, object]) -> Options:
 
 
 def _batches(options: Options) -> Iterator[pa.RecordBatch]:
-    stores = open_stores(options)
     if options.table is Table.FILES:
-        yield file_rows(stores, options)
-    elif options.table is Table.RANGES:
-        yield range_rows(plan(stores, options))
-    else:
-        reader = MessageReader(options, chosen_columns(options))
-        for found in plan(stores, options):
-            yield from reader.read(found)
+        yield settled(lambda: file_rows(open_stores(options), options))
+        return
+    ranges = settled(lambda: plan(open_stores(options), options))
+    if options.table is Table.RANGES:
+        yield range_rows(ranges)
+        return
+    reader = MessageReader(options, chosen_columns(options))
+    for found in ranges:
+        yield from reader.read(found)

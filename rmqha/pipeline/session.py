@@ -21,6 +21,8 @@ SETTINGS = {
 }
 """What a session gets unless the caller says otherwise."""
 
+CONNECT = "sc://"
+
 
 def builder(
     master: str | None = None, name: str = "rmqha", settings: dict[str, str] | None = None
@@ -29,10 +31,13 @@ def builder(
     Begin a session: C{builder("local[2]").getOrCreate()}.
 
     @param master: Where it runs, as Spark says it; without it, what Spark is configured for.
+        A C{sc://} address is a server of Spark Connect, which has its own settings and Java.
     @param name: What Spark's pages call it.
     @param settings: More settings, which win over L{SETTINGS}.
     @raise JavaMissing: If a Java is needed, and there is none.
     """
+    if master is not None and master.startswith(CONNECT):
+        return SparkSession.Builder().appName(name).remote(master)
     home = java_home(os.environ)
     if home is not None:
         os.environ["JAVA_HOME"] = str(home)

@@ -1,7 +1,7 @@
 """
 The data source C{rmqha} of PySpark.
 
-    spark.read.format("rmqha").option("topic", "orders").load("/data/store")
+    >>> spark.read.format("rmqha").option("topic", "orders").load("/data/store")
 
 Spark finds it by the name of the package C{pyspark_rmqha}.  Importing this module is
 cheap: Spark does so in a process of its own for every plan.
@@ -11,15 +11,33 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 
-from rmqha.pipeline.catalog import is_table, options_of, recalled, remembering
+from rmqha.pipeline.catalog import (
+    is_sink,
+    is_table,
+    options_of,
+    reading,
+    recalled,
+    recalled_for_sending,
+    remembering,
+)
 from rmqha.pipeline.options import Options
+from rmqha.pipeline.producing.settings import SendOptions
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 NAME = "rmqha"
+
+SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
+"""What Spark hands to the sink of a stream, though it is not for it."""
 
 
 class LogSource(DataSource):
@@ -38,12 +56,18 @@ class LogSource(DataSource):
         """
         The columns that the options ask for.
         """
+        from rmqha.pipeline.producing.rows import SENT
         from rmqha.pipeline.spark_types import spark_schema
         from rmqha.pipeline.tables import schema_of
 
         options = options_of(self.options)
-        found = spark_schema(schema_of(Options.parse(options, streaming=None)))
-        return remembering(found, options) if is_table(self.options) else found
+        if not is_table(self.options):
+            return spark_schema(schema_of(Options.parse(options, streaming=None)))
+        if is_sink(options):
+            SendOptions.parse(options)
+            return remembering(spark_schema(SENT), options)
+        found = schema_of(Options.parse(reading(options), streaming=None))
+        return remembering(spark_schema(found), options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """
@@ -61,3 +85,22 @@ class LogSource(DataSource):
 
         options = Options.parse(recalled(schema, self.options), streaming=True)
         return StreamReader(options, schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """
+        What sends the rows of a DataFrame to brokers.
+        """
+        from rmqha.pipeline.writing import BatchWriter
+
+        options = SendOptions.parse(recalled_for_sending(schema, self.options))
+        return BatchWriter(options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """
+        What sends the rows of a stream to brokers.
+        """
+        from rmqha.pipeline.writing import StreamWriter
+
+        given = {name: self.options[name] for name in self.options if name not in SPARKS_OWN}
+        options = SendOptions.parse(recalled_for_sending(schema, given))
+        return StreamWriter(options, schema, overwrite)

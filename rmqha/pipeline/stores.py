@@ -9,33 +9,42 @@ Source: docs/architecture.rst, Files of our own.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from functools import cached_property
 from itertools import pairwise
+from logging import getLogger
 from pathlib import Path
 from typing import Self
 
 from attrs import define
-from isal.isal_zlib import crc32
 
 from rmqha.errors import (
     CopyBehind,
     LogCutBack,
+    LogOfAnotherBroker,
     NoPublishedPoint,
+    NotAStore,
     NotThisLog,
     PublishedPointStale,
     SameLog,
 )
-from rmqha.pipeline.files import LogFiles, opened, root_of
+from rmqha.pipeline.files import LogFiles, root_of
+from rmqha.pipeline.indexed import trusted_splits
 from rmqha.pipeline.marks import Mark, fingerprint, make
-from rmqha.pipeline.options import Options, PointFile
-from rmqha.pipeline.point import Split, read_point, read_splits
-from rmqha.pipeline.walking import Tail, boundary, find_tail, first_stored, round_up, whole_from
+from rmqha.pipeline.options import Mode, Options, PointFile
+from rmqha.pipeline.point import Split, read_point, read_splits, stale_end
+from rmqha.pipeline.walking import (
+    Behind,
+    Tail,
+    boundary,
+    find_tail,
+    first_stored,
+    round_up,
+)
 from rmqha.wire.published import Cut, Point, Why
+from rmqha.wire.record import Fault
 
-TAIL = 4096
-"""Bytes before the end of a closed log whose CRC the point has."""
+_log = getLogger(__name__)
 
 
 @define(slots=False)
@@ -48,6 +57,7 @@ class Store:
     @ivar point: What was published for readers, C{None} if nothing was.
     @ivar broker: The broker's name, if it is known.
     @ivar known: A place between two records, from which an end is looked for.
+    @ivar tolerant: Whether damage is passed over.
     """
 
     name: str
@@ -55,6 +65,7 @@ class Store:
     point: Point | None
     broker: str | None
     known: int = 0
+    tolerant: bool = False
 
     @classmethod
     def open(cls, name: str, path: Path, options: Options, known: int = 0) -> Self:
@@ -71,11 +82,11 @@ class Store:
         point = read_point(root) if options.point_file is PointFile.USE else None
         files = LogFiles.find(root)
         broker = (point.broker_name if point else "") or (name if options.named else None)
-        store = cls(name, files, point, broker, known)
+        store = cls(name, files, point, broker, known, options.mode is not Mode.FAILFAST)
         if point is not None:
             if point.confirm > files.limit:
                 raise CopyBehind(name, point.confirm, files.limit)
-            end = _stale(files, point) if point.closed else None
+            end = stale_end(files, point) if point.closed else None
             if end is not None:
                 if read_point(root) != point:  # its node was started meanwhile
                     return cls.open(name, path, options, known)
@@ -92,10 +103,18 @@ class Store:
     def tail(self) -> Tail:
         """
         How far the log may be read, and what is there.
+
+        @raise NotAStore: If its files hold no log.
         """
         if self.point is not None:
             return Tail(self.point.confirm, None)
-        return find_tail(self.files, self.known)
+        tail = find_tail(self.files, self.known)
+        if tail.reason is Fault.MAGIC and tail.end <= self.files.first:
+            raise NotAStore(str(self.files.root), "its first file does not begin with a record")
+        if tail.reason not in (None, Fault.NOTHING) and not self.known:
+            # A stream that looks every second would say it every second.
+            _log.warning("%s ends at byte %d: %s", self.name, tail.end, tail.reason)
+        return tail
 
     @property
     def end(self) -> int:
@@ -122,9 +141,28 @@ class Store:
         """
         The split index of C{[start, end)}, empty without one.
         """
+        start, end = max(start, self.files.first), min(end, self.end)
         if self.point is None:
-            return ()
-        return read_splits(self.files.root, max(start, self.files.first), min(end, self.end))
+            return trusted_splits(self.files, start, end)
+        return read_splits(self.files.root, start, end)
+
+    @property
+    def identity(self) -> str:
+        """
+        Whose log it is, as its node says; C{""} if it does not.
+        """
+        return "" if self.point is None else self.point.broker_name
+
+    @property
+    def behind(self) -> Behind | None:
+        """
+        Where to go on behind damage, C{None} if it is an error.
+        """
+        return self._behind if self.tolerant else None
+
+    def _behind(self, offset: int, stop: int) -> int:
+        splits = self.splits(offset + 1, stop)
+        return splits[0].start if splits else stop
 
     def require_point(self, options: Options) -> None:
         """
@@ -147,15 +185,22 @@ class Store:
         splits = self.splits(file.start, offset + 1)
         return splits[-1].start if splits else file.start
 
+    def present(self, offset: int) -> int:
+        """
+        The first byte at or above C{offset} that is in a file, at most the end; the place
+        itself if it is beyond the end.
+        """
+        if offset >= self.end or self.files.at(offset) is not None:
+            return offset
+        behind = self.files.above(offset)
+        return self.end if behind is None else min(behind.start, self.end)
+
     def aligned(self, offset: int) -> int:
         """
         The first record at or above C{offset}, within what may be read.
         """
-        offset = max(self.first, min(offset, self.end))
-        if offset < self.end and self.files.at(offset) is None:
-            behind = self.files.above(offset)
-            offset = self.end if behind is None else min(behind.start, self.end)
-        return round_up(self.files, self.anchor(offset), offset, self.end)
+        offset = self.present(min(offset, self.end))
+        return round_up(self.files, self.anchor(offset), offset, self.end, self.behind)
 
     def stored_from(self, time: int) -> int:
         """
@@ -169,7 +214,7 @@ class Store:
         for split, following in pairwise([*places, Split(self.end)]):
             if split.end >= following.start and split.latest < time:
                 continue
-            found = first_stored(self.files, split.start, following.start, time)
+            found = first_stored(self.files, split.start, following.start, time, self.behind)
             if found is not None:
                 return found
         return self.end
@@ -182,7 +227,8 @@ class Store:
         """
         # An anchor at the place itself has no record below it to tell of.
         anchor = self.anchor(offset - 1) if offset > self.files.first else offset
-        return make(self.files, offset, boundary(self.files, anchor, offset).last)
+        last = boundary(self.files, anchor, offset, behind=self.behind).last
+        return make(self.files, offset, last, self.identity)
 
     def verify(self, mark: Mark) -> bool:
         """
@@ -191,34 +237,26 @@ class Store:
         @return: False if this copy does not reach it yet.
         @raise LogCutBack: If the log was cut below it.
         @raise NotThisLog: If there is another record.
+        @raise LogOfAnotherBroker: If it has been deleted, and the log is another broker's.
         """
-        if mark.last < 0 or mark.last < self.files.first:
-            return True  # deleted since: what is missing is found when it is read
+        if mark.last < 0:
+            return True
+        if mark.last < self.files.first:
+            # Deleted since.  What is missing is found when it is read.
+            if mark.log and self.identity and mark.log != self.identity:
+                raise LogOfAnotherBroker(self.name, mark.offset, mark.log, self.identity)
+            return True
         found = fingerprint(self.files, mark.last)
         if found == mark.sum:
             return True
-        cuts = [cut for cut in self.cuts if cut.at < mark.offset]
-        if cuts and cuts[-1].why is Why.CUT:
+        below = [cut for cut in self.cuts if cut.at < mark.offset]
+        cuts = [cut for cut in below if cut.why is Why.CUT]
+        copying = bool(below) and below[-1].why is Why.COPY and self.end <= mark.last
+        if cuts and not copying:
             raise LogCutBack(self.name, cuts[-1].at, cuts[-1].time, mark.offset)
         if self.end <= mark.last:
             return False
         raise NotThisLog(self.name, mark.offset, mark.last, mark.sum, found)
-
-
-def _stale(files: LogFiles, point: Point) -> int | None:
-    """
-    How far a log goes that is not as its node left it; C{None} if it is.
-    """
-    end = whole_from(files, point.durable)
-    if end > point.durable:
-        return end
-    if point.tail is None or not files.first < end:
-        return None
-    crc = 0
-    for file, low, high in files.pieces(end - TAIL, end):
-        with opened(file.path) as fd:
-            crc = crc32(os.pread(fd, high - low, low - file.start), crc)
-    return None if crc == point.tail else end
 
 
 def open_stores(options: Options, marks: Mapping[str, Mark] | None = None) -> list[Store]:

@@ -25,6 +25,7 @@ from pyspark.sql.types import StructType
 from rmqha.errors import CopyBehind, PositionInvalid, StoresDiffer
 from rmqha.pipeline.advance import Limits, advance, shares
 from rmqha.pipeline.batch import RangePartition, Rows
+from rmqha.pipeline.files import settled
 from rmqha.pipeline.marks import Mark, from_json, to_json
 from rmqha.pipeline.options import Options
 from rmqha.pipeline.positions import publish
@@ -52,7 +53,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         Where a stream without a checkpoint begins.
         """
-        return to_json({store.name: self._initial(store) for store in self._stores()})
+        return settled(
+            lambda: to_json({store.name: self._initial(store) for store in self._stores()})
+        )
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """
@@ -65,13 +68,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         Remember where the logs end now.
         """
-        self._targets = {store.name: store.end for store in self._stores()}
+        self._targets = settled(lambda: {store.name: store.end for store in self._stores()})
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """
         How far the next batch goes; the start itself if there is nothing new.
         """
-        marks = from_json(start)
+        return settled(lambda: self._latest(from_json(start), limit))
+
+    def _latest(self, marks: dict[str, Mark], limit: ReadLimit) -> dict[str, Any]:
         stores = self._stores(marks)
         ends = {store.name: self._end(store) for store in stores}
         known = [store for store in stores if self._reached(store, marks)]
@@ -91,13 +96,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         Where the logs end, for Spark's progress.
         """
-        return to_json({store.name: Mark(store.end) for store in self._stores()})
+        return settled(lambda: to_json({store.name: Mark(store.end) for store in self._stores()}))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """
         The tasks between two positions.
         """
-        before, after = from_json(start), from_json(end)
+        return settled(lambda: self._planned(from_json(start), from_json(end)))
+
+    def _planned(self, before: dict[str, Mark], after: dict[str, Mark]) -> list[InputPartition]:
         stores = self._stores(after)
         found: list[InputPartition] = []
         for store in stores:
@@ -105,7 +112,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if first is None or last is None or first == last:
                 continue
             if first.offset > last.offset:
-                raise PositionInvalid(str(end), f"store {store.name} goes back")
+                raise PositionInvalid(str(after), f"store {store.name} goes back")
             store = self._proved(store, first, last)
             ranges = ranges_between(store, first.offset, last.offset, self._options, last)
             found += [RangePartition(each) for each in ranges]
@@ -121,9 +128,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         Tell the store how far this reader is, if it has a name.
         """
-        name = self._options.reader_name
+        name, marks = self._options.reader_name, from_json(end)
         if name is not None:
-            marks = from_json(end)
             for store, path in self._options.stores:
                 if store in marks:
                     publish(path, name, marks[store].offset)

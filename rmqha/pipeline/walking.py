@@ -10,7 +10,7 @@ Source: docs/protocol/store.rst, Records and Recovery.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from attrs import frozen
@@ -21,6 +21,10 @@ from rmqha.wire.blocks import Block, walk
 from rmqha.wire.record import BORN_IP6, IP6_EXTRA, Fault, decode
 from rmqha.wire.vectors import Array, pick
 
+Behind = Callable[[int, int], int]
+"""Says for damage at a place, and for where a walk stops at most, where it goes on."""
+
+_SHORT = "the file ends here"
 _HEAD = 8
 _SYS_FLAG = 36
 _STORED = 56
@@ -91,6 +95,26 @@ def walk_file(file: LogFile, start: int, stop: int, *, crc: bool = False) -> Ite
                 return
 
 
+def walk_on(file: LogFile, start: int, stop: int, behind: Behind | None) -> Iterator[Walked]:
+    """
+    Follow the records of one file to a place that is known to be between two of them.
+
+    @param behind: How to go on behind damage; without it damage is an error.
+    @raise RangeBroken: If there is damage.
+    """
+    offset = start
+    while offset < stop:
+        fault: Fault | None = None
+        for walked in walk_file(file, offset, stop):
+            offset, fault = walked.block.end, walked.block.fault
+            yield walked
+        if offset < stop:
+            if behind is None:
+                reason = _SHORT if fault is None else fault.value
+                raise RangeBroken(str(file.path), offset, stop, reason)
+            offset = max(offset + 1, behind(offset, stop))
+
+
 def find_tail(files: LogFiles, known: int = 0) -> Tail:
     """
     Where a log ends whose store says nothing about it: at the first place of its last
@@ -123,11 +147,18 @@ def find_tail(files: LogFiles, known: int = 0) -> Tail:
 def whole_from(files: LogFiles, offset: int) -> int:
     """
     Just past some whole records behind a place; the place itself if there is none.
+
+    A file's last record may be followed by a blank; what that tells of are the records of
+    the next file.
     """
-    file = files.at(offset)
-    if file is not None:
-        for walked in walk_file(file, offset, file.end):
-            return walked.block.end if len(walked.block.start) else offset
+    place = offset
+    while (file := files.at(place)) is not None:
+        found = next(walk_file(file, place, file.end), None)
+        if found is None:
+            return offset
+        if len(found.block.start) or not found.block.blank:
+            return found.block.end if len(found.block.start) else offset
+        place = found.block.end
     return offset
 
 
@@ -167,7 +198,13 @@ class Boundary:
 
 
 def boundary(
-    files: LogFiles, anchor: int, end: int, *, size: int | None = None, rows: int | None = None
+    files: LogFiles,
+    anchor: int,
+    end: int,
+    *,
+    size: int | None = None,
+    rows: int | None = None,
+    behind: Behind | None = None,
 ) -> Boundary:
     """
     The last place between two records that is not above C{end}, within some limits.
@@ -175,13 +212,13 @@ def boundary(
     @param anchor: Where a record begins.
     @param size: The most bytes of records to pass; the first is passed if it is longer.
     @param rows: The most records to pass.
+    @param behind: How to go on behind damage, which counts for nothing.
     @raise RangeBroken: If the records cannot be followed that far.
     """
     offset, last, passed = anchor, -1, 0
     target = end if size is None else min(end, anchor + size)
     while offset < end and (file := files.at(offset)) is not None:
-        before = offset
-        for walked in walk_file(file, offset, end):
+        for walked in walk_on(file, offset, min(file.end, end), behind):
             block = walked.block
             ends = block.start + block.size
             count = max(int(np.searchsorted(ends, target, "right")), 0 if passed else 1)
@@ -191,41 +228,44 @@ def boundary(
                 last, offset = int(block.start[count - 1]), int(ends[count - 1])
             if count < len(ends) or passed == rows:
                 return Boundary(offset, last, passed)
-            if block.blank:
-                offset = block.end
-            elif block.fault not in (None, Fault.INCOMPLETE):
-                raise RangeBroken(str(file.path), block.end, end, block.fault.value)
-        if offset == before:
-            break
+        offset = min(file.end, end)
     return Boundary(offset, last, passed)
 
 
-def round_up(files: LogFiles, anchor: int, offset: int, end: int) -> int:
+def round_up(
+    files: LogFiles, anchor: int, offset: int, end: int, behind: Behind | None = None
+) -> int:
     """
     The first place at or above C{offset} where a record begins, C{end} if there is none.
 
     @param anchor: Where a record begins, not above C{offset}, in the same file.
+    @param behind: How to go on behind damage.
+    @raise RangeBroken: If there is damage in between.
     """
     file = files.at(anchor)
     if file is None or anchor >= offset:
         return max(anchor, min(offset, end))
-    for walked in walk_file(file, anchor, min(file.end, end)):
+    for walked in walk_on(file, anchor, min(file.end, end), behind):
         found = walked.block.start[np.searchsorted(walked.block.start, offset) :]
         if len(found):
             return int(found[0])
     return min(file.end, end)
 
 
-def first_stored(files: LogFiles, anchor: int, end: int, time: int) -> int | None:
+def first_stored(
+    files: LogFiles, anchor: int, end: int, time: int, behind: Behind | None = None
+) -> int | None:
     """
     The first record that was stored at a time or later, C{None} if there is none.
 
     Clocks step back, so every record is looked at.
 
     @param time: In milliseconds since 1970.
+    @param behind: How to go on behind damage.
+    @raise RangeBroken: If there is damage before it.
     """
     for file, low, high in files.pieces(anchor, end):
-        for walked in walk_file(file, low, high):
+        for walked in walk_on(file, low, high, behind):
             found = np.flatnonzero(walked.store_times() >= time)
             if len(found):
                 return int(walked.block.start[found[0]])

@@ -25,6 +25,7 @@ from rmqha.broker.ports import ClientPorts
 from rmqha.config.settings import Settings
 from rmqha.ha.states import NodeState
 from rmqha.roles.process import NAMED, Process
+from rmqha.store import readers
 from rmqha.store.opening import Opening
 from rmqha.store.store import Store
 from rmqha.wire.remoting.bodies.status import HaStatus
@@ -34,6 +35,9 @@ UNHEALTHY = frozenset(
     {NodeState.RECOVERING, NodeState.STOPPED, NodeState.FAILED, NodeState.DISK_FULL}
 )
 """States in which C{/healthz} says 503."""
+
+LOOK_PATIENCE = 1.0
+"""Seconds that a status waits for a disk."""
 
 
 class Node(Process):
@@ -56,6 +60,8 @@ class Node(Process):
         self.clients = ClientPorts(settings.remoting, settings.broker.listen_port, reactor)
         self.broker: Broker | None = None
         self._present = Present()
+        self._readers: list[dict[str, Any]] = []
+        self._looking = False
         self.store = self._new_store(self.opening())
 
     # --- for a role to say ----------------------------------------------------
@@ -252,10 +258,39 @@ class Node(Process):
             "retention": store.retention.status() if store.retention is not None else None,
             "derivedFaults": store.dispatcher.fault_count if log is not None else None,
             "published": store.publisher.status() if log is not None else None,
+            "readers": self._readers,
             "remoting": self._remoting(),
             "fileLimit": self.file_limit,
             "pid": os.getpid(),
         }
+
+    def looked(self) -> Deferred[None]:
+        """
+        Look at what L{status} tells and only a thread may read: the readers of the files.
+
+        @return: Fires when that is done, or takes too long: then what was seen last is told.
+        """
+        publisher = getattr(self.store, "publisher", None)
+        if publisher is None or self._looking:
+            return succeed(None)
+        settings, confirm = self.settings.store, publisher.point.confirm
+        place = settings.root, settings.commitlog, settings.file_size
+        self._looking = True
+        done: Deferred[None] = Deferred()
+        late = self.reactor.callLater(LOOK_PATIENCE, done.callback, None)
+
+        def over(result: object) -> None:
+            self._looking = False
+            if isinstance(result, Failure):
+                self._log.failure("Looking at readers failed", result)
+            elif isinstance(result, list):
+                self._readers = result
+            if late.active():
+                late.cancel()
+                done.callback(None)
+
+        self._in_thread(readers.look, *place, confirm, self.store.now_ms()).addBoth(over)
+        return done
 
     def guarantee(self) -> str:
         """

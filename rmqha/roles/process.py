@@ -141,6 +141,12 @@ class Process(Service):
         """
         return {"role": self.role, "fileLimit": self.file_limit, "pid": os.getpid()}
 
+    def looked(self) -> Deferred[None]:
+        """
+        Look at what L{status} tells and may take a moment.
+        """
+        return succeed(None)
+
     # --- the service --------------------------------------------------------------
 
     def startService(self) -> None:

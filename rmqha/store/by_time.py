@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rmqha.store.queue import ConsumeQueue
-from rmqha.store.unit import BLANK_SIZE
+from rmqha.wire.units import BLANK_SIZE
 
 
 def offset_by_time(

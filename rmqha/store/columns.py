@@ -1,15 +1,12 @@
 """
-Blocks of the log as columns: what queues and index take from many records at once.
+Blocks of the log as columns: what the index takes from many records at once.
 
 Source: docs/protocol/store.rst, Dispatch.
 """
 
 from __future__ import annotations
 
-import numpy as np
-
 from rmqha.store.interfaces import ILogReader
-from rmqha.store.unit import UNIT_SIZE, UNIT_TYPE
 from rmqha.wire.blocks import Block, walk
 from rmqha.wire.fields import Fields
 from rmqha.wire.record import Fault
@@ -36,40 +33,6 @@ def read_block(
             return buf, block
         # Only the first record or blank matters: it says how much there has to be.
         window = max(window + 8, int.from_bytes(buf[:4], "big", signed=True))
-
-
-def grouped_units(block: Block, rows: Fields) -> list[tuple[tuple[str, int], int, bytes]]:
-    """
-    Sort a block's units by queue.
-
-    @return: Topic and queue id, queue offset of the first unit, and the raw units of
-        one run of consecutive queue offsets, in the order of the log for each queue.
-    """
-    chosen = np.flatnonzero(rows.has_unit)
-    if not len(chosen):
-        return []
-    queue = (rows.topic.astype(np.int64) << 32) | (rows.queue_id.astype(np.int64) & 0xFFFFFFFF)
-    order = chosen[np.argsort(queue[chosen], kind="stable")]
-    queue = queue[order]
-    offset = rows.queue_offset[order]
-    units = np.empty(len(order), UNIT_TYPE)
-    units["offset"] = block.start[order]
-    units["size"] = block.size[order]
-    units["tags"] = rows.tags_code[order]
-    raw = units.tobytes()
-    breaks = (queue[1:] != queue[:-1]) | (offset[1:] != offset[:-1] + 1)
-    starts = [0, *(np.flatnonzero(breaks) + 1).tolist()]
-    ends = [*starts[1:], len(order)]
-    heads = order[starts]
-    topics = rows.topic[heads].tolist()
-    ids = rows.queue_id[heads].tolist()
-    firsts = rows.queue_offset[heads].tolist()
-    return [
-        ((rows.topics[topic], queue_id), first, raw[start * UNIT_SIZE : end * UNIT_SIZE])
-        for topic, queue_id, first, start, end in zip(
-            topics, ids, firsts, starts, ends, strict=True
-        )
-    ]
 
 
 def keys(block: Block, rows: Fields) -> tuple[Array, Array, Array]:

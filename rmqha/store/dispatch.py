@@ -23,17 +23,17 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from rmqha.errors import DerivedFault, RecordFault
-from rmqha.store.columns import grouped_units, keys, read_block
+from rmqha.store.columns import keys, read_block
 from rmqha.store.index import Index
 from rmqha.store.interfaces import ILogReader
 from rmqha.store.peek import Peek
 from rmqha.store.queues import ConsumeQueues
-from rmqha.store.unit import UNIT
 from rmqha.wire.blocks import Block
 from rmqha.wire.delay import DelayLevels
 from rmqha.wire.fields import Fields, fields
 from rmqha.wire.hashing import key_hash
 from rmqha.wire.record import Fault, check, dispatch_fields
+from rmqha.wire.units import UNIT, grouped_units
 
 NEAR = 16 << 10
 """At most this many bytes behind, records are dispatched one by one: arrays for a dozen records of

@@ -16,10 +16,10 @@ from rmqha.store.index import Index
 from rmqha.store.interfaces import ILogReader
 from rmqha.store.peek import Peek, Peeked
 from rmqha.store.queues import ConsumeQueues
-from rmqha.store.unit import BLANK_SIZE
 from rmqha.wire.delay import DelayLevels
 from rmqha.wire.hashing import body_crc
 from rmqha.wire.record import Record, decode
+from rmqha.wire.units import BLANK_SIZE
 
 _ROUNDS = 3
 """How often a key is looked for again, behind hits that were another key's."""

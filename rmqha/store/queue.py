@@ -24,16 +24,8 @@ from rmqha.errors import DerivedFault
 from rmqha.store.descriptors import Descriptors
 from rmqha.store.files import LOG_NAME, file_name, zero_range
 from rmqha.store.peek import Peek
-from rmqha.store.unit import (
-    BLANK_SIZE,
-    BLANK_UNIT,
-    UNIT,
-    UNIT_SIZE,
-    first_difference,
-    first_from,
-    last_below,
-    sound_prefix,
-)
+from rmqha.store.unit import first_difference, first_from, last_below, sound_prefix
+from rmqha.wire.units import BLANK_SIZE, BLANK_UNIT, UNIT, UNIT_SIZE
 
 # RocketMQ's recovery looks at the last three files, and so does ours.
 _SCAN_FILES = 3

@@ -18,14 +18,11 @@ from rmqha.errors import DerivedFault
 from rmqha.store.descriptors import Descriptors
 from rmqha.store.peek import Peek
 from rmqha.store.queue import ConsumeQueue
-from rmqha.store.unit import UNIT_SIZE, UNIT_TYPE
+from rmqha.wire.units import OFFSET_MAX, UNIT_SIZE, UNIT_TYPE, fileable
 
 FOLDER = "consumequeue"
 
 _QUEUE_ID = re.compile("0|[1-9][0-9]*")
-# A folder's name is limited by the file system, and 20 * offset must fit 63 bits.
-_NAME_MAX = 255
-_OFFSET_MAX = 1 << 58
 
 
 def set_aside(path: Path) -> Path:
@@ -47,19 +44,6 @@ def set_aside(path: Path) -> Path:
         target.rmdir()
     os.replace(path, target)
     return target
-
-
-def fileable(topic: str, queue_id: int) -> bool:
-    """
-    Whether a queue can have a folder: any text can stand in a record.
-    """
-    return (
-        queue_id >= 0
-        and topic not in ("", ".", "..")
-        and "/" not in topic
-        and "\0" not in topic
-        and len(topic.encode("utf-8", "surrogateescape")) <= _NAME_MAX
-    )
 
 
 @define(eq=False)
@@ -136,7 +120,7 @@ class ConsumeQueues:
         A damaged or hostile one would have us write blanks for ever: the most that is
         filled is one file's worth.
         """
-        if not 0 <= offset < _OFFSET_MAX:
+        if not 0 <= offset < OFFSET_MAX:
             return False
         reach = queue.next_offset + self.file_size // 20
         return not queue.max_offset or offset <= reach

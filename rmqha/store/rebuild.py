@@ -18,7 +18,7 @@ from rmqha.config.settings import StoreSettings
 from rmqha.errors import DerivedFault, RecordFault, Refused
 from rmqha.store import deleted
 from rmqha.store import index as index_module
-from rmqha.store.columns import grouped_units, keys, read_block
+from rmqha.store.columns import keys, read_block
 from rmqha.store.descriptors import Descriptors
 from rmqha.store.dispatch import WINDOW, Dispatcher
 from rmqha.store.index import Index
@@ -26,10 +26,10 @@ from rmqha.store.index_file import HEADER_SIZE, SLOT_SIZE, IndexFile, IndexShape
 from rmqha.store.interfaces import ILogReader
 from rmqha.store.queue import ConsumeQueue
 from rmqha.store.queues import FOLDER, ConsumeQueues
-from rmqha.store.unit import BLANK_UNIT, UNIT, UNIT_SIZE, UNIT_TYPE
 from rmqha.wire.blocks import Block
 from rmqha.wire.delay import DelayLevels
 from rmqha.wire.fields import fields
+from rmqha.wire.units import BLANK_UNIT, UNIT, UNIT_SIZE, UNIT_TYPE, grouped_units
 from rmqha.wire.vectors import Array
 
 Progress = Callable[[int, int], None]

@@ -16,7 +16,6 @@ import os
 import time
 from pathlib import Path
 
-import numpy as np
 from attrs import define, field
 
 from rmqha.store.files import fsync_folder
@@ -25,7 +24,6 @@ from rmqha.wire.blocks import walk
 from rmqha.wire.heads import Heads
 from rmqha.wire.published import (
     FOLDER,
-    SPAN,
     SPAN_SIZE,
     SPLITS,
     Span,
@@ -34,7 +32,7 @@ from rmqha.wire.published import (
     render_spans,
 )
 from rmqha.wire.record import check
-from rmqha.wire.vectors import Array
+from rmqha.wire.spans import SpanMaker
 
 MOST_BACKLOG = 1 << 30
 """Bytes of log that are walked to make an index where there is none; with more, it begins
@@ -45,8 +43,6 @@ STEP = 256 << 10
 
 REST = 0.0005
 """Seconds of a rest."""
-
-_NONE = 1 << 62
 
 
 def path_of(root: Path) -> Path:
@@ -108,22 +104,24 @@ class SplitIndex:
     The index of an open store, being continued.  Everything here blocks.
 
     @ivar position: How far the log was walked.
-    @ivar start: Where the span begins that is being made.
-    @ivar ordinal: How many records lie in the spans before it.
     @ivar held: How many spans the file has.
     """
 
     root: Path
     position: int
-    ordinal: int = 0
+    _ordinal: int = 0
     held: int = 0
-    start: int = field(init=False)
-    _count: int = field(default=0, init=False)
-    _earliest: int = field(default=_NONE, init=False)
-    _latest: int = field(default=-_NONE, init=False)
+    _spans: SpanMaker = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.start = self.position
+        self._spans = SpanMaker(self.position, self._ordinal)
+
+    @property
+    def start(self) -> int:
+        """
+        Where the span begins that is being made.
+        """
+        return self._spans.start
 
     @classmethod
     def open(cls, root: Path, log: ILogReader) -> SplitIndex:
@@ -181,10 +179,11 @@ class SplitIndex:
         block = walk(view, base, base + len(view), file_end, crc=False, max_size=left)
         if block.end == base:
             return False
-        done = b"".join(map(render_span, self._spans(block.start, block.size, view)))
+        times = Heads(view, block.start - base, block.size).store_timestamp
+        done = render_spans(self._spans.add(block.start + block.size, times))
         self.position = block.end
         if block.end == file_end > self.start:
-            done += render_span(self._close(block.end))
+            done += render_span(self._spans.close(block.end))
         if done:
             self._append(done)
         return True
@@ -198,35 +197,6 @@ class SplitIndex:
             self.held += len(raw) // SPAN_SIZE
         finally:
             os.close(fd)
-
-    def _spans(self, start: Array, size: Array, view: memoryview) -> list[Span]:
-        """
-        The spans that are complete with some more records.
-        """
-        times = Heads(view, start - self.position, size).store_timestamp
-        ends = start + size
-        done: list[Span] = []
-        first = 0
-        while first < len(ends):
-            last = int(np.searchsorted(ends, self.start + SPAN))
-            part = times[first : last + 1]
-            self._count += len(part)
-            self._earliest = min(self._earliest, int(part.min()))
-            self._latest = max(self._latest, int(part.max()))
-            if last < len(ends):
-                done.append(self._close(int(ends[last])))
-            first = last + 1
-        return done
-
-    def _close(self, end: int) -> Span:
-        """
-        The span that ends here; the next one begins.
-        """
-        times = (self._earliest, self._latest) if self._count else (0, -1)
-        span = Span(self.start, end, self.ordinal, self._count, *times)
-        self.start, self.ordinal = end, self.ordinal + self._count
-        self._count, self._earliest, self._latest = 0, _NONE, -_NONE
-        return span
 
 
 def _begins(log: ILogReader, offset: int) -> bool:

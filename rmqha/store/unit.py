@@ -1,25 +1,14 @@
 """
-Units of a consume queue: 20 bytes that say where a message lies in the log.
-
-Physical offset (i64), size (i32), tags code (i64).  A pre-blank unit stands where a
-queue has no message.
+What queues ask of runs of units.
 
 Source: docs/protocol/store.rst, Consume queues.
 """
 
 from __future__ import annotations
 
-from struct import Struct
-
 import numpy as np
 
-UNIT = Struct(">qiq")
-UNIT_SIZE = 20
-UNIT_TYPE = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags", ">i8")])
-
-# What RocketMQ writes where a queue has no message (its fillPreBlank).
-BLANK_SIZE = 0x7FFFFFFF
-BLANK_UNIT = UNIT.pack(0, BLANK_SIZE, 0)
+from rmqha.wire.units import BLANK_SIZE, UNIT_SIZE, UNIT_TYPE
 
 
 def sound_prefix(raw: bytes, reached: int) -> tuple[int, int]:

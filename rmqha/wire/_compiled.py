@@ -22,6 +22,8 @@ if sys.byteorder != "little":
 _Loop = TypeVar("_Loop", bound=Callable[..., Any])
 BYTES = types.Array(types.uint8, 1, "C", readonly=True)
 """What L{as_bytes} gives."""
+WORDS = types.Array(types.uint64, 1, "A", readonly=True, aligned=False)
+"""What L{words_of} gives."""
 
 
 def compiled(signature: Any) -> Callable[[_Loop], _Loop]:
@@ -114,3 +116,10 @@ def as_bytes(buf: memoryview) -> Array:
     A buffer as the loops take it.
     """
     return np.frombuffer(buf.toreadonly(), np.uint8)
+
+
+def words_of(data: Array) -> Array:
+    """
+    Eight bytes as one number, the lowest first, at every place that has so many behind it.
+    """
+    return np.ndarray((max(0, len(data) - 7),), np.uint64, data, 0, (1,))

@@ -27,8 +27,9 @@ from rmqha.wire._compiled import (
     java_hash,
     number_of,
 )
-from rmqha.wire._fast_rows import gather, layout, number, properties
-from rmqha.wire.loops import Loops
+from rmqha.wire._fast_rows import layout, number, properties
+from rmqha.wire._fast_texts import gather, hosts, offset_ids
+from rmqha.wire.loops import Heads, Loops
 from rmqha.wire.record import MAGIC_V1, MAGIC_V2, MIN_RECORD
 from rmqha.wire.vectors import Array
 
@@ -294,10 +295,26 @@ def _native_crcs() -> Callable[[memoryview, Array, Array], Array]:
     return crcs
 
 
+heads: Heads | None = None
 try:
     crcs = _native_crcs()
+    from rmqha.wire._fast_heads import heads
 except (AttributeError, OSError, RuntimeError):
     crcs = plain.crcs
 
 # Measured: a call costs about 20 microseconds before its first record.
-LOOPS = Loops("numba", 8, follow, rules, crcs, columns, layout, number, properties, gather)
+LOOPS = Loops(
+    "numba",
+    8,
+    follow,
+    rules,
+    crcs,
+    columns,
+    layout,
+    number,
+    properties,
+    gather,
+    heads,
+    hosts,
+    offset_ids,
+)

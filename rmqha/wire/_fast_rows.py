@@ -13,18 +13,20 @@ from numba import boolean, int32, int64, types, uint64
 from rmqha.wire import plain
 from rmqha.wire._compiled import (
     BYTES,
+    WORDS,
     as_bytes,
     compiled,
     i16,
     i32,
     number_of,
     same_bytes,
+    words_of,
 )
+from rmqha.wire._fast_texts import OUT, memcpy
 from rmqha.wire.record import MAGIC_V2, MIN_RECORD
 from rmqha.wire.vectors import Array
 
-_WORDS = types.Array(types.uint64, 1, "A", readonly=True, aligned=False)
-_ONE, _EIGHT, _TOP = np.uint64(1), np.uint64(8), np.uint64(56)
+_ONE, _THREE, _EIGHT, _TOP = (np.uint64(value) for value in (1, 3, 8, 56))
 _ONES, _THREES, _HIGHS = (np.uint64(0x0101010101010101 * byte) for byte in (1, 3, 0x80))
 """Eight bytes of one value."""
 _FEW_PAIRS = 64
@@ -59,7 +61,7 @@ def _last_word(data: Array, place: Any) -> Any:
 @compiled(
     int64(
         BYTES,
-        _WORDS,
+        WORDS,
         int64[:],
         int64[:],
         BYTES,
@@ -70,6 +72,9 @@ def _last_word(data: Array, place: Any) -> Any:
         int32[:],
         int32[:],
         boolean[:],
+        int32[:, :],
+        OUT,
+        OUT,
     )
 )
 def _properties(
@@ -85,6 +90,9 @@ def _properties(
     counts: Array,
     pairs: Array,
     many: Array,
+    bounds_out: Array,
+    names_out: Array,
+    values_out: Array,
 ) -> int:
     """
     Eight bytes are looked at together: one below 3 borrows from its highest bit, and so may
@@ -93,10 +101,19 @@ def _properties(
     @param words: The same bytes, eight at each place.
     @param names: The wanted names one behind the other; they begin at C{bounds}.
     @param wanted: Whether pairs are written, at most one for every 4 bytes and one a row.
-    @param many: Set for rows with too many pairs to be compared with each other.
+    @param many: Set for rows with too many pairs to be compared with each other; in its
+        last item, whether there is more than ASCII.
+    @param bounds_out: Where names and values end when they are copied one behind the other.
     @return: How much of C{pairs} is used.
     """
     total, known = 0, np.uint64(len(words))
+    source, names_place, values_place = (
+        data.ctypes.data,
+        names_out.ctypes.data,
+        values_out.ctypes.data,
+    )
+    name_end = value_end = 0
+    seen = uint64(0)
     for row in range(len(starts)):
         opened, end, first = uint64(starts[row]), uint64(ends[row]), total
         place = base = split = index = opened
@@ -106,6 +123,9 @@ def _properties(
                 # No call as a rule: one would cost more than all the rest.
                 word = words[place] if place < known else _last_word(data, place)
                 marks = (word - _THREES) & ~word & _HIGHS
+                beyond = place + _EIGHT
+                # What is behind the row says nothing of it.
+                seen |= word if beyond <= end else word << (beyond - end << _THREE)
                 base = place
                 place += _EIGHT
             index = end
@@ -150,20 +170,16 @@ def _properties(
                     break
         if wanted:
             counts[row] = (total - first) // 4
+            for pair in range(first, total, 4):
+                low, size = int64(pairs[pair]), int64(pairs[pair + 1] - pairs[pair])
+                memcpy(names_place + name_end, source + low, np.uint64(size))
+                name_end += size
+                low, size = int64(pairs[pair + 2]), int64(pairs[pair + 3] - pairs[pair + 2])
+                memcpy(values_place + value_end, source + low, np.uint64(size))
+                value_end += size
+                bounds_out[0, pair // 4 + 1], bounds_out[1, pair // 4 + 1] = name_end, value_end
+    many[len(starts)] = seen & _HIGHS != 0
     return total
-
-
-# Of the C library, which every process has.
-_memcpy: Any = types.ExternalFunction("memcpy", types.intp(types.intp, types.intp, types.uint64))
-
-
-@compiled(types.void(BYTES, int64[:], int64[:], types.Array(types.uint8, 1, "C")))
-def _gather(data: Array, starts: Array, ends: Array, out: Array) -> None:
-    source, place = data.ctypes.data, out.ctypes.data
-    for row in range(len(starts)):
-        size = ends[row] - starts[row]
-        _memcpy(place, source + starts[row], np.uint64(size))
-        place += size
 
 
 @compiled(types.void(BYTES, int64[:], int64[:, :]))
@@ -183,13 +199,6 @@ def _layout(data: Array, positions: Array, found: Array) -> None:
         found[0, row], found[1, row] = body, body_length
         found[2, row], found[3, row] = topic, length
         found[4, row], found[5, row] = topic + length + 2, MIN_RECORD + longer + newer
-
-
-def _words(data: Array) -> Array:
-    """
-    Eight bytes at every place that has so many behind it.
-    """
-    return np.ndarray((max(0, len(data) - 7),), np.uint64, data, 0, (1,))
 
 
 def number(buf: memoryview, starts: Array, lengths: Array) -> tuple[list[str], Array]:
@@ -217,11 +226,15 @@ def properties(
     bounds = np.cumsum([0, *map(len, names)]).astype(np.uint64)
     room = int((ends - starts).sum()) + 4 * rows if pairs else 0
     counts, places = np.empty(rows if pairs else 0, np.int32), np.empty(room, np.int32)
-    many = np.zeros(rows, np.bool_)
+    many = np.zeros(rows + 1, np.bool_)
     data = as_bytes(buf)
+    # A pair takes 4 bytes at least, its two marks among them; a row's last has one mark.
+    text_ends = np.empty((2, room // 4 + 1 if pairs else 0), np.int32)
+    text_ends[:, :1] = 0
+    texts = np.empty((2, room), np.uint8)
     total = _properties(
         data,
-        _words(data),
+        words_of(data),
         starts,
         ends,
         np.frombuffer(b"".join(names), np.uint8),
@@ -232,10 +245,19 @@ def properties(
         counts,
         places,
         many,
+        text_ends,
+        texts[0],
+        texts[1],
     )
-    if many.any():
+    if many[:-1].any():
         return plain.properties(buf, starts, ends, names, pairs)
-    return plain.Properties(found_start, found_end, counts, places[:total].copy())
+    copies = []
+    if pairs:
+        for ends_of, text in zip(text_ends, texts, strict=True):
+            used = ends_of[: total // 4 + 1].copy()
+            copies.append((used, text[: used[-1]].copy()))
+    ascii = not many[-1]
+    return plain.Properties(found_start, found_end, counts, places[:total], ascii, copies)
 
 
 def layout(buf: memoryview, position: Array) -> plain.Layout:
@@ -245,12 +267,3 @@ def layout(buf: memoryview, position: Array) -> plain.Layout:
     found = np.empty((6, len(position)), np.int64)
     _layout(as_bytes(buf), position, found)
     return plain.Layout(*found)
-
-
-def gather(buf: memoryview, starts: Array, ends: Array, out: Array) -> None:
-    """
-    Copy parts of a buffer, one behind the other.
-
-    @param out: As long as all of them together.
-    """
-    _gather(as_bytes(buf), starts, ends, out)

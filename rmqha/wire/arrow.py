@@ -29,17 +29,25 @@ EARLIEST, LATEST = -62_135_596_800_000, 253_402_300_799_999
 # --- columns of places --------------------------------------------------------
 
 
-def binaries(buf: memoryview, start: Array, end: Array, present: Array | None = None) -> Any:
+def binaries(
+    buf: memoryview,
+    start: Array,
+    end: Array,
+    present: Array | None = None,
+    *,
+    utf8: bool = False,
+) -> Any:
     """
     Copy parts of a buffer into a column of bytes.
 
     @param start: Where each part starts.
     @param end: Where it ends; where it starts in rows that have none.
     @param present: Which rows have one; the others become null.
+    @param utf8: Whether they are known to be UTF-8, and the column is to be text.
     """
-    rows = len(start)
+    rows, kind = len(start), pa.string() if utf8 else pa.binary()
     if present is not None and not present.any():
-        return pa.nulls(rows, pa.binary())
+        return pa.nulls(rows, kind)
     if present is not None and present.all():
         present = None
     gather = chosen().gather
@@ -51,7 +59,7 @@ def binaries(buf: memoryview, start: Array, end: Array, present: Array | None = 
         bits = None
         if present is not None:
             bits = pa.py_buffer(np.packbits(present, bitorder="little"))
-        return pa.Array.from_buffers(pa.binary(), rows, [bits, pa.py_buffer(offsets), data])
+        return pa.Array.from_buffers(kind, rows, [bits, pa.py_buffer(offsets), data])
     places = np.empty(2 * rows, np.int32)
     places[0::2], places[1::2] = start, end
     if present is not None:
@@ -59,9 +67,20 @@ def binaries(buf: memoryview, start: Array, end: Array, present: Array | None = 
         np.maximum.accumulate(places, out=places)
     wanted = np.arange(0, 2 * rows, 2, dtype=np.int32)
     whole = pa.Array.from_buffers(
-        pa.binary(), 2 * rows - 1, [None, pa.py_buffer(places), pa.py_buffer(buf)]
+        kind, 2 * rows - 1, [None, pa.py_buffer(places), pa.py_buffer(buf)]
     )
     return whole.take(pa.array(wanted, mask=None if present is None else ~present))
+
+
+def strung(ends: Array, letters: Array, kind: Any) -> Any:
+    """
+    A column of texts that stand one behind the other.
+
+    @param ends: Where each begins, and where the last one ends, C{int32}.
+    @param letters: The texts, C{uint8}.
+    """
+    parts = [None, pa.py_buffer(ends), pa.py_buffer(letters)]
+    return pa.Array.from_buffers(kind, len(ends) - 1, parts, 0)
 
 
 def as_text(column: Any) -> Any:
@@ -111,8 +130,11 @@ def hosts(heads: Heads, which: str) -> Any:
     @param which: C{born} or C{store}.
     """
     ip, port = heads.column(f"{which}_ip"), heads.column(f"{which}_port")
-    key = ip.astype(np.int64) << 32 | port.astype(np.int64) & 0xFFFFFFFF
     rows = _longer(heads, which)
+    written = chosen().hosts
+    if written is not None and not len(rows):
+        return strung(*written(ip, port), pa.string())
+    key = ip.astype(np.int64) << 32 | port.astype(np.int64) & 0xFFFFFFFF
     key[rows] = 0
     found = pa.array(key).dictionary_encode()
     texts = [_address(one) for one in found.dictionary.to_pylist()]
@@ -136,27 +158,26 @@ def _host6(heads: Heads, which: str, row: int) -> bytes:
     return bytes(heads.buf[start : start + 20])
 
 
+def _offset_ids(ip: Array, port: Array, places: Array) -> Array:
+    """
+    Ids of store host and physical offset, 32 letters each.
+    """
+    ids = np.empty(len(ip), [("ip", ">u4"), ("port", ">i4"), ("offset", ">i8")])
+    ids["ip"], ids["port"], ids["offset"] = ip, port, places
+    halves = ids.view(np.uint8).reshape(-1, 16)
+    letters = np.empty((len(ip), 32), np.uint8)
+    letters[:, 0::2], letters[:, 1::2] = halves >> 4, halves & 15
+    letters += 48 + 7 * (letters > 9).view(np.uint8)
+    return letters
+
+
 def offset_ids(heads: Heads, base: int) -> Any:
     """
     A column of ids that tell where a record is: store host and physical offset.
     """
-    ids = np.empty(len(heads), [("ip", ">u4"), ("port", ">i4"), ("offset", ">i8")])
-    ids["ip"], ids["port"] = heads.column("store_ip"), heads.column("store_port")
-    ids["offset"] = heads.start + base
-    halves = ids.view(np.uint8).reshape(-1, 16)
-    letters = np.empty((len(heads), 32), np.uint8)
-    letters[:, 0::2], letters[:, 1::2] = halves >> 4, halves & 15
-    letters += 48 + 7 * (letters > 9).view(np.uint8)
-    short = pa.Array.from_buffers(
-        pa.string(),
-        len(heads),
-        [
-            None,
-            pa.py_buffer(np.arange(0, 32 * len(heads) + 1, 32, dtype=np.int32)),
-            pa.py_buffer(letters),
-        ],
-        0,
-    )
+    ip, port, places = heads.column("store_ip"), heads.column("store_port"), heads.start + base
+    letters = (chosen().offset_ids or _offset_ids)(ip, port, places)
+    short = strung(np.arange(0, 32 * len(heads) + 1, 32, dtype=np.int32), letters, pa.string())
     rows = _longer(heads, "store")
     if not len(rows):
         return short

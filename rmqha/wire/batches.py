@@ -7,13 +7,14 @@ Importing this module needs pyarrow, from the extra C{pipeline}.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from attrs import frozen
 
-from rmqha.wire.arrow import TIME, as_text, binaries, hosts, offset_ids, times
+from rmqha.wire.arrow import TIME, as_text, binaries, hosts, offset_ids, strung, times
 from rmqha.wire.delay import SCHEDULE_TOPIC, DelayLevels
 from rmqha.wire.heads import Heads
 from rmqha.wire.loops import chosen
@@ -90,14 +91,23 @@ class Rows:
     names: Sequence[bytes]
     bodies: dict[int, bytes] | None
 
-    def value(self, name: bytes) -> Any:
+    @property
+    def ascii(self) -> bool:
+        """
+        Whether it is sure that all properties are ASCII.
+        """
+        return self.found is not None and self.found.ascii
+
+    def value(self, name: bytes, utf8: bool = False) -> Any:
         """
         A property as a column of bytes, null where there is none.
+
+        @param utf8: Whether it is a column of text, known to be UTF-8.
         """
         assert self.found is not None, "a wanted property is looked for"
         row = self.names.index(name)
         start, end = self.found.start[row], self.found.end[row]
-        return binaries(self.heads.buf, start, end, end > 0)
+        return binaries(self.heads.buf, start, end, end > 0, utf8=utf8)
 
     def texts(self, name: bytes, rows: Array) -> list[bytes]:
         """
@@ -117,7 +127,10 @@ def _number(text: bytes) -> int | None:
 
 def _body(rows: Rows) -> Any:
     heads = rows.heads
-    column = binaries(heads.buf, heads.body, heads.body_end)
+    if heads.fields is not None and heads.fields.bodies is not None:
+        column = strung(*heads.fields.bodies, pa.binary())
+    else:
+        column = binaries(heads.buf, heads.body, heads.body_end)
     if not rows.bodies:
         return column
     numbers = np.arange(len(heads))
@@ -127,18 +140,26 @@ def _body(rows: Rows) -> Any:
 
 
 def _topic(rows: Rows) -> Any:
+    at = rows.heads.layout
+    if chosen().gather is not None:
+        # Sound records have topics of UTF-8.
+        return binaries(rows.heads.buf, at.topic, at.topic + at.topic_length, utf8=True)
     names, number = rows.heads.topics
     return pa.array(names, pa.string()).take(pa.array(number))
 
 
 def _pairs(rows: Rows) -> tuple[Any, Any, Any]:
     """
-    Where each row's pairs start, all names, all values as bytes.
+    Where each row's pairs start, all names, all values: as bytes, or as text if that is
+    sure to be the same.
     """
     assert rows.found is not None, "pairs are looked for"
     counts, places = rows.found.counts, rows.found.pairs
     offsets = np.zeros(len(counts) + 1, np.int32)
     np.cumsum(counts, out=offsets[1:])
+    if rows.found.copies:
+        kind = pa.string() if rows.ascii else pa.binary()
+        return pa.array(offsets), *(strung(*copy, kind) for copy in rows.found.copies)
     buf, places = rows.heads.buf, places.reshape(-1, 4).astype(np.int64)
     if not len(places):
         none = pa.array([], pa.binary())
@@ -150,19 +171,36 @@ def _pairs(rows: Rows) -> tuple[Any, Any, Any]:
 
 def _properties(rows: Rows) -> Any:
     offsets, names, values = _pairs(rows)
-    return pa.MapArray.from_arrays(offsets, as_text(names), as_text(values))
+    if names.type == pa.string():
+        return pa.MapArray.from_arrays(offsets, names, values)
+    keys, values = as_text(names), as_text(values)
+    if not keys.cast(pa.binary()).equals(names):
+        return _merged(offsets, keys, values)
+    return pa.MapArray.from_arrays(offsets, keys, values)
+
+
+def _merged(offsets: Any, names: Any, values: Any) -> Any:
+    """
+    A map of pairs whose names may be equal now that they are text; the last one counts.
+    """
+    places = offsets.to_pylist()
+    pairs = list(zip(names.to_pylist(), values.to_pylist(), strict=True))
+    maps = [dict(pairs[start:end]) for start, end in pairwise(places)]
+    return pa.array([list(each.items()) for each in maps], TYPES["properties"])
 
 
 def _headers(rows: Rows) -> Any:
     offsets, names, values = _pairs(rows)
     fields = list(HEADERS.value_type)
-    pairs = pa.StructArray.from_arrays([as_text(names), values], fields=fields)
+    columns = [as_text(names), values.view(pa.binary())]
+    pairs = pa.StructArray.from_arrays(columns, fields=fields)
     return pa.ListArray.from_arrays(offsets, pairs, type=HEADERS)
 
 
 def _raw_properties(rows: Rows) -> Any:
     heads = rows.heads
-    return as_text(binaries(heads.buf, heads.properties_start, heads.end))
+    column = binaries(heads.buf, heads.properties_start, heads.end, utf8=rows.ascii)
+    return column if rows.ascii else as_text(column)
 
 
 def _real_queue_id(rows: Rows) -> Any:
@@ -206,7 +244,7 @@ def _plain(name: str) -> Callable[[Rows], Any]:
 
 
 def _text(name: bytes) -> Callable[[Rows], Any]:
-    return lambda rows: as_text(rows.value(name))
+    return lambda rows: rows.value(name, True) if rows.ascii else as_text(rows.value(name))
 
 
 MAKERS: dict[str, Callable[[Rows], Any]] = {

@@ -65,6 +65,7 @@ def walk(
     crc: bool = True,
     max_size: int,
     nul_is_torn: bool = False,
+    sound: Array | None = None,
 ) -> Block:
     """
     Find the whole, valid records at the front of a buffer.
@@ -75,11 +76,14 @@ def walk(
     @param crc: Whether to check body CRCs.
     @param max_size: The most bytes a record may have.
     @param nul_is_torn: Whether properties that end in NUL are a fault.
+    @param sound: Positions of records that were checked already, and where the last one ends.
     """
     stop = min(limit, file_end) - base
     loops = chosen()
-    chain = loops.follow(buf, stop)
-    if len(chain) - 1 > loops.few:
+    chain = loops.follow(buf, stop) if sound is None else sound
+    if sound is not None:
+        pass
+    elif len(chain) - 1 > loops.few:
         chain = chain[: _good(buf, base, chain, crc, max_size, nul_is_torn) + 1]
     else:
         chain = chain[:1]

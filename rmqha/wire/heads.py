@@ -16,7 +16,7 @@ import numpy as np
 from attrs import define, field
 
 from rmqha.wire.loops import chosen
-from rmqha.wire.plain import Layout
+from rmqha.wire.plain import NARROW, WIDE, Fields, Layout
 from rmqha.wire.record import (
     BORN_IP6,
     COMMIT,
@@ -64,11 +64,13 @@ class Heads:
     @ivar buf: The bytes of the log.
     @ivar start: Where in C{buf} each record starts, C{int64}.
     @ivar size: Its size in bytes.
+    @ivar fields: What was read of them before.
     """
 
     buf: memoryview = field(repr=False)
     start: Array = field(repr=False)
     size: Array = field(repr=False)
+    fields: Fields | None = field(default=None, repr=False)
 
     def only(self, rows: Array) -> Heads:
         """
@@ -76,7 +78,8 @@ class Heads:
 
         @param rows: Their numbers, ascending, or a truth value each.
         """
-        return Heads(self.buf, self.start[rows], self.size[rows])
+        fields = None if self.fields is None else self.fields.only(rows)
+        return Heads(self.buf, self.start[rows], self.size[rows], fields)
 
     def __len__(self) -> int:
         return len(self.start)
@@ -85,6 +88,8 @@ class Heads:
         """
         One field of L{HEAD}, in the machine's byte order.
         """
+        if self.fields is not None and (read := _read(self.fields, name)) is not None:
+            return read
         found: Array = self._head[name]
         return found.astype(found.dtype.newbyteorder("="))
 
@@ -135,6 +140,8 @@ class Heads:
         """
         if not len(self):
             return Layout(*np.empty((6, 0), np.int64))
+        if self.fields is not None:
+            return self.fields.layout
         return chosen().layout(self.buf, self.start)
 
     @property
@@ -172,4 +179,22 @@ class Heads:
         """
         if not len(self):
             return [], np.empty(0, np.int32)
+        if self.fields is not None:
+            return self.fields.topics, self.fields.narrow[len(NARROW)]
         return chosen().number(self.buf, self.layout.topic, self.layout.topic_length)
+
+
+def _read(fields: Fields, name: str) -> Array | None:
+    """
+    A field that was read before.
+    """
+    found: Array
+    if name in WIDE:
+        found = fields.wide[WIDE.index(name)]
+        return found
+    if name not in NARROW:
+        return None
+    found = fields.narrow[NARROW.index(name)]
+    if name.endswith("_ip"):
+        found = found.view(np.uint32)
+    return found

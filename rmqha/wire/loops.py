@@ -17,6 +17,8 @@ from typing import NamedTuple
 from rmqha.wire import plain
 from rmqha.wire.vectors import Array
 
+Heads = Callable[[memoryview, int, int, bool, int, bool, bool], plain.Fields]
+
 
 class Loops(NamedTuple):
     """
@@ -31,7 +33,11 @@ class Loops(NamedTuple):
     @ivar layout: L{plain.layout} or its twin.
     @ivar number: L{plain.number} or its twin.
     @ivar properties: L{plain.properties} or its twin.
-    @ivar gather: L{_fast.gather<rmqha.wire._fast.gather>}; without numba Arrow does it.
+    @ivar gather: L{_fast_texts.gather<rmqha.wire._fast_texts.gather>}; without numba Arrow does it.
+    @ivar heads: L{_fast_heads.heads<rmqha.wire._fast_heads.heads>}; without it records are
+        followed, checked and read one after the other.
+    @ivar hosts: L{_fast_texts.hosts<rmqha.wire._fast_texts.hosts>}.
+    @ivar offset_ids: L{_fast_texts.offset_ids<rmqha.wire._fast_texts.offset_ids>}.
     """
 
     name: str
@@ -44,6 +50,9 @@ class Loops(NamedTuple):
     number: Callable[[memoryview, Array, Array], tuple[list[str], Array]]
     properties: Callable[[memoryview, Array, Array, Sequence[bytes], bool], plain.Properties]
     gather: Callable[[memoryview, Array, Array, Array], None] | None = None
+    heads: Heads | None = None
+    hosts: Callable[[Array, Array], tuple[Array, Array]] | None = None
+    offset_ids: Callable[[Array, Array, Array], Array] | None = None
 
 
 # Measured: numpy costs about 60 microseconds before its first record, the scalar codec

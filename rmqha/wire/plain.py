@@ -103,6 +103,60 @@ class Layout(NamedTuple):
     fixed: Array
 
 
+class Fields(NamedTuple):
+    """
+    The fixed fields of sound records, in the machine's byte order.
+
+    @ivar chain: Where the records start in the buffer, and where the last one ends.
+    @ivar narrow: The fields of L{NARROW}, C{int32}, one row a field; then each record's index
+        into C{topics}.
+    @ivar wide: Those of L{WIDE}, C{int64}.
+    @ivar layout: Where the strings are.
+    @ivar topics: The topics that occur, each once.
+    @ivar bodies: Where each body begins and the last one ends in a copy of them one behind
+        the other, C{int32}, and this; C{None} if it was not made.
+    """
+
+    chain: Array
+    narrow: Array
+    wide: Array
+    layout: Layout
+    topics: list[str]
+    bodies: tuple[Array, Array] | None = None
+
+    def only(self, rows: Array) -> Fields:
+        """
+        Those of some records; C{chain} and C{topics} stay, C{bodies} go.
+        """
+        return Fields(
+            self.chain,
+            self.narrow[:, rows],
+            self.wide[:, rows],
+            Layout(*(column[rows] for column in self.layout)),
+            self.topics,
+        )
+
+
+NARROW = (
+    "body_crc",
+    "queue_id",
+    "flag",
+    "sys_flag",
+    "born_ip",
+    "born_port",
+    "store_ip",
+    "store_port",
+    "reconsume_times",
+)
+WIDE = (
+    "queue_offset",
+    "physical_offset",
+    "born_timestamp",
+    "store_timestamp",
+    "prepared_transaction_offset",
+)
+
+
 def layout(buf: memoryview, position: Array) -> Layout:
     """
     Read the lengths in records, as they stand there: nothing is checked.
@@ -257,12 +311,17 @@ class Properties(NamedTuple):
     @ivar counts: How many different names each record has; empty if pairs were not asked.
     @ivar pairs: Of each pair where its name starts and ends, then its value, C{int32}, in
         the order of the records; of a name written twice, the last.
+    @ivar ascii: Whether it is sure that all of them are ASCII.
+    @ivar copies: Of all names, then of all values, where each begins and the last one ends,
+        C{int32}, in a copy of them one behind the other, and this; empty if it was not made.
     """
 
     start: Array
     end: Array
     counts: Array
     pairs: Array
+    ascii: bool = False
+    copies: Sequence[tuple[Array, Array]] = ()
 
 
 def properties(

@@ -28,6 +28,9 @@ POINT = "published.json"
 
 SPLITS = "splits"
 
+READERS = "readers"
+"""Folder below L{FOLDER} with a file for each reader that has a name, C{<name>.json}."""
+
 VERSION = 1
 
 MOST_CUTS = 1000
@@ -130,6 +133,8 @@ def parse_point(raw: bytes) -> Point:
         table = json.loads(raw)
         if table["version"] != VERSION:
             raise PointInvalid(f"version {table['version']}, known is {VERSION}")
+        if table["confirm"] > table["durable"]:
+            raise PointInvalid(f"confirm {table['confirm']} is above durable {table['durable']}")
         return Point(
             confirm=_offset(table["confirm"]),
             durable=_offset(table["durable"]),
@@ -144,12 +149,12 @@ def parse_point(raw: bytes) -> Point:
             ),
             time=_offset(table["time"]),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise PointInvalid(f"{type(error).__name__}: {error}") from error
 
 
 def _offset(value: Any) -> int:
-    if type(value) is not int or value < 0:
+    if type(value) is not int or not 0 <= value < 1 << 63:
         raise ValueError(f"{value!r} is no offset")
     return value
 

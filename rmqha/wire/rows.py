@@ -20,6 +20,7 @@ from rmqha.errors import ColumnUnknown, RecordDamaged
 from rmqha.wire.blocks import Block, walk
 from rmqha.wire.delay import DelayLevels
 from rmqha.wire.heads import Heads
+from rmqha.wire.loops import chosen
 from rmqha.wire.record import COMPRESSED, MAGIC_BLANK, MIN_BLANK, Fault, magic_at
 from rmqha.wire.vectors import Array
 
@@ -71,6 +72,9 @@ KAFKA = {
 
 DECOMPRESSED_MOST = 64 << 20
 """Bytes a body may become: sixteen times the C{maxMessageSize} of stock brokers."""
+
+DECOMPRESSED_LIMIT = 512 << 20
+"""The most that this may be set to: an Arrow column of bytes holds less than 2 GiB."""
 
 DAMAGED_BODY = "body cannot be decompressed"
 
@@ -158,6 +162,7 @@ class Decoder:
         self._keep = keep
         self._decompress = decompress and "body" in self._columns.values()
         self._most = max_decompressed
+        self._copied = keep is None and "body" in self._columns.values()
         self._maker = Maker(
             list(self._columns.values()), broker_name, DelayLevels.parse(delay_levels)
         )
@@ -187,14 +192,21 @@ class Decoder:
         @raise RecordDamaged: If there is no whole, valid record at C{base}.
         """
         view = memoryview(block)
+        last = _NO_END if file_end is None else file_end
+        fields, read = None, chosen().heads
+        if read is not None:
+            stop = min(len(view), last - base)
+            copied = self._copied
+            fields = read(view, base, stop, self._verify_crc, _LARGEST, nul_is_torn, copied)
         found = walk(
             view,
             base,
             base + len(view),
-            _NO_END if file_end is None else file_end,
+            last,
             crc=self._verify_crc,
             max_size=_LARGEST,
             nul_is_torn=nul_is_torn,
+            sound=None if fields is None else fields.chain,
         )
         used = found.end - base
         if found.fault is not None:
@@ -202,10 +214,15 @@ class Decoder:
             if not used + blank and found.fault is not Fault.INCOMPLETE:
                 raise _damage(view, found)
             used += blank
-        heads = Heads(view, found.start - base, found.size)
+        if fields is not None and len(fields.chain) != len(found.start) + 1:
+            fields = None
+        heads = Heads(view, found.start - base, found.size, fields)
         if self._keep is not None and len(heads):
             kept = self._keep(heads)
-            if not kept.all():
+            whole = bool(kept.all())
+            # What the last block was, this one will be.
+            self._copied = whole and "body" in self._columns.values()
+            if not whole:
                 heads = heads.only(kept)
         bodies = None
         if self._decompress:

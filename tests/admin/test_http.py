@@ -8,6 +8,7 @@ from typing import Any
 
 from attrs import define, field
 from treq.testing import StubTreq
+from twisted.internet.defer import Deferred, succeed
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.http import Request
 from twisted.web.resource import Resource
@@ -24,12 +25,19 @@ class Node:
 
     reason: str = ""
     described: dict[str, Any] = field(factory=lambda: {"role": "master", "replicas": []})
+    looking: Deferred[None] = field(factory=lambda: succeed(None))
 
     def status(self) -> dict[str, Any]:
         """
         What C{/status} shows.
         """
         return self.described
+
+    def looked(self) -> Deferred[None]:
+        """
+        Looking takes as long as the test wants.
+        """
+        return self.looking
 
     def unhealthy(self) -> str:
         """
@@ -84,6 +92,24 @@ class AdminTests(SynchronousTestCase):
             code, content, headers = self.ask("/status")
             self.assertEqual((code, content), (200, self.node.described))
             self.assertEqual(headers.getRawHeaders(b"cache-control"), [b"no-store"])
+
+    def test_status_takes_a_moment(self) -> None:
+        """
+        What a node has to look at first is waited for, but not by a client that left.
+        """
+        self.node.looking = Deferred()
+        asked = [self.treq.request("GET", "http://node/status") for _ in range(2)]
+        self.treq.flush()
+        self.assertNoResult(asked[0])
+        self.assertEqual(self.ask("/healthz")[0], 200)
+        asked[1].addErrback(lambda _: None)
+        asked[1].cancel()
+        self.treq.flush()
+        self.node.described = {"role": "slave"}
+        self.node.looking.callback(None)
+        self.treq.flush()
+        response = self.successResultOf(asked[0])
+        self.assertEqual(self.successResultOf(response.json()), {"role": "slave"})
 
     def test_queries_and_slashes(self) -> None:
         """

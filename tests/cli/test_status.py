@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.console import Console
 from treq.testing import StubTreq
-from twisted.internet.defer import CancelledError, Deferred, ensureDeferred
+from twisted.internet.defer import CancelledError, Deferred, ensureDeferred, succeed
 from twisted.internet.error import ConnectionRefusedError, DNSLookupError
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
@@ -53,7 +53,14 @@ class Node:
                 {"address": "10.0.0.1:5", "lagBytes": 0},
                 {"address": "10.0.0.2:6", "lagBytes": None, "state": "[odd]"},
             ],
+            "readers": [{"name": "lake", "state": "stale", "behindBytes": 77}],
         }
+
+    def looked(self) -> Deferred[None]:
+        """
+        There is nothing to wait for.
+        """
+        return succeed(None)
 
     def unhealthy(self) -> str:
         """
@@ -143,6 +150,8 @@ class LookTests(CommandTestCase):
         said = [" ".join(line.split()) for line in lines]
         for line in ("remoting port 10911", "remoting requests PULL_MESSAGE 7"):
             self.assertIn(line, said)
+        readers = said.index("readers")
+        self.assertEqual(["name state behindBytes", "lake stale 77"], said[readers + 1 :][:2])
         levels = said.index("remoting delayed levels offset pending")
         self.assertEqual(said[levels + 1], "3 4 1")
 

@@ -24,6 +24,7 @@ from rmqha.config.load import load
 from rmqha.errors import DiskFull, StoreLocked, TableUnreadable, UnfinishedCopy
 from rmqha.ha import guard
 from rmqha.net.remoting.client import RemotingClient
+from rmqha.roles import node as node_module
 from rmqha.roles.master import MasterNode
 from rmqha.roles.node import Node
 from rmqha.roles.slave import SlaveNode
@@ -211,6 +212,31 @@ class HealthTests(NodeCase):
         code, said = await self._get(node, "healthz")
         self.assertEqual(code, 503)
         self.assertIn("failed: made up", said["reason"])
+
+    def test_readers(self) -> Deferred[None]:
+        """
+        The status tells where those are who read the files under a name, as they are now;
+        if the disk does not answer, as they were.
+        """
+
+        async def steps() -> None:
+            node = await self.started(self.node("master"))
+            folder = node.settings.store.root / "rmqha" / "readers"
+            self.assertEqual((await self._get(node, "status"))[1]["readers"], [])
+            folder.mkdir()
+            (folder / "lake.json").write_text('{"offset": 7, "time": 1}')
+            (row,) = (await self._get(node, "status"))[1]["readers"]
+            self.assertEqual(("lake", "ahead", 7), (row["name"], row["state"], row["offset"]))
+            (folder / "lake.json").unlink()
+            self.patch(node_module, "LOOK_PATIENCE", 0.01)
+            stuck: Deferred[Any] = Deferred()
+            self.patch(node, "_in_thread", lambda *arguments: stuck)
+            for _ in range(2):
+                self.assertEqual((await self._get(node, "status"))[1]["readers"], [row])
+            stuck.errback(OSError(5, "made up"))
+            self.assertEqual(len(self.flushLoggedErrors(OSError)), 1)
+
+        return self.run_async(steps())
 
     def test_recovering(self) -> Deferred[None]:
         """

@@ -21,7 +21,7 @@ from rmqha.store.descriptors import Descriptors
 from rmqha.store.dispatch import Dispatcher, DispatchMark
 from rmqha.store.interfaces import ILogReader
 from rmqha.store.rebuild import rebuild
-from rmqha.store.unit import BLANK_SIZE
+from rmqha.wire.units import BLANK_SIZE
 from tests.support.derived import (
     DerivedTestCase,
     dispatcher,

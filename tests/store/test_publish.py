@@ -22,6 +22,7 @@ from rmqha.store.files import LogFolder
 from rmqha.store.store import Store
 from rmqha.store.truncate import intend
 from rmqha.wire import published
+from rmqha.wire import spans as making
 from rmqha.wire.published import Cut, Point, Span, Why, parse_point, parse_spans
 from tests.support.logs import FILE_SIZE, STORED, Held, LogTestCase, message
 
@@ -370,7 +371,7 @@ class SplitTests(PublishTestCase):
         """
         Spans of a few records.
         """
-        self.patch(splits, "SPAN", 1200)
+        self.patch(making, "SPAN", 1200)
 
     def test_spans(self) -> None:
         """

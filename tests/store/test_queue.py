@@ -15,9 +15,9 @@ from rmqha.store.by_time import offset_by_time
 from rmqha.store.descriptors import Descriptors
 from rmqha.store.peek import Peek
 from rmqha.store.queue import ConsumeQueue
-from rmqha.store.queues import ConsumeQueues, fileable
-from rmqha.store.unit import BLANK_UNIT, UNIT
+from rmqha.store.queues import ConsumeQueues
 from rmqha.wire.delay import DelayLevels
+from rmqha.wire.units import BLANK_UNIT, UNIT, fileable
 from tests.support.derived import DerivedTestCase, queue_files
 from tests.support.memorylog import MemoryLog
 

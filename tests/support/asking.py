@@ -5,15 +5,14 @@ answers.
 
 from __future__ import annotations
 
-import socket
-import threading
 from collections.abc import Callable
 from typing import Any
 
 from rmqha.wire.remoting import fastjson
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
-from rmqha.wire.remoting.frame import FrameDecoder, encode
+from rmqha.wire.remoting.frame import encode
+from tests.support.answering import Answering
 from tests.support.remote import Remote
 
 
@@ -113,51 +112,19 @@ Change = Callable[[Command, Command], bytes | None]
 """Makes of a request and its answer what goes back: bytes of frames; C{None} for nothing."""
 
 
-class Between:
+class Between(Answering):
     """
     A port before a broker's client port, in a thread.
 
     @ivar change: What becomes of answers; as they are by default.
-    @ivar port: Where it listens.
     """
 
     def __init__(self, broker: str) -> None:
         self.broker = broker
         self.change: Change = lambda request, answer: encode(answer)
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.port: int = self._listening.getsockname()[1]
-        self._open: set[socket.socket] = set()
-        threading.Thread(target=self._accept, daemon=True).start()
+        super().__init__(self._pass_on)
 
-    def close(self) -> None:
-        """
-        Listen no more, and cut all connections.
-        """
-        self._listening.close()
-        for connection in list(self._open):
-            connection.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listening.accept()
-            except OSError:
-                return
-            self._open.add(connection)
-            threading.Thread(target=self._pass_on, args=(connection,), daemon=True).start()
-
-    def _pass_on(self, connection: socket.socket) -> None:
-        decoder = FrameDecoder()
-        try:
-            while data := connection.recv(1 << 16):
-                for request in decoder.receive(data):
-                    answer = ask(self.broker, request.code, bytes(request.body), **request.ext)
-                    answer.opaque = request.opaque
-                    changed = self.change(request, answer)
-                    if changed is not None:
-                        connection.sendall(changed)
-        except OSError:
-            pass
-        finally:
-            self._open.discard(connection)
-            connection.close()
+    def _pass_on(self, request: Command) -> bytes | None:
+        answer = ask(self.broker, request.code, bytes(request.body), **request.ext)
+        answer.opaque = request.opaque
+        return self.change(request, answer)

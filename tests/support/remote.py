@@ -4,18 +4,16 @@ Clients of real brokers that wait for their answers, and a consumer that goes wh
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Callable, Mapping
-from typing import Self
 
 from attrs import define, evolve, field
 
+from rmqha.pipeline.producing.connection import Connection
 from rmqha.wire.record import Record, decode
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import to_ext
-from rmqha.wire.remoting.frame import FrameDecoder, encode
 from rmqha.wire.remoting.headers.offsets import (
     QueryConsumerOffsetRequest,
     UpdateConsumerOffsetRequest,
@@ -30,60 +28,28 @@ SOON = 20.0
 WINDOW = 100
 
 
-class Remote:
+class Remote(Connection):
     """
-    One connection to a broker or a name server.
+    One connection to a broker or a name server on this machine.
     """
 
     def __init__(self, port: int) -> None:
         """
         @raise OSError: If nobody listens there.
         """
-        self._socket = socket.create_connection(("127.0.0.1", port), SOON)
-        self._decoder = FrameDecoder()
-        self._answers: list[Command] = []
-        self._asked = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """
-        Leave.
-        """
-        self._socket.close()
-
-    def send(self, command: Command) -> None:
-        """
-        Ask, and do not wait.
-        """
-        self._asked += 1
-        command.opaque = self._asked
-        self._socket.sendall(encode(command))
+        super().__init__(f"127.0.0.1:{port}", SOON)
 
     def heard(self, timeout: float = SOON) -> Command:
         """
-        The next answer; what the broker asks itself is passed over.
-
-        @raise OSError: If the connection ends, or nothing comes in time.
+        The next answer.
         """
-        self._socket.settimeout(timeout)
-        while not self._answers:
-            data = self._socket.recv(1 << 16)
-            if not data:
-                raise ConnectionResetError("closed by the broker")
-            self._answers += [each for each in self._decoder.receive(data) if each.is_response]
-        return self._answers.pop(0)
+        return super().heard(timeout)
 
     def ask(self, command: Command, timeout: float = SOON) -> Command:
         """
         Ask and wait.
         """
-        self.send(command)
-        return self.heard(timeout)
+        return super().ask(command, timeout)
 
     def ask_all(self, commands: list[Command]) -> list[Command]:
         """

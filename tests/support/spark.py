@@ -18,9 +18,14 @@ from rmqha.pipeline.session import builder
 SETTINGS = {
     "spark.driver.memory": "1g",
     "spark.log.level": "OFF",
+    # A Python that stands still is killed, after it said where: no test waits for ever.
+    "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
+    "spark.sql.execution.pyspark.udf.idleTimeoutSeconds": "180",
+    "spark.sql.execution.pyspark.udf.killOnIdleTimeout": "true",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
 }
 
 

@@ -1,0 +1,122 @@
+"""
+Readers of the files that have a name: where each stands, as it told itself.
+
+A stream of Spark writes its position beside the log.  How far it is behind is what the log
+has published beyond that, and how long the first of that has been stored.  Whatever lies in
+the folder, looking at it neither fails nor takes long.
+
+Source: docs/architecture.rst, Files of our own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from rmqha.wire.published import FOLDER, READERS
+from rmqha.wire.record import IP6_EXTRA, MAGIC_BLANK, MAGIC_BYTES, magic_at, stored_at
+
+MOST = 100
+"""Readers that are looked at."""
+
+LONGEST = 4096
+"""Bytes of a reader's file that are read."""
+
+SILENCE = 600.0
+"""Seconds after which a reader that is behind and says nothing is called stale."""
+
+_HEAD = 64 + IP6_EXTRA
+"""Bytes of a record up to its store time, with a born host of IPv6."""
+
+
+def look(
+    root: Path, commitlog: Path, file_size: int, confirm: int, now_ms: int
+) -> list[dict[str, Any]]:
+    """
+    The readers of a store, by name.  Blocking.
+
+    @param commitlog: The log's folder.
+    @param file_size: Bytes of one of its files.
+    @param confirm: How far readers may read, a physical offset.
+    @param now_ms: Milliseconds since 1970.
+    @return: C{readers} of C{/status}.
+    """
+    try:
+        with os.scandir(root / FOLDER / READERS) as entries:
+            names = (entry.name for entry in entries if _is_reader(entry.name))
+            found = sorted(islice(names, MOST))
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        return [{"name": None, "state": f"unknown: {error.strerror}"}]
+    rows = []
+    for name in found:
+        row: dict[str, Any] = {"name": name.removesuffix(".json")}
+        try:
+            offset, told = _read(root / FOLDER / READERS / name)
+        except FileNotFoundError:
+            continue
+        except (OSError, ValueError) as error:
+            rows.append(row | {"state": f"unreadable: {error}"})
+            continue
+        silent = max(0.0, (now_ms - told) / 1000)
+        lag, behind = max(0, confirm - offset), 0.0
+        state = "current"
+        if offset > confirm:
+            state = "ahead"
+        elif lag:
+            stored = _stored(commitlog, file_size, offset)
+            behind = max(0.0, (now_ms - (told if stored is None else stored)) / 1000)
+            state = "stale" if silent > SILENCE else "behind"
+        numbers = {"behindBytes": lag, "behindSeconds": behind, "silentSeconds": silent}
+        rows.append(row | {"state": state, "offset": offset} | numbers)
+    return rows
+
+
+def _is_reader(name: str) -> bool:
+    return name.endswith(".json") and not name.startswith(".")
+
+
+def _read(path: Path) -> tuple[int, int]:
+    """
+    A reader's position, and when it told it.
+
+    @raise ValueError: If its file says something else.
+    """
+    with open(path, "rb") as file:
+        raw = file.read(LONGEST)
+    try:
+        table = json.loads(raw)
+        offset, told = table["offset"], table["time"]
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ValueError("it is no position") from error
+    if type(offset) is not int or type(told) is not int or offset < 0 or told < 0:
+        raise ValueError("it is no position")
+    return offset, told
+
+
+def _stored(commitlog: Path, file_size: int, offset: int) -> int | None:
+    """
+    Store time of the first record at or behind a place, C{None} if nobody can tell.
+
+    @return: In milliseconds since 1970.
+    """
+    start = offset - offset % file_size
+    # The place may be a blank, or the end of a file: then the next file begins with the record.
+    for file, place in ((start, offset - start), (start + file_size, 0)):
+        try:
+            fd = os.open(commitlog / f"{file:020d}", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            continue
+        try:
+            head = os.pread(fd, _HEAD, place)
+        finally:
+            os.close(fd)
+        if len(head) >= _HEAD and head[4:8] in MAGIC_BYTES:
+            return stored_at(head, 0)
+        if len(head) >= 8 and magic_at(head, 0) != MAGIC_BLANK:
+            return None
+    return None

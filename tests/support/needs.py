@@ -1,0 +1,23 @@
+"""
+What tests of Spark need beside the extra C{pipeline}.
+"""
+
+from __future__ import annotations
+
+import os
+from unittest import SkipTest
+
+from rmqha.errors import JavaMissing
+from rmqha.pipeline.java import java_home
+
+
+def need_java() -> None:
+    """
+    Skip a test if there is no Java for Spark.
+
+    It is called in C{setUp}: a class's own C{skip}, empty too, would hide its module's.
+    """
+    try:
+        java_home(os.environ)
+    except JavaMissing as missing:
+        raise SkipTest(str(missing)) from None
