@@ -1,0 +1,150 @@
+"""
+What the jobs' commands share: how stores are named, and where Spark runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from logging import getLogger
+from pathlib import Path
+from typing import Any
+
+import click
+from attrs import frozen
+from pyspark.sql import SparkSession
+
+from rmqha.pipeline.failures import reasons
+from rmqha.pipeline.jobs.work import Stores
+from rmqha.pipeline.session import builder
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+QUIET = {
+    # What fails is told in one line, once.
+    "spark.log.level": "OFF",
+    "spark.ui.showConsoleProgress": "false",
+}
+"""Settings of a command's session, unless C{--set} says otherwise."""
+
+_SPARKS = "SQLQueryContextLogger"
+"""Where PySpark writes, with all of Java's stack, what it raises as well."""
+
+
+@frozen
+class Spark:
+    """
+    Where a job runs.
+
+    @ivar master: As Spark says it; or a C{sc://} address of Spark Connect.
+    @ivar settings: Settings of Spark by name.
+    """
+
+    master: str
+    settings: dict[str, str]
+
+    def session(self, name: str) -> SparkSession:
+        """
+        The session, started now.
+        """
+        getLogger(_SPARKS).disabled = "spark.log.level" not in self.settings
+        settings = {**QUIET, **self.settings}
+        return builder(self.master, f"rmqha {name}", settings).getOrCreate()
+
+    @contextmanager
+    def running(self, name: str) -> Iterator[SparkSession]:
+        """
+        A session for the time of a block; one that was there before stays.
+        """
+        before = SparkSession.getActiveSession()
+        session = self.session(name)
+        try:
+            yield session
+        finally:
+            if before is None:
+                session.stop()
+
+
+class Setting(click.ParamType[tuple[str, str]]):
+    """
+    C{key=value}.
+    """
+
+    name = "key=value"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, context: click.Context | None
+    ) -> tuple[str, str]:
+        """
+        Split it at the first equals sign.
+        """
+        key, sign, text = str(value).partition("=")
+        if not sign or not key.strip():
+            self.fail(f"{value!r} is not key=value", param, context)
+        return key.strip(), text
+
+
+def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """
+    Give a command C{--master} and C{--set}, as one argument C{on}: a L{Spark}.
+
+    What fails inside Spark then ends the command with the reason in one line.
+    """
+
+    @click.option(
+        "--master",
+        default="local[*]",
+        show_default=True,
+        metavar="URL",
+        help="Where Spark runs: local[N], spark://..., yarn, k8s://..., or sc://... of Connect.",
+    )
+    @click.option(
+        "--set", "settings", type=Setting(), multiple=True, help="A setting of Spark's; repeat it."
+    )
+    def given(master: str, settings: tuple[tuple[str, str], ...], **others: Any) -> Any:
+        with reasons():
+            return command(on=Spark(master, dict(settings)), **others)
+
+    return named_as(command, given)
+
+
+def stores_argument(command: Callable[..., Any]) -> Callable[..., Any]:
+    """
+    Give a command C{STORE...}: one store's root, or several as C{NAME=PATH}.
+    """
+
+    @click.argument("store", nargs=-1, required=True, metavar="STORE | NAME=STORE...")
+    def given(store: tuple[str, ...], **others: Any) -> Any:
+        return command(stores=stores_named(store), **others)
+
+    return named_as(command, given)
+
+
+def stores_named(given: tuple[str, ...]) -> Stores:
+    """
+    Read the stores of a command line.
+
+    @raise click.UsageError: If they are not one path, or several with names.
+    """
+    if len(given) == 1 and ("=" not in given[0] or Path(given[0]).exists()):
+        return given[0]
+    found: dict[str, str] = {}
+    for text in given:
+        name, sign, path = text.partition("=")
+        if not sign or not name or not path:
+            raise click.UsageError(f"several stores need names: NAME=STORE, not {text!r}")
+        if name in found:
+            raise click.UsageError(f"two stores are called {name}")
+        found[name] = path
+    return found
+
+
+def named_as(command: Callable[..., Any], given: Any) -> Callable[..., Any]:
+    """
+    Pass on what click has gathered on a function so far, and its name and help.
+    """
+    given.__name__, given.__doc__ = command.__name__, command.__doc__
+    gathered = getattr(command, "__click_params__", [])
+    given.__click_params__ = [*gathered, *given.__click_params__]
+    wrapped: Callable[..., Any] = given
+    return wrapped

@@ -1,0 +1,41 @@
+"""
+C{rmqha spark index}: the split index of a store.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from rmqha.cli.common import STORE
+from rmqha.cli.spark.common import Spark, spark_options
+from rmqha.pipeline.jobs.index import index as make
+from rmqha.pipeline.jobs.progress import bar
+from rmqha.pipeline.options import PointFile
+
+
+@click.command()
+@click.argument("store", type=STORE)
+@click.option(
+    "--point-file",
+    type=click.Choice([each.value for each in PointFile]),
+    default=PointFile.USE.value,
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@spark_options
+def index(store: Path, on: Spark, point_file: str, as_json: bool) -> None:
+    """Make the split index of STORE, so that reads of it are divided finer than by files.
+
+    For stores of Java brokers, which may be running.  A running node of rmqha makes its own,
+    which this leaves alone.
+    """
+    made = make(on.session("index"), store, point_file=point_file, shown=bar("walking"))
+    if as_json:
+        click.echo(json.dumps(made.to_json(), indent=2))
+        return
+    click.echo(
+        f"{made.path}: {made.spans} spans of {made.files} files, {made.records} records from byte "
+        f"{made.start} to {made.end}"
+    )

@@ -1,0 +1,82 @@
+"""
+C{rmqha spark rebuild}: consume queues from a log.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import click
+
+from rmqha.cli.common import STORE, note
+from rmqha.cli.spark.common import Spark, spark_options
+from rmqha.pipeline.files import root_of
+from rmqha.pipeline.jobs.progress import bar
+from rmqha.pipeline.jobs.queue_files import FILE_SIZE
+from rmqha.pipeline.jobs.rebuild import FOLDER
+from rmqha.pipeline.jobs.rebuild import rebuild as make
+from rmqha.pipeline.options import PointFile
+from rmqha.store.sizes import queue_file_size
+from rmqha.wire.rows import DEFAULT_LEVELS
+
+MOST_NOTES = 20
+"""Problems of the log that are told one by one; C{--json} has all."""
+
+
+@click.command()
+@click.argument("store", type=STORE)
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where the folder consumequeue is made; not in a store.",
+)
+@click.option(
+    "--file-size",
+    type=click.IntRange(1),
+    help=f"Bytes of a queue file.  [default: as the store's own, or {FILE_SIZE}]",
+)
+@click.option("--delay-levels", default=DEFAULT_LEVELS, help="messageDelayLevel of the broker.")
+@click.option(
+    "--point-file",
+    type=click.Choice([each.value for each in PointFile]),
+    default=PointFile.USE.value,
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@spark_options
+def rebuild(
+    store: Path,
+    on: Spark,
+    out: Path,
+    file_size: int | None,
+    delay_levels: str,
+    point_file: str,
+    as_json: bool,
+) -> None:
+    """Make the consume queues of STORE from its log, in the folder --out.
+
+    The store is only read, and a node may be running on it.  `rmqha rebuild` replaces queues
+    and index of a stopped store.
+    """
+    size = file_size or queue_file_size(root_of(store) / FOLDER) or FILE_SIZE
+    made = make(
+        on.session("rebuild"),
+        store,
+        out,
+        file_size=size,
+        delay_levels=delay_levels,
+        point_file=point_file,
+        shown=bar("rebuilding"),
+    )
+    for each in made.problems[:MOST_NOTES]:
+        note(f"{each.topic}/{each.queue_id} {each.first} to {each.end}: {each.reason}")
+    if len(made.problems) > MOST_NOTES:
+        note(f"and {len(made.problems) - MOST_NOTES} more like these")
+    if as_json:
+        click.echo(json.dumps(made.to_json(), indent=2, ensure_ascii=False))
+        return
+    click.echo(
+        f"{made.folder}: {made.records} records, {made.units} units and {made.blanks} blanks in "
+        f"{made.queues} queues, {made.files} files of {size} bytes"
+    )

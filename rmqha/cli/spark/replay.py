@@ -1,0 +1,126 @@
+"""
+C{rmqha spark replay}: send messages of a log to a broker again.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+from rich.table import Table
+
+from rmqha.cli.common import stdout
+from rmqha.cli.spark.common import Setting, Spark, spark_options, stores_argument
+from rmqha.pipeline.jobs.progress import bar
+from rmqha.pipeline.jobs.replay import SELECTING, TASKS, Replayed
+from rmqha.pipeline.jobs.replay import replay as send
+from rmqha.pipeline.jobs.work import Stores
+from rmqha.pipeline.producing.settings import SendOptions
+
+
+@click.command()
+@stores_argument
+@click.option(
+    "--name-server", required=True, metavar="HOST:PORT[;...]", help="Who knows the brokers."
+)
+@click.option("--to-topic", metavar="TOPIC", help="Send all to this topic.")
+@click.option("--same-topic", is_flag=True, help="Send each to the topic it was in.")
+@click.option("--topic", metavar="TOPIC[,...]", help="Only messages of these topics.")
+@click.option("--tags", metavar="'A || B'", help="Only messages with one of these tags.")
+@click.option("--from", "begin", metavar="TIME", help="Only what was stored then or later.")
+@click.option("--until", metavar="TIME", help="Only what was stored before.")
+@click.option(
+    "--option",
+    "others",
+    type=Setting(),
+    multiple=True,
+    help=f"Another option of the data source: {', '.join(SELECTING)}.",
+)
+@click.option("--rate", metavar="N", help="The most messages a second.")
+@click.option("--max-bytes", metavar="SIZE", help="The most bytes of bodies a second, like 10m.")
+@click.option("--retries", metavar="N", help="How often a failed request is sent again.")
+@click.option("--send-timeout", metavar="MS", help="Milliseconds a broker has for an answer.")
+@click.option(
+    "--tasks", type=click.IntRange(1), default=TASKS, show_default=True, help="Producers."
+)
+@click.option("--dedupe/--no-dedupe", default=True, help="Send a UNIQ_KEY once.")
+@click.option("--dry-run", is_flag=True, help="Send nothing, tell what would be sent.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@spark_options
+def replay(
+    stores: Stores,
+    on: Spark,
+    name_server: str,
+    to_topic: str | None,
+    same_topic: bool,
+    topic: str | None,
+    tags: str | None,
+    begin: str | None,
+    until: str | None,
+    others: tuple[tuple[str, str], ...],
+    rate: str | None,
+    max_bytes: str | None,
+    retries: str | None,
+    send_timeout: str | None,
+    tasks: int,
+    dedupe: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Send messages of STORE to brokers again, those of each queue in their order.
+
+    Each is sent at least once, with the UNIQ_KEY it has.  TIME is a time with its zone, like
+    2026-01-31T12:00:00Z, or milliseconds since 1970.
+    """
+    given = {
+        "nameServer": name_server,
+        "maxRowsPerSecond": rate,
+        "maxBytesPerSecond": max_bytes,
+        "retries": retries,
+        "sendTimeout": send_timeout,
+    }
+    sending = SendOptions.parse({name: text for name, text in given.items() if text is not None})
+    chosen: dict[str, Any] = {
+        **dict(others),
+        "topic": topic,
+        "tags": tags,
+        "startingTimestamp": begin,
+        "endingTimestamp": until,
+    }
+    done = send(
+        on.session("replay"),
+        stores,
+        sending,
+        to_topic=to_topic,
+        same_topic=same_topic,
+        dedupe=dedupe,
+        dry_run=dry_run,
+        tasks=tasks,
+        shown=bar("counting" if dry_run else "sending"),
+        **{name: value for name, value in chosen.items() if value is not None},
+    )
+    if as_json:
+        click.echo(json.dumps({"dryRun": dry_run, **done.to_json()}, indent=2, ensure_ascii=False))
+    else:
+        _show(done, to_topic, dry_run)
+
+
+def _show(done: Replayed, to_topic: str | None, dry_run: bool) -> None:
+    table = Table("topic", "outcome", "messages", "bytes")
+    for each in done.outcomes:
+        outcome = f"would be {each.outcome}" if dry_run and each.sent else each.outcome
+        table.add_row(each.topic, outcome, str(each.messages), str(each.bytes))
+    stdout().print(table)
+    messages, size = done.count(sent=True)
+    skipped, _ = done.count(sent=False)
+    told = f"{messages} messages with {size} bytes, {skipped} skipped"
+    if not dry_run:
+        click.echo(f"sent {told}")
+        return
+    click.echo(f"would send {told}")
+    for topic, queues in done.queues.items():
+        found = f"has {queues} queues" if queues else "is not known to the name server"
+        click.echo(f"topic {topic} {found}")
+    if done.seconds is not None:
+        click.echo(f"takes at least {done.seconds:.0f} s")

@@ -1,0 +1,34 @@
+"""
+C{rmqha spark rewind}: take rows off a table that a log has lost.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from rmqha.cli.spark.tables import iceberg_options
+from rmqha.pipeline.jobs import rewind as job
+from rmqha.pipeline.sinks.target import IcebergPlace
+
+
+@click.command()
+@click.option(
+    "--table",
+    required=True,
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The table's folder.",
+)
+@click.option("--to", required=True, type=click.IntRange(0), help="Physical offset of the cut.")
+@click.option("--store", help="Whose rows, if the table has those of several stores.")
+@iceberg_options
+def rewind(table: Path, to: int, store: str | None, iceberg: IcebergPlace | None) -> None:
+    """Remove the rows of a table from a physical offset on.
+
+    For a log that was cut back: the error of its stream names the offset.  A stream goes on
+    from there with --resume-from-table.
+    """
+    taken = job.rewind(table, to, store=store, iceberg=iceberg)
+    ends = ", ".join(f"{name} up to {end}" for name, end in taken.to.items())
+    click.echo(f"{taken.rows} rows removed; the table has {ends}")

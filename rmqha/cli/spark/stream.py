@@ -1,0 +1,89 @@
+"""
+C{rmqha spark stream}: messages to a table as they come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+
+from rmqha.cli.spark.common import Spark, spark_options, stores_argument
+from rmqha.cli.spark.tables import table_options
+from rmqha.pipeline.jobs import stream as job
+from rmqha.pipeline.jobs.lag import Lag, Told
+from rmqha.pipeline.jobs.work import Stores
+
+
+@click.command()
+@stores_argument
+@table_options
+@click.option(
+    "--trigger",
+    "every",
+    default=job.EVERY,
+    show_default=True,
+    metavar="TIME",
+    help="Time between two batches.",
+)
+@click.option("--available-now", is_flag=True, help="Read what is there now, and end.")
+@click.option(
+    "--checkpoint",
+    type=click.Path(path_type=Path),
+    help="Where Spark keeps its position.  [default: beside the table]",
+)
+@click.option("--resume-from-table", is_flag=True, help="Begin where the table ends.")
+@spark_options
+def stream(
+    stores: Stores,
+    table: dict[str, Any],
+    options: dict[str, Any],
+    every: str,
+    available_now: bool,
+    checkpoint: Path | None,
+    resume_from_table: bool,
+    on: Spark,
+) -> None:
+    """Go on writing the messages of STORE to a table as they come, each once.
+
+    It may be killed at any time, and goes on when it is started again.
+    """
+    with on.running("stream") as session, shown() as told:
+        query = job.stream(
+            session,
+            stores,
+            **table,
+            checkpoint=checkpoint,
+            every=None if available_now else every,
+            resume_from_table=resume_from_table,
+            told=told,
+            **options,
+        )
+        query.awaitTermination()
+
+
+@contextmanager
+def shown() -> Iterator[Told]:
+    """
+    Show after each batch how far the stream is: on a terminal in one line that changes.
+    """
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda lag: click.echo(line(lag))
+        return
+    with console.status("starting") as status:
+        yield lambda lag: status.update(line(lag))
+
+
+def line(lag: Lag) -> str:
+    """
+    A batch in one line.
+    """
+    ends = ", ".join(f"{name} at {end}" for name, end in lag.ends.items())
+    waits = "" if lag.seconds is None else f" and {lag.seconds:.1f} s"
+    batch = f"{lag.ranges} ranges in {lag.took:.1f} s"
+    return f"{ends}: {lag.bytes} bytes{waits} behind; last batch {batch}"

@@ -1,0 +1,119 @@
+"""
+What the commands share that write tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rmqha.cli.spark.common import Setting, named_as
+from rmqha.errors import OptionUnknown
+from rmqha.pipeline.options import KINDS, nearest
+from rmqha.pipeline.sinks.encoding import Compression
+from rmqha.pipeline.sinks.target import Format, IcebergPlace
+
+
+def iceberg_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """
+    Give a command C{--catalog}, C{--catalog-property} and C{--name}, as one argument
+    C{iceberg}: an L{IcebergPlace}, or C{None}.
+    """
+
+    @click.option("--catalog", help="Catalog of an Iceberg table, as pyiceberg is configured.")
+    @click.option(
+        "--catalog-property",
+        "properties",
+        type=Setting(),
+        multiple=True,
+        help="A property of that catalog; repeat it.",
+    )
+    @click.option("--name", help="Name of an Iceberg table in it.  [default: rmqha.messages]")
+    def given(
+        catalog: str | None,
+        properties: tuple[tuple[str, str], ...],
+        name: str | None,
+        **others: Any,
+    ) -> Any:
+        place = None
+        if catalog is not None or properties or name is not None:
+            place = IcebergPlace(catalog, properties, name or IcebergPlace().table)
+        return command(iceberg=place, **others)
+
+    return named_as(command, given)
+
+
+def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """
+    Give a command all that says where rows go, as arguments of L{rmqha.pipeline.jobs.export},
+    in C{table}, and options of the data source in C{options}.
+    """
+
+    @click.option(
+        "--out", required=True, type=click.Path(path_type=Path), help="The table's folder."
+    )
+    @click.option(
+        "--format",
+        type=click.Choice([each.value for each in Format]),
+        default=Format.PARQUET.value,
+        show_default=True,
+        help="What kind of table.",
+    )
+    @click.option(
+        "--compression",
+        type=click.Choice([each.value for each in Compression]),
+        default=Compression.ZSTD.value,
+        show_default=True,
+        help="Codec of the files.",
+    )
+    @click.option("--level", type=int, help="Level of the codec.  [default: its own]")
+    @click.option("--partition-by", type=click.Choice(["topic"]), help="Folders by topic too.")
+    @click.option("--table-per-topic", is_flag=True, help="A table of Parquet files a topic.")
+    @click.option(
+        "--option",
+        "options",
+        type=Setting(),
+        multiple=True,
+        help="An option of the data source, like topic=orders; repeat it.",
+    )
+    def given(
+        out: Path,
+        format: str,
+        compression: str,
+        level: int | None,
+        partition_by: str | None,
+        table_per_topic: bool,
+        options: tuple[tuple[str, str], ...],
+        iceberg: IcebergPlace | None,
+        **others: Any,
+    ) -> Any:
+        if partition_by and table_per_topic:
+            raise click.UsageError("--partition-by topic and --table-per-topic exclude each other")
+        table = {
+            "out": out,
+            "format": format,
+            "compression": compression,
+            "level": level,
+            "partition_by_topic": partition_by is not None,
+            "table_per_topic": table_per_topic,
+            "iceberg": iceberg,
+        }
+        return command(table=table, options=known(options), **others)
+
+    return iceberg_options(named_as(command, given))
+
+
+def known(options: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    """
+    Options of the data source.
+
+    @raise OptionUnknown: If one is none, or says what the arguments say.
+    """
+    names = {name.lower(): name for name in KINDS if name not in ("path", "paths", "stores")}
+    for name, _ in options:
+        if name.lower() not in names:
+            raise OptionUnknown(name, nearest(name, names))
+    return dict(options)

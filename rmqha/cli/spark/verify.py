@@ -1,0 +1,202 @@
+"""
+C{rmqha spark verify}: are copies of a log the same?
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from rmqha.cli.common import FAILED, note, stdout
+from rmqha.cli.spark.common import Spark, spark_options, stores_argument
+from rmqha.pipeline.jobs.chunks import CHUNK, Sum
+from rmqha.pipeline.jobs.digests import Digests, against, digest
+from rmqha.pipeline.jobs.findings import Report, Verdict
+from rmqha.pipeline.jobs.plots import require
+from rmqha.pipeline.jobs.progress import bar
+from rmqha.pipeline.jobs.verify import verify as compare
+from rmqha.pipeline.jobs.verify_page import page, summary
+from rmqha.pipeline.jobs.work import Stores
+from rmqha.pipeline.options import PointFile
+from rmqha.pipeline.values import Size
+
+MOST_ROWS = 20
+"""Records shown in a terminal; C{--json} has all."""
+
+
+MOST_FIELDS = 3
+"""Fields of a record shown there."""
+
+
+class Bytes(click.ParamType[int]):
+    """
+    A number of bytes, with a unit if one is written.
+    """
+
+    name = "size"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, context: click.Context | None
+    ) -> int:
+        """
+        Read C{8m} and the like.
+        """
+        kind = Size()
+        try:
+            found: int = kind.parse(str(value))
+        except ValueError:
+            self.fail(f"{value!r} is not {kind.allowed}", param, context)
+        return found
+
+
+@click.command()
+@stores_argument
+@click.option("--chunk", type=Bytes(), default=CHUNK, help="Bytes of a chunk (8m).")
+@click.option(
+    "--sum", "kind", type=click.Choice([each.value for each in Sum]), default=Sum.CRC32.value
+)
+@click.option("--end", type=click.IntRange(0), help="Compare below this physical offset only.")
+@click.option(
+    "--whole", is_flag=True, help="A copy that ends before another is not equal to it either."
+)
+@click.option(
+    "--digests",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the digests of the chunks of the one STORE there, and compare nothing.",
+)
+@click.option(
+    "--against",
+    "other",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="Compare the one STORE with the digests of another copy.",
+)
+@click.option(
+    "--point-file",
+    type=click.Choice([each.value for each in PointFile]),
+    default=PointFile.USE.value,
+)
+@click.option(
+    "--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a report with a picture."
+)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@spark_options
+@click.pass_context
+def verify(
+    context: click.Context,
+    stores: Stores,
+    on: Spark,
+    chunk: int,
+    kind: str,
+    end: int | None,
+    whole: bool,
+    digests: Path | None,
+    other: Path | None,
+    point_file: str,
+    html: Path | None,
+    as_json: bool,
+) -> None:
+    """Compare copies of one log, byte for byte: master=/data/a slave=/data/b.
+
+    The copies are held against the first one.  Compared is what all of them should have:
+    above the first byte of every copy and below the published end of every one.  Exit code 1
+    if anything differs.
+
+    Copies that no machine sees together: --digests where one is, --against where the other is.
+    """
+    sum = Sum(kind)
+    count = len(stores) if isinstance(stores, Mapping) else 1
+    if digests is not None and (other is not None or html is not None or as_json or whole):
+        raise click.UsageError("--digests compares nothing: say it alone")
+    if other is not None and end is not None:
+        raise click.UsageError("--against compares what the digests are of: no --end")
+    if digests is None and other is None and count < 2:
+        raise click.UsageError("a comparison needs two copies: NAME=STORE NAME=STORE")
+    if (digests or other) and count > 1:
+        raise click.UsageError("--digests and --against are for one STORE")
+    if html is not None:
+        require("--html")
+    session = on.session("verify")
+    if digests is not None:
+        found = digest(
+            session,
+            stores,
+            chunk=chunk,
+            sum=sum,
+            end=end,
+            point_file=point_file,
+            shown=bar("digests"),
+        )
+        digests.write_text(found.to_json(), encoding="ascii")
+        click.echo(f"{digests}: {len(found.digests)} digests of bytes {found.low} to {found.high}")
+        return
+    shown = bar("comparing")
+    if other is not None:
+        theirs = Digests.from_json(other.read_text(encoding="ascii", errors="replace"))
+        report = against(session, stores, theirs, point_file=point_file, shown=shown)
+    else:
+        assert isinstance(stores, Mapping), "checked above"
+        report = compare(
+            session,
+            stores,
+            chunk=chunk,
+            sum=sum,
+            end=end,
+            point_file=point_file,
+            shown=shown,
+        )
+    if html is not None:
+        html.write_text(page(report), encoding="utf-8")
+        note(f"{html} has a picture")
+    if as_json:
+        click.echo(json.dumps(report.to_json(), indent=2, ensure_ascii=False))
+    else:
+        _tell(report, stdout())
+    wrong = report.verdict is Verdict.DIFFERENT or (whole and bool(report.behind))
+    context.exit(FAILED if wrong else 0)
+
+
+def _tell(report: Report, console: Console) -> None:
+    """
+    Print a report.
+    """
+    for each in report.skipped:
+        note(f"{each.store}: bytes {each.start} to {each.end} were not compared: {each.reason}")
+    if report.differences:
+        table = Table("copy", "from byte", "to byte", "bytes", "why", box=None)
+        for found in report.differences[:MOST_ROWS]:
+            why = found.absent or "other bytes"
+            table.add_row(found.store, str(found.start), str(found.end), str(found.count), str(why))
+        console.print(table)
+    if report.records:
+        first = report.copies[0].name
+        table = Table(
+            "copy", "record", "kind", "message", "fields", f"in {first}", "in the copy", box=None
+        )
+        for record in report.records[:MOST_ROWS]:
+            where = f"{record.topic}/{record.queue_id}/{record.queue_offset}"
+            table.add_row(
+                record.store,
+                str(record.offset),
+                record.kind,
+                where if record.topic else "",
+                _few(record.fields),
+                record.reference or "",
+                record.other or "",
+            )
+        console.print(table)
+        if report.record_count > MOST_ROWS:
+            console.print(f"and {report.record_count - MOST_ROWS} records more")
+    click.echo(f"{report.verdict}: {summary(report)}")
+
+
+def _few(names: tuple[str, ...]) -> str:
+    """
+    Some names, and how many there are beyond.
+    """
+    more = len(names) - MOST_FIELDS
+    return ", ".join(names[:MOST_FIELDS]) + (f" and {more} more" if more > 0 else "")

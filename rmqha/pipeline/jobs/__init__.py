@@ -1,0 +1,3 @@
+"""
+Jobs over logs: export, stream, verify, rebuild, stats, replay, index, rewind.
+"""

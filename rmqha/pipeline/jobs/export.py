@@ -1,0 +1,159 @@
+"""
+Export messages to Parquet files, a Delta or an Iceberg table.
+
+It may be run again, after a kill too: what the table has is not added to it again, and
+what has come to the logs since is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import closing
+from enum import StrEnum
+from typing import TypeVar
+
+from attrs import frozen
+from pyspark.sql import SparkSession
+
+from rmqha.errors import OptionInvalid
+from rmqha.pipeline.jobs.progress import Shown, silent
+from rmqha.pipeline.jobs.work import Path, Stores, options_for, ranges_of, run
+from rmqha.pipeline.options import Options
+from rmqha.pipeline.sinks.encoding import Compression, Encoding
+from rmqha.pipeline.sinks.layout import By
+from rmqha.pipeline.sinks.position import Held
+from rmqha.pipeline.sinks.target import Appending, Format, IcebergPlace, Target
+from rmqha.pipeline.sinks.written import WRITTEN, File, files_of, from_rows
+
+Choice = TypeVar("Choice", bound=StrEnum)
+
+OF_ROWS = frozenset(
+    name.lower()
+    for name in ("columns", "columnStyle", "topic", "subscribePattern", "tags", "queueIds", "mode")
+)
+"""Options that say which rows a range gives, and nothing about ranges."""
+
+
+@frozen
+class Exported:
+    """
+    What an export did.
+
+    @ivar files: Files it added.
+    @ivar rows: Rows they have.
+    @ivar bytes: Bytes they have.
+    @ivar topics: Rows, and bytes of their records in the log, by topic.
+    @ivar ends: How far the table is now, physical offsets by store.
+    """
+
+    files: int
+    rows: int
+    bytes: int
+    topics: Mapping[str, tuple[int, int]]
+    ends: Mapping[str, int]
+
+
+def export(
+    spark: SparkSession,
+    stores: Stores,
+    out: Path,
+    *,
+    format: str = Format.PARQUET.value,
+    compression: str = Compression.ZSTD.value,
+    level: int | None = None,
+    partition_by_topic: bool = False,
+    table_per_topic: bool = False,
+    iceberg: IcebergPlace | None = None,
+    shown: Shown = silent,
+    **options: object,
+) -> Exported:
+    """
+    Write the messages of stores to a table.
+
+    @param out: The table's folder; tasks and the caller see it under the same path.
+    @param format: C{parquet}, C{delta} or C{iceberg}.
+    @param compression: C{zstd}, C{snappy}, C{lz4} or C{none}.
+    @param level: The codec's level.
+    @param partition_by_topic: Whether there is a folder for each topic, and not only for
+        each day.
+    @param table_per_topic: Whether each topic is a table of its own, in a folder of its name.
+    @param iceberg: Where the table is listed, if it is an Iceberg table.
+    @param shown: Shows how far the tasks are.
+    @param options: Options of the data source.
+    @raise OptionInvalid: If an argument or an option cannot be used; also its siblings.
+    @raise NotNext: If the rows would not continue those of the table.
+    @raise TableRefused: If the table cannot be written to.
+    """
+    target = target_for(
+        out, format, compression, level, partition_by_topic, table_per_topic, iceberg
+    )
+    chosen = given(options)
+    with closing(Appending(target, Options.parse({**options_for(stores), **chosen}))) as table:
+        work = table.work()
+        ranges = ranges_of(spark, stores, **of_ranges(chosen))
+        written = from_rows(run(ranges, work, WRITTEN, shown))
+        table.commit(written)
+        return _summary(list(files_of(written)), table.held)
+
+
+def target_for(
+    out: Path,
+    format: str,
+    compression: str,
+    level: int | None,
+    partition_by_topic: bool,
+    table_per_topic: bool,
+    iceberg: IcebergPlace | None,
+) -> Target:
+    """
+    The table that arguments describe.
+
+    @raise OptionInvalid: If one is not known, or two exclude each other.
+    """
+    if partition_by_topic and table_per_topic:
+        raise OptionInvalid("table_per_topic", "true", "not together with partition_by_topic")
+    by = By.TOPIC if partition_by_topic else By.TABLE if table_per_topic else By.DATE
+    return Target.at(
+        out,
+        format=_one("format", format, Format),
+        by=by,
+        encoding=Encoding(_one("compression", compression, Compression), level),
+        iceberg=iceberg or IcebergPlace(),
+    )
+
+
+def _one(name: str, text: str, kind: type[Choice]) -> Choice:
+    try:
+        return kind(text)
+    except ValueError as error:
+        raise OptionInvalid(name, text, ", ".join(kind)) from error
+
+
+def given(options: Mapping[str, object]) -> dict[str, object]:
+    """
+    Options without those that are C{None}.
+    """
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def of_ranges(options: Mapping[str, object]) -> dict[str, object]:
+    """
+    The options that ranges are planned with.
+    """
+    return {name: value for name, value in options.items() if name.lower() not in OF_ROWS}
+
+
+def _summary(files: Iterable[File], held: Mapping[str, Held]) -> Exported:
+    topics: dict[str, tuple[int, int]] = {}
+    files = list(files)
+    for file in files:
+        for topic, (rows, size) in file.topics.items():
+            before = topics.get(topic, (0, 0))
+            topics[topic] = (before[0] + rows, before[1] + size)
+    return Exported(
+        len(files),
+        sum(file.rows for file in files),
+        sum(file.bytes for file in files),
+        dict(sorted(topics.items())),
+        {store: each.end for store, each in held.items()},
+    )

@@ -1,0 +1,234 @@
+"""
+The split index of a store, made from its log: where records begin every some MiB.
+
+    >>> index(spark, "/data/store")
+
+A node of rmqha makes its own as its log grows.  This is for stores that have none, those of
+Java brokers, or whose own begins late; every log file is walked by a task of its own.
+
+Source: docs/protocol/store.rst, The split index; docs/guide/jobs.rst, Index.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from attrs import asdict, evolve, frozen
+from pyspark.sql import SparkSession
+
+from rmqha.errors import StoreLocked
+from rmqha.pipeline.files import LogFiles
+from rmqha.pipeline.indexed import replace, write_marks
+from rmqha.pipeline.jobs.progress import Shown, silent
+from rmqha.pipeline.jobs.proved import proved
+from rmqha.pipeline.jobs.work import Path as AnyPath
+from rmqha.pipeline.jobs.work import spread
+from rmqha.pipeline.marks import Mark, fingerprint
+from rmqha.pipeline.options import Options
+from rmqha.pipeline.point import read_point
+from rmqha.pipeline.ranges import Range
+from rmqha.pipeline.stores import Store
+from rmqha.wire.published import FOLDER, SPLITS, Cut, Span, render_spans
+from rmqha.wire.spans import SpanMaker
+
+LOCK = "lock"
+"""The file whose first byte is locked by whoever runs on a store."""
+
+SPANS = pa.schema(
+    [
+        ("start", pa.int64()),
+        ("end", pa.int64()),
+        ("count", pa.int64()),
+        ("earliest", pa.int64()),
+        ("latest", pa.int64()),
+        ("last", pa.int64()),
+    ]
+)
+"""A row a span, whose records are counted from the start of its file; C{last} is the physical
+offset of its last record, -1 without one."""
+
+
+@frozen(kw_only=True)
+class Indexed:
+    """
+    What was made.
+
+    @ivar path: The index.
+    @ivar files: How many log files it is of.
+    @ivar spans: How many spans it has.
+    @ivar records: How many records lie in them.
+    @ivar start: Physical offset of the first span.
+    @ivar end: Just past the last one.
+    """
+
+    path: str
+    files: int
+    spans: int
+    records: int
+    start: int
+    end: int
+
+    def to_json(self) -> dict[str, Any]:
+        """
+        All of it.
+        """
+        return asdict(self)
+
+
+@frozen(kw_only=True)
+class Walking:
+    """
+    The work of a task by its number: the spans of one file.
+
+    @ivar files: The log.
+    @ivar first: Which file is the first one.
+    @ivar end: How far the log may be read.
+    @ivar cuts: The cuts of the log that are known.
+    @ivar options: How stores are read.
+    """
+
+    files: LogFiles
+    first: int
+    end: int
+    cuts: tuple[Cut, ...]
+    options: Options
+
+    def __call__(self, number: int) -> Iterator[pa.RecordBatch]:
+        """
+        Follow the records of a file.
+        """
+        file = self.files.files[self.first + number]
+        end = min(self.end, file.end)
+        wanted = Range(
+            store=self.options.names[0],
+            broker=None,
+            root=str(self.files.root),
+            path=str(file.path),
+            file_start=file.start,
+            file_end=file.end,
+            start=file.start,
+            end=end,
+            cuts=self.cuts,
+            proofs=(),
+        )
+        maker = SpanMaker(file.start)
+        rows: list[dict[str, int]] = []
+        last = -1
+        for walked in proved(wanted, self.options):
+            block = walked.block
+            spans = maker.add(block.start + block.size, walked.store_times())
+            if block.end == file.end > maker.start:
+                spans.append(maker.close(file.end))
+            for span in spans:
+                inside = block.start[block.start < span.end]
+                last = int(inside[-1]) if len(inside) else last
+                rows.append(_row(span, last if last >= span.start else -1))
+            last = int(block.start[-1]) if len(block.start) else last
+        yield pa.RecordBatch.from_pylist(rows, SPANS)
+
+
+def index(
+    spark: SparkSession, store: AnyPath, *, point_file: str = "use", shown: Shown = silent
+) -> Indexed:
+    """
+    Make the split index of a store.
+
+    @param store: Its root; the index lies in its folder C{rmqha}, nothing else is touched.
+    @param point_file: The option C{pointFile}.
+    @param shown: Shows how far the tasks are.
+    @raise StoreLocked: If a node of rmqha runs on the store: it makes its own.
+    @raise LogCutBack: If the log was cut meanwhile.
+    """
+    options = Options.parse({"path": store, "pointFile": point_file})
+    ((name, path),) = options.stores
+    found = Store.open(name, path, options)
+    root = found.files.root
+    with _alone(root) as free:
+        _refuse(root, free)
+    files, first = found.files, _unbroken(found.files)
+    count = sum(file.start < found.end for file in files.files[first:])
+    work = Walking(files=files, first=first, end=found.end, cuts=found.cuts, options=options)
+    rows = spread(spark, count, work, SPANS, shown).to_pylist()
+    rows.sort(key=lambda row: int(row["start"]))
+    spans: list[Span] = []
+    marks: dict[int, Mark] = {}
+    ordinal = 0
+    for row in rows:
+        last = row.pop("last")
+        span = evolve(Span(ordinal=0, **row), ordinal=ordinal)
+        spans.append(span)
+        ordinal += span.count
+        file = files.at(span.start)
+        if last >= 0 and file is not None:
+            marks[file.start] = Mark(span.end, last, fingerprint(files, last))
+    folder = root / FOLDER
+    with _alone(root) as free:
+        _refuse(root, free)
+        folder.mkdir(exist_ok=True)
+        # The fingerprints first: an index whose fingerprints are another's is not believed.
+        write_marks(root, marks.items())
+        replace(folder / SPLITS, render_spans(spans))
+    return Indexed(
+        path=str(folder / SPLITS),
+        files=count,
+        spans=len(spans),
+        records=ordinal,
+        start=spans[0].start if spans else found.first,
+        end=spans[-1].end if spans else found.first,
+    )
+
+
+def _row(span: Span, last: int) -> dict[str, int]:
+    row: dict[str, int] = asdict(span)
+    del row["ordinal"]
+    return {**row, "last": last}
+
+
+def _unbroken(files: LogFiles) -> int:
+    """
+    The number of the first file behind which none is missing: spans follow each other.
+    """
+    first = 0
+    for number in range(1, len(files.files)):
+        if files.files[number].start != files.files[number - 1].end:
+            first = number
+    return first
+
+
+@contextmanager
+def _alone(root: Path) -> Iterator[bool]:
+    """
+    Keep nodes away from a store for a moment.
+
+    @return: Whether that worked: no node runs on it.
+    """
+    try:
+        fd = os.open(root / LOCK, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield True
+        return
+    try:
+        try:
+            fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1)
+            free = True
+        except (BlockingIOError, PermissionError):
+            free = False
+        yield free
+    finally:
+        os.close(fd)
+
+
+def _refuse(root: Path, free: bool) -> None:
+    """
+    Leave the index alone that a running node appends to; a Java broker has none.
+
+    @raise StoreLocked: If it is such a node.
+    """
+    if not free and read_point(root) is not None:
+        raise StoreLocked(str(root / LOCK))

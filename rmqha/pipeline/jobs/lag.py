@@ -1,0 +1,144 @@
+"""
+How far a stream is behind the logs it reads, in bytes and in seconds.
+
+Spark tells after each batch where the stream stands and where the logs end.  The seconds
+are those since the first record was stored that the stream has not read yet.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from rmqha.pipeline.files import LogFiles, opened
+from rmqha.pipeline.marks import from_json
+from rmqha.wire.record import BORN_IP6, IP6_EXTRA, MAGIC_BYTES
+
+_SYS_FLAG = slice(36, 40)
+_STORED = 56
+_HEAD = 80
+
+
+@frozen
+class Lag:
+    """
+    Where a stream stands after a batch.
+
+    @ivar ranges: Ranges that the batch had.
+    @ivar bytes: Bytes of the logs behind the stream's position.
+    @ivar seconds: Since the first record there was stored; 0 if there is none, C{None} if
+        this machine does not see the log.
+    @ivar ends: The stream's position, physical offsets by store.
+    @ivar took: How long the batch took, in seconds.
+    """
+
+    ranges: int
+    bytes: int
+    seconds: float | None
+    ends: Mapping[str, int]
+    took: float
+
+
+Told = Callable[[Lag], None]
+
+
+def lag_of(progress: Any, stores: Mapping[str, Path]) -> Lag | None:
+    """
+    What a C{StreamingQueryProgress} says.
+
+    @param stores: The stores' folders by name.
+    @return: C{None} if it knows no position yet.
+    """
+    source = progress.sources[0] if progress.sources else None
+    if source is None or not _known(source.endOffset):
+        return None
+    ends = {name: mark.offset for name, mark in from_json(json.loads(source.endOffset)).items()}
+    logs = dict(ends)
+    if _known(source.latestOffset):
+        latest = from_json(json.loads(source.latestOffset))
+        logs.update((name, max(mark.offset, ends.get(name, 0))) for name, mark in latest.items())
+    behind = {name: logs[name] - ends.get(name, 0) for name in logs}
+    waits = [_since(stores[name], ends.get(name, 0)) for name in logs if behind[name]]
+    known = [each for each in waits if each is not None]
+    return Lag(
+        int(progress.numInputRows or 0),
+        sum(behind.values()),
+        max(known) if known else None if waits else 0.0,
+        ends,
+        int((progress.durationMs or {}).get("triggerExecution", 0)) / 1000,
+    )
+
+
+def _known(offset: str | None) -> bool:
+    return bool(offset) and offset != "null"
+
+
+def _since(path: Path, offset: int) -> float | None:
+    """
+    Seconds since the record at an offset was stored.
+    """
+    try:
+        stored = _stored(path, offset)
+    except (OSError, ValueError):
+        return None
+    return None if stored is None else max(0.0, time.time() - stored / 1000)
+
+
+def _stored(path: Path, offset: int) -> int | None:
+    files = LogFiles.find(path)
+    for start in (offset, None):
+        file = files.at(offset) if start is not None else files.above(offset)
+        if file is None:
+            continue
+        with opened(file.path) as fd:
+            head = os.pread(fd, _HEAD, offset - file.start if start is not None else 0)
+        if head[4:8] in MAGIC_BYTES:
+            flags = int.from_bytes(head[_SYS_FLAG], "big")
+            place = _STORED + (IP6_EXTRA if flags & BORN_IP6 else 0)
+            return int.from_bytes(head[place : place + 8], "big")
+    return None
+
+
+class Listener(StreamingQueryListener):
+    """
+    Tells the lag after each batch of one query.
+
+    @ivar run: The query's run id; until it is known, no other query is.
+    """
+
+    def __init__(self, stores: Mapping[str, Path], told: Told) -> None:
+        self.run: str | None = None
+        self._stores = dict(stores)
+        self._told = told
+
+    def onQueryStarted(self, event: Any) -> None:
+        """
+        Nothing to tell yet.
+        """
+
+    def onQueryProgress(self, event: Any) -> None:
+        """
+        Tell how far it is.
+        """
+        if self.run not in (None, str(event.progress.runId)):
+            return
+        lag = lag_of(event.progress, self._stores)
+        if lag is not None:
+            self._told(lag)
+
+    def onQueryIdle(self, event: Any) -> None:
+        """
+        Nothing has changed.
+        """
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """
+        The query itself tells why.
+        """

@@ -1,0 +1,271 @@
+"""
+Send messages of a log to a broker again.
+
+Bodies go through Spark once, to where all messages of a queue are in one task and in order; each
+task is a producer.  A task that is done again sends again: at least once.
+
+Source: docs/guide/replay.rst, Replaying a log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+from attrs import evolve, frozen
+from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+
+from rmqha.errors import OptionInvalid, OptionMissing
+from rmqha.pipeline.jobs.progress import Shown, silent
+from rmqha.pipeline.jobs.work import Stores, options_for
+from rmqha.pipeline.producing.messages import DEAD_PREFIX, RETRY_PREFIX, topic_fault
+from rmqha.pipeline.producing.peers import Peers
+from rmqha.pipeline.producing.resending import OUTCOMES, READ, SENT, WEAK, Resend
+from rmqha.pipeline.producing.routes import Routes, writable
+from rmqha.pipeline.producing.settings import SendOptions
+from rmqha.pipeline.source import NAME
+from rmqha.pipeline.spark_types import spark_schema
+from rmqha.pipeline.values import Names
+
+TASKS = 4
+"""Producers at a time, if there are as many processors."""
+
+SELECTING = (
+    "topic",
+    "subscribePattern",
+    "tags",
+    "queueIds",
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "failOnDataLoss",
+    "pointFile",
+    "maxPartitionBytes",
+)
+"""Options of the data source that choose what is sent."""
+
+DUPLICATE = "duplicate"
+RETRY = "retry or dead letter, not asked for by name"
+"""Why messages are not sent."""
+
+_UNIQUE_KEYS = "(?:^|\u0002)UNIQ_KEY\u0001([^\u0002]+)"
+
+
+@frozen
+class Outcome:
+    """
+    What became of messages.
+
+    @ivar topic: Their topic in the log.
+    @ivar outcome: C{sent}, or why not, or how else.
+    @ivar bytes: Bytes of their bodies.
+    """
+
+    topic: str
+    outcome: str
+    messages: int
+    bytes: int
+
+    @property
+    def sent(self) -> bool:
+        """
+        Whether they are stored at a broker, or would be.
+        """
+        return self.outcome == SENT or self.outcome.startswith(WEAK)
+
+
+@frozen
+class Replayed:
+    """
+    What a replay did, or would do.
+
+    @ivar outcomes: By topic and outcome.
+    @ivar queues: Of a dry run, how many queues each topic has where messages would go; 0 for one
+        that there is not.
+    @ivar seconds: Of a dry run, how long it would take at least; C{None} without a limit.
+    """
+
+    outcomes: tuple[Outcome, ...]
+    queues: Mapping[str, int]
+    seconds: float | None = None
+
+    def count(self, *, sent: bool) -> tuple[int, int]:
+        """
+        Messages that were sent, or those that were not, and bytes of their bodies.
+        """
+        found = [each for each in self.outcomes if each.sent is sent]
+        return sum(each.messages for each in found), sum(each.bytes for each in found)
+
+    def to_json(self) -> dict[str, Any]:
+        """
+        All of it.
+        """
+        sent, skipped = self.count(sent=True), self.count(sent=False)
+        return {
+            "sent": {"messages": sent[0], "bytes": sent[1]},
+            "skipped": {"messages": skipped[0], "bytes": skipped[1]},
+            "outcomes": [
+                {
+                    "topic": each.topic,
+                    "outcome": each.outcome,
+                    "messages": each.messages,
+                    "bytes": each.bytes,
+                }
+                for each in self.outcomes
+            ],
+            "queues": dict(self.queues),
+            "seconds": self.seconds,
+        }
+
+
+def replay(
+    spark: SparkSession,
+    stores: Stores,
+    sending: SendOptions,
+    *,
+    to_topic: str | None = None,
+    same_topic: bool = False,
+    dedupe: bool = True,
+    dry_run: bool = False,
+    tasks: int = TASKS,
+    shown: Shown = silent,
+    **options: object,
+) -> Replayed:
+    """
+    Send the messages of logs to brokers again, those of each queue in their order.
+
+    @param sending: How; its rates are those of all tasks together.
+    @param to_topic: The topic for all.
+    @param same_topic: Whether each goes to the topic it was in.
+    @param dedupe: Whether only the first of messages with the same C{UNIQ_KEY} is sent.
+    @param dry_run: Whether nothing is sent.
+    @param tasks: How many producers there are.
+    @param options: L{SELECTING}; those that are C{None} are left out.
+    @raise OptionMissing: If nothing says which topic messages go to.
+    @raise OptionInvalid: If a topic is a broker's own, or an option is none of those.
+    """
+    named = _checked(to_topic, same_topic, options)
+    frame = marked(_read(spark, stores, options), named, dedupe)
+    if dry_run:
+        return _told(frame, sending, to_topic, shown)
+    share, tasks = shared(sending, tasks)
+    # A store's queue is a broker's; several stores' may have the same number.
+    queues = frame.repartition(tasks, "topic", "broker_name", "queue_id")
+    ordered = queues.sortWithinPartitions("broker_name", "physical_offset")
+    done = ordered.mapInArrow(Resend(share, to_topic), spark_schema(OUTCOMES))
+    with shown(spark):
+        return Replayed(_outcomes(done.toArrow()), {})
+
+
+def shared(sending: SendOptions, tasks: int) -> tuple[SendOptions, int]:
+    """
+    Divide the rates among tasks.
+
+    @return: What each is told, and how many there may be: all together never exceed the whole.
+    """
+    rows, size = sending.max_rows_per_second, sending.max_bytes_per_second
+    most = min(tasks, rows or tasks, size or tasks)
+    share = evolve(
+        sending,
+        max_rows_per_second=rows and rows // most,
+        max_bytes_per_second=size and size // most,
+    )
+    return share, most
+
+
+def _checked(to_topic: str | None, same_topic: bool, options: Mapping[str, object]) -> bool:
+    """
+    Refuse what must not be replayed.
+
+    @return: Whether topics were chosen, by name or by pattern.
+    """
+    if (to_topic is None) is not same_topic:
+        raise OptionMissing("to-topic", "either it or same-topic says where messages go")
+    if to_topic is not None and (fault := topic_fault(to_topic)):
+        raise OptionInvalid("to-topic", to_topic, fault)
+    for name in options:
+        if name not in SELECTING:
+            raise OptionInvalid(name, str(options[name]), f"one of {', '.join(SELECTING)}")
+    given = options.get("topic")
+    for topic in Names().parse(str(given)) if given is not None else ():
+        if fault := topic_fault(topic):
+            raise OptionInvalid("topic", topic, fault)
+    return given is not None or options.get("subscribePattern") is not None
+
+
+def _read(spark: SparkSession, stores: Stores, options: Mapping[str, object]) -> DataFrame:
+    columns = ",".join((*READ, "raw_properties"))
+    reader = spark.read.format(NAME).option("columns", columns).options(**options_for(stores))
+    for name, value in options.items():
+        if value is not None:
+            reader = reader.option(name, value)  # type: ignore[arg-type]
+    return reader.load()
+
+
+def marked(frame: DataFrame, named: bool, dedupe: bool) -> DataFrame:
+    """
+    Rows with a column C{skip}: why one is not sent; null if it is.
+
+    @param named: Whether retries and dead letters are sent too.
+    @param dedupe: Whether only the first of messages with the same C{UNIQ_KEY} is.
+    """
+    skip: Column = F.lit(None).cast("string")
+    if not named:
+        retried = F.col("topic").startswith(RETRY_PREFIX) | F.col("topic").startswith(DEAD_PREFIX)
+        skip = F.when(retried, F.lit(RETRY))
+    if not dedupe:
+        return frame.withColumn("skip", skip)
+    # Messages of a 5.x client's batch share their last UNIQ_KEY and differ in their first.
+    keys = F.regexp_extract_all("raw_properties", F.lit(_UNIQUE_KEYS), F.lit(1))
+    place = F.array(F.concat_ws(":", "broker_name", F.col("physical_offset").cast("string")))
+    first = Window.partitionBy("topic", F.when(F.size(keys) > 0, keys).otherwise(place)).orderBy(
+        "broker_name", "physical_offset"
+    )
+    again = F.when(F.row_number().over(first) > 1, F.lit(DUPLICATE))
+    return frame.withColumn("skip", F.coalesce(skip, again))
+
+
+def _told(frame: DataFrame, sending: SendOptions, to_topic: str | None, shown: Shown) -> Replayed:
+    """
+    What would be done.
+    """
+    counted = frame.groupBy("topic", F.coalesce("skip", F.lit(SENT)).alias("outcome")).agg(
+        F.count("*").alias("messages"), F.sum(F.length("body")).alias("bytes")
+    )
+    with shown(frame.sparkSession):
+        found = _outcomes(counted.toArrow())
+    told = Replayed(found, _queues(found, sending, to_topic))
+    rows, size = told.count(sent=True)
+    limits = [
+        amount / rate
+        for amount, rate in (
+            (rows, sending.max_rows_per_second),
+            (size, sending.max_bytes_per_second),
+        )
+        if rate
+    ]
+    return evolve(told, seconds=max(limits, default=None))
+
+
+def _queues(
+    outcomes: Iterable[Outcome], sending: SendOptions, to_topic: str | None
+) -> dict[str, int]:
+    topics = sorted({to_topic or each.topic for each in outcomes if each.sent})
+    with Peers(sending.send_timeout) as peers:
+        routes = Routes(sending.name_server, peers)
+        found = {topic: routes.route(topic) for topic in topics}
+    return {topic: 0 if route is None else len(writable(route)) for topic, route in found.items()}
+
+
+def _outcomes(table: pa.Table) -> tuple[Outcome, ...]:
+    """
+    The outcomes of all tasks together.
+    """
+    whole = table.group_by(["topic", "outcome"]).aggregate([("messages", "sum"), ("bytes", "sum")])
+    rows = whole.sort_by([("topic", "ascending"), ("outcome", "ascending")]).to_pylist()
+    return tuple(
+        Outcome(row["topic"], row["outcome"], row["messages_sum"], row["bytes_sum"]) for row in rows
+    )

@@ -1,0 +1,138 @@
+"""
+Go on adding messages to a table as they come, each once.
+
+A batch is a set of ranges.  Tasks write them as files, and then the files and the table's
+new position are committed together, so the checkpoint of Spark is only a help: a batch
+that comes again, after a kill or with a new checkpoint, is left out or trimmed.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from pathlib import Path as LocalPath
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from rmqha.errors import TableRefused
+from rmqha.pipeline.jobs.export import given, of_ranges, target_for
+from rmqha.pipeline.jobs.lag import Listener, Told
+from rmqha.pipeline.jobs.work import Path, Stores, options_for, run
+from rmqha.pipeline.options import Options
+from rmqha.pipeline.sinks.encoding import Compression
+from rmqha.pipeline.sinks.parquet import OURS
+from rmqha.pipeline.sinks.target import Appending, Format, IcebergPlace, local
+from rmqha.pipeline.sinks.written import WRITTEN, from_rows
+from rmqha.pipeline.source import NAME
+from rmqha.pipeline.stores import Store
+
+CHECKPOINT = "checkpoint"
+"""Folder of Spark's own position, below L{OURS} of the table's, unless another is named."""
+
+EVERY = "1 second"
+
+
+class Batches:
+    """
+    What Spark calls with each batch.
+    """
+
+    def __init__(self, table: Appending) -> None:
+        self._table = table
+
+    def __call__(self, ranges: DataFrame, number: int) -> None:
+        """
+        Write a batch and commit it.
+        """
+        try:
+            written = from_rows(run(ranges, self._table.work(), WRITTEN))
+            self._table.commit(written)
+        finally:
+            self._table.rest()
+
+
+def stream(
+    spark: SparkSession,
+    stores: Stores,
+    out: Path,
+    *,
+    format: str = Format.PARQUET.value,
+    compression: str = Compression.ZSTD.value,
+    level: int | None = None,
+    partition_by_topic: bool = False,
+    table_per_topic: bool = False,
+    iceberg: IcebergPlace | None = None,
+    checkpoint: Path | None = None,
+    every: str | None = EVERY,
+    resume_from_table: bool = False,
+    told: Told | None = None,
+    **options: object,
+) -> StreamingQuery:
+    """
+    Begin a stream of the messages of stores into a table; arguments are those of
+    L{rmqha.pipeline.jobs.export.export} and these:
+
+    @param checkpoint: Where Spark keeps its position; beside the table if not said.
+    @param every: The time between two batches, as Spark says it; C{None} for what is there
+        now, in as many batches as the limits ask for, and then the end.
+    @param resume_from_table: Begin where the table ends, with a new checkpoint.
+    @param told: Is told after each batch how far the stream is behind.
+    @return: The query: C{awaitTermination} waits for its end, C{stop} ends it.
+    @raise TableRefused: If the table cannot be written to.
+    """
+    target = target_for(
+        out, format, compression, level, partition_by_topic, table_per_topic, iceberg
+    )
+    chosen = given(options)
+    parsed = Options.parse({**options_for(stores), **chosen}, streaming=True)
+    table = Appending(target, parsed)
+    place = checkpoint_of(target.root, checkpoint, resume_from_table)
+    if resume_from_table:
+        chosen["startingOffsets"] = json.dumps(next_offsets(table))
+        chosen.pop("startingTimestamp", None)
+    _ = table.table  # so that what is wrong with it is told here
+    table.rest()
+    listener = None if told is None else Listener(dict(parsed.stores), told)
+    if listener is not None:
+        spark.streams.addListener(listener)
+    reader = spark.readStream.format(NAME).option("table", "ranges").options(**options_for(stores))
+    for name, value in of_ranges(chosen).items():
+        reader = reader.option(name, value)  # type: ignore[arg-type]
+    writer = reader.load().writeStream.foreachBatch(Batches(table))
+    writer = writer.option("checkpointLocation", str(place))
+    writer = (
+        writer.trigger(availableNow=True) if every is None else writer.trigger(processingTime=every)
+    )
+    query = writer.start()
+    if listener is not None:
+        listener.run = str(query.runId)
+    return query
+
+
+def checkpoint_of(root: LocalPath, given: Path | None, fresh: bool) -> LocalPath:
+    """
+    Where Spark keeps its position.
+
+    @param fresh: Whether it has to be new; what lies at our own place is put aside.
+    @raise TableRefused: If it has to be new, and the one that was named is not.
+    """
+    place = local(given) if given is not None else root / OURS / CHECKPOINT
+    if fresh and place.exists():
+        if given is not None:
+            raise TableRefused(str(root), f"the checkpoint {place} is not new")
+        place.rename(place.with_name(f"{CHECKPOINT}-{time.time_ns()}"))
+    return place
+
+
+def next_offsets(table: Appending) -> Mapping[str, int]:
+    """
+    Where a stream goes on that a table has the first part of: a store it has nothing of
+    begins at its first record.
+    """
+    held, options = table.held, table.options
+    return {
+        name: held[name].end if name in held else Store.open(name, path, options).first
+        for name, path in options.stores
+    }
