@@ -1,0 +1,86 @@
+"""
+The columns of a table: those asked for, and those without which nobody could tell where a
+row came from.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+import pyarrow as pa
+from attrs import frozen
+
+from rmqha.errors import OptionInvalid
+from rmqha.pipeline.options import Options, Style
+from rmqha.pipeline.reading import MessageReader, chosen_columns
+from rmqha.pipeline.sinks.layout import DATE, By
+from rmqha.wire.rows import STYLES
+
+STORE = "store"
+"""The column that every table has at its end: the store that a row is from."""
+
+
+@frozen
+class Columns:
+    """
+    The columns of a table by their names in its style.
+
+    @ivar options: What is read.
+    @ivar kept: Those that rows of the table have, without L{STORE}.
+    @ivar topic: That of the topic.
+    @ivar time: That of the store time.
+    @ivar size: That of the record's size.
+    """
+
+    options: Options
+    kept: tuple[str, ...]
+    topic: str
+    time: str
+    size: str
+
+    @classmethod
+    def of(cls, options: Options) -> Self:
+        """
+        The columns that options ask for.
+
+        @raise OptionInvalid: If the style has no name for where a record lies.
+        @raise ColumnUnknown: If one is asked for that there is not.
+        """
+        style = options.column_style
+        if style is Style.KAFKA:
+            raise OptionInvalid("columnStyle", style.value, "rmqha or rocketmq for a table")
+        names = {column: name for name, column in STYLES[style.value].items()}
+        chosen = chosen_columns(options)
+        place = names["physical_offset"]
+        kept = chosen if place in chosen else (*chosen, place)
+        return cls(options, kept, names["topic"], names["store_timestamp"], names["store_size"])
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        """
+        Those that have to be read.
+        """
+        return tuple(dict.fromkeys((*self.kept, self.topic, self.time, self.size)))
+
+    def schema(self, by: By, whole: bool) -> pa.Schema:
+        """
+        The schema of a file.
+
+        @param whole: Whether it has the columns too that folders stand for.
+        """
+        read = MessageReader(self.options, self.read).schema
+        folders = {DATE, "topic"} if by is By.TOPIC else {DATE}
+        names = [name for name in self.kept if whole or name not in folders]
+        fields = [read.field(name).with_nullable(True) for name in names]
+        return pa.schema([*fields, pa.field(STORE, pa.string())])
+
+    def topics(self, rows: pa.Table) -> dict[str, tuple[int, int]]:
+        """
+        Rows, and bytes of their records, by topic.
+        """
+        table = pa.table({"topic": rows.column(self.topic), "size": rows.column(self.size)})
+        found = table.group_by("topic").aggregate([("size", "sum"), ("topic", "count")])
+        return {
+            row["topic"] or "": (row["topic_count"], row["size_sum"] or 0)
+            for row in found.to_pylist()
+        }

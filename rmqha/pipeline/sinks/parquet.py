@@ -1,0 +1,260 @@
+"""
+Write ranges as Parquet files, in the task that reads them: rows never leave Python.
+
+A file is written under a name of its own and then renamed to one that says what is in it:
+the store, the range, and a digest of all that decides its content.  So a task that runs
+twice makes the same file twice.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import pyarrow as pa
+from attrs import define, evolve, field, frozen
+
+from rmqha.errors import RangeBroken
+from rmqha.pipeline.files import LogFiles
+from rmqha.pipeline.marks import Mark, make
+from rmqha.pipeline.options import Options
+from rmqha.pipeline.ranges import Range
+from rmqha.pipeline.reading import MessageReader
+from rmqha.pipeline.sinks.columns import STORE, Columns
+from rmqha.pipeline.sinks.encoding import Encoding
+from rmqha.pipeline.sinks.layout import By, Part, encoded, parts
+from rmqha.pipeline.sinks.position import digest_of, selection_of
+from rmqha.pipeline.sinks.stats import stats_of
+from rmqha.pipeline.sinks.written import File, Written, to_row
+from rmqha.pipeline.walking import boundary
+
+OURS = "_rmqha"
+"""Folder below a table's for what is no table; readers pass over what begins so."""
+
+STAGED = PurePosixPath(OURS, "staged")
+"""Where files wait that become part of a table by being moved."""
+
+WAITING = ".part"
+"""What their names end with there."""
+
+_CHUNK = 64 << 20
+"""Bytes of rows that are sorted and written at once."""
+
+
+@frozen(kw_only=True)
+class Shape:
+    """
+    What tasks have to know of a table.
+
+    @ivar root: Its folder.
+    @ivar by: What there is a folder for.
+    @ivar encoding: How files are written.
+    @ivar staged: Whether files wait in L{STAGED} until they are committed.
+    @ivar whole: Whether a file has the columns too that folders stand for.
+    """
+
+    root: Path
+    by: By = By.DATE
+    encoding: Encoding = field(factory=Encoding)
+    staged: bool = False
+    whole: bool = False
+
+
+@frozen(kw_only=True)
+class WriteRanges:
+    """
+    The work of a task: a range becomes files.
+
+    @ivar options: What is read, and how.
+    @ivar shape: Where it goes, and how.
+    @ivar floors: How far the table is, by store: what is below is left out.
+    @ivar generation: How often rows were taken off the table; files of before keep their
+        names.
+    """
+
+    options: Options
+    shape: Shape
+    floors: Mapping[str, Mark] = field(factory=dict)
+    generation: int = 0
+
+    def __call__(self, wanted: Range) -> Iterator[pa.RecordBatch]:
+        """
+        Write the files of a range.
+        """
+        trimmed = above(wanted, self.floors.get(wanted.store))
+        if trimmed is None:
+            yield to_row(Written(wanted.store, wanted.start, Mark(wanted.end)))
+            return
+        columns = Columns.of(self.options)
+        reader = MessageReader(self.options, columns.read)
+        with _Files(self, trimmed, columns.schema(self.shape.by, self.shape.whole)) as files:
+            for rows in chunks(reader.read(trimmed)):
+                for part in parts(rows, columns.topic, columns.time, self.shape.by):
+                    files.add(part, columns)
+        mark = mark_at_end(trimmed)
+        yield to_row(Written(wanted.store, wanted.start, mark, tuple(files.done)))
+
+    def name(self, wanted: Range) -> str:
+        """
+        What a range's files are called.
+        """
+        options = self.options
+        content = [
+            selection_of(options),
+            Columns.of(options).kept,
+            options.column_style,
+            options.mode,
+            options.column_name_of_corrupt_record,
+            options.decompress and options.max_decompressed_bytes,
+            options.message_delay_level,
+            repr(self.shape.encoding),
+            self.generation,
+        ]
+        token = digest_of(content)
+        return f"{encoded(wanted.store)}-{wanted.start:020d}-{wanted.end:020d}-{token}.parquet"
+
+    def scratch(self, store: str) -> Path:
+        """
+        Where this job's files are written before they are renamed.
+        """
+        return scratch(self.shape.root, store, selection_of(self.options))
+
+
+def scratch(root: Path, store: str, selection: str) -> Path:
+    """
+    The folder for unfinished files of one store and selection.
+    """
+    return root / OURS / "unfinished" / f"{encoded(store)}-{selection}"
+
+
+def above(wanted: Range, floor: Mark | None) -> Range | None:
+    """
+    The part of a range that a table does not hold, to be read only if the log is the one
+    that the table has the rest of.
+    """
+    if floor is None or wanted.start > floor.offset:
+        return wanted
+    if wanted.end <= floor.offset:
+        return None
+    proofs = ((floor.last, floor.sum), *wanted.proofs) if floor.sum else wanted.proofs
+    return evolve(wanted, start=floor.offset, proofs=proofs)
+
+
+def mark_at_end(wanted: Range) -> Mark:
+    """
+    The position at a range's end.
+    """
+    for offset, total in wanted.proofs[1:]:  # it was planned with one
+        if wanted.start < offset < wanted.end:
+            return Mark(wanted.end, offset, total)
+    files = LogFiles.find(Path(wanted.root))
+    try:
+        last = boundary(files, wanted.start, wanted.end).last
+    except RangeBroken:  # there is damage, which the options let pass
+        last = wanted.start
+    return make(files, wanted.end, last)
+
+
+def chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """
+    Batches put together, so that few are sorted and written.
+    """
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        held.append(batch)
+        size += batch.nbytes
+        if size >= _CHUNK:
+            yield pa.Table.from_batches(held).combine_chunks()
+            held, size = [], 0
+    if held:
+        yield pa.Table.from_batches(held).combine_chunks()
+
+
+@define
+class _Open:
+    """
+    A file that is being written.
+    """
+
+    part: Part
+    place: Path
+    writer: Any
+    told: list[Any]
+    topics: dict[str, tuple[int, int]] = field(factory=dict)
+    rows: int = 0
+
+    def add(self, rows: pa.Table, topics: dict[str, tuple[int, int]]) -> None:
+        self.writer.write_table(rows)
+        self.rows += rows.num_rows
+        for topic, (count, size) in topics.items():
+            before = self.topics.get(topic, (0, 0))
+            self.topics[topic] = (before[0] + count, before[1] + size)
+
+
+@define
+class _Files:
+    """
+    The files of one range: they get their names when all are whole.
+    """
+
+    work: WriteRanges
+    wanted: Range
+    schema: pa.Schema
+    done: list[File] = field(factory=list)
+    _open: dict[PurePosixPath, _Open] = field(factory=dict)
+    _cleared: ExitStack = field(factory=ExitStack)
+
+    def __enter__(self) -> _Files:
+        return self
+
+    def __exit__(self, kind: object, *rest: object) -> None:
+        with self._cleared:
+            for opened in self._open.values():
+                opened.writer.close()
+            if kind is None:
+                self.done = [self._named(folder, each) for folder, each in self._open.items()]
+
+    def add(self, part: Part, columns: Columns) -> None:
+        shape = self.work.shape
+        folder = part.folder(shape.by)
+        opened = self._open.get(folder)
+        if opened is None:
+            opened = self._open[folder] = self._begin(part)
+        rows = part.rows
+        store = pa.repeat(self.wanted.store, rows.num_rows)
+        topics = columns.topics(rows)
+        rows = rows.append_column(STORE, store).select(self.schema.names).cast(self.schema)
+        opened.add(rows, topics)
+
+    def _begin(self, part: Part) -> _Open:
+        place = self.work.scratch(self.wanted.store) / uuid.uuid4().hex
+        place.parent.mkdir(parents=True, exist_ok=True)
+        self._cleared.callback(place.unlink, missing_ok=True)
+        told: list[Any] = []
+        style = self.work.options.column_style.value
+        writer = self.work.shape.encoding.writer(place, self.schema, told, style)
+        return _Open(part, place, writer, told)
+
+    def _named(self, folder: PurePosixPath, opened: _Open) -> File:
+        shape = self.work.shape
+        path = folder / self.work.name(self.wanted)
+        final = Path(shape.root, path)
+        if shape.staged:
+            final = Path(shape.root, STAGED, path).with_name(path.name + WAITING)
+        final.parent.mkdir(parents=True, exist_ok=True)
+        size = opened.place.stat().st_size
+        os.replace(opened.place, final)
+        return File(
+            path=str(path),
+            values=opened.part.values(shape.by),
+            rows=opened.rows,
+            bytes=size,
+            topics=opened.topics,
+            stats=stats_of(opened.told[0]),
+            table=opened.part.topic if shape.by is By.TABLE else None,
+        )

@@ -1,0 +1,114 @@
+"""
+How far a table is: what it holds of each store's log, in one piece.
+
+A batch that comes again, after a kill or with a new checkpoint, is left out or trimmed by
+it.  That is what makes every record come once, whatever wrote the table before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from attrs import evolve, frozen
+
+from rmqha.errors import NotNext
+from rmqha.pipeline.marks import Mark
+from rmqha.pipeline.options import Options
+from rmqha.pipeline.sinks.written import Written
+from rmqha.pipeline.values import Offsets, QueueOffsets
+
+_DIGITS = 8
+
+
+@frozen
+class Held:
+    """
+    What a table holds of one store.
+
+    @ivar first: Physical offset where it begins.
+    @ivar mark: The position up to which it goes.
+    """
+
+    first: int
+    mark: Mark
+
+    @property
+    def end(self) -> int:
+        """
+        Physical offset where it ends.
+        """
+        return self.mark.offset
+
+    def cut(self, to: int) -> Held:
+        """
+        What is left when rows from an offset on are taken off.
+        """
+        return self if to >= self.end else Held(min(self.first, to), Mark(to))
+
+    def to_json(self) -> dict[str, Any]:
+        """
+        As a value of JSON.
+        """
+        mark = self.mark
+        return {"first": self.first, "last": mark.last, "offset": mark.offset, "sum": mark.sum}
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Held:
+        """
+        Read what L{to_json} made.
+        """
+        return cls(found["first"], Mark(found["offset"], found["last"], found["sum"]))
+
+
+def selection_of(options: Options) -> str:
+    """
+    A short name of which records are chosen: tables hold what they have by it.
+
+    Where a read begins and ends is no part of it, nor what its rows look like.
+    """
+    chosen = {
+        "first": _queues(options.starting_offsets),
+        "last": _queues(options.ending_offsets),
+        "pattern": options.subscribe_pattern and options.subscribe_pattern.pattern,
+        "queues": options.queue_ids and sorted(options.queue_ids),
+        "tags": options.tags and sorted(options.tags),
+        "topics": options.topic and sorted(options.topic),
+        "visibility": options.visibility.value,
+    }
+    return digest_of(chosen)
+
+
+def digest_of(value: object) -> str:
+    """
+    A few digits that stand for a value of JSON.
+    """
+    text = json.dumps(value, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:_DIGITS]
+
+
+def _queues(offsets: Offsets) -> object:
+    return offsets.queues if isinstance(offsets, QueueOffsets) else None
+
+
+def advanced(
+    held: Mapping[str, Held], written: Iterable[Written], *, gaps: bool
+) -> dict[str, Held]:
+    """
+    What a table holds with a batch; stores that do not move are left out.
+
+    @param gaps: Whether there may be a hole between the two, because the log has one.
+    @raise NotNext: If there would be one, or the batch begins before what is held.
+    """
+    found: dict[str, Held] = {}
+    for each in sorted(written, key=lambda each: (each.store, each.planned)):
+        before = found.get(each.store) or held.get(each.store)
+        if before is None:
+            before = Held(each.planned, Mark(each.planned))
+        if each.planned < before.first or (each.planned > before.end and not gaps):
+            raise NotNext(each.store, before.first, before.end, each.planned)
+        if each.end > before.end:
+            found[each.store] = evolve(before, mark=each.mark)
+    return found

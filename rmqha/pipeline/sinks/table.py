@@ -1,0 +1,136 @@
+"""
+What every kind of table can do: say how far it is, take a batch, give rows back.
+"""
+
+from __future__ import annotations
+
+import shutil
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping
+from typing import Self
+
+import pyarrow as pa
+from attrs import frozen
+
+from rmqha.errors import TableRefused
+from rmqha.pipeline.sinks.layout import DATE, By
+from rmqha.pipeline.sinks.parquet import Shape, scratch
+from rmqha.pipeline.sinks.position import Held
+from rmqha.pipeline.sinks.written import File
+
+Source = tuple[str, str]
+"""What a table holds something of: a selection and a store."""
+
+
+@frozen
+class Taken:
+    """
+    What was taken off a table.
+
+    @ivar rows: How many rows.
+    @ivar to: Where each of its sources ends now, physical offsets by store.
+    """
+
+    rows: int
+    to: Mapping[str, int]
+
+
+class Table(ABC):
+    """
+    A table that is open.
+
+    @ivar shape: How its files lie.
+    @ivar generation: How often rows were taken off it.
+    """
+
+    shape: Shape
+
+    @property
+    @abstractmethod
+    def generation(self) -> int: ...
+
+    @abstractmethod
+    def sources(self) -> dict[Source, Held]:
+        """
+        What it holds.
+        """
+
+    @abstractmethod
+    def commit(self, files: Iterable[File], moved: Mapping[Source, Held]) -> None:
+        """
+        Add files and say how far the table is, both or none.
+
+        @raise TableRefused: If another job has done so since L{sources}.
+        """
+
+    @abstractmethod
+    def take_off(self, store: str, to: int) -> Taken:
+        """
+        Remove the rows of a store from a physical offset on, and go back there.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """
+        Let others have it.
+        """
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- what they share ----------------------------------------------------
+
+    def held(self, selection: str, stores: Iterable[str]) -> dict[str, Held]:
+        """
+        What it holds of stores, by their names.
+        """
+        found = self.sources()
+        return {store: found[selection, store] for store in stores if (selection, store) in found}
+
+    def sweep(self, selection: str, stores: Iterable[str]) -> None:
+        """
+        Remove files that a job left unfinished.
+        """
+        for store in stores:
+            shutil.rmtree(scratch(self.shape.root, store, selection), ignore_errors=True)
+
+    def _cut_back(self, store: str, to: int) -> dict[Source, Held]:
+        """
+        The sources of a store after a cut.
+
+        @raise TableRefused: If the table holds nothing of the store.
+        """
+        found = {source: held for source, held in self.sources().items() if source[1] == store}
+        if not found:
+            known = ", ".join(sorted({name for _, name in self.sources()})) or "nothing"
+            raise TableRefused(str(self.shape.root), f"it holds nothing of {store}, but {known}")
+        return {source: held.cut(to) for source, held in found.items()}
+
+
+def folder_columns(by: By) -> list[str]:
+    """
+    The columns that folders stand for.
+    """
+    return ["topic", DATE] if by is By.TOPIC else [DATE]
+
+
+def require_same(table: str, wanted: Iterable[str], found: Iterable[str]) -> None:
+    """
+    @raise TableRefused: If a table has other columns.
+    """
+    wanted, found = list(wanted), list(found)
+    if sorted(wanted) != sorted(found):
+        raise TableRefused(table, f"its columns are {', '.join(found)}; given {', '.join(wanted)}")
+
+
+def fitting(schema: pa.Schema, by: By) -> pa.Schema:
+    """
+    The schema of a table whose files have another one: with the columns of its folders.
+    """
+    kinds = {DATE: pa.date32(), "topic": pa.string()}
+    folders = folder_columns(by)
+    more = [pa.field(name, kinds[name]) for name in folders]
+    return pa.schema([*(each for each in schema if each.name not in folders), *more])

@@ -1,0 +1,240 @@
+"""
+Where rows are to go, as a caller says it, and how a table goes on.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from os import PathLike, fspath
+from pathlib import Path
+from typing import Self
+
+import pyarrow as pa
+from attrs import field, frozen
+
+from rmqha.errors import ExtraMissing, TableRefused
+from rmqha.pipeline.options import Options
+from rmqha.pipeline.sinks.columns import Columns
+from rmqha.pipeline.sinks.encoding import Encoding
+from rmqha.pipeline.sinks.folder import COMMITS, FolderTable
+from rmqha.pipeline.sinks.layout import By
+from rmqha.pipeline.sinks.parquet import OURS, Shape, WriteRanges
+from rmqha.pipeline.sinks.position import Held, advanced, selection_of
+from rmqha.pipeline.sinks.table import Table
+from rmqha.pipeline.sinks.written import Written, files_of
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:", re.ASCII)
+_FILE = "file:"
+
+
+class Format(StrEnum):
+    """
+    Kinds of tables.
+    """
+
+    PARQUET = "parquet"
+    DELTA = "delta"
+    ICEBERG = "iceberg"
+
+
+@frozen
+class IcebergPlace:
+    """
+    Where an Iceberg table is listed.
+
+    @ivar catalog: The catalog's name in pyiceberg's configuration, C{None} for one of our
+        own beside the files.
+    @ivar properties: The catalog's properties, besides those.
+    @ivar table: The table's name with its namespace.
+    """
+
+    catalog: str | None = None
+    properties: tuple[tuple[str, str], ...] = ()
+    table: str = "rmqha.messages"
+
+
+@frozen(kw_only=True)
+class Target:
+    """
+    A table that is written to.
+
+    @ivar root: Its folder.
+    @ivar format: What kind it is.
+    @ivar by: What there is a folder for.
+    @ivar encoding: How files are written.
+    @ivar iceberg: Where it is listed, if it is an Iceberg table.
+    """
+
+    root: Path
+    format: Format = Format.PARQUET
+    by: By = By.DATE
+    encoding: Encoding = field(factory=Encoding)
+    iceberg: IcebergPlace = field(factory=IcebergPlace)
+
+    @classmethod
+    def at(cls, out: str | PathLike[str], **more: object) -> Self:
+        """
+        A table in a folder.
+
+        @param out: The folder, which tasks see under the same path.
+        @raise TableRefused: If it is not on a file system.
+        """
+        return cls(root=local(out), **more)  # type: ignore[arg-type]
+
+    @property
+    def shape(self) -> Shape:
+        """
+        What tasks have to know of it.
+        """
+        return Shape(
+            root=self.root,
+            by=self.by,
+            encoding=self.encoding,
+            staged=self.format is Format.PARQUET,
+            whole=self.format is Format.ICEBERG,
+        )
+
+    def open(self, schema: pa.Schema | None = None) -> Table:
+        """
+        Open it, or make it.
+
+        @param schema: Of files that are to come; without it the table has to be there.
+        @raise TableRefused: If it is something else.
+        @raise ExtraMissing: If what knows its format is not installed.
+        """
+        if self.format is Format.PARQUET:
+            return FolderTable.open(self.shape, schema)
+        if self.by is By.TABLE:
+            raise TableRefused(str(self.root), "a table for each topic is one of Parquet files")
+        try:
+            if self.format is Format.DELTA:
+                from rmqha.pipeline.sinks.delta import DeltaSink
+
+                return DeltaSink.open(self.shape, schema)
+            from rmqha.pipeline.sinks.iceberg import IcebergSink
+
+            return IcebergSink.open(self.shape, self.iceberg, schema)
+        except ModuleNotFoundError as error:
+            if (error.name or "").startswith("rmqha"):
+                raise
+            name = self.format.value
+            raise ExtraMissing(f"a table of {name}", name, error.name or "") from error
+
+
+def local(out: str | PathLike[str]) -> Path:
+    """
+    A folder of a file system, as a path or as Spark's C{file:} name.
+
+    @raise TableRefused: If it is elsewhere.
+    """
+    text = fspath(out)
+    if text.lower().startswith(_FILE):
+        text = re.sub("^/{2,}", "/", text[len(_FILE) :])
+    elif _SCHEME.match(text):
+        raise TableRefused(text, "it is not on a mounted file system")
+    return Path(text).expanduser().absolute()
+
+
+def found_at(out: str | PathLike[str], iceberg: IcebergPlace | None = None) -> Table:
+    """
+    Open a table that is there, whatever its kind.
+
+    @param iceberg: Where it is listed, if that is not beside its files.
+    @raise TableRefused: If there is none of ours.
+    """
+    root = local(out)
+    if (root / "_delta_log").is_dir():
+        return Target(root=root, format=Format.DELTA).open()
+    if iceberg is not None or (root / OURS / "catalog.db").exists():
+        place = iceberg or IcebergPlace()
+        return Target(root=root, format=Format.ICEBERG, iceberg=place).open()
+    if (root / OURS / COMMITS).is_dir():
+        return Target(root=root).open()
+    raise TableRefused(str(root), "it was not made by rmqha")
+
+
+class Appending:
+    """
+    A table that batches of ranges are added to, each once.
+
+    It travels to where a batch is committed, and opens the table there.
+    """
+
+    def __init__(self, target: Target, options: Options) -> None:
+        """
+        @param options: What is read, and how.
+        """
+        self.target = target
+        self.options = options
+        self._table: Table | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_table": None}
+
+    @property
+    def selection(self) -> str:
+        """
+        What the table calls the records that are chosen.
+        """
+        return selection_of(self.options)
+
+    @property
+    def table(self) -> Table:
+        """
+        The table, opened when it is first asked for.
+        """
+        if self._table is None:
+            schema = Columns.of(self.options).schema(self.target.by, self.target.shape.whole)
+            self._table = self.target.open(schema)
+            self._table.sweep(self.selection, self.options.names)
+        return self._table
+
+    @property
+    def held(self) -> Mapping[str, Held]:
+        """
+        How far the table is, by store.
+        """
+        return self.table.held(self.selection, self.options.names)
+
+    def work(self) -> WriteRanges:
+        """
+        What tasks have to do with the ranges of the next batch.
+        """
+        return WriteRanges(
+            options=self.options,
+            shape=self.target.shape,
+            floors={store: held.mark for store, held in self.held.items()},
+            generation=self.table.generation,
+        )
+
+    def commit(self, written: Iterable[Written]) -> dict[str, Held]:
+        """
+        Add what tasks wrote.
+
+        @return: How far the table is now, by store, as far as it moved.
+        @raise NotNext: If rows between are missing.
+        """
+        written = list(written)
+        moved = advanced(self.held, written, gaps=not self.options.fail_on_data_loss)
+        if moved:
+            selection = self.selection
+            sources = {(selection, store): held for store, held in moved.items()}
+            self.table.commit(files_of(written), sources)
+        return moved
+
+    def rest(self) -> None:
+        """
+        Let others have a table that only one may have open, until the next batch.
+        """
+        if self.target.shape.staged:
+            self.close()
+
+    def close(self) -> None:
+        """
+        Let others have the table.
+        """
+        if self._table is not None:
+            self._table.close()
+            self._table = None

@@ -1,0 +1,94 @@
+"""
+What a task says about the files it wrote: all that travels back to who commits them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+from attrs import asdict, field, frozen
+
+from rmqha.pipeline.marks import Mark
+
+WRITTEN = pa.schema([("written", pa.string())])
+"""One row a range: JSON for L{from_rows}."""
+
+
+@frozen
+class File:
+    """
+    A file with rows.
+
+    @ivar path: Below the table's folder, with C{/} between names.
+    @ivar values: The columns its folders stand for.
+    @ivar rows: How many it has.
+    @ivar bytes: Its size.
+    @ivar topics: Rows, and bytes of their records in the log, by topic.
+    @ivar stats: Statistics as Delta has them.
+    @ivar table: Which of several tables it belongs to, by topic.
+    """
+
+    path: str
+    values: Mapping[str, str | None]
+    rows: int
+    bytes: int
+    topics: Mapping[str, tuple[int, int]]
+    stats: Mapping[str, Any] = field(factory=dict)
+    table: str | None = None
+
+
+@frozen
+class Written:
+    """
+    What became of one range.
+
+    @ivar store: The store's name.
+    @ivar planned: Where the range began, a physical offset.
+    @ivar mark: The position at its end.
+    @ivar files: Its files; none if it had no rows, or all were there before.
+    """
+
+    store: str
+    planned: int
+    mark: Mark
+    files: tuple[File, ...] = ()
+
+    @property
+    def end(self) -> int:
+        """
+        Physical offset of the range's end.
+        """
+        return self.mark.offset
+
+
+def to_row(written: Written) -> pa.RecordBatch:
+    """
+    As a row for L{WRITTEN}.
+    """
+    return pa.RecordBatch.from_pylist([{"written": json.dumps(asdict(written))}], WRITTEN)
+
+
+def from_rows(rows: pa.Table) -> list[Written]:
+    """
+    Read what L{to_row} made.
+    """
+    return [_read(json.loads(text)) for text in rows.column("written").to_pylist()]
+
+
+def _read(found: dict[str, Any]) -> Written:
+    files = tuple(
+        File(**{**each, "topics": {k: (v[0], v[1]) for k, v in each["topics"].items()}})
+        for each in found["files"]
+    )
+    return Written(found["store"], found["planned"], Mark(**found["mark"]), files)
+
+
+def files_of(written: Iterable[Written]) -> Iterator[File]:
+    """
+    All files, in the order of the log.
+    """
+    for each in sorted(written, key=lambda each: (each.store, each.planned)):
+        yield from each.files
