@@ -1,0 +1,3 @@
+"""
+Sending messages to brokers without a reactor: whoever sends waits for the answer.
+"""

@@ -1,0 +1,106 @@
+"""
+Connections to brokers and name servers, made when they are needed, with errors that say whose
+fault it was.
+"""
+
+from __future__ import annotations
+
+from typing import Self
+
+from attrs import define, field
+
+from rmqha.errors import (
+    RemotingClosed,
+    RemotingFrameError,
+    RemotingTimeout,
+    RemotingUnreachable,
+    RmqhaError,
+)
+from rmqha.pipeline.producing.connection import Connection
+from rmqha.wire.remoting.command import Command
+
+
+@define(eq=False)
+class Peers:
+    """
+    Asks whoever has an address.
+
+    @ivar timeout: Seconds to connect, and to wait for an answer.
+    """
+
+    timeout: float
+    _open: dict[str, Connection] = field(factory=dict, init=False)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """
+        Leave them all.
+        """
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def ask(self, address: str, command: Command) -> Command:
+        """
+        Ask one.
+
+        @return: The answer, whatever its code.
+        @raise RemotingUnreachable: If it cannot be reached.
+        @raise RemotingClosed: If it went away, or said what nobody can read.
+        @raise RemotingTimeout: If it did not answer in time.
+        """
+        (answer,) = self.ask_all([(address, command)])
+        if isinstance(answer, Command):
+            return answer
+        raise answer
+
+    def ask_all(self, requests: list[tuple[str, Command]]) -> list[Command | RmqhaError]:
+        """
+        Ask several at once, each of them as often as it stands here.
+
+        @return: For each request its answer, or the error of L{ask}.
+        """
+        sent = [self._sent(address, command) for address, command in requests]
+        return [
+            each if isinstance(each, RmqhaError) else self._answered(each, command)
+            for each, (_, command) in zip(sent, requests, strict=True)
+        ]
+
+    def _sent(self, address: str, command: Command) -> tuple[Connection, int] | RmqhaError:
+        connection = self._open.get(address)
+        try:
+            if connection is None:
+                connection = self._open[address] = Connection(address, self.timeout)
+        except (OSError, ValueError) as error:
+            return RemotingUnreachable(address, _reason(error))
+        try:
+            return connection, connection.send(command)
+        except (OSError, RemotingFrameError) as error:
+            return self._failed(connection, command, error)
+
+    def _answered(self, sent: tuple[Connection, int], command: Command) -> Command | RmqhaError:
+        connection, number = sent
+        try:
+            return connection.answer(number, self.timeout)
+        except (OSError, RemotingFrameError) as error:
+            return self._failed(connection, command, error)
+
+    def _failed(self, connection: Connection, command: Command, error: Exception) -> RmqhaError:
+        """
+        Give a connection up, with all that waits for answers there.
+        """
+        connection.close()
+        address = connection.address
+        if self._open.get(address) is connection:
+            del self._open[address]
+        if isinstance(error, TimeoutError):
+            return RemotingTimeout(command.code, self.timeout, address)
+        return RemotingClosed(address, command.code, _reason(error))
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)

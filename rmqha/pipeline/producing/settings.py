@@ -1,0 +1,89 @@
+"""
+What a producer is told, by the options of a write or by a job.
+
+Source: docs/guide/replay.rst, Options.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Self
+
+from attrs import frozen
+
+from rmqha.config.values import INT_MAX, Endpoints, Integer, Millis, Text
+from rmqha.errors import OptionMissing
+from rmqha.pipeline.options import Draft, kinds_of, option
+from rmqha.pipeline.values import Size, as_text
+
+TIMEOUT = 3.0
+"""Seconds; stock clients' C{sendMsgTimeout}."""
+
+RETRIES = 2
+"""Further tries; stock clients' C{retryTimesWhenSendFailed}."""
+
+BATCH = 1 << 20
+"""Bytes of a request with several messages: a quarter of what stock brokers take."""
+
+GROUP = "rmqha-pipeline"
+
+_MOST_RETRIES = 1000
+
+
+@frozen
+class NameServers(Endpoints):
+    """
+    At least one C{host:port}, with C{;} between.
+    """
+
+    def parse(self, text: str) -> Any:
+        parts = tuple(part.strip() for part in super().parse(text).split(";"))
+        if not all(parts):
+            raise ValueError(text)
+        return parts
+
+
+@frozen(kw_only=True)
+class SendOptions:
+    """
+    How messages are sent; each is called here what Spark's name is in snake case.
+
+    @ivar name_server: C{host:port} of each.
+    @ivar topic: Where messages go that do not say it; or all, if they do.
+    @ivar producer_group: The producer group that brokers are told.
+    @ivar send_timeout: Seconds a broker has for an answer.
+    @ivar retries: How often a request is sent again.
+    @ivar batch_bytes: Bytes of a request with more than one message.
+    @ivar max_rows_per_second: The most messages a second that one producer sends.
+    @ivar max_bytes_per_second: The same in bytes of bodies.
+    """
+
+    name_server: tuple[str, ...] = option(NameServers())
+    topic: str | None = option(Text(empty=False))
+    producer_group: str = option(Text(empty=False), GROUP)
+    send_timeout: float = option(Millis(), TIMEOUT)
+    retries: int = option(Integer(0, _MOST_RETRIES), RETRIES)
+    batch_bytes: int = option(Size(), BATCH)
+    max_rows_per_second: int | None = option(Integer(1, INT_MAX))
+    max_bytes_per_second: int | None = option(Size())
+
+    @classmethod
+    def parse(cls, given: Mapping[str, object]) -> Self:
+        """
+        Read options.
+
+        @param given: By name; case does not matter.
+        @raise OptionInvalid: If a value is not allowed.
+        @raise OptionUnknown: If there is no such option.
+        @raise OptionMissing: If nothing says where brokers are.
+        """
+        draft = Draft(SEND_KINDS)
+        for name, value in given.items():
+            draft.take(name, as_text(value))
+        if "nameServer" not in draft.texts:
+            raise OptionMissing("nameServer", "it says who knows the brokers, as host:port")
+        return cls(**draft.attributes)
+
+
+SEND_KINDS = kinds_of(SendOptions)
+"""Every option of a write."""
