@@ -5,6 +5,9 @@ VENV := .venv
 PY := $(VENV)/bin/python
 READY := $(VENV)/.ready
 LOCK := requirements.txt
+# Spark and what stands around it: half a gigabyte that only the pipeline needs.
+SPARK := $(VENV)/.spark
+SPARK_LOCK := requirements-spark.txt
 
 # The first of these that is new enough builds the environment; say PYTHON=... to choose.
 PYTHONS := python3.11 python3 python3.12 python3.13 python
@@ -15,8 +18,12 @@ ARGS :=
 # Tests wait more than they compute.
 JOBS := 2
 PYTEST := $(PY) -m pytest -q -n $(JOBS) --dist worksteal
+# Spark's processes need both cores, and so do the tests that start many of them.
+PYTEST_SPARK := $(PY) -m pytest -q tests/spark
+FOLDERS := $(filter-out data support spark __pycache__,$(notdir $(patsubst %/,%,$(wildcard tests/*/))))
+MODULES := tests.test_project tests.test_docs $(addprefix tests.,$(FOLDERS))
 # All but the tests that start, kill and corrupt whole nodes.
-QUICK := $(filter-out data support faults interop __pycache__,$(notdir $(patsubst %/,%,$(wildcard tests/*/))))
+QUICK := $(filter-out faults interop,$(FOLDERS))
 QUICK_MODULES := tests.test_project $(addprefix tests.,$(QUICK))
 PLUGINS := $(wildcard twisted/plugins/*.py)
 
@@ -26,7 +33,7 @@ MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 .SUFFIXES:
 .DELETE_ON_ERROR:
-.PHONY: help setup demo cluster test test-quick trial trial-quick interop interop-full lint format docs bench bench-java bench-clients lock clean distclean
+.PHONY: help setup demo demo-pipeline cluster spark-cluster test test-quick test-spark trial trial-quick interop interop-full lint format docs bench bench-java bench-clients bench-spark lock clean distclean
 
 help: ## list the targets
 	@echo "usage: make TARGET [ARGS=...]"
@@ -55,22 +62,36 @@ $(READY): $(LOCK) setup.py pyproject.toml
 	@$(PY) -c 'from twisted.plugin import IPlugin, getPlugins; list(getPlugins(IPlugin))' >/dev/null 2>&1 || true
 	@touch $@
 
+$(SPARK): $(SPARK_LOCK) $(READY)
+	@echo "installing what $(SPARK_LOCK) pins"
+	@$(PY) -m pip install --quiet --require-hashes -r $(SPARK_LOCK)
+	@touch $@
+
 demo: $(READY) ## a pair, a name server and a C++ client: send, consume, kill the slave, compare
 	@$(PY) -m demo $(ARGS)
 
 cluster: $(READY) ## two masters, two slaves, a name server: conf/2m-2s-sync, until Ctrl-C
 	@$(PY) -m cluster $(ARGS)
 
-test: $(READY) ## run the whole test suite
-	@$(PYTEST) $(ARGS)
+demo-pipeline: $(SPARK) ## a pair and a C++ client, and Spark: from the slave's files into a table, the master killed
+	@$(PY) -m demo_pipeline $(ARGS)
 
-test-quick: $(READY) ## run the tests that start no nodes
-	@$(PYTEST) --ignore=tests/faults --ignore=tests/interop $(ARGS)
+spark-cluster: $(SPARK) ## Spark's own master, two workers and a Connect server here, until Ctrl-C
+	@$(PY) -m sparkcluster $(ARGS)
 
-trial: $(READY) ## run the whole test suite under Twisted's own runner
-	@$(PY) -m twisted.trial --reporter=text $(ARGS) tests
+test: $(SPARK) ## run the test suite, all but tests/spark
+	@$(PYTEST) --ignore=tests/spark $(ARGS)
 
-trial-quick: $(READY) ## the same without the tests that start nodes
+test-quick: $(SPARK) ## run the tests that start no nodes
+	@$(PYTEST) --ignore=tests/faults --ignore=tests/interop --ignore=tests/spark $(ARGS)
+
+test-spark: $(SPARK) ## run the slow tests of the pipeline: clusters, kill -9, whole ways
+	@$(PYTEST_SPARK) $(ARGS)
+
+trial: $(SPARK) ## run what `make test` runs under Twisted's own runner
+	@$(PY) -m twisted.trial --reporter=text $(ARGS) $(MODULES)
+
+trial-quick: $(SPARK) ## the same without the tests that start nodes
 	@$(PY) -m twisted.trial --reporter=text -j $(JOBS) $(ARGS) $(QUICK_MODULES)
 
 interop: $(READY) ## run beside real RocketMQ brokers (needs Maven and a JDK), write docs/interop.md
@@ -79,7 +100,7 @@ interop: $(READY) ## run beside real RocketMQ brokers (needs Maven and a JDK), w
 interop-full: $(READY) ## the same with all pairs of versions, roles and scenarios
 	@$(PY) -m tests.interop --full $(ARGS)
 
-lint: $(READY) ## ruff and mypy
+lint: $(SPARK) ## ruff and mypy
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy rmqha
@@ -89,7 +110,7 @@ format: $(READY) ## let ruff format and repair what it can
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
 
-docs: $(READY) ## build docs/_build/html: the guide and the API reference
+docs: $(SPARK) ## build docs/_build/html: the guide and the API reference
 	@$(PY) -m sphinx --quiet -W --keep-going -b html docs docs/_build/html
 	@$(PY) tools/inventories.py docs/_build/inventories > docs/_build/links
 	@$(PY) -m pydoctor --quiet --warnings-as-errors --project-name=rmqha --project-base-dir=. \
@@ -106,15 +127,23 @@ bench-java: $(READY) ## measure beside stock RocketMQ (needs Maven and a JDK), w
 bench-clients: $(READY) ## measure both with stock clients (needs Maven and a JDK), write bench/RESULTS-clients.md
 	@$(PY) -m bench.clients $(ARGS)
 
+bench-spark: $(SPARK) ## measure the pipeline beside cat, Java and Spark's own way, write bench/RESULTS-spark.md
+	@$(PY) -m bench.spark $(ARGS)
+
+LOCKED := $(PY) -m piptools compile --quiet --upgrade --strip-extras --allow-unsafe \
+    --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
+
 lock: $(READY) ## pin the newest dependencies that setup.py allows
-	@CUSTOM_COMPILE_COMMAND="make lock" $(PY) -m piptools compile --quiet --upgrade --all-extras \
-	    --strip-extras --allow-unsafe --generate-hashes --no-emit-index-url \
-	    --no-emit-trusted-host --no-emit-find-links --output-file $(LOCK) setup.py $(ARGS)
+	@CUSTOM_COMPILE_COMMAND="make lock" $(LOCKED) $(addprefix --extra=,fast test docs demo dev) \
+	    --output-file $(LOCK) setup.py $(ARGS)
+	@CUSTOM_COMPILE_COMMAND="make lock" $(LOCKED) --constraint $(LOCK) \
+	    $(addprefix --extra=,pipeline java delta iceberg connect plots recipes) \
+	    --output-file $(SPARK_LOCK) setup.py $(ARGS)
 
 clean: ## remove what builds and tests left
 	rm -rf build dist docs/_build _trial_temp* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	rm -f twisted/plugins/dropin.cache
-	find rmqha twisted tests bench cluster demo docs tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find rmqha twisted tests bench cluster sparkcluster demo demo_pipeline docs tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 distclean: clean ## remove .venv too
 	rm -rf $(VENV) *.egg-info

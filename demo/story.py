@@ -31,6 +31,7 @@ STYLES = {
     "master": "cyan",
     "slave": "magenta",
     "client": "green",
+    "spark": "blue",
     "demo": "bold",
 }
 

@@ -59,11 +59,13 @@ class Sent:
 
     @ivar ok: Whether it was acknowledged.
     @ivar error: What the client said if not.
+    @ivar id: The message's own id, if it was.
     """
 
     key: str
     ok: bool
     error: str
+    id: str = ""
 
 
 class Burst:
@@ -73,7 +75,9 @@ class Burst:
     @ivar sent: What became of them so far.
     """
 
-    def __init__(self, client: Client, keys: Sequence[str], rate: float) -> None:
+    def __init__(
+        self, client: Client, keys: Sequence[str], rate: float, topic: str = TOPIC
+    ) -> None:
         """
         @param rate: Messages a second.
         """
@@ -81,6 +85,7 @@ class Burst:
         self._client = client
         self._keys = list(keys)
         self._rate = rate
+        self._topic = topic
         self._taken = 0
         self._begun = time.monotonic()
         self._lock = threading.Lock()
@@ -105,14 +110,15 @@ class Burst:
                 "send",
                 namesrv=self._client.names,
                 group="demo-writers",
-                topic=TOPIC,
+                topic=self._topic,
                 bodies=[key.ljust(SIZE, ".") for key in keys],
                 tags=["demo"] * len(keys),
                 keys=keys,
             )
             for key, answer in zip(keys, answers, strict=True):
                 ok = answer["status"] == "SEND_OK"
-                self.sent.append(Sent(key, ok, answer.get("error", answer["status"])))
+                error = answer.get("error", answer["status"])
+                self.sent.append(Sent(key, ok, error, answer.get("id", "")))
 
     @property
     def done(self) -> bool:

@@ -1,0 +1,215 @@
+"""
+Streams into tables that are killed again and again while their log grows: every record is
+one row in the end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from attrs import define
+from twisted.trial.unittest import SynchronousTestCase
+
+from rmqha.errors import JavaMissing, TableRefused
+from rmqha.pipeline.java import java_home
+
+try:
+    import deltalake
+    import pyiceberg
+
+    from rmqha.pipeline.sinks.folder import COMMITS
+    from rmqha.pipeline.sinks.parquet import OURS
+    from rmqha.pipeline.sinks.target import found_at
+    from tests.support.lake import files, found
+
+    _ = (deltalake, pyiceberg)
+except ImportError as missing:  # without the extras
+    skip = f"an extra of the pipeline is not installed: {missing}"
+else:
+    try:
+        java_home(os.environ)
+    except JavaMissing as missing:
+        skip = str(missing)
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+RMQHA = Path(sys.executable).with_name("rmqha")
+
+KILLS = {"parquet": 3, "delta": 3, "iceberg": 1}
+"""How often the stream into each kind of table is killed."""
+
+RATE = 300_000
+"""Bytes a second that the log grows."""
+
+LONG = 150.0
+"""Seconds in which a stream has to get on; a driver starts in ten on a quiet machine."""
+
+
+@define(eq=False)
+class Stream:
+    """
+    A stream into one table, as a process.
+    """
+
+    format: str
+    store: Path
+    place: Path
+    kills: int = 0
+    seen: int = 0
+    _process: subprocess.Popen[bytes] | None = None
+    _due: float = 0.0
+
+    @property
+    def table(self) -> Path:
+        """
+        Its table's folder.
+        """
+        return self.place / self.format
+
+    @property
+    def done(self) -> bool:
+        """
+        Whether it was killed often enough.
+        """
+        return self.kills >= KILLS[self.format]
+
+    @property
+    def log(self) -> Path:
+        """
+        What the process said.
+        """
+        return self.place / f"{self.format}.log"
+
+    def start(self, *more: str) -> None:
+        """
+        Start it, in a group of its own with Java and the workers.
+        """
+        command = [str(RMQHA), "spark", "stream", str(self.store), "--out", str(self.table)]
+        command += ["--format", self.format, "--master", "local[1]"]
+        command += ["--option", "visibility=log", "--option", "maxBytesPerTrigger=1m"]
+        command += ["--set", "spark.driver.memory=512m", "--set", "spark.ui.enabled=false", *more]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def end(self) -> int:
+        """
+        How far its table is.
+        """
+        if self.format == "parquet":  # which only one may have open
+            commits = sorted((self.table / OURS / COMMITS).glob("*.json"))
+            held = json.loads(commits[-1].read_text())["held"] if commits else {}
+            return max((each["store"]["offset"] for each in held.values()), default=0)
+        try:
+            with found_at(self.table) as table:
+                return max((held.end for held in table.sources().values()), default=0)
+        except TableRefused:  # it is not made yet
+            return 0
+
+    def step(self) -> None:
+        """
+        Kill it some moments after it has got on, and start it again.
+        """
+        now = time.monotonic()
+        if self._due and now >= self._due:
+            self.kill(group=self.kills % 2 == 0)
+            self.kills += 1
+            self.start()
+            self._due = 0.0
+        elif not self._due and (end := self.end()) > self.seen:
+            self.seen = end
+            self._due = now + random.uniform(0.0, 1.5)
+
+    def kill(self, *, group: bool = True) -> None:
+        """
+        Kill the driver and all it started, or the driver alone.
+        """
+        assert self._process is not None, "it was started"
+        if group:
+            os.killpg(self._process.pid, signal.SIGKILL)
+        else:
+            self._process.kill()
+        self._process.wait()
+
+    def wait(self) -> int:
+        """
+        Its exit code.
+        """
+        assert self._process is not None, "it was started"
+        return self._process.wait(LONG)
+
+    def clear(self) -> None:
+        """
+        Leave nothing behind, Java neither.
+        """
+        if self._process is not None:
+            try:
+                os.killpg(self._process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            self._process.wait()
+
+
+class KillTests(SynchronousTestCase):
+    """
+    Exactly once rests on what is committed with the files, and on nothing else.
+    """
+
+    def test_exactly_once(self) -> None:
+        """
+        After all kills, the rows of each table are the records of the log.
+        """
+        place = Path(tempfile.mkdtemp(prefix="kills-"))
+        self.addCleanup(shutil.rmtree, place, ignore_errors=True)
+        writer = subprocess.Popen(
+            [sys.executable, "-m", "tests.spark.growing", str(place / "store"), str(RATE)],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self.addCleanup(writer.kill)
+        streams = [Stream(format, place / "store", place) for format in KILLS]
+        for stream in streams:
+            self.addCleanup(stream.clear)
+            stream.start()
+        limit = time.monotonic() + LONG
+        while any(not stream.done for stream in streams) and time.monotonic() < limit:
+            for stream in streams:
+                if not stream.done:
+                    stream.step()
+            time.sleep(0.2)
+        told, _ = writer.communicate()
+        wanted = json.loads(told)
+        for stream in streams:
+            said = stream.log.read_text(errors="replace")
+            self.assertGreater(stream.kills, 0, said)
+            stream.kill()
+            stream.start("--available-now", "--option", "maxBytesPerTrigger=1g")
+        for stream in streams:
+            code = stream.wait()
+            self.assertEqual(0, code, stream.log.read_text(errors="replace"))
+            self.check(stream, wanted)
+
+    def check(self, stream: Stream, wanted: dict[str, int]) -> None:
+        """
+        A table has every record once, and no file that it does not know.
+        """
+        rows = found(stream.table, stream.format)
+        offsets = rows.column("physical_offset").to_pylist()
+        self.assertEqual(wanted["rows"], len(offsets), stream.format)
+        self.assertEqual(wanted["rows"], len(set(offsets)), stream.format)
+        keys = set(rows.column("uniq_key").to_pylist())
+        self.assertEqual({f"{n:032X}" for n in range(wanted["rows"])}, keys, stream.format)
+        self.assertEqual(wanted["end"], stream.end(), stream.format)
+        if stream.format == "delta":
+            table = deltalake.DeltaTable(stream.table)
+            self.assertEqual(len(table.file_uris()), len(files(stream.table)))
