@@ -70,7 +70,7 @@ def part(field: Field) -> list[Row]:
         master.kill9()
         tool.kill9()
         shutil.rmtree(folder, ignore_errors=True)
-    what = "all columns with bodies, CRC, to noop, properties as a map"
+    what = "all columns with bodies, CRC, to noop, beside the stock way to them"
     beside = f"Java pull consumer, RocketMQ {VERSION}"
     return [compared(what, found["noop"], beside, found["pull"], GOAL)]
 
