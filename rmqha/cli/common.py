@@ -43,6 +43,9 @@ NO_COMMAND = getattr(click.exceptions, "NoArgsIsHelpError", ())
 STORE = click.Path(exists=True, path_type=Path)
 """A store's root, a C{commitlog} folder, or a quarantine file."""
 
+JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+"""For a command that tells all at its end."""
+
 
 class Commands(click.Group):
     """

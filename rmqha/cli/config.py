@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from rmqha.cli.common import note, stdout
+from rmqha.cli.common import JSON, note, stdout
 from rmqha.config.load import ROLE_NAMES, Row, check
 from rmqha.config.settings import Settings
 
@@ -24,7 +24,7 @@ def config() -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="As for twistd.")
 @click.option("--role", type=click.Choice(sorted(ROLE_NAMES)), help="As for twistd.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@JSON
 def check_file(file: Path, overrides: tuple[str, ...], role: str | None, as_json: bool) -> None:
     """Say what FILE means, or everything that is wrong with it."""
     settings, rows = check(file, overrides, role)

@@ -16,7 +16,7 @@ from twisted.internet.defer import ensureDeferred
 from twisted.internet.error import ConnectError, ConnectionClosed
 from twisted.internet.task import react
 
-from rmqha.cli.common import FAILED, STORE, bar, note
+from rmqha.cli.common import FAILED, JSON, STORE, bar, note
 from rmqha.config.values import Endpoint
 from rmqha.errors import MasterLeft, ProtocolViolation, Refused
 from rmqha.ha import bounds
@@ -61,7 +61,7 @@ class Unreachable(click.ClickException):
     metavar="PORT",
     help="With HOST:PORT: asked for the master's bounds. Default: PORT - 1; 0: not asked.",
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@JSON
 @click.pass_context
 def diverge(
     context: click.Context,

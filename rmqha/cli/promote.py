@@ -11,7 +11,7 @@ from typing import Any
 import click
 from attrs import asdict, evolve
 
-from rmqha.cli.common import STORE, note, store_settings
+from rmqha.cli.common import JSON, STORE, note, store_settings
 from rmqha.config.load import load
 from rmqha.config.settings import StoreSettings
 from rmqha.errors import NotAStore
@@ -34,7 +34,7 @@ SHOWN = 10
 @click.option(
     "--repair", is_flag=True, help="Cut a damaged log at the damage; what follows is kept."
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@JSON
 def promote(store: Path, conf: Path | None, dry_run: bool, repair: bool, as_json: bool) -> None:
     """Make the store of a slave the store of a master.
 

@@ -12,7 +12,7 @@ from typing import Any
 import click
 from attrs import asdict, define, field
 
-from rmqha.cli.common import FAILED, STORE, bar, note, store_settings
+from rmqha.cli.common import FAILED, JSON, STORE, bar, note, store_settings
 from rmqha.store.diverge import common_range, first_difference, record_start
 from rmqha.store.offline import OfflineLog
 from rmqha.store.pieces import Finding
@@ -110,7 +110,7 @@ class Report:
 @click.option("--against", type=STORE, help="Another store, compared byte for byte.")
 @click.option("--deep", is_flag=True, help="Consume queues and index against the log, too.")
 @click.option("--conf", type=click.Path(exists=True, path_type=Path), help="Sizes for --deep.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@JSON
 @click.option(
     "--limit", type=click.IntRange(0), default=1000, show_default=True, help="Faults told; 0: all."
 )

@@ -8,18 +8,15 @@ What L{tests.pipeline.test_scan} and L{tests.pipeline.test_stream} try is not tr
 from __future__ import annotations
 
 import json
-import os
 import tempfile
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from attrs import evolve
-from twisted.trial.unittest import SkipTest
 
 from rmqha.errors import (
     DataLost,
-    JavaMissing,
     LogCutBack,
     LogOfAnotherBroker,
     NotThisLog,
@@ -40,6 +37,7 @@ from rmqha.wire.published import (
     render_spans,
 )
 from tests.support.harmed import SIZE, BadInputTestCase, change, offsets
+from tests.support.needs import need_java
 from tests.support.rows import publish
 from tests.wire.records import PLAIN, stored
 
@@ -47,7 +45,6 @@ try:
     from pyspark.errors import PySparkException
     from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-    from rmqha.pipeline.java import java_home
     from tests.pipeline.test_stream import reader_of, rows_between
     from tests.support.spark import folder, session
 except ImportError as missing:  # without the extra
@@ -282,10 +279,7 @@ class CheckpointTests(BadInputTestCase):
 
     def setUp(self) -> None:
         super().setUp()
-        try:
-            java_home(os.environ)
-        except JavaMissing as missing:
-            raise SkipTest(str(missing)) from missing
+        need_java()
         self.place = Path(tempfile.mkdtemp(dir=folder()))
 
     def run_stream(self) -> None:

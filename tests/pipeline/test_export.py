@@ -4,7 +4,6 @@ Tests for L{rmqha.pipeline.jobs.export}, and for how commands of Spark's jobs en
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -12,9 +11,9 @@ from pathlib import Path
 from click.testing import CliRunner
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import JavaMissing, JobFailed, OptionInvalid, OptionUnknown
-from rmqha.pipeline.java import java_home
+from rmqha.errors import JobFailed, OptionInvalid, OptionUnknown
 from tests.support import golden
+from tests.support.needs import why_no_java
 from tests.support.rows import expected, publish
 
 try:
@@ -32,10 +31,8 @@ try:
 except ImportError as missing:  # without the extras
     skip = f"an extra of the pipeline is not installed: {missing}"
 else:
-    try:
-        java_home(os.environ)
-    except JavaMissing as missing:
-        skip = str(missing)
+    if why := why_no_java():
+        skip = why
 
 TASK = """
 An exception was thrown from the Python worker:

@@ -11,7 +11,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import JavaMissing, LogCutBack, StoreLocked
+from rmqha.errors import LogCutBack, StoreLocked
 from rmqha.store.lock import StoreLock
 from rmqha.store.offline import OfflineLog
 from rmqha.store.splits import SplitIndex
@@ -19,11 +19,11 @@ from rmqha.wire import spans
 from rmqha.wire.published import FOLDER, SPLITS, Cut, parse_spans
 from tests.cli.command import CommandTestCase
 from tests.support import golden
+from tests.support.needs import need_java
 from tests.support.rows import expected, publish
 
 try:
     from rmqha.pipeline.indexed import NAME
-    from rmqha.pipeline.java import java_home
     from rmqha.pipeline.jobs import index
     from rmqha.pipeline.scan import scan
     from tests.support import jobs
@@ -228,10 +228,7 @@ class CommandTests(CommandTestCase):
         """
         The index is made in tasks.
         """
-        try:
-            java_home(os.environ)
-        except JavaMissing as missing:
-            self.skipTest(str(missing))
+        need_java()
         session()
         store = golden.store(VERSION)
         answer = json.loads(self.succeed("spark", "index", store, "--json"))

@@ -5,7 +5,6 @@ Tests for L{rmqha.pipeline.jobs.rebuild}: consume queues from a log, as dispatch
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 import tempfile
@@ -14,16 +13,16 @@ from typing import Any
 
 from isal.isal_zlib import crc32
 
-from rmqha.errors import JavaMissing, LogCutBack, Refused
+from rmqha.errors import LogCutBack, Refused
 from rmqha.wire.published import Cut
 from tests.cli.command import CommandTestCase
 from tests.support import golden
 from tests.support.derived import DerivedTestCase, queue_files
 from tests.support.memorylog import MemoryLog
+from tests.support.needs import need_java
 from tests.support.rows import publish
 
 try:
-    from rmqha.pipeline.java import java_home
     from rmqha.pipeline.jobs import rebuild
     from rmqha.pipeline.jobs.rebuild import Rebuilt
     from rmqha.pipeline.jobs.runs import AGAIN, GAP, NO_QUEUE
@@ -304,10 +303,7 @@ class CommandTests(CommandTestCase):
         """
         Tasks make the queues of a store, with the size of its own.
         """
-        try:
-            java_home(os.environ)
-        except JavaMissing as missing:
-            self.skipTest(str(missing))
+        need_java()
         session()
         store = golden.store("5.3.3")
         out = Path(tempfile.mkdtemp())

@@ -8,7 +8,6 @@ results.  What a recipe prints is compared with what the guide shows.
 from __future__ import annotations
 
 import io
-import os
 import re
 import shlex
 import shutil
@@ -23,10 +22,9 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import JavaMissing
-from rmqha.pipeline.java import java_home
 from tests.support import golden
 from tests.support.answering import StandIn
+from tests.support.needs import why_no_java
 from tests.support.rows import publish
 from tests.support.shop import BROKER, ORDERS, order, shop
 
@@ -37,10 +35,8 @@ try:
 except ImportError as missing:  # without the extra
     skip = f"the extra pipeline is not installed: {missing}"
 else:
-    try:
-        java_home(os.environ)
-    except JavaMissing as missing:
-        skip = str(missing)
+    if why := why_no_java():
+        skip = why
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs" / "guide" / "recipes.rst"

@@ -5,7 +5,6 @@ Tests for L{rmqha.pipeline.source} inside Spark: one local session for all of th
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -13,10 +12,9 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import JavaMissing
-from rmqha.pipeline.java import java_home
 from rmqha.wire.published import FOLDER, POINT, parse_point, render_point
 from tests.support import golden
+from tests.support.needs import why_no_java
 from tests.support.rows import COLUMNS, comparable, expected, publish, row_of
 
 try:
@@ -28,10 +26,8 @@ try:
 except ImportError as missing:  # without the extra
     skip = f"the extra pipeline is not installed: {missing}"
 else:
-    try:
-        java_home(os.environ)
-    except JavaMissing as missing:
-        skip = str(missing)
+    if why := why_no_java():
+        skip = why
 
 
 def read(**options: object) -> DataFrame:

@@ -5,7 +5,6 @@ Tests for L{rmqha.pipeline.jobs.stats}: what a log holds, counted in tasks.
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import tempfile
 from collections import Counter
@@ -17,16 +16,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import JavaMissing, OptionUnknown
+from rmqha.errors import OptionUnknown
 from tests.cli.command import CommandTestCase
 from tests.support import golden
 from tests.support.memorylog import MemoryLog
+from tests.support.needs import need_java
 from tests.support.rows import expected
 
 try:
     import matplotlib  # noqa: F401
 
-    from rmqha.pipeline.java import java_home
     from rmqha.pipeline.jobs import counting, stats
     from rmqha.pipeline.jobs.stats import Stats
     from rmqha.pipeline.jobs.stats_plots import plots
@@ -225,10 +224,7 @@ class CommandTests(CommandTestCase):
         """
         Tables for people, JSON for programs, plots for both.
         """
-        try:
-            java_home(os.environ)
-        except JavaMissing as missing:
-            self.skipTest(str(missing))
+        need_java()
         session()
         store = golden.store(VERSION)
         place = Path(tempfile.mkdtemp())

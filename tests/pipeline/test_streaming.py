@@ -4,7 +4,6 @@ Tests for L{rmqha.pipeline.jobs.stream}: a log that goes on into a table.
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 import time
@@ -13,10 +12,10 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import JavaMissing, TableRefused
-from rmqha.pipeline.java import java_home
+from rmqha.errors import TableRefused
 from rmqha.wire.published import FOLDER, POINT, parse_point, render_point
 from tests.support import golden
+from tests.support.needs import why_no_java
 from tests.support.rows import expected, publish
 
 try:
@@ -36,10 +35,8 @@ try:
 except ImportError as missing:  # without the extras
     skip = f"an extra of the pipeline is not installed: {missing}"
 else:
-    try:
-        java_home(os.environ)
-    except JavaMissing as missing:
-        skip = str(missing)
+    if why := why_no_java():
+        skip = why
 
 
 class StreamTests(SynchronousTestCase):

@@ -19,7 +19,6 @@ from twisted.trial.unittest import SynchronousTestCase
 from rmqha.errors import (
     DataLost,
     DigestsInvalid,
-    JavaMissing,
     LogCutBack,
     NothingInCommon,
     OptionInvalid,
@@ -27,12 +26,12 @@ from rmqha.errors import (
 from rmqha.wire.published import Cut
 from tests.cli.command import CommandTestCase
 from tests.support import golden
+from tests.support.needs import need_java
 from tests.support.rows import expected, publish
 
 try:
     import matplotlib  # noqa: F401
 
-    from rmqha.pipeline.java import java_home
     from rmqha.pipeline.jobs import digests, verify
     from rmqha.pipeline.jobs.chunks import Absent, Sum
     from rmqha.pipeline.jobs.digests import Digests, against, digest
@@ -475,10 +474,7 @@ class CommandTests(CommandTestCase):
     """
 
     def setUp(self) -> None:
-        try:
-            java_home(os.environ)
-        except JavaMissing as missing:
-            self.skipTest(str(missing))
+        need_java()
         session()
         self.master, self.slave = golden.store(VERSION), golden.store(VERSION)
         self.place = Path(tempfile.mkdtemp())

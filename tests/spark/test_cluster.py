@@ -15,22 +15,19 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import JavaMissing
+from tests.support.needs import why_no_java
 from tests.support.nodes import Process, until
 from tests.support.rows import publish
 
 try:
-    from rmqha.pipeline.java import java_home
     from rmqha.pipeline.reading import PATIENCE
     from sparkcluster.sessions import in_session
     from tests.support.drivers import LONG, cluster, driver, log, truth, write
 except ImportError as missing:  # without the extra
     skip = f"the extra pipeline is not installed: {missing}"
 else:
-    try:
-        java_home(os.environ)
-    except JavaMissing as missing:
-        skip = str(missing)
+    if why := why_no_java():
+        skip = why
 
 
 class ClusterTests(SynchronousTestCase):

@@ -4,7 +4,6 @@ Spark Connect: a client without a Java of its own.
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
@@ -14,20 +13,17 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import JavaMissing
+from tests.support.needs import why_no_java
 
 try:
     import grpc_status  # noqa: F401
 
-    from rmqha.pipeline.java import java_home
     from tests.support.drivers import LONG, Driver, cluster, log, release, truth, without_java
 except ImportError as missing:  # without the extras
     skip = f"the extras pipeline and connect are not installed: {missing}"
 else:
-    try:
-        java_home(os.environ)
-    except JavaMissing as missing:
-        skip = str(missing)
+    if why := why_no_java():
+        skip = why
 
 
 STRANGER = """

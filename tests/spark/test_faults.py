@@ -13,13 +13,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from rmqha.errors import JavaMissing
-from rmqha.pipeline.java import java_home
 from rmqha.store.files import LogFolder
 from rmqha.store.publish import load
 from rmqha.store.recovery import cut
 from tests.faults.harness import FaultTestCase
 from tests.support.driver import Driver, Write
+from tests.support.needs import why_no_java
 from tests.support.nodes import Node, until
 
 try:
@@ -29,10 +28,8 @@ try:
 except ImportError as missing:  # without the extra
     skip = f"the extra pipeline is not installed: {missing}"
 else:
-    try:
-        java_home(os.environ)
-    except JavaMissing as missing:
-        skip = str(missing)
+    if why := why_no_java():
+        skip = why
 
 KEYS: dict[str, object] = {"publishInterval": 300}
 """Seldom enough for a reader that reads beyond the point to be found out."""

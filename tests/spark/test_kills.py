@@ -19,8 +19,8 @@ from pathlib import Path
 from attrs import define
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import JavaMissing, TableRefused
-from rmqha.pipeline.java import java_home
+from rmqha.errors import TableRefused
+from tests.support.needs import why_no_java
 
 try:
     import deltalake
@@ -35,10 +35,8 @@ try:
 except ImportError as missing:  # without the extras
     skip = f"an extra of the pipeline is not installed: {missing}"
 else:
-    try:
-        java_home(os.environ)
-    except JavaMissing as missing:
-        skip = str(missing)
+    if why := why_no_java():
+        skip = why
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 RMQHA = Path(sys.executable).with_name("rmqha")

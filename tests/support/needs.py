@@ -11,13 +11,22 @@ from rmqha.errors import JavaMissing
 from rmqha.pipeline.java import java_home
 
 
+def why_no_java() -> str:
+    """
+    Why Spark cannot be started here; empty if it can.
+    """
+    try:
+        java_home(os.environ)
+    except JavaMissing as missing:
+        return str(missing)
+    return ""
+
+
 def need_java() -> None:
     """
     Skip a test if there is no Java for Spark.
 
     It is called in C{setUp}: a class's own C{skip}, empty too, would hide its module's.
     """
-    try:
-        java_home(os.environ)
-    except JavaMissing as missing:
-        raise SkipTest(str(missing)) from None
+    if why := why_no_java():
+        raise SkipTest(why)

@@ -16,9 +16,18 @@ from pyspark.sql import SparkSession
 
 from rmqha.pipeline.failures import reasons
 from rmqha.pipeline.jobs.work import Stores
+from rmqha.pipeline.options import PointFile
 from rmqha.pipeline.session import builder
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+POINT_FILE = click.option(
+    "--point-file",
+    type=click.Choice([each.value for each in PointFile]),
+    default=PointFile.USE.value,
+    show_default=True,
+    help="Whether what a store published of its end is believed.",
+)
 
 QUIET = {
     # What fails is told in one line, once.

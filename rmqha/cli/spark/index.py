@@ -9,21 +9,16 @@ from pathlib import Path
 
 import click
 
-from rmqha.cli.common import STORE
-from rmqha.cli.spark.common import Spark, spark_options
+from rmqha.cli.common import JSON, STORE
+from rmqha.cli.spark.common import POINT_FILE, Spark, spark_options
 from rmqha.pipeline.jobs.index import index as make
 from rmqha.pipeline.jobs.progress import bar
-from rmqha.pipeline.options import PointFile
 
 
 @click.command()
 @click.argument("store", type=STORE)
-@click.option(
-    "--point-file",
-    type=click.Choice([each.value for each in PointFile]),
-    default=PointFile.USE.value,
-)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@POINT_FILE
+@JSON
 @spark_options
 def index(store: Path, on: Spark, point_file: str, as_json: bool) -> None:
     """Make the split index of STORE, so that reads of it are divided finer than by files.

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import click
 
-from rmqha.cli.common import STORE, note
-from rmqha.cli.spark.common import Spark, spark_options
+from rmqha.cli.common import JSON, STORE, note
+from rmqha.cli.spark.common import POINT_FILE, Spark, spark_options
 from rmqha.pipeline.files import root_of
 from rmqha.pipeline.jobs.progress import bar
 from rmqha.pipeline.jobs.queue_files import FILE_SIZE
 from rmqha.pipeline.jobs.rebuild import FOLDER
 from rmqha.pipeline.jobs.rebuild import rebuild as make
-from rmqha.pipeline.options import PointFile
 from rmqha.store.sizes import queue_file_size
 from rmqha.wire.rows import DEFAULT_LEVELS
 
@@ -38,12 +37,8 @@ MOST_NOTES = 20
     help=f"Bytes of a queue file.  [default: as the store's own, or {FILE_SIZE}]",
 )
 @click.option("--delay-levels", default=DEFAULT_LEVELS, help="messageDelayLevel of the broker.")
-@click.option(
-    "--point-file",
-    type=click.Choice([each.value for each in PointFile]),
-    default=PointFile.USE.value,
-)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@POINT_FILE
+@JSON
 @spark_options
 def rebuild(
     store: Path,

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from rmqha.cli.common import stdout
+from rmqha.cli.common import JSON, stdout
 from rmqha.cli.spark.common import Setting, Spark, spark_options, stores_argument
 from rmqha.pipeline.jobs.progress import bar
 from rmqha.pipeline.jobs.replay import SELECTING, TASKS, Replayed
@@ -46,7 +46,7 @@ from rmqha.pipeline.producing.settings import SendOptions
 )
 @click.option("--dedupe/--no-dedupe", default=True, help="Send a UNIQ_KEY once.")
 @click.option("--dry-run", is_flag=True, help="Send nothing, tell what would be sent.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@JSON
 @spark_options
 def replay(
     stores: Stores,

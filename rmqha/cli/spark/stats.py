@@ -12,15 +12,15 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from rmqha.cli.common import note, stdout
-from rmqha.cli.spark.common import Spark, spark_options, stores_argument
+from rmqha.cli.common import JSON, note, stdout
+from rmqha.cli.spark.common import POINT_FILE, Spark, spark_options, stores_argument
 from rmqha.pipeline.jobs.plots import require
 from rmqha.pipeline.jobs.progress import bar
 from rmqha.pipeline.jobs.stats import Spread, Stats
 from rmqha.pipeline.jobs.stats import stats as count
 from rmqha.pipeline.jobs.stats_plots import plots
 from rmqha.pipeline.jobs.work import Stores
-from rmqha.pipeline.options import PointFile, Visibility
+from rmqha.pipeline.options import Visibility
 
 
 @click.command()
@@ -47,12 +47,8 @@ from rmqha.pipeline.options import PointFile, Visibility
     metavar="DIR",
     help="Write plots of rates, sizes and delays there.",
 )
-@click.option(
-    "--point-file",
-    type=click.Choice([each.value for each in PointFile]),
-    default=PointFile.USE.value,
-)
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@POINT_FILE
+@JSON
 @spark_options
 def stats(
     stores: Stores,

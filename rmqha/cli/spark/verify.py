@@ -12,8 +12,8 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from rmqha.cli.common import FAILED, note, stdout
-from rmqha.cli.spark.common import Spark, spark_options, stores_argument
+from rmqha.cli.common import FAILED, JSON, note, stdout
+from rmqha.cli.spark.common import POINT_FILE, Spark, spark_options, stores_argument
 from rmqha.pipeline.jobs.chunks import CHUNK, Sum
 from rmqha.pipeline.jobs.digests import Digests, against, digest
 from rmqha.pipeline.jobs.findings import Report, Verdict
@@ -22,7 +22,6 @@ from rmqha.pipeline.jobs.progress import bar
 from rmqha.pipeline.jobs.verify import verify as compare
 from rmqha.pipeline.jobs.verify_page import page, summary
 from rmqha.pipeline.jobs.work import Stores
-from rmqha.pipeline.options import PointFile
 from rmqha.pipeline.values import Size
 
 MOST_ROWS = 20
@@ -75,15 +74,11 @@ class Bytes(click.ParamType[int]):
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="Compare the one STORE with the digests of another copy.",
 )
-@click.option(
-    "--point-file",
-    type=click.Choice([each.value for each in PointFile]),
-    default=PointFile.USE.value,
-)
+@POINT_FILE
 @click.option(
     "--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a report with a picture."
 )
-@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@JSON
 @spark_options
 @click.pass_context
 def verify(
