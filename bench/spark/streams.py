@@ -25,6 +25,9 @@ ROUNDS = 3
 BATCH = 256 << 20
 """Bytes of a batch of the steady stream."""
 
+FEWEST = 8
+"""Batches that a store is streamed in, however small it is."""
+
 SMALL = 1 << 20
 """Bytes of a batch where only the commit counts."""
 
@@ -47,11 +50,13 @@ def steady(field: Field) -> list[Row]:
     makes the table, so it does not count.
     """
 
+    batch = min(BATCH, field.store.end // FEWEST)
+
     def stream() -> float:
-        told = field.spark.ask("stream", store=str(field.store.root), limit=str(BATCH))
+        told = field.spark.ask("stream", store=str(field.store.root), limit=str(batch))
         times = told["seconds"][1:]
         whole = len(times) - 1
-        return float(BATCH * whole / sum(times[:whole]))
+        return float(batch * whole / sum(times[:whole]))
 
     def export() -> float:
         root = str(field.store.root)
@@ -59,7 +64,7 @@ def steady(field: Field) -> list[Row]:
         return float(field.store.end / told["seconds"])
 
     found = in_turns({"export": export, "stream": stream}, field.rounds(ROUNDS))
-    what = f"stream into Delta, steady, zstd-1, batches of {BATCH >> 20} MiB"
+    what = f"stream into Delta, steady, zstd-1, batches of {batch >> 20} MiB"
     return [compared(what, found["stream"], "export", found["export"], 0.5)]
 
 
