@@ -8,7 +8,7 @@ import os
 import struct
 from pathlib import Path
 
-from rmqha.store.files import file_name
+from rmqha.store.files.mapped import file_name
 from rmqha.wire.encode import blank, encode, place
 from rmqha.wire.properties import encode as encode_properties
 from rmqha.wire.record import Message

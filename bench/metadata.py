@@ -19,7 +19,7 @@ from attrs import frozen
 
 from bench.beside import Field
 from bench.report import Row, spread, table
-from rmqha.store import tables
+from rmqha.store.files import json_table as tables
 from tests.support.nodes import ROOT, Folder, Node
 
 TOPICS, GROUPS, QUEUES = 4000, 1000, 16

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from bench.corpus import write_log
 from bench.report import Row, spread
-from rmqha.store.files import LogFolder
-from rmqha.store.recovery import find_end
+from rmqha.store.files.mapped import LogFolder
+from rmqha.store.log.recovery import find_end
 from rmqha.wire.loops import NUMPY, warm_up
 
 GIB = 1 << 30

@@ -14,8 +14,8 @@ from rich.table import Table
 
 from demo.traffic import Sent
 from demo_pipeline.picture import draw
-from rmqha.store.offline import OfflineLog
-from rmqha.store.scan import scan
+from rmqha.store.log.scan import scan
+from rmqha.store.offline.offline_log import OfflineLog
 from rmqha.wire.record import Record, decode
 
 COLUMNS = ["topic", "physical_offset", "uniq_key", "store_timestamp"]

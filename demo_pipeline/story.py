@@ -24,7 +24,7 @@ from demo_pipeline.report import Facts, Report
 from rmqha.pipeline.jobs.lag import Lag
 from rmqha.pipeline.jobs.stream import stream
 from rmqha.pipeline.session import builder
-from rmqha.store.offline import OfflineLog
+from rmqha.store.offline.offline_log import OfflineLog
 from tests.interop.clients import Client
 from tests.support.nodes import NameServer, Node, until
 

@@ -15,7 +15,7 @@ import numpy as np
 from attrs import frozen
 from isal.isal_zlib import crc32
 
-from rmqha.store.files import file_name
+from rmqha.store.files.mapped import file_name
 from rmqha.wire.encode import blank, encode
 from rmqha.wire.properties import encode as encode_properties
 from rmqha.wire.published import FOLDER, POINT, Point, render_point

@@ -62,9 +62,9 @@ from rmqha.config.settings import Settings
 from rmqha.net.allow import Allowed
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.remoting.handlers import Handler, Registry
-from rmqha.store.allocate import InThread
-from rmqha.store.deleted import Deletion
-from rmqha.store.lookup import Lookup
+from rmqha.store.derived.deleted_topics import Deletion
+from rmqha.store.derived.lookup import Lookup
+from rmqha.store.files.allocate import InThread
 from rmqha.store.store import Store
 from rmqha.wire.remoting.bodies.status import HaStatus
 from rmqha.wire.remoting.codes import RequestCode

@@ -20,8 +20,8 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from rmqha.broker.timing import Durations
-from rmqha.store.dispatch import Dispatcher, OnUnits
-from rmqha.store.queues import ConsumeQueues
+from rmqha.store.derived.consume_queues import ConsumeQueues
+from rmqha.store.derived.dispatch import Dispatcher, OnUnits
 from rmqha.wire.remoting.bodies.status import BrokerStats, StatsItem
 from rmqha.wire.units import BLANK_SIZE, UNIT_TYPE
 

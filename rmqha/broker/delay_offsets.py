@@ -19,7 +19,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from rmqha.broker.persisted import Persisted
-from rmqha.store.allocate import InThread
+from rmqha.store.files.allocate import InThread
 from rmqha.store.store import Store
 from rmqha.wire.delay import SCHEDULE_TOPIC
 from rmqha.wire.remoting.bodies.offsets import DelayOffsets

@@ -16,7 +16,7 @@ from rmqha.broker.table import Table
 from rmqha.broker.topics import RETRY_PREFIX
 from rmqha.config.settings import BrokerSettings
 from rmqha.errors import RequestRefused
-from rmqha.store.allocate import InThread
+from rmqha.store.files.allocate import InThread
 from rmqha.wire.encode import MAX_TOPIC
 from rmqha.wire.remoting.bodies.tables import GroupConfig, GroupTable
 from rmqha.wire.remoting.codes import ResponseCode

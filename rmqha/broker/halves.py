@@ -18,7 +18,7 @@ from attrs import define, field
 
 from rmqha.broker.offsets import ConsumerOffsets
 from rmqha.broker.topics import HALF, HALF_DONE
-from rmqha.store.lookup import Lookup
+from rmqha.store.derived.lookup import Lookup
 from rmqha.wire.record import Record
 
 GROUP = "CID_RMQ_SYS_TRANS"

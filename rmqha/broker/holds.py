@@ -20,8 +20,8 @@ from twisted.python.failure import Failure
 from rmqha.broker.reading import SCAN, matches
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.handlers import Answer
-from rmqha.store.dispatch import Dispatcher
-from rmqha.store.queues import ConsumeQueues
+from rmqha.store.derived.consume_queues import ConsumeQueues
+from rmqha.store.derived.dispatch import Dispatcher
 from rmqha.wire.remoting.codes import ResponseCode
 
 MOST = 100_000

@@ -24,8 +24,8 @@ from rmqha.broker.messages import Messages
 from rmqha.broker.outcome import Putter
 from rmqha.errors import FlushFailed, MessageIllegal, NotWritable
 from rmqha.net.quiet import RateLimitedLog
-from rmqha.store.lookup import Lookup
-from rmqha.store.queue import ConsumeQueue
+from rmqha.store.derived.consume_queue import ConsumeQueue
+from rmqha.store.derived.lookup import Lookup
 from rmqha.store.store import Store
 from rmqha.wire.delay import SCHEDULE_TOPIC
 from rmqha.wire.record import Record

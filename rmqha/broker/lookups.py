@@ -12,7 +12,7 @@ from rmqha.config.settings import PullSettings
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler, Scattered
-from rmqha.store.lookup import Lookup
+from rmqha.store.derived.lookup import Lookup
 from rmqha.wire.record import Record
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command

@@ -23,7 +23,7 @@ from rmqha.broker.metadata_owed import Owed, Step, told
 from rmqha.broker.metadata_rules import SHOWN, age
 from rmqha.broker.offsets import ConsumerOffsets
 from rmqha.net.quiet import RateLimitedLog
-from rmqha.store.allocate import InThread
+from rmqha.store.files.allocate import InThread
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets as OffsetTable
 
 SLICE = 64

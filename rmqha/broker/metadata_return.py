@@ -23,7 +23,7 @@ from rmqha.broker.metadata_offsets import merge
 from rmqha.broker.offsets import ConsumerOffsets
 from rmqha.errors import RequestRefused, RmqhaError
 from rmqha.net.remoting.client import RemotingClient
-from rmqha.store.allocate import InThread
+from rmqha.store.files.allocate import InThread
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets as OffsetTable
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command

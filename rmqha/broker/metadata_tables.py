@@ -24,7 +24,7 @@ from rmqha.broker.metadata_rules import DELAYS, GROUPS, OFFSETS, TOPICS, Held, L
 from rmqha.broker.persisted import Persisted
 from rmqha.broker.topics import Topics
 from rmqha.errors import BodyInvalid, StoreError
-from rmqha.store.allocate import InThread
+from rmqha.store.files.allocate import InThread
 from rmqha.wire.remoting.bodies.common import DataVersion
 from rmqha.wire.remoting.bodies.offsets import DelayOffsets
 from rmqha.wire.remoting.json_body import from_json

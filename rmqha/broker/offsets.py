@@ -19,7 +19,7 @@ from twisted.logger import Logger
 
 from rmqha.broker.persisted import Persisted
 from rmqha.net.quiet import RateLimitedLog
-from rmqha.store.allocate import InThread
+from rmqha.store.files.allocate import InThread
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets as OffsetTable
 from rmqha.wire.remoting.json_body import from_json
 

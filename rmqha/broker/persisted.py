@@ -20,8 +20,8 @@ from twisted.python.failure import Failure
 
 from rmqha.errors import StoreError
 from rmqha.net.quiet import RateLimitedLog
-from rmqha.store import tables
-from rmqha.store.allocate import InThread
+from rmqha.store.files import json_table as tables
+from rmqha.store.files.allocate import InThread
 from rmqha.wire.remoting.json_body import to_json
 
 RETRY = 5.0

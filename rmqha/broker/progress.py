@@ -15,7 +15,7 @@ from rmqha.broker.topics import Topics
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Handler
-from rmqha.store.queues import ConsumeQueues
+from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.wire.remoting.bodies.offsets import DelayOffsets
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command

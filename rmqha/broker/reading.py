@@ -20,9 +20,9 @@ from attrs import frozen
 
 from rmqha.config.settings import PullSettings
 from rmqha.errors import DerivedFault
-from rmqha.store.interfaces import ILogReader
-from rmqha.store.queue import ConsumeQueue
-from rmqha.store.queues import ConsumeQueues
+from rmqha.store.derived.consume_queue import ConsumeQueue
+from rmqha.store.derived.consume_queues import ConsumeQueues
+from rmqha.store.log.interfaces import ILogReader
 from rmqha.wire.units import BLANK_SIZE, UNIT, UNIT_SIZE, UNIT_TYPE
 
 SCAN = 800

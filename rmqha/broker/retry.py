@@ -25,7 +25,7 @@ from rmqha.ha.transfer import PutStatus
 from rmqha.ha.writer import PutResult
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler
-from rmqha.store.lookup import Lookup
+from rmqha.store.derived.lookup import Lookup
 from rmqha.store.store import Store
 from rmqha.wire import properties as property_string
 from rmqha.wire.record import Record, offset_msg_id

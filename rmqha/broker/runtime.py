@@ -21,7 +21,7 @@ from rmqha.broker.counting import Counts, Flow
 from rmqha.broker.timing import TimedPuts
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler
-from rmqha.store.lookup import Lookup
+from rmqha.store.derived.lookup import Lookup
 from rmqha.store.store import Store
 from rmqha.wire.delay import SCHEDULE_TOPIC
 from rmqha.wire.remoting import json_body

@@ -24,7 +24,7 @@ from rmqha.broker.level import Delivery, Level
 from rmqha.broker.messages import Messages
 from rmqha.broker.outcome import Putter
 from rmqha.errors import FlushFailed
-from rmqha.store.lookup import Lookup
+from rmqha.store.derived.lookup import Lookup
 from rmqha.store.store import Store
 from rmqha.wire.delay import SCHEDULE_TOPIC
 from rmqha.wire.remoting.bodies.offsets import DelayOffsets

@@ -18,7 +18,7 @@ from rmqha.broker.topics import Topics
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler
-from rmqha.store.lookup import Lookup
+from rmqha.store.derived.lookup import Lookup
 from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.bodies.common import MessageQueue
 from rmqha.wire.remoting.bodies.offsets import (

@@ -16,7 +16,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from rmqha.broker.persisted import Persisted
-from rmqha.store.allocate import InThread
+from rmqha.store.files.allocate import InThread
 from rmqha.wire.remoting.bodies.common import DataVersion
 from rmqha.wire.remoting.json_body import from_json
 

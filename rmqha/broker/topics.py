@@ -16,7 +16,7 @@ from twisted.internet.interfaces import IReactorTime
 from rmqha.broker.table import Table
 from rmqha.config.settings import BrokerSettings
 from rmqha.errors import RequestRefused
-from rmqha.store.allocate import InThread
+from rmqha.store.files.allocate import InThread
 from rmqha.wire.delay import SCHEDULE_TOPIC
 from rmqha.wire.encode import MAX_TOPIC
 from rmqha.wire.remoting.bodies.tables import INHERIT, READ, WRITE, TopicConfig, TopicTable

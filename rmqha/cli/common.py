@@ -27,8 +27,8 @@ from rich.progress import (
 from rmqha.config.load import load
 from rmqha.config.settings import StoreSettings
 from rmqha.errors import ConfigProblems, RmqhaError
-from rmqha.store.rebuild import Progress as Told
-from rmqha.store.sizes import offline_settings
+from rmqha.store.derived.rebuild import Progress as Told
+from rmqha.store.offline.detect_sizes import offline_settings
 
 FAILED = 1
 INTERRUPTED = 130

@@ -22,11 +22,11 @@ from rmqha.errors import MasterLeft, ProtocolViolation, Refused
 from rmqha.ha import bounds
 from rmqha.ha.against import Against
 from rmqha.net.remoting.client import RemotingClient, split_address, tcp_endpoints
-from rmqha.store.diverge import Beyond, Parting, Progress, parting, valid_end
-from rmqha.store.lock import is_locked
-from rmqha.store.offline import OfflineLog
-from rmqha.store.raw import RawLog
-from rmqha.store.seek import data_end
+from rmqha.store.files.lock import is_locked
+from rmqha.store.log.resync import data_end
+from rmqha.store.offline.compare import Beyond, Parting, Progress, parting, valid_end
+from rmqha.store.offline.offline_log import OfflineLog
+from rmqha.store.offline.raw_log import RawLog
 
 Address = tuple[str, int]
 

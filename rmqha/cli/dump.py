@@ -16,9 +16,9 @@ import click
 from attrs import frozen
 
 from rmqha.cli.common import FAILED, STORE, complain, note
-from rmqha.store.chain import Bad, follow
-from rmqha.store.raw import RawLog
-from rmqha.store.seek import data_end
+from rmqha.store.log.resync import data_end
+from rmqha.store.offline.follow import Bad, follow
+from rmqha.store.offline.raw_log import RawLog
 from rmqha.wire.record import MAGIC_V1, MAGIC_V2, Host, Record, decode
 
 

@@ -17,9 +17,9 @@ from rmqha.config.settings import StoreSettings
 from rmqha.errors import NotAStore
 from rmqha.ha.promotion import Promotion, plan
 from rmqha.ha.promotion import promote as make_master
-from rmqha.store import index as index_module
-from rmqha.store.clamp import Clamped
-from rmqha.store.raw import RawLog
+from rmqha.store.derived import index as index_module
+from rmqha.store.derived.clamp_offsets import Clamped
+from rmqha.store.offline.raw_log import RawLog
 
 SHOWN = 10
 """Topics that are named where there may be many."""

@@ -13,11 +13,11 @@ import click
 from attrs import asdict, define, field
 
 from rmqha.cli.common import FAILED, JSON, STORE, bar, note, store_settings
-from rmqha.store.diverge import common_range, first_difference, record_start
-from rmqha.store.offline import OfflineLog
-from rmqha.store.pieces import Finding
-from rmqha.store.raw import RawLog
-from rmqha.store.verify import LogCheck, derived_findings, running_notes
+from rmqha.store.offline.compare import common_range, first_difference, record_start
+from rmqha.store.offline.found_files import Finding
+from rmqha.store.offline.offline_log import OfflineLog
+from rmqha.store.offline.raw_log import RawLog
+from rmqha.store.offline.verify import LogCheck, derived_findings, running_notes
 
 
 @define

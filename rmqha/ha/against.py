@@ -24,10 +24,10 @@ from rmqha.ha.dial import NEXT_QUESTION, AskedFirst, OneByOne
 from rmqha.ha.onlooker import Onlooker
 from rmqha.ha.probe import Ask as Asks
 from rmqha.ha.probe import OverlapSearch
-from rmqha.store.diverge import Beyond, Parting, Progress, beyond, valid_end
-from rmqha.store.offline import OfflineLog
-from rmqha.store.pieces import quarantine_name
-from rmqha.store.raw import RawLog
+from rmqha.store.offline.compare import Beyond, Parting, Progress, beyond, valid_end
+from rmqha.store.offline.found_files import quarantine_name
+from rmqha.store.offline.offline_log import OfflineLog
+from rmqha.store.offline.raw_log import RawLog
 from rmqha.wire.ha import DEFAULT_BATCH
 
 

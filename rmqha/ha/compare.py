@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rmqha.store.interfaces import ILogReader
+from rmqha.store.log.interfaces import ILogReader
 from rmqha.wire.record import MAGIC_BLANK, magic_at
 
 HEAD_BYTES = 112

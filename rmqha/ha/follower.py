@@ -35,7 +35,7 @@ from rmqha.ha.guard import Guard
 from rmqha.ha.repair import Divergence, Repair, remedy
 from rmqha.ha.slave import SlaveProtocol
 from rmqha.ha.states import SyncState
-from rmqha.store.log import CommitLog
+from rmqha.store.log.commit_log import CommitLog
 
 UNREACHED = (
     ConnectError,

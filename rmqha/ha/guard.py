@@ -39,7 +39,7 @@ from rmqha.ha.slave import SlaveProtocol
 from rmqha.ha.states import SyncState
 from rmqha.net.quiet import RateLimitedLog
 from rmqha.net.rate import TokenBucket
-from rmqha.store.log import CommitLog
+from rmqha.store.log.commit_log import CommitLog
 
 GAPS_BEFORE_STOP = 3
 """Broken streams in a row after which the state is C{gap}."""

@@ -38,9 +38,9 @@ from attrs import define
 from twisted.logger import Logger
 
 from rmqha.errors import TableUnreadable
-from rmqha.store import tables
-from rmqha.store.fingerprint import tail_crc
-from rmqha.store.interfaces import ILogReader
+from rmqha.store.files import json_table as tables
+from rmqha.store.log.fingerprint import tail_crc
+from rmqha.store.log.interfaces import ILogReader
 
 FILE = Path("rmqha") / "incarnation.json"
 """

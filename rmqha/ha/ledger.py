@@ -53,7 +53,7 @@ from attrs import define, field
 
 from rmqha.config.settings import FirstSync
 from rmqha.errors import ReportRejected
-from rmqha.store.interfaces import ILogReader
+from rmqha.store.log.interfaces import ILogReader
 
 MOST_REPEATS = 1000
 """

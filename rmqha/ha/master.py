@@ -29,7 +29,7 @@ from rmqha.ha.states import Standing
 from rmqha.ha.transfer import GroupTransfer
 from rmqha.net.allow import Allowed
 from rmqha.net.quiet import RateLimitedLog
-from rmqha.store.log import CommitLog
+from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire.ha import MAX_BODY
 
 TURN = 1 << 20

@@ -22,8 +22,8 @@ from twisted.python.failure import Failure
 from rmqha.errors import FrameOffsetMismatch, MasterLeft, ProtocolViolation
 from rmqha.ha.compare import first_difference
 from rmqha.ha.slave import REPORT_EVERY
-from rmqha.store.diverge import Difference, Progress, record_start
-from rmqha.store.offline import OfflineLog
+from rmqha.store.offline.compare import Difference, Progress, record_start
+from rmqha.store.offline.offline_log import OfflineLog
 from rmqha.wire.ha import BodyPart, TransferDecoder, encode_report
 
 PROBE_SILENCE = 6.0

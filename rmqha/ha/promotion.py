@@ -28,18 +28,18 @@ from twisted.python.failure import Failure
 from rmqha.config.settings import StoreSettings
 from rmqha.errors import DiskFull, Refused, StoreLocked
 from rmqha.ha.incarnation import Incarnation
-from rmqha.store import tables
-from rmqha.store.checkpoint import Checkpoint
-from rmqha.store.clamp import CONFIG, Clamped, clamp_consumers, clamp_delays
-from rmqha.store.files import LogFolder, fsync_folder
-from rmqha.store.lock import is_locked
+from rmqha.store.derived.clamp_offsets import CONFIG, Clamped, clamp_consumers, clamp_delays
+from rmqha.store.derived.consume_queues import ConsumeQueues
+from rmqha.store.derived.rebuild import open_derived
+from rmqha.store.files import json_table as tables
+from rmqha.store.files.lock import is_locked
+from rmqha.store.files.mapped import LogFolder, fsync_folder
+from rmqha.store.log.bootstrap_marker import refuse_unfinished
+from rmqha.store.log.checkpoint import Checkpoint
+from rmqha.store.log.recovery import FolderReader, Recovery, find_end, first_file
+from rmqha.store.log.truncate import Step, pending
 from rmqha.store.opening import ABORT, Opening, shortened
-from rmqha.store.queues import ConsumeQueues
-from rmqha.store.rebuild import open_derived
-from rmqha.store.recovery import FolderReader, Recovery, find_end, first_file
 from rmqha.store.store import Store
-from rmqha.store.truncate import Step, pending
-from rmqha.store.unfinished import refuse_unfinished
 from rmqha.wire.delay import SCHEDULE_TOPIC
 from rmqha.wire.remoting.bodies.tables import TopicTable
 from rmqha.wire.remoting.json_body import from_json

@@ -18,7 +18,7 @@ from attrs import define, field
 from rmqha.config.settings import FirstSync, HASettings
 from rmqha.ha.bounds import MasterBounds
 from rmqha.ha.probe import Ask, OverlapSearch, Question, StartSearch
-from rmqha.store.log import CommitLog
+from rmqha.store.log.commit_log import CommitLog
 
 
 class Verdict(Enum):

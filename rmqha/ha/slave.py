@@ -35,7 +35,7 @@ from rmqha.ha.compare import first_difference, missing_first_byte
 from rmqha.ha.probe import Ask, Question
 from rmqha.net.rate import Speed, TokenBucket
 from rmqha.net.scatter import IFrameSink, scatter
-from rmqha.store.log import CommitLog
+from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire.ha import MAX_BODY, BodyPart, TransferDecoder, encode_report
 
 REPORT_EVERY = 5.0

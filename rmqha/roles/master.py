@@ -16,8 +16,8 @@ from rmqha.ha.replicas import ReplicaState
 from rmqha.ha.writer import Writer
 from rmqha.roles.node import Node
 from rmqha.roles.serving import Serving
+from rmqha.store.log.bootstrap_marker import refuse_unfinished
 from rmqha.store.opening import Opening
-from rmqha.store.unfinished import refuse_unfinished
 from rmqha.wire.remoting.bodies.status import HaConnectionInfo, HaStatus
 
 

@@ -16,7 +16,7 @@ from rmqha.namesrv.service import NameServer
 from rmqha.net.remoting.listening import listen
 from rmqha.net.remoting.tls import configured_gate
 from rmqha.roles.process import Process
-from rmqha.store import tables
+from rmqha.store.files import json_table as tables
 
 
 class NamesrvNode(Process):

@@ -25,8 +25,8 @@ from rmqha.broker.ports import ClientPorts
 from rmqha.config.settings import Settings
 from rmqha.ha.states import NodeState
 from rmqha.roles.process import NAMED, Process
-from rmqha.store import readers
 from rmqha.store.opening import Opening
+from rmqha.store.published import readers
 from rmqha.store.store import Store
 from rmqha.wire.remoting.bodies.status import HaStatus
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer

@@ -23,13 +23,13 @@ from rmqha.net.remoting.client import RemotingClient, split_address
 from rmqha.net.scatter import ScatterClientEndpoint
 from rmqha.roles.node import Node
 from rmqha.roles.serving import Serving
-from rmqha.store import tables
-from rmqha.store.files import LogFolder, fsync_folder
+from rmqha.store.files import json_table as tables
+from rmqha.store.files.mapped import LogFolder, fsync_folder
+from rmqha.store.log.bootstrap_marker import marker
+from rmqha.store.log.truncate import aside_of, intend, set_log_aside
 from rmqha.store.opening import Opening
-from rmqha.store.publish import begin_anew
+from rmqha.store.published.publish import begin_anew
 from rmqha.store.store import Store
-from rmqha.store.truncate import aside_of, intend, set_log_aside
-from rmqha.store.unfinished import marker
 from rmqha.wire.remoting.bodies.status import HaClientInfo, HaStatus
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 

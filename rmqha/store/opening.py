@@ -21,19 +21,21 @@ from twisted.logger import Logger
 
 from rmqha.config.settings import StoreSettings
 from rmqha.errors import DiskFull, LogShortened
-from rmqha.store import deleted, marks, publish
-from rmqha.store.allocate import Allocator, InThread
-from rmqha.store.checkpoint import Checkpoint
-from rmqha.store.clamp import clamp_consumers, clamp_delays
-from rmqha.store.dispatch import Dispatcher
-from rmqha.store.files import NO_SPACE, LogFolder, fsync_folder
-from rmqha.store.index import Index
-from rmqha.store.log import CommitLog
-from rmqha.store.queues import ConsumeQueues
-from rmqha.store.rebuild import open_derived
-from rmqha.store.recovery import Recovery, cut, find_end, first_file
-from rmqha.store.splits import SplitIndex
-from rmqha.store.truncate import OWN_FOLDER, Intent, Step, finish, intend, pending
+from rmqha.store.derived import deleted_topics as deleted
+from rmqha.store.derived import dispatch_mark as marks
+from rmqha.store.derived.clamp_offsets import clamp_consumers, clamp_delays
+from rmqha.store.derived.consume_queues import ConsumeQueues
+from rmqha.store.derived.dispatch import Dispatcher
+from rmqha.store.derived.index import Index
+from rmqha.store.derived.rebuild import open_derived
+from rmqha.store.files.allocate import Allocator, InThread
+from rmqha.store.files.mapped import NO_SPACE, LogFolder, fsync_folder
+from rmqha.store.log.checkpoint import Checkpoint
+from rmqha.store.log.commit_log import CommitLog
+from rmqha.store.log.recovery import Recovery, cut, find_end, first_file
+from rmqha.store.log.truncate import OWN_FOLDER, Intent, Step, finish, intend, pending
+from rmqha.store.published import publish
+from rmqha.store.published.split_index import SplitIndex
 from rmqha.wire.delay import DelayLevels
 from rmqha.wire.loops import warm_up
 from rmqha.wire.published import Point

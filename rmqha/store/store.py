@@ -31,21 +31,21 @@ from rmqha.errors import (
     RecordFault,
     StoreError,
 )
-from rmqha.store import marks
-from rmqha.store.allocate import InThread
-from rmqha.store.checkpoint import Checkpoint
-from rmqha.store.dispatch import Dispatcher, DispatchMark
-from rmqha.store.files import fsync_folder
-from rmqha.store.flush import Flusher, Sync
-from rmqha.store.index import Index
-from rmqha.store.lock import StoreLock
-from rmqha.store.log import CommitLog
+from rmqha.store.derived import dispatch_mark as marks
+from rmqha.store.derived.consume_queues import ConsumeQueues
+from rmqha.store.derived.dispatch import Dispatcher, DispatchMark
+from rmqha.store.derived.index import Index
+from rmqha.store.files.allocate import InThread
+from rmqha.store.files.lock import StoreLock
+from rmqha.store.files.mapped import fsync_folder
+from rmqha.store.log.checkpoint import Checkpoint
+from rmqha.store.log.commit_log import CommitLog
+from rmqha.store.log.flush import Flusher, Sync
+from rmqha.store.log.recovery import Recovery
+from rmqha.store.log.retention import Retention, disk_use, local_hour
+from rmqha.store.log.truncate import Intent, Step
 from rmqha.store.opening import Opener, Opening, mark_path
-from rmqha.store.publish import Publisher
-from rmqha.store.queues import ConsumeQueues
-from rmqha.store.recovery import Recovery
-from rmqha.store.retention import Retention, disk_use, local_hour
-from rmqha.store.truncate import Intent, Step
+from rmqha.store.published.publish import Publisher
 from rmqha.wire.encode import encode, encode_batch
 from rmqha.wire.loops import NUMPY, chosen, warm_up
 from rmqha.wire.properties import PAIR_END

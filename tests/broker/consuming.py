@@ -24,7 +24,7 @@ from rmqha.broker.reading import Reader
 from rmqha.broker.topics import Topics
 from rmqha.config.settings import BrokerSettings, PullSettings
 from rmqha.net.remoting.handlers import Registry
-from rmqha.store.lookup import Lookup
+from rmqha.store.derived.lookup import Lookup
 from rmqha.store.store import LIVE_PAUSE, Receipt, Store
 from rmqha.wire.delay import DelayLevels
 from rmqha.wire.properties import encode as encode_properties

@@ -12,7 +12,7 @@ from twisted.internet.error import ConnectionLost
 
 from rmqha.broker.broker import Broker
 from rmqha.errors import DiskFull
-from rmqha.store import tables
+from rmqha.store.files import json_table as tables
 from rmqha.wire.remoting import fastjson
 from rmqha.wire.remoting.bodies.tables import TopicConfig
 from rmqha.wire.remoting.codes import RequestCode as Code
@@ -450,7 +450,10 @@ class QueuesTests(MetadataTestCase):
         self.successResultOf(stopped)
         self.successResultOf(slave.store.stopService())
         self.master.change_topics(gone=("Old",))
-        with patch("rmqha.store.deleted.Deletion.forget", lambda _, *args: self.forget(*args)):
+        with patch(
+            "rmqha.store.derived.deleted_topics.Deletion.forget",
+            lambda _, *args: self.forget(*args),
+        ):
             self.slave()
         self.assertEqual(["Old"], [name for name, _ in self.deleted])
 
@@ -458,7 +461,10 @@ class QueuesTests(MetadataTestCase):
         """
         The first table ever takes no queues with it.
         """
-        with patch("rmqha.store.deleted.Deletion.forget", lambda _, *args: self.forget(*args)):
+        with patch(
+            "rmqha.store.derived.deleted_topics.Deletion.forget",
+            lambda _, *args: self.forget(*args),
+        ):
             slave = self.broker(slave=True, id=1)
             slave.topics.put(TopicConfig(topic_name="Local"))
             slave.topics.put(TopicConfig(topic_name="Orders"))

@@ -17,8 +17,8 @@ from rmqha.broker.messages import Messages
 from rmqha.errors import FlushFailed
 from rmqha.ha.transfer import PutStatus
 from rmqha.ha.writer import PutResult
-from rmqha.store import tables
-from rmqha.store.files import LogFolder
+from rmqha.store.files import json_table as tables
+from rmqha.store.files.mapped import LogFolder
 from rmqha.wire.delay import SCHEDULE_TOPIC, DelayLevels
 from rmqha.wire.properties import PAIR_END, encode
 from rmqha.wire.record import Message, Record, check, decode

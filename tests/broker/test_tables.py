@@ -17,7 +17,7 @@ from rmqha.broker.groups import Groups
 from rmqha.broker.topics import Topics, perm_text
 from rmqha.config.settings import BrokerSettings
 from rmqha.errors import BodyInvalid, RequestRefused
-from rmqha.store import tables
+from rmqha.store.files import json_table as tables
 from rmqha.wire.remoting.bodies.tables import GroupConfig, TopicConfig
 from tests.support.logs import LogTestCase, now
 

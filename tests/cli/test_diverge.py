@@ -12,8 +12,8 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.store.files import LogFolder
-from rmqha.store.recovery import cut
+from rmqha.store.files.mapped import LogFolder
+from rmqha.store.log.recovery import cut
 from tests.cli.command import CommandTestCase
 from tests.support import golden, mutilate
 from tests.support.nodes import Folder, Node

@@ -12,8 +12,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from rmqha.store.files import LogFolder
-from rmqha.store.truncate import quarantine
+from rmqha.store.files.mapped import LogFolder
+from rmqha.store.log.truncate import quarantine
 from tests.cli.command import CommandTestCase
 from tests.support import golden, mutilate
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rmqha.store import tables
-from rmqha.store.lock import StoreLock
-from rmqha.store.raw import RawLog
-from rmqha.store.unfinished import marker
+from rmqha.store.files import json_table as tables
+from rmqha.store.files.lock import StoreLock
+from rmqha.store.log.bootstrap_marker import marker
+from rmqha.store.offline.raw_log import RawLog
 from tests.cli.command import CommandTestCase
 from tests.support import golden
 

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
-from rmqha.store import remake
-from rmqha.store.lock import StoreLock, is_locked
+from rmqha.store.files.lock import StoreLock, is_locked
+from rmqha.store.offline import rebuild_in_place as remake
 from tests.cli.command import CommandTestCase
 from tests.support import golden, mutilate
 from tests.support.derived import index_files, queue_files

@@ -7,10 +7,10 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from rmqha.store.files import LogFolder
-from rmqha.store.lock import StoreLock
-from rmqha.store.recovery import cut
-from rmqha.store.truncate import quarantine
+from rmqha.store.files.lock import StoreLock
+from rmqha.store.files.mapped import LogFolder
+from rmqha.store.log.recovery import cut
+from rmqha.store.log.truncate import quarantine
 from tests.cli.command import CommandTestCase
 from tests.support import golden, mutilate
 

@@ -4,8 +4,8 @@ F42: a slave behind a slave, and what it does when the one in the middle has les
 
 from __future__ import annotations
 
-from rmqha.store.files import LogFolder
-from rmqha.store.recovery import cut
+from rmqha.store.files.mapped import LogFolder
+from rmqha.store.log.recovery import cut
 from tests.faults.harness import SOON_SILENT, FaultTestCase, rounds
 from tests.support.driver import Driver
 from tests.support.nodes import Node, until

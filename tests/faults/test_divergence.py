@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import shutil
 
-from rmqha.store.files import LogFolder
-from rmqha.store.recovery import cut
+from rmqha.store.files.mapped import LogFolder
+from rmqha.store.log.recovery import cut
 from tests.faults.harness import FaultTestCase, rounds
 from tests.support.driver import Driver, Write
 from tests.support.nodes import Node

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from attrs import evolve
 
-from rmqha.store import tables
+from rmqha.store.files import json_table as tables
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import encode

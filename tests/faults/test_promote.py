@@ -14,8 +14,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from rmqha.store.offline import OfflineLog
-from rmqha.store.scan import scan
+from rmqha.store.log.scan import scan
+from rmqha.store.offline.offline_log import OfflineLog
 from rmqha.wire.record import decode
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command

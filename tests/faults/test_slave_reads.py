@@ -9,7 +9,7 @@ import statistics
 import threading
 import time
 
-from rmqha.store import tables
+from rmqha.store.files import json_table as tables
 from rmqha.wire.remoting.codes import ResponseCode
 from tests.faults.harness import BRISK, FaultTestCase, rounds
 from tests.support.nodes import NameServer, Node, until

@@ -14,11 +14,11 @@ from rmqha.errors import FrameOffsetMismatch, MasterLeft, NothingCommon
 from rmqha.ha import onlooker, probe
 from rmqha.ha.against import Against
 from rmqha.ha.bounds import MasterBounds
-from rmqha.store.diverge import Parting
-from rmqha.store.log import CommitLog
-from rmqha.store.offline import OfflineLog
-from rmqha.store.raw import RawLog
-from rmqha.store.seek import data_end
+from rmqha.store.log.commit_log import CommitLog
+from rmqha.store.log.resync import data_end
+from rmqha.store.offline.compare import Parting
+from rmqha.store.offline.offline_log import OfflineLog
+from rmqha.store.offline.raw_log import RawLog
 from tests.support.logs import FILE_SIZE, LogTestCase, content, encoded
 from tests.support.puppet import Connection, PuppetEndpoint
 

@@ -21,7 +21,7 @@ from rmqha.ha import probe
 from rmqha.ha.bounds import ASK_TIMEOUT, PATIENCE, ClientPort, MasterBounds, ask
 from rmqha.ha.dial import AskedFirst
 from rmqha.ha.search import Search
-from rmqha.store.log import CommitLog
+from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire.remoting.command import Command
 from tests.support.following import BATCH, SIZE, SIZES, FollowerCase
 from tests.support.logs import STORED, content, encoded

@@ -11,7 +11,7 @@ from rmqha.config.settings import DivergencePolicy
 from rmqha.ha.follower import Follower
 from rmqha.ha.master import MasterFactory
 from rmqha.ha.states import Standing, SyncState
-from rmqha.store.log import CommitLog
+from rmqha.store.log.commit_log import CommitLog
 from tests.ha.test_pair import Pair
 from tests.support.logs import STORED, content, encoded
 

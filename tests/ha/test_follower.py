@@ -14,8 +14,8 @@ from rmqha.config.settings import DivergencePolicy
 from rmqha.errors import DiskFull, FlushFailed, Refused
 from rmqha.ha import probe
 from rmqha.ha.dial import NEXT_QUESTION
-from rmqha.store.files import LogFolder
-from rmqha.store.log import CommitLog
+from rmqha.store.files.mapped import LogFolder
+from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire.encode import blank
 from rmqha.wire.ha import encode_header
 from tests.support.following import SIZE, SIZES, FollowerCase

@@ -22,7 +22,7 @@ from rmqha.config.settings import FirstSync
 from rmqha.errors import ReportRejected
 from rmqha.ha import ledger as module
 from rmqha.ha.ledger import Claim, Ledger
-from rmqha.store.interfaces import ILogReader
+from rmqha.store.log.interfaces import ILogReader
 from tests.support.halog import MemoryLog
 
 

@@ -22,9 +22,9 @@ from rmqha.ha.ledger import Ledger
 from rmqha.ha.master import MasterFactory
 from rmqha.ha.repair import Divergence, plan_cut
 from rmqha.ha.transfer import GroupTransfer, PutStatus
-from rmqha.store.log import CommitLog
-from rmqha.store.recovery import cut
-from rmqha.store.truncate import quarantine
+from rmqha.store.log.commit_log import CommitLog
+from rmqha.store.log.recovery import cut
+from rmqha.store.log.truncate import quarantine
 from tests.support.logs import FILE_SIZE, STORED, LogTestCase, content, encoded
 
 SIZES = (700, 1500, 900, 600) * 5

@@ -14,10 +14,10 @@ from rmqha.config.settings import StoreSettings
 from rmqha.errors import LogCorrupt, LogShortened, Refused, StoreLocked, UnfinishedCopy
 from rmqha.ha.incarnation import FILE, Incarnation
 from rmqha.ha.promotion import RECORD, Promotion, plan, promote
-from rmqha.store import tables
-from rmqha.store.files import file_name
-from rmqha.store.lock import StoreLock
-from rmqha.store.unfinished import marker
+from rmqha.store.files import json_table as tables
+from rmqha.store.files.lock import StoreLock
+from rmqha.store.files.mapped import file_name
+from rmqha.store.log.bootstrap_marker import marker
 from rmqha.wire.delay import SCHEDULE_TOPIC
 from tests.store.test_truncate import CALLS, Killed, Mortal
 from tests.support.derived import DerivedTestCase, settings

@@ -8,7 +8,7 @@ from rmqha.config.settings import DivergencePolicy
 from rmqha.errors import Refused
 from rmqha.ha.repair import Divergence, plan_cut, remedy
 from rmqha.ha.states import SyncState
-from rmqha.store.log import CommitLog
+from rmqha.store.log.commit_log import CommitLog
 from tests.support.logs import FILE_SIZE, LogTestCase
 
 SIZES = (700, 1500, 900, 600) * 3

@@ -19,9 +19,9 @@ from rmqha.errors import DiskFull, FrameOffsetMismatch, FrameSizeOutOfRange, Rec
 from rmqha.ha.probe import Ask, Question
 from rmqha.ha.slave import SlaveProtocol
 from rmqha.net.rate import TokenBucket
-from rmqha.store.allocate import Allocator
-from rmqha.store.files import LogFolder
-from rmqha.store.log import CommitLog
+from rmqha.store.files.allocate import Allocator
+from rmqha.store.files.mapped import LogFolder
+from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire.ha import MAX_BODY, encode_header
 from tests.support import golden
 from tests.support.logs import FILE_SIZE, Disk, LogTestCase, content, encoded

@@ -14,8 +14,8 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from rmqha.store.files import LogFolder
-from rmqha.store.recovery import cut
+from rmqha.store.files.mapped import LogFolder
+from rmqha.store.log.recovery import cut
 from tests.interop.cases import InteropTestCase
 from tests.interop.support import Broker
 from tests.interop.test_java_master import FILE, NOT_HELD, SYNC

@@ -4,8 +4,8 @@ Our slave behind a stock master, which knows nothing of it.
 
 from __future__ import annotations
 
-from rmqha.store.files import LogFolder
-from rmqha.store.recovery import cut
+from rmqha.store.files.mapped import LogFolder
+from rmqha.store.log.recovery import cut
 from tests.interop.cases import InteropTestCase
 from tests.interop.support import Broker
 from tests.support.nodes import Node, until

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rmqha.store import tables
+from rmqha.store.files import json_table as tables
 from rmqha.wire.remoting import fastjson
 from rmqha.wire.remoting.codes import RequestCode
 from tests.interop.cases import InteropTestCase

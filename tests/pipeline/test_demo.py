@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from bench.corpus import write_log
 from demo.traffic import Sent
-from rmqha.store.offline import OfflineLog
+from rmqha.store.offline.offline_log import OfflineLog
 from tests.support.rows import publish
 
 try:

@@ -12,9 +12,9 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.errors import LogCutBack, StoreLocked
-from rmqha.store.lock import StoreLock
-from rmqha.store.offline import OfflineLog
-from rmqha.store.splits import SplitIndex
+from rmqha.store.files.lock import StoreLock
+from rmqha.store.offline.offline_log import OfflineLog
+from rmqha.store.published.split_index import SplitIndex
 from rmqha.wire import spans
 from rmqha.wire.published import FOLDER, SPLITS, Cut, parse_spans
 from tests.cli.command import CommandTestCase

@@ -28,9 +28,10 @@ from rmqha.roles import node as node_module
 from rmqha.roles.master import MasterNode
 from rmqha.roles.node import Node
 from rmqha.roles.slave import SlaveNode
-from rmqha.store import files, tables
-from rmqha.store.lock import StoreLock, is_locked
-from rmqha.store.unfinished import marker
+from rmqha.store.files import json_table as tables
+from rmqha.store.files import mapped as files
+from rmqha.store.files.lock import StoreLock, is_locked
+from rmqha.store.log.bootstrap_marker import marker
 from rmqha.wire.record import Message
 from rmqha.wire.remoting.command import Command
 from tests.broker.support import sending

@@ -11,9 +11,10 @@ from rmqha.config.settings import DivergencePolicy, FlushDisk
 from rmqha.errors import DiskFull
 from rmqha.ha.states import NodeState
 from rmqha.roles import slave
-from rmqha.store import publish, truncate
-from rmqha.store.lock import is_locked
-from rmqha.store.log import CommitLog
+from rmqha.store.files.lock import is_locked
+from rmqha.store.log import truncate
+from rmqha.store.log.commit_log import CommitLog
+from rmqha.store.published import publish
 from rmqha.wire.encode import encode
 from rmqha.wire.published import Why
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer

@@ -20,7 +20,7 @@ from typing import BinaryIO
 
 from bench.corpus import message
 from rmqha.pipeline.files import COMMITLOG
-from rmqha.store.files import file_name
+from rmqha.store.files.mapped import file_name
 from rmqha.wire.encode import blank, encode, place
 from rmqha.wire.published import FOLDER, POINT, Point, render_point
 

@@ -13,9 +13,9 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from rmqha.store.files import LogFolder
-from rmqha.store.publish import load
-from rmqha.store.recovery import cut
+from rmqha.store.files.mapped import LogFolder
+from rmqha.store.log.recovery import cut
+from rmqha.store.published.publish import load
 from tests.faults.harness import FaultTestCase
 from tests.support.driver import Driver, Write
 from tests.support.needs import why_no_java

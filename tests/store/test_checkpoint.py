@@ -1,10 +1,10 @@
 """
-Tests for L{rmqha.store.checkpoint}.
+Tests for L{rmqha.store.log.checkpoint}.
 """
 
 from __future__ import annotations
 
-from rmqha.store.checkpoint import Checkpoint
+from rmqha.store.log.checkpoint import Checkpoint
 from tests.support import golden
 from tests.support.logs import LogTestCase
 

@@ -1,5 +1,5 @@
 """
-Tests for L{rmqha.store.clamp}, and for the cut that calls it.
+Tests for L{rmqha.store.derived.clamp_offsets}, and for the cut that calls it.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from typing import Any
 
 from rmqha.config.settings import StoreSettings
 from rmqha.errors import TableUnreadable
-from rmqha.store import tables
-from rmqha.store.clamp import clamp_consumers, clamp_delays
-from rmqha.store.files import LogFolder
-from rmqha.store.truncate import intend
+from rmqha.store.derived.clamp_offsets import clamp_consumers, clamp_delays
+from rmqha.store.files import json_table as tables
+from rmqha.store.files.mapped import LogFolder
+from rmqha.store.log.truncate import intend
 from rmqha.wire.delay import SCHEDULE_TOPIC
 from tests.support.logs import LogTestCase, message
 

@@ -10,11 +10,12 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from rmqha.errors import DiskFull
-from rmqha.store import deleted, tables
-from rmqha.store.deleted import Deletion
-from rmqha.store.offline import OfflineLog
-from rmqha.store.raw import RawLog
-from rmqha.store.remake import exclusively, remake
+from rmqha.store.derived import deleted_topics as deleted
+from rmqha.store.derived.deleted_topics import Deletion
+from rmqha.store.files import json_table as tables
+from rmqha.store.offline.offline_log import OfflineLog
+from rmqha.store.offline.raw_log import RawLog
+from rmqha.store.offline.rebuild_in_place import exclusively, remake
 from rmqha.store.store import Store
 from tests.support.compare import derived_faults
 from tests.support.logs import LogTestCase, message, now

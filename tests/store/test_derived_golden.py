@@ -7,10 +7,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rmqha.store.index import Index
-from rmqha.store.peek import Peek
-from rmqha.store.queues import ConsumeQueues
-from rmqha.store.rebuild import open_derived
+from rmqha.store.derived.consume_queues import ConsumeQueues
+from rmqha.store.derived.index import Index
+from rmqha.store.derived.rebuild import open_derived
+from rmqha.store.derived.record_at import Peek
 from rmqha.wire.delay import DelayLevels
 from tests.support import golden
 from tests.support.derived import (

@@ -1,5 +1,5 @@
 """
-Tests for L{rmqha.store.descriptors}.
+Tests for L{rmqha.store.files.descriptors}.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import os
 from unittest.mock import patch
 
 from rmqha.errors import DiskFull, FlushFailed
-from rmqha.store.descriptors import Descriptors
+from rmqha.store.files.descriptors import Descriptors
 from tests.support.derived import DerivedTestCase
 
 

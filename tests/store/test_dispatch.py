@@ -1,5 +1,5 @@
 """
-Tests for L{rmqha.store.dispatch} and L{rmqha.store.rebuild}.
+Tests for L{rmqha.store.derived.dispatch} and L{rmqha.store.derived.rebuild}.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from twisted.internet.task import Clock
 from zope.interface.verify import verifyObject
 
 from rmqha.errors import DiskFull, RecordFault, Refused
-from rmqha.store import dispatch as dispatch_module
-from rmqha.store.descriptors import Descriptors
-from rmqha.store.dispatch import Dispatcher, DispatchMark
-from rmqha.store.interfaces import ILogReader
-from rmqha.store.rebuild import rebuild
+from rmqha.store.derived import dispatch as dispatch_module
+from rmqha.store.derived.dispatch import Dispatcher, DispatchMark
+from rmqha.store.derived.rebuild import rebuild
+from rmqha.store.files.descriptors import Descriptors
+from rmqha.store.log.interfaces import ILogReader
 from rmqha.wire.units import BLANK_SIZE
 from tests.support.derived import (
     DerivedTestCase,

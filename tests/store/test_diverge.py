@@ -10,11 +10,11 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.store.diverge import first_difference, parting, record_start
-from rmqha.store.files import LogFolder
-from rmqha.store.offline import OfflineLog
-from rmqha.store.raw import RawLog
-from rmqha.store.recovery import cut
+from rmqha.store.files.mapped import LogFolder
+from rmqha.store.log.recovery import cut
+from rmqha.store.offline.compare import first_difference, parting, record_start
+from rmqha.store.offline.offline_log import OfflineLog
+from rmqha.store.offline.raw_log import RawLog
 from tests.support import golden, mutilate
 
 VERSION = golden.VERSIONS[0]

@@ -1,5 +1,5 @@
 """
-Tests for L{rmqha.store.files}: names, allocation, zeroing, deletion.
+Tests for L{rmqha.store.files.mapped}: names, allocation, zeroing, deletion.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.errors import BrokenSequence, DiskFull, FileSizeMismatch, FlushFailed
-from rmqha.store import files
-from rmqha.store.allocate import Allocator
-from rmqha.store.files import LogFolder, MappedFile, file_name, zero_range
+from rmqha.store.files import mapped as files
+from rmqha.store.files.allocate import Allocator
+from rmqha.store.files.mapped import LogFolder, MappedFile, file_name, zero_range
 from tests.support.logs import Disk, Held, LogTestCase
 
 SIZE = 1 << 16

@@ -1,5 +1,5 @@
 """
-Tests for L{rmqha.store.flush}: what is on the disk, and who waits for it.
+Tests for L{rmqha.store.log.flush}: what is on the disk, and who waits for it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from twisted.internet.task import Clock
 
 from rmqha.config.settings import FlushDisk, StoreSettings
 from rmqha.errors import FlushFailed, NotWritable
-from rmqha.store.flush import Flusher
+from rmqha.store.log.flush import Flusher
 from tests.support.logs import FILE_SIZE, STORED, Held, LogTestCase, content, encoded
 
 

@@ -1,5 +1,5 @@
 """
-Tests for L{rmqha.store.index} and L{rmqha.store.index_file}.
+Tests for L{rmqha.store.derived.index} and L{rmqha.store.derived.index_file}.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from hypothesis import settings as run_settings
 from hypothesis import strategies as st
 
 from rmqha.errors import DiskFull
-from rmqha.store.descriptors import Descriptors
-from rmqha.store.index import Index, file_name
-from rmqha.store.index_file import ENTRY, ENTRY_SIZE, HEADER, IndexFile, IndexShape
-from rmqha.store.peek import Peek
+from rmqha.store.derived.index import Index, file_name
+from rmqha.store.derived.index_file import ENTRY, ENTRY_SIZE, HEADER, IndexFile, IndexShape
+from rmqha.store.derived.record_at import Peek
+from rmqha.store.files.descriptors import Descriptors
 from rmqha.wire.delay import DelayLevels
 from rmqha.wire.hashing import key_hash
 from tests.support.derived import DerivedTestCase, index_files

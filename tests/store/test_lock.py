@@ -1,5 +1,5 @@
 """
-Tests for L{rmqha.store.lock}: one writer, also against a Java broker.
+Tests for L{rmqha.store.files.lock}: one writer, also against a Java broker.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import sys
 from pathlib import Path
 
 from rmqha.errors import StoreLocked
-from rmqha.store import lock as lock_module
-from rmqha.store.lock import LOCK_TEXT, StoreLock, is_locked
+from rmqha.store.files import lock as lock_module
+from rmqha.store.files.lock import LOCK_TEXT, StoreLock, is_locked
 from tests.support.logs import LogTestCase
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,7 +36,7 @@ OURS = """
 import sys
 from pathlib import Path
 from rmqha.errors import StoreLocked
-from rmqha.store.lock import StoreLock
+from rmqha.store.files.lock import StoreLock
 lock = StoreLock(Path(sys.argv[1]))
 try:
     lock.take()

@@ -1,5 +1,5 @@
 """
-Tests for L{rmqha.store.log}: both doors, the ends of files, and what goes wrong.
+Tests for L{rmqha.store.log.commit_log}: both doors, the ends of files, and what goes wrong.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from rmqha.errors import (
     RecordFault,
     StartNotAligned,
 )
-from rmqha.store import files
-from rmqha.store import log as log_module
-from rmqha.store.interfaces import ILogReader
-from rmqha.store.log import CommitLog
+from rmqha.store.files import mapped as files
+from rmqha.store.log import commit_log as log_module
+from rmqha.store.log.commit_log import CommitLog
+from rmqha.store.log.interfaces import ILogReader
 from rmqha.wire.encode import blank
 from rmqha.wire.record import Fault, decode
 from tests.support.logs import FILE_SIZE, STORED, Disk, LogTestCase, content, encoded, files_of

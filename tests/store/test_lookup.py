@@ -10,10 +10,10 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.store.index import Index
-from rmqha.store.lookup import Lookup
-from rmqha.store.offline import OfflineLog
-from rmqha.store.rebuild import open_derived
+from rmqha.store.derived.index import Index
+from rmqha.store.derived.lookup import Lookup
+from rmqha.store.derived.rebuild import open_derived
+from rmqha.store.offline.offline_log import OfflineLog
 from rmqha.wire.delay import DelayLevels
 from rmqha.wire.hashing import key_hash
 from tests.support import golden, mutilate

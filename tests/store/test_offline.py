@@ -12,16 +12,16 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from rmqha.errors import NotAStore
-from rmqha.store.files import LogFolder
-from rmqha.store.index_file import IndexShape
-from rmqha.store.interfaces import ILogReader
-from rmqha.store.offline import OfflineLog
-from rmqha.store.pieces import in_quarantine, likely_size
-from rmqha.store.raw import RawLog
-from rmqha.store.rebuild import rebuild
-from rmqha.store.recovery import FolderReader, find_end
-from rmqha.store.sizes import index_shape, offline_settings, queue_file_size
-from rmqha.store.truncate import quarantine
+from rmqha.store.derived.index_file import IndexShape
+from rmqha.store.derived.rebuild import rebuild
+from rmqha.store.files.mapped import LogFolder
+from rmqha.store.log.interfaces import ILogReader
+from rmqha.store.log.recovery import FolderReader, find_end
+from rmqha.store.log.truncate import quarantine
+from rmqha.store.offline.detect_sizes import index_shape, offline_settings, queue_file_size
+from rmqha.store.offline.found_files import in_quarantine, likely_size
+from rmqha.store.offline.offline_log import OfflineLog
+from rmqha.store.offline.raw_log import RawLog
 from tests.support import golden, mutilate
 from tests.support.derived import settings
 

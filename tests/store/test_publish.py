@@ -1,5 +1,6 @@
 """
-Tests for L{rmqha.store.publish} and L{rmqha.store.splits}, and for the formats they write.
+Tests for L{rmqha.store.published.publish} and L{rmqha.store.published.split_index}, and for the
+formats they write.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.config.settings import StoreSettings
 from rmqha.errors import PointInvalid
-from rmqha.store import publish, splits
-from rmqha.store.files import LogFolder
+from rmqha.store.files.mapped import LogFolder
+from rmqha.store.log.truncate import intend
+from rmqha.store.published import publish
+from rmqha.store.published import split_index as splits
 from rmqha.store.store import Store
-from rmqha.store.truncate import intend
 from rmqha.wire import published
 from rmqha.wire import spans as making
 from rmqha.wire.published import Cut, Point, Span, Why, parse_point, parse_spans

@@ -1,5 +1,5 @@
 """
-Tests for L{rmqha.store.queue} and L{rmqha.store.queues}.
+Tests for L{rmqha.store.derived.consume_queue} and L{rmqha.store.derived.consume_queues}.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from hypothesis import settings as run_settings
 from hypothesis import strategies as st
 
 from rmqha.errors import DerivedFault, DiskFull
-from rmqha.store.by_time import offset_by_time
-from rmqha.store.descriptors import Descriptors
-from rmqha.store.peek import Peek
-from rmqha.store.queue import ConsumeQueue
-from rmqha.store.queues import ConsumeQueues
+from rmqha.store.derived.by_time import offset_by_time
+from rmqha.store.derived.consume_queue import ConsumeQueue
+from rmqha.store.derived.consume_queues import ConsumeQueues
+from rmqha.store.derived.record_at import Peek
+from rmqha.store.files.descriptors import Descriptors
 from rmqha.wire.delay import DelayLevels
 from rmqha.wire.units import BLANK_UNIT, UNIT, fileable
 from tests.support.derived import DerivedTestCase, queue_files

@@ -1,5 +1,5 @@
 """
-Tests for L{rmqha.store.readers}.
+Tests for L{rmqha.store.published.readers}.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.store.readers import LONGEST, MOST, SILENCE, look
+from rmqha.store.published.readers import LONGEST, MOST, SILENCE, look
 from rmqha.wire.published import FOLDER, READERS
 from tests.support import golden
 

@@ -1,5 +1,5 @@
 """
-Tests for L{rmqha.store.recovery}: where a log ends, why, and what that means.
+Tests for L{rmqha.store.log.recovery}: where a log ends, why, and what that means.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.errors import LogCorrupt
-from rmqha.store.files import LogFolder, file_name
-from rmqha.store.log import CommitLog
-from rmqha.store.recovery import (
+from rmqha.store.files.mapped import LogFolder, file_name
+from rmqha.store.log.commit_log import CommitLog
+from rmqha.store.log.recovery import (
     PIECE,
     FolderReader,
     Recovery,
@@ -23,7 +23,7 @@ from rmqha.store.recovery import (
     first_file,
     last_record_of,
 )
-from rmqha.store.seek import next_valid
+from rmqha.store.log.resync import next_valid
 from rmqha.wire.encode import blank, place
 from rmqha.wire.record import MAGIC_V1, Fault
 from tests.support.logs import (

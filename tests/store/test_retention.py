@@ -1,5 +1,5 @@
 """
-Tests for L{rmqha.store.retention}: which files go, when, and who can keep them.
+Tests for L{rmqha.store.log.retention}: which files go, when, and who can keep them.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import Any
 
 from twisted.internet.task import Clock
 
-from rmqha.store import retention
-from rmqha.store.files import MappedFile, file_name
-from rmqha.store.retention import disk_use, last_stored, local_hour
+from rmqha.store.files.mapped import MappedFile, file_name
+from rmqha.store.log import retention
+from rmqha.store.log.retention import disk_use, last_stored, local_hour
 from rmqha.store.store import Store
 from tests.support.derived import DerivedTestCase
 from tests.support.logs import FILE_SIZE, STORED, Held, LogTestCase, encoded, message

@@ -23,8 +23,9 @@ from rmqha.errors import (
     RecordFault,
     StoreLocked,
 )
-from rmqha.store import files, index_file
-from rmqha.store.checkpoint import Checkpoint
+from rmqha.store.derived import index_file
+from rmqha.store.files import mapped as files
+from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.store import LIVE_PAUSE, Store
 from rmqha.wire.record import MAGIC_BLANK, Fault, decode, magic_at
 from tests.support import golden

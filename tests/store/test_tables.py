@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.errors import DiskFull, TableUnreadable
-from rmqha.store import tables
+from rmqha.store.files import json_table as tables
 from tests.support import golden
 
 OLDER = {"offsetTable": {"T@g": {0: 1}}}

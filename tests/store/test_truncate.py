@@ -1,5 +1,5 @@
 """
-Tests for L{rmqha.store.truncate}, and for the openings that finish a cut.
+Tests for L{rmqha.store.log.truncate}, and for the openings that finish a cut.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from attrs import define
 
 from rmqha.config.settings import StoreSettings
 from rmqha.errors import DiskFull, LogCorrupt
-from rmqha.store import truncate
-from rmqha.store.files import LogFolder, file_name
+from rmqha.store.files.mapped import LogFolder, file_name
+from rmqha.store.log import truncate
+from rmqha.store.log.truncate import INTENT, OWN_FOLDER, Intent, intend, pending, set_log_aside
 from rmqha.store.store import Store
-from rmqha.store.truncate import INTENT, OWN_FOLDER, Intent, intend, pending, set_log_aside
 from tests.support.derived import DerivedTestCase
 from tests.support.logs import LogTestCase, content, files_of, message
 

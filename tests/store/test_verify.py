@@ -11,14 +11,14 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.store.chain import Bad, follow
-from rmqha.store.checkpoint import Checkpoint
-from rmqha.store.files import LogFolder
-from rmqha.store.pieces import Finding
-from rmqha.store.raw import RawLog
-from rmqha.store.sizes import offline_settings
-from rmqha.store.truncate import quarantine
-from rmqha.store.verify import LogCheck, derived_findings, running_notes
+from rmqha.store.files.mapped import LogFolder
+from rmqha.store.log.checkpoint import Checkpoint
+from rmqha.store.log.truncate import quarantine
+from rmqha.store.offline.detect_sizes import offline_settings
+from rmqha.store.offline.follow import Bad, follow
+from rmqha.store.offline.found_files import Finding
+from rmqha.store.offline.raw_log import RawLog
+from rmqha.store.offline.verify import LogCheck, derived_findings, running_notes
 from tests.support import golden, mutilate
 
 VERSION = golden.VERSIONS[0]

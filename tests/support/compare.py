@@ -16,9 +16,9 @@ from pathlib import Path
 from attrs import frozen
 
 from rmqha.config.settings import StoreSettings
-from rmqha.store.files import LogFolder
-from rmqha.store.rebuild import compare, open_derived, rebuild
-from rmqha.store.recovery import FolderReader, find_end
+from rmqha.store.derived.rebuild import compare, open_derived, rebuild
+from rmqha.store.files.mapped import LogFolder
+from rmqha.store.log.recovery import FolderReader, find_end
 from rmqha.wire.record import Fault, check, decode
 from tests.support.derived import index_files, queue_files
 from tests.support.driver import Write

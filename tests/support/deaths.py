@@ -13,43 +13,43 @@ from typing import Any
 
 from twisted.python.reflect import namedAny
 
-from rmqha.store.files import MappedFile, file_name
-from rmqha.store.log import CommitLog
+from rmqha.store.files.mapped import MappedFile, file_name
+from rmqha.store.log.commit_log import CommitLog
 
 Die = Callable[[], None]
 
 #: Where a kill comes just before (C{<}) or just behind (C{>}) a call.
 CALLS = {
     # a master's write
-    "put-told": ("<", "rmqha.store.log.CommitLog._tell"),
+    "put-told": ("<", "rmqha.store.log.commit_log.CommitLog._tell"),
     "put-done": (">", "rmqha.store.store.Store.put"),
     "ack-read": ("<", "rmqha.ha.transfer.GroupTransfer.acked"),
     "ack-resolve": ("<", "rmqha.ha.transfer.GroupTransfer._resolve"),
     "ack-told": (">", "rmqha.ha.transfer.GroupTransfer._resolve"),
     # the roll to a new file
-    "roll-made": (">", "rmqha.store.files.LogFolder.create_next"),
-    "roll-room": (">", "rmqha.store.allocate.Allocator.next_file"),
+    "roll-made": (">", "rmqha.store.files.mapped.LogFolder.create_next"),
+    "roll-room": (">", "rmqha.store.files.allocate.Allocator.next_file"),
     # a slave's frame
-    "frame-staged": (">", "rmqha.store.log.CommitLog.staged"),
-    "frame-accept": ("<", "rmqha.store.log.CommitLog.accept"),
-    "frame-accepted": (">", "rmqha.store.log.CommitLog.accept"),
-    "frame-verified": (">", "rmqha.store.log.CommitLog.verify"),
+    "frame-staged": (">", "rmqha.store.log.commit_log.CommitLog.staged"),
+    "frame-accept": ("<", "rmqha.store.log.commit_log.CommitLog.accept"),
+    "frame-accepted": (">", "rmqha.store.log.commit_log.CommitLog.accept"),
+    "frame-verified": (">", "rmqha.store.log.commit_log.CommitLog.verify"),
     "report": ("<", "rmqha.ha.slave.SlaveProtocol._report"),
     "reported": (">", "rmqha.ha.slave.SlaveProtocol._report"),
-    "discard": ("<", "rmqha.store.log.CommitLog.discard"),
+    "discard": ("<", "rmqha.store.log.commit_log.CommitLog.discard"),
     # derived files
-    "dispatch": ("<", "rmqha.store.dispatch.Dispatcher.run"),
-    "unit": (">", "rmqha.store.dispatch.Dispatcher._units"),
-    "key": ("<", "rmqha.store.index.Index.put"),
-    "mark": ("<", "rmqha.store.marks.save"),
-    "marked": (">", "rmqha.store.marks.save"),
-    "checkpoint": ("<", "rmqha.store.checkpoint.Checkpoint.save"),
+    "dispatch": ("<", "rmqha.store.derived.dispatch.Dispatcher.run"),
+    "unit": (">", "rmqha.store.derived.dispatch.Dispatcher._units"),
+    "key": ("<", "rmqha.store.derived.index.Index.put"),
+    "mark": ("<", "rmqha.store.derived.dispatch_mark.save"),
+    "marked": (">", "rmqha.store.derived.dispatch_mark.save"),
+    "checkpoint": ("<", "rmqha.store.log.checkpoint.Checkpoint.save"),
     # start and stop
     "incarnation": (">", "rmqha.ha.incarnation.Incarnation.begin"),
     "close": ("<", "rmqha.store.store.Store._close"),
     # a cut
-    "cut-zero": (">", "rmqha.store.files.MappedFile.zero"),
-    "cut-file": (">", "rmqha.store.files.MappedFile.remove"),
+    "cut-zero": (">", "rmqha.store.files.mapped.MappedFile.zero"),
+    "cut-file": (">", "rmqha.store.files.mapped.MappedFile.remove"),
 }
 
 #: Steps that a truncation tells of itself.
@@ -174,7 +174,7 @@ def _roll_blank(node: Any, trigger: Trigger) -> None:
     """
     With the next file there and the blank before it not yet written.
     """
-    log = namedAny("rmqha.store.log")
+    log = namedAny("rmqha.store.log.commit_log")
     make = log.blank
 
     def blank(size: int) -> bytes:

@@ -13,9 +13,9 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.config.settings import StoreSettings
-from rmqha.store.dispatch import Dispatcher
-from rmqha.store.interfaces import ILogReader
-from rmqha.store.rebuild import compare, open_derived, rebuild
+from rmqha.store.derived.dispatch import Dispatcher
+from rmqha.store.derived.rebuild import compare, open_derived, rebuild
+from rmqha.store.log.interfaces import ILogReader
 from rmqha.wire.delay import DelayLevels
 from tests.support import golden
 

@@ -12,7 +12,7 @@ from twisted.internet.task import Clock
 from rmqha.config.settings import DivergencePolicy, HASettings
 from rmqha.ha.follower import Follower
 from rmqha.ha.repair import Divergence
-from rmqha.store.log import CommitLog
+from rmqha.store.log.commit_log import CommitLog
 from tests.support.logs import FILE_SIZE, LogTestCase, content
 from tests.support.puppet import Connection, PuppetEndpoint
 

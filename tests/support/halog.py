@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from zope.interface import implementer
 
-from rmqha.store.interfaces import ILogReader
+from rmqha.store.log.interfaces import ILogReader
 
 
 @implementer(ILogReader)

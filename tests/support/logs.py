@@ -17,10 +17,10 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.store import files
-from rmqha.store.allocate import Allocator
-from rmqha.store.files import LogFolder
-from rmqha.store.log import CommitLog
+from rmqha.store.files import mapped as files
+from rmqha.store.files.allocate import Allocator
+from rmqha.store.files.mapped import LogFolder
+from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.opening import Opening
 from rmqha.store.store import Store
 from rmqha.wire.encode import encode

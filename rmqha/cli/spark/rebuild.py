@@ -16,7 +16,7 @@ from rmqha.pipeline.jobs.progress import bar
 from rmqha.pipeline.jobs.queue_files import FILE_SIZE
 from rmqha.pipeline.jobs.rebuild import FOLDER
 from rmqha.pipeline.jobs.rebuild import rebuild as make
-from rmqha.store.sizes import queue_file_size
+from rmqha.store.offline.detect_sizes import queue_file_size
 from rmqha.wire.rows import DEFAULT_LEVELS
 
 MOST_NOTES = 20

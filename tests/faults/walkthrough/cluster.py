@@ -10,9 +10,9 @@ from typing import Any
 from unittest import SkipTest
 
 from demo.traffic import Cpp, why_not
-from rmqha.store import tables
-from rmqha.store.offline import OfflineLog
-from rmqha.store.scan import scan
+from rmqha.store.files import json_table as tables
+from rmqha.store.log.scan import scan
+from rmqha.store.offline.offline_log import OfflineLog
 from rmqha.wire.record import decode
 from rmqha.wire.remoting.bodies.route import TopicRoute
 from rmqha.wire.remoting.codes import RequestCode

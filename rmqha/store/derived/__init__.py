@@ -1,0 +1,3 @@
+"""
+What follows from the log: consume queues, the index, and look-ups through them.
+"""

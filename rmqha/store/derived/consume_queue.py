@@ -1,0 +1,497 @@
+"""
+A consume queue: for one topic and queue id, where each message lies in the log.
+
+A unit is 20 bytes: physical offset (i64), size (i32), tags code (i64).  The unit
+of queue offset C{q} stands at byte C{20*q} of the queue, always: a unit is
+either at its own place or not there at all, because a queue that is off by one
+gives every later message a wrong offset for ever.  Holes (a queue whose first
+messages were never here, or a log that lacks queue offsets) are filled with
+RocketMQ's pre-blank units, which hold no data.
+
+Source: docs/protocol/store.rst, Consume queues.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from attrs import define, field
+
+from rmqha.errors import DerivedFault
+from rmqha.store.derived.record_at import Peek
+from rmqha.store.derived.unit_runs import first_difference, first_from, last_below, sound_prefix
+from rmqha.store.files.descriptors import Descriptors
+from rmqha.store.files.mapped import LOG_NAME, file_name, zero_range
+from rmqha.wire.units import BLANK_SIZE, BLANK_UNIT, UNIT, UNIT_SIZE
+
+# RocketMQ's recovery looks at the last three files, and so does ours.
+_SCAN_FILES = 3
+# Units read in one step of a scan: 640 KB.
+_SCAN_UNITS = 1 << 15
+# How many last units may be wrong before nothing in the queue is believed.
+_WALK_BACK = 16
+
+
+@define(eq=False)
+class ConsumeQueue:
+    """
+    The units of one queue, in files of one size.
+
+    C{append} takes what follows or is there already.  C{mend} is for a pass over the
+    whole log, which may also correct what is there.
+
+    @ivar folder: Where its files are, as text.
+    @ivar topic: Its topic.
+    @ivar queue_id: Its number in the topic.
+    @ivar file_size: Size of each file, in bytes, a multiple of 20.
+    @ivar anew: Whether an empty one begins wherever its first message is: there was a queue of
+        its name, whose topic was deleted.
+    @ivar min_offset: The smallest queue offset that has a message in the log.
+    @ivar max_offset: The queue offset just past the last unit.
+    @ivar highest: The highest queue offset seen in the log, -1 for none.
+    @ivar end_physical: Physical offset just past the last unit's record, 0 for none.
+    """
+
+    folder: str
+    topic: str
+    queue_id: int
+    file_size: int
+    descriptors: Descriptors
+    min_offset: int = field(init=False, default=0)
+    max_offset: int = field(init=False, default=0)
+    highest: int = field(init=False, default=-1)
+    end_physical: int = field(init=False, default=0)
+    # Byte position of the first file, -1 while there is none.
+    _first: int = field(init=False, default=-1)
+    # The next queue offset of the running pass over the whole log, -1 before the first.
+    _mended: int = field(init=False, default=-1)
+    # Whether the first unit may come anywhere.
+    _anew: bool = field(default=False, alias="anew", kw_only=True)
+
+    @property
+    def next_offset(self) -> int:
+        """
+        The queue offset a new message gets: never one the log has given already.
+        """
+        return max(self.max_offset, self.highest + 1)
+
+    @property
+    def first_offset(self) -> int:
+        """
+        The queue offset where the first file starts.
+        """
+        return max(self._first, 0) // UNIT_SIZE
+
+    def paths(self) -> list[str]:
+        """
+        The queue's files, oldest first.
+        """
+        if self._first < 0:
+            return []
+        return [
+            self._path(start)
+            for start in range(self._first, self.max_offset * UNIT_SIZE, self.file_size)
+        ]
+
+    # --- reading ---
+
+    def unit(self, offset: int) -> tuple[int, int, int] | None:
+        """
+        Physical offset, size and tags code at a queue offset; C{None} outside the queue.
+        """
+        raw = self.units(offset, 1)
+        return UNIT.unpack(raw) if raw else None
+
+    def units(self, offset: int, count: int) -> bytes:
+        """
+        The raw units from a queue offset on, as many as there are up to C{count}.
+
+        Pre-blank units are given as they are: physical offset 0, size 2147483647.
+        """
+        if not self.first_offset <= offset < self.max_offset:
+            return b""
+        position = offset * UNIT_SIZE
+        end = min(offset + count, self.max_offset) * UNIT_SIZE
+        parts = []
+        while position < end:
+            start = position - position % self.file_size
+            size = min(end, start + self.file_size) - position
+            parts.append(self.descriptors.read(self._path(start), size, position - start))
+            position += size
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    # --- appending ---
+
+    def append(self, first: int, raw: bytes) -> int:
+        """
+        Add units of consecutive queue offsets at their places.
+
+        Units that are there already, byte for byte, are passed over.
+
+        @param first: Queue offset of the first unit.
+        @param raw: Whole units.
+        @return: How many were added.
+        @raise DerivedFault: Another unit stands there, or units before C{first} are
+            missing.  Nothing was written.
+        """
+        count = len(raw) // UNIT_SIZE
+        if self._anew:
+            self._anew = False
+            if not self.max_offset:
+                self._open_at(first)
+        self.highest = max(self.highest, first + count - 1)
+        if first > self.max_offset:
+            raise self._fault(self.max_offset, f"units up to {first} are missing")
+        present = min(count, self.max_offset - first)
+        if present:
+            differs = self._differs(first, raw, present)
+            if differs is not None:
+                raise self._fault(differs, "the log has another record for this queue offset")
+        return self._write(first + present, raw[present * UNIT_SIZE :])
+
+    def begin_pass(self) -> None:
+        """
+        Note that a dispatch of the whole log begins, so that L{mend} may correct units.
+        """
+        self._mended = -1
+
+    def end_pass(self, log_min: int, report: Callable[[DerivedFault], None]) -> None:
+        """
+        Drop what the pass has not found in the log.
+
+        @param log_min: Physical offset at which the pass began.
+        @param report: Called with what was dropped.
+        """
+        end = self._mended if self._mended >= 0 else self._kept(log_min)
+        if end < self.max_offset:
+            report(self._fault(end, f"units of no record up to {self.max_offset}, dropped"))
+            self._cut(end)
+
+    def mend(
+        self, first: int, raw: bytes, log_min: int, report: Callable[[DerivedFault], None]
+    ) -> int:
+        """
+        Add units as L{append} does, in a pass that began at the log's first byte.
+
+        Such a pass knows every record, so what stands where the log says otherwise is
+        corrected: other units are replaced, units of no record are blanked.  Queue
+        offsets that go back mean the queue began anew (its topic was deleted and made
+        again): the later record wins, as it does on the broker that wrote the log.
+
+        @param log_min: Physical offset at which the pass began.
+        @param report: Called with what was wrong in the files or in the log.
+        @return: How many units were written.
+        """
+        if first == self._mended == self.max_offset:
+            written = self._write(first, raw)
+        else:
+            self._line_up(first, log_min, report)
+            count = len(raw) // UNIT_SIZE
+            present = min(count, self.max_offset - first)
+            differs = self._differs(first, raw, present)
+            if differs is not None:
+                report(self._fault(differs, "unit disagrees with the log, replaced"))
+                self._cut(differs)
+                self.highest = differs - 1
+                present = differs - first
+            written = self._write(first + present, raw[present * UNIT_SIZE :])
+        self._mended = first + len(raw) // UNIT_SIZE
+        self.highest = max(self.highest, self._mended - 1)
+        return written
+
+    def _line_up(self, first: int, log_min: int, report: Callable[[DerivedFault], None]) -> None:
+        """
+        Make C{first} the queue's end or a place inside it, before units go there.
+        """
+        if self._mended < 0:  # the first record of this queue in the pass
+            before = self.unit(first - 1)
+            if before is None:
+                joins = first == self.first_offset
+            else:
+                joins = before[1] == BLANK_SIZE or before[0] < log_min
+            if self.max_offset and not joins:
+                report(self._fault(first, "units of no record, queue begun anew"))
+                self.destroy()
+            if not self.max_offset:
+                self._open_at(first)
+        elif first > self._mended:
+            report(self._fault(self._mended, f"the log lacks queue offsets up to {first}"))
+            blanks = BLANK_UNIT * (first - self._mended)
+            present = min(first, self.max_offset) - self._mended
+            differs = self._differs(self._mended, blanks, present)
+            if differs is not None:
+                self._cut(differs)
+            if self.max_offset < first:
+                self._write(self.max_offset, BLANK_UNIT * (first - self.max_offset))
+
+    def _differs(self, first: int, raw: bytes, count: int) -> int | None:
+        """
+        The first queue offset of C{count} where the queue holds other bytes.
+        """
+        if count <= 0:
+            return None
+        row = first_difference(self.units(first, count), raw, count)
+        return None if row is None else first + row
+
+    def _open_at(self, offset: int) -> None:
+        """
+        Begin an empty queue at a queue offset: what lies before it in its file is blank.
+        """
+        position = offset * UNIT_SIZE
+        start = position - position % self.file_size
+        if position > start:
+            self.descriptors.create(self._path(start), self.file_size)
+            blanks = BLANK_UNIT * ((position - start) // UNIT_SIZE)
+            self.descriptors.write(self._path(start), blanks, 0)
+        self._first = start
+        self.min_offset = self.max_offset = offset
+
+    def _write(self, offset: int, raw: bytes) -> int:
+        """
+        Put units at the end; the end moves when all of them are written.
+        """
+        if not raw:
+            return 0
+        position = offset * UNIT_SIZE
+        if self._first < 0:
+            self._first = position - position % self.file_size
+        done = 0
+        while done < len(raw):
+            inside = position % self.file_size
+            path = self._path(position - inside)
+            piece = raw[done : done + self.file_size - inside]
+            if not inside:
+                self.descriptors.create(path, self.file_size)
+            self.descriptors.write(path, piece, inside)
+            done += len(piece)
+            position += len(piece)
+        self.max_offset = position // UNIT_SIZE
+        last, size, _ = UNIT.unpack_from(raw, len(raw) - UNIT_SIZE)
+        if size != BLANK_SIZE:
+            self.end_physical = last + size
+        return len(raw) // UNIT_SIZE
+
+    # --- cutting ---
+
+    def truncate_to(self, limit: int) -> None:
+        """
+        Drop the units of records that end above C{limit}, a physical offset.
+        """
+        if self.end_physical > limit:
+            self._cut(self._kept(limit))
+            self.highest = self.max_offset - 1
+            self._mended = min(self._mended, self.max_offset)
+
+    def delete_before(self, log_min: int) -> int:
+        """
+        Delete leading files whose last unit lies before the log's first byte.
+
+        The last file always stays: it says where the queue goes on.
+
+        @return: How many files were deleted.
+        """
+        deleted = 0
+        for path in self.paths()[:-1]:
+            last = self.unit((self._first + self.file_size) // UNIT_SIZE - 1)
+            if last is None or last[0] >= log_min:
+                break
+            self.descriptors.remove(path)
+            self._first += self.file_size
+            deleted += 1
+        self.correct_min(log_min)
+        return deleted
+
+    def correct_min(self, log_min: int) -> None:
+        """
+        Find L{min_offset} again, after the log's first byte moved.
+        """
+        offset = max(self.min_offset, self.first_offset)
+        while offset < self.max_offset:
+            raw = self.units(offset, _SCAN_UNITS)
+            row = first_from(raw, log_min)
+            if row is not None:
+                self.min_offset = offset + row
+                return
+            offset += len(raw) // UNIT_SIZE
+        self.min_offset = self.max_offset
+
+    def destroy(self) -> None:
+        """
+        Delete all files; the queue is empty afterwards and may begin anywhere.
+        """
+        folder = Path(self.folder)
+        if folder.is_dir():
+            for path in sorted(folder.iterdir()):
+                if LOG_NAME.fullmatch(path.name):
+                    self.descriptors.remove(str(path))
+        for empty in (folder, folder.parent):
+            try:
+                empty.rmdir()
+            except OSError:
+                break  # not empty, or gone
+        self._first = self._mended = -1
+        self.min_offset = self.max_offset = self.end_physical = 0
+
+    def _cut(self, offset: int) -> None:
+        """
+        End the queue at a queue offset: zeros from there, later files deleted.
+        """
+        if offset <= self.first_offset:
+            mended = self._mended
+            self.destroy()
+            if mended >= 0:
+                self._open_at(offset)
+                self._mended = mended
+            return
+        position = offset * UNIT_SIZE
+        for path in reversed(self.paths()):
+            start = int(os.path.basename(path))
+            if start >= position:
+                self.descriptors.remove(path)
+            elif position < start + self.file_size:
+                clear = partial(zero_range, start=position - start, end=self.file_size)
+                self.descriptors.use(path, clear)
+                self.descriptors.touched(path)
+        self.max_offset = offset
+        self.min_offset = min(self.min_offset, offset)
+        self._find_end_physical()
+
+    def _find_end_physical(self) -> None:
+        kept = self.unit(self.max_offset - 1)
+        self.end_physical = 0 if kept is None or kept[1] == BLANK_SIZE else kept[0] + kept[1]
+
+    def _kept(self, limit: int) -> int:
+        """
+        The queue offset just past the last real unit whose record ends at or below C{limit}.
+        """
+        end = self.max_offset
+        while end > self.first_offset:
+            start = max(self.first_offset, end - _SCAN_UNITS)
+            count = last_below(self.units(start, end - start), limit)
+            if count:
+                return start + count
+            end = start
+        return self.first_offset
+
+    # --- loading ---
+
+    def load(self) -> list[DerivedFault]:
+        """
+        Take the files that are in the folder, without looking into them.
+
+        @return: Why the files cannot be used: then the queue is empty and they are
+            still there.
+        """
+        starts = []
+        faults = []
+        for path in sorted(Path(self.folder).iterdir()):
+            if not LOG_NAME.fullmatch(path.name):
+                faults.append(DerivedFault(str(path), 0, "not a queue file, ignored"))
+                continue
+            size = path.stat().st_size
+            if size != self.file_size:
+                wrong = f"{size} bytes, expected {self.file_size}"
+                return [*faults, DerivedFault(str(path), 0, wrong)]
+            starts.append(int(path.name))
+        for index, start in enumerate(starts):
+            wanted = starts[0] + index * self.file_size
+            if start != wanted or start % self.file_size:
+                path = Path(self._path(start))
+                return [*faults, DerivedFault(str(path), 0, f"the file before ends at {wanted}")]
+        if starts:
+            self._first = starts[0]
+            self.max_offset = (starts[-1] + self.file_size) // UNIT_SIZE
+        return faults
+
+    def inspect(self, log_min: int) -> None:
+        """
+        Find the end of loaded files and change nothing.
+
+        @param log_min: Physical offset of the log's first byte.
+        """
+        if self._first >= 0:
+            self.max_offset = self._scanned_end()
+            self.max_offset = self._kept(1 << 62)
+            self._find_end_physical()
+            self.min_offset = self.first_offset
+            self.correct_min(log_min)
+
+    def recover(self, peek: Peek) -> list[DerivedFault]:
+        """
+        Find the valid end of loaded files and zero what lies behind it.
+
+        Valid is a unit that follows the one before it in the log and whose record lies
+        below the log's end; the last one must point to a record of this very queue and
+        queue offset.  Pre-blank units count for places, never for data.
+
+        @return: What was wrong with units that were believed at first.
+        """
+        if self._first < 0:
+            return []
+        held, self.max_offset = self.max_offset, self._scanned_end()
+        # Units of records that the log has lost are no fault: the log was cut, they follow.
+        end = self._kept(peek.log.confirmed)
+        faults = []
+        for _ in range(_WALK_BACK):
+            if end <= self.first_offset or self._points_right(end - 1, peek):
+                break
+            faults.append(self._fault(end - 1, "unit does not point to its record"))
+            end = self._back(end - 1)
+        else:
+            end = self.first_offset
+        self.max_offset = held
+        self._cut(end)
+        self.min_offset = self.first_offset
+        self.correct_min(peek.log.min_offset)
+        self.highest = self.max_offset - 1
+        return faults
+
+    def _scanned_end(self) -> int:
+        """
+        The queue offset just past the valid units of the last files.
+        """
+        per_file = self.file_size // UNIT_SIZE
+        files = len(self.paths())
+        offset = self.first_offset + max(0, files - _SCAN_FILES) * per_file
+        reached = 0
+        while offset < self.max_offset:
+            raw = self.units(offset, _SCAN_UNITS)
+            sound, reached = sound_prefix(raw, reached)
+            offset += sound
+            if sound < len(raw) // UNIT_SIZE:
+                return offset
+        return self.max_offset
+
+    def _points_right(self, offset: int, peek: Peek) -> bool:
+        unit = self.unit(offset)
+        if unit is None or unit[0] < peek.log.min_offset:
+            return unit is not None  # its record is deleted: nothing to compare
+        found = peek.at(unit[0])
+        return (
+            found is not None
+            and found.size == unit[1]
+            and found.fields.has_unit
+            and found.fields.topic == self.topic
+            and found.fields.queue_id == self.queue_id
+            and found.fields.queue_offset == offset
+        )
+
+    def _back(self, offset: int) -> int:
+        """
+        C{offset}, or below it the place just past the next real unit.
+        """
+        held = self.max_offset
+        self.max_offset = offset
+        try:
+            return self._kept(1 << 62)
+        finally:
+            self.max_offset = held
+
+    def _path(self, start: int) -> str:
+        return f"{self.folder}/{file_name(start)}"
+
+    def _fault(self, offset: int, reason: str) -> DerivedFault:
+        return DerivedFault(self.folder, offset, reason)

@@ -1,0 +1,259 @@
+"""
+All consume queues of a store: C{consumequeue/<topic>/<queueId>/}.
+
+Source: docs/protocol/store.rst, Consume queues.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+from attrs import define, field
+
+from rmqha.errors import DerivedFault
+from rmqha.store.derived.consume_queue import ConsumeQueue
+from rmqha.store.derived.record_at import Peek
+from rmqha.store.files.descriptors import Descriptors
+from rmqha.wire.units import OFFSET_MAX, UNIT_SIZE, UNIT_TYPE, fileable
+
+FOLDER = "consumequeue"
+
+_QUEUE_ID = re.compile("0|[1-9][0-9]*")
+
+
+def set_aside(path: Path) -> Path:
+    """
+    Move a derived file or folder nobody can read out of RocketMQ's folders.
+
+    @param path: Something below the store's root; what was set aside before under the
+        same name is replaced.
+    @return: Where it is now: C{rmqha/aside/} in the root, found as the parent of the
+        C{consumequeue} or C{index} folder.
+    """
+    parts = path.parts
+    depth = max(i for i, name in enumerate(parts) if name in (FOLDER, "index"))
+    target = Path(*parts[:depth], "rmqha", "aside", "+".join(parts[depth:]))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if target.is_dir():
+        for old in target.iterdir():
+            old.unlink()
+        target.rmdir()
+    os.replace(path, target)
+    return target
+
+
+@define(eq=False)
+class ConsumeQueues:
+    """
+    The queues of one store, by topic and queue id.
+
+    @ivar root: The store's folder; the queues are in its C{consumequeue}.
+    @ivar file_size: C{mappedFileSizeConsumeQueue}, in bytes, a multiple of 20.
+    @ivar faults: What was wrong in the files when they were loaded and recovered.
+    @ivar deleted: Deleted topics, and the physical offset up to which their records have no units.
+    """
+
+    root: Path
+    file_size: int
+    descriptors: Descriptors = field(factory=Descriptors)
+    faults: list[DerivedFault] = field(init=False, factory=list)
+    deleted: dict[str, int] = field(init=False, factory=dict)
+    _queues: dict[tuple[str, int], ConsumeQueue] = field(init=False, factory=dict)
+
+    @property
+    def folder(self) -> Path:
+        """
+        Where the topics' folders are.
+        """
+        return self.root / FOLDER
+
+    @property
+    def end_physical(self) -> int:
+        """
+        Physical offset just past the newest record any queue holds; 0 for none.
+        """
+        return max((queue.end_physical for queue in self._queues.values()), default=0)
+
+    def __iter__(self) -> Iterator[ConsumeQueue]:
+        return iter(list(self._queues.values()))
+
+    def __len__(self) -> int:
+        return len(self._queues)
+
+    def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """
+        Give a queue that exists.
+        """
+        return self._queues.get((topic, queue_id))
+
+    def end(self, topic: str, queue_id: int) -> int:
+        """
+        The queue offset just past a queue's last message; 0 if there is no such queue.
+        """
+        queue = self._queues.get((topic, queue_id))
+        return 0 if queue is None else queue.max_offset
+
+    def create(self, topic: str, queue_id: int) -> ConsumeQueue | None:
+        """
+        Give a queue, a new empty one if need be; C{None} if it could have no folder.
+
+        Nothing is made on disk before the first unit.
+        """
+        queue = self._queues.get((topic, queue_id))
+        if queue is None and fileable(topic, queue_id):
+            folder = f"{self.folder}/{topic}/{queue_id}"
+            anew = topic in self.deleted
+            queue = ConsumeQueue(
+                folder, topic, queue_id, self.file_size, self.descriptors, anew=anew
+            )
+            self._queues[topic, queue_id] = queue
+        return queue
+
+    def placeable(self, queue: ConsumeQueue, offset: int) -> bool:
+        """
+        Whether a record's queue offset can be taken at its word.
+
+        A damaged or hostile one would have us write blanks for ever: the most that is
+        filled is one file's worth.
+        """
+        if not 0 <= offset < OFFSET_MAX:
+            return False
+        reach = queue.next_offset + self.file_size // 20
+        return not queue.max_offset or offset <= reach
+
+    def load(self) -> None:
+        """
+        Take the files on disk.  Queues that cannot be used are set aside, unless the
+        descriptors are for reading only.
+        """
+        if not self.folder.is_dir():
+            return
+        for topic in sorted(self.folder.iterdir()):
+            if not topic.is_dir():
+                self._ignored(topic)
+                continue
+            for folder in sorted(topic.iterdir()):
+                if folder.is_dir() and _QUEUE_ID.fullmatch(folder.name):
+                    self._load(topic.name, folder)
+                else:
+                    self._ignored(folder)
+
+    def _load(self, topic: str, folder: Path) -> None:
+        queue = self.create(topic, int(folder.name))
+        if queue is None:
+            self._ignored(folder)
+            return
+        faults = queue.load()
+        self.faults += faults
+        unusable = faults and not queue.max_offset and any(folder.iterdir())
+        if unusable and not self.descriptors.read_only:
+            set_aside(folder)
+
+    def _ignored(self, path: Path) -> None:
+        self.faults.append(DerivedFault(str(path), 0, "not a queue, ignored"))
+
+    def inspect(self, log_min: int) -> None:
+        """
+        Find the end of every queue and change nothing (see L{ConsumeQueue.inspect}).
+        """
+        for queue in self:
+            queue.inspect(log_min)
+
+    def recover(self, peek: Peek) -> None:
+        """
+        Find the valid end of every queue (see L{ConsumeQueue.recover}).
+        """
+        for queue in self:
+            self.faults += queue.recover(peek)
+
+    def truncate_to(self, limit: int) -> None:
+        """
+        Forget every record that ends above C{limit}, a physical offset.
+        """
+        for queue in self:
+            queue.truncate_to(limit)
+            if not queue.max_offset:
+                del self._queues[queue.topic, queue.queue_id]
+
+    def delete_before(self, log_min: int) -> int:
+        """
+        Delete files that hold only deleted records.
+
+        @param log_min: Physical offset of the first byte the log still has.
+        @return: How many files were deleted.
+        """
+        return sum(queue.delete_before(log_min) for queue in self)
+
+    def ends_before(self, topic: str, end: int) -> bool:
+        """
+        Whether a topic has no message at or behind a physical offset.
+        """
+        return all(queue.end_physical <= end for queue in self if queue.topic == topic)
+
+    def forget(self, topic: str, end: int) -> None:
+        """
+        Delete the queues of a topic that was deleted.
+
+        @param end: Physical offset up to which its records have no units from now on.
+        """
+        self.deleted[topic] = end
+        for queue in self:
+            if queue.topic == topic:
+                queue.destroy()
+                del self._queues[queue.topic, queue.queue_id]
+
+    def living(self, topic: str, first: int, raw: bytes) -> tuple[int, bytes]:
+        """
+        Leave out the units of a deleted topic's records.
+
+        @param first: Queue offset of the first unit.
+        @param raw: Units in the log's order.
+        @return: The same of those that are left.
+        """
+        end = self.deleted.get(topic)
+        if end is None:
+            return first, raw
+        gone = int(np.searchsorted(np.frombuffer(raw, UNIT_TYPE)["offset"].astype(np.int64), end))
+        return first + gone, raw[gone * UNIT_SIZE :]
+
+    def begin_pass(self) -> None:
+        """
+        A dispatch of the whole log begins (see L{ConsumeQueue.mend}).
+        """
+        for queue in self:
+            queue.begin_pass()
+
+    def end_pass(self, log_min: int, report: Callable[[DerivedFault], None]) -> None:
+        """
+        That dispatch has reached the log's end: what it did not meet is dropped.
+        """
+        for queue in self:
+            queue.end_pass(log_min, report)
+            if not queue.max_offset:
+                del self._queues[queue.topic, queue.queue_id]
+
+    def destroy(self) -> None:
+        """
+        Delete all queues.
+        """
+        for queue in self:
+            queue.destroy()
+        self._queues.clear()
+
+    def flush(self) -> int:
+        """
+        Make all units durable; may be called from any thread.
+
+        @return: How many files were written out.
+        """
+        return self.descriptors.flush()
+
+    def close(self) -> None:
+        """
+        Close the files; nothing is flushed by this.
+        """
+        self.descriptors.close()

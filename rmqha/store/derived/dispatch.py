@@ -1,0 +1,370 @@
+"""
+Dispatch: from the log's records to queue units and index entries.
+
+The dispatcher follows the log's confirmed end.  Close to it, records go one by
+one, as they come; far behind, in blocks, where numpy does the work of a few
+thousand records at once.  Both ways write the same bytes.
+
+What is derived can be built anew, so nothing is ever written at a place where it
+does not belong: when a queue lacks units or holds others than the log says, the
+whole log is dispatched again from its first byte, and what is there already is
+compared instead of written.  During such a pass (and in a store that was empty)
+the log alone is right: see L{ConsumeQueue.mend}.
+
+Source: docs/protocol/store.rst, Dispatch; docs/architecture.rst, Derived files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attrs import Factory, define, field, frozen
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from rmqha.errors import DerivedFault, RecordFault
+from rmqha.store.derived.consume_queues import ConsumeQueues
+from rmqha.store.derived.index import Index
+from rmqha.store.derived.index_keys import keys, read_block
+from rmqha.store.derived.record_at import Peek
+from rmqha.store.log.interfaces import ILogReader
+from rmqha.wire.blocks import Block
+from rmqha.wire.delay import DelayLevels
+from rmqha.wire.fields import Fields, fields
+from rmqha.wire.hashing import key_hash
+from rmqha.wire.record import Fault, check, dispatch_fields
+from rmqha.wire.units import UNIT, grouped_units
+
+NEAR = 16 << 10
+"""At most this many bytes behind, records are dispatched one by one: arrays for a dozen records of
+1 KiB cost as much, for a hundred a third."""
+
+WINDOW = 4 << 20
+"""Most bytes of a block: its columns and the log's pages stay in the cache."""
+
+_SMALLEST_WINDOW = 256 << 10
+# Faults kept for the status; all are counted.
+_FAULTS_KEPT = 100
+
+OnUnits = Callable[[str, int, int], None]
+
+
+@frozen(kw_only=True)
+class DispatchMark:
+    """
+    How far the derived files go: taken before a flush, kept by the store after it.
+
+    A later start with this mark re-dispatches only what came after it, and notices
+    queues that lost units meanwhile.
+
+    @ivar offset: Physical offset: all below is in the derived files.
+    @ivar queues: Topic, queue id and queue offset just past the last unit of each queue.
+    @ivar entries: Entries of the index.
+    """
+
+    offset: int
+    queues: tuple[tuple[str, int, int], ...] = ()
+    entries: int = 0
+
+
+@define(eq=False)
+class Dispatcher:
+    """
+    Keeps the derived files up with the log.
+
+    @ivar log: What to follow.
+    @ivar queues: Loaded and recovered queues, or empty ones.
+    @ivar index: The same of the index; C{None} when there is none.
+    @ivar max_record: Most bytes of a record.
+    @ivar clock: For the budget of L{run} alone.
+    @ivar window: Bytes of the next block; follows what the budget allows.
+    @ivar verified: Gives the block that was checked at a physical offset, if any, of
+        about so many bytes.
+    @ivar position: Physical offset of the next record to dispatch.
+    @ivar last_timestamp: Store time of the last record dispatched, milliseconds.
+    @ivar dispatched: Records dispatched since the start, repeated ones included.
+    @ivar rebuilds: How often the log was dispatched again from its first byte, because
+        a derived file was found wrong.
+    @ivar fault_count: How many disagreements were found.
+    @ivar faults: The latest of them.
+    @ivar on_units: Called with topic, queue id and the queue's end after units came.
+    @ivar on_pause: Called when a run ends, once for all units it brought.
+    """
+
+    _log = Logger()
+
+    log: ILogReader
+    queues: ConsumeQueues
+    index: Index | None
+    levels: DelayLevels
+    max_record: int
+    clock: IReactorTime
+    window: int = _SMALLEST_WINDOW
+    verified: Callable[[int, int], Block | None] | None = None
+    position: int = field(init=False, default=Factory(lambda self: self.log.min_offset, True))
+    last_timestamp: int = field(init=False, default=0)
+    dispatched: int = field(init=False, default=0)
+    rebuilds: int = field(init=False, default=0)
+    fault_count: int = field(init=False, default=0)
+    faults: list[DerivedFault] = field(init=False, factory=list)
+    on_units: list[OnUnits] = field(init=False, factory=list)
+    on_pause: list[Callable[[], None]] = field(init=False, factory=list)
+    # Where the pass over the whole log began, -1 when this run is none.
+    _whole: int = field(init=False, default=-1)
+    _passing: bool = field(init=False, default=False)
+
+    # --- starting ---
+
+    def recover(self, *, clean: bool, mark: DispatchMark | None = None) -> None:
+        """
+        Load the derived files and find out where dispatch goes on.
+
+        The log must be recovered.  Without a mark, queues of a store that was stopped
+        cleanly are believed, and after a crash everything is compared from the log's
+        first byte (which is fast: nothing that is right is written again).
+
+        @param clean: Whether the last stop was clean.
+        @param mark: The last mark that is known to be on disk.
+        """
+        peek = Peek(self.log, self.levels, self.max_record)
+        if mark is not None and not self.log.min_offset <= mark.offset <= self.log.confirmed:
+            mark = None
+        self.queues.load()
+        self.queues.recover(peek)
+        found = list(self.queues.faults)
+        trusted = mark.offset if mark is not None else 0
+        if self.index is not None:
+            self.index.load()
+            self.index.recover(peek, clean=clean, trusted=trusted)
+            if mark is not None and self.index.total < mark.entries:
+                self.index.position = min(self.index.position, max(0, self.index.end_offset))
+            found += self.index.faults
+        for fault in found:
+            self._report(fault)
+        self._start_at(self._start(clean, mark))
+
+    def _start(self, clean: bool, mark: DispatchMark | None) -> int:
+        """
+        The physical offset below which all derived files are complete.
+        """
+        start = self.log.min_offset
+        if mark is not None:
+            gone = self.queues.deleted
+            lost = [name for name in mark.queues if name[0] not in gone and self._lost_units(*name)]
+            if not lost:
+                start = mark.offset
+            for topic, queue_id, end in lost:
+                path = f"{self.queues.folder}/{topic}/{queue_id}"
+                self._report(DerivedFault(path, end, "units below this one are missing"))
+        elif clean and not self.queues.faults:
+            start = max(start, min(self.queues.end_physical, self.log.confirmed))
+        if self.index is not None:
+            start = max(self.log.min_offset, min(start, self.index.position))
+        return start
+
+    def _lost_units(self, topic: str, queue_id: int, end: int) -> bool:
+        queue = self.queues.get(topic, queue_id)
+        return (queue.max_offset if queue is not None else 0) < end
+
+    def _start_at(self, offset: int) -> None:
+        self.position = offset
+        self._whole = -1
+        if offset <= self.log.min_offset:
+            self._begin_whole()
+
+    def _begin_whole(self) -> None:
+        self.position = self._whole = self.log.min_offset
+        self._passing = True
+        self.queues.begin_pass()
+
+    def mark(self) -> DispatchMark:
+        """
+        Say how far the derived files go now; flush them before keeping it.
+        """
+        return DispatchMark(
+            offset=self.position,
+            queues=()
+            if self._passing
+            else tuple((queue.topic, queue.queue_id, queue.max_offset) for queue in self.queues),
+            entries=self.index.total if self.index is not None else 0,
+        )
+
+    # --- following ---
+
+    @property
+    def behind(self) -> int:
+        """
+        Bytes confirmed and not dispatched.
+        """
+        return max(0, self.log.confirmed - self.position)
+
+    def run(self, budget: float) -> bool:
+        """
+        Dispatch what is confirmed, for about C{budget} seconds.
+
+        @param budget: Seconds; at least one record, or one block when far behind, is
+            done whatever it says, and blocks grow only as far as fits it.
+        @return: Whether there is more to do at once.
+        @raise RecordFault: There is no valid record where one must be; nothing is skipped.
+        @raise DiskFull: There is no room; running again later goes on.
+        """
+        try:
+            return self._run(budget)
+        finally:
+            for listener in self.on_pause:
+                listener()
+
+    def _run(self, budget: float) -> bool:
+        deadline = self.clock.seconds() + budget
+        while True:
+            if self.position < self.log.min_offset:
+                self.position = self.log.min_offset
+            behind = self.log.confirmed - self.position
+            if behind <= 0:
+                self._caught_up()
+                return False
+            try:
+                if behind > NEAR:
+                    self._run_block(budget)
+                else:
+                    self._run_near(deadline)
+            except DerivedFault as fault:
+                self._report(fault)
+                self.rebuilds += 1
+                self._log.warn(
+                    "Dispatching the log again from {start}: {fault}",
+                    start=self.log.min_offset,
+                    fault=fault,
+                )
+                self._begin_whole()
+            if self.clock.seconds() >= deadline:
+                if self.position < self.log.confirmed:
+                    return True
+                self._caught_up()
+                return False
+
+    def _caught_up(self) -> None:
+        if self._passing:
+            self._passing = False
+            self.queues.end_pass(self._whole, self._report)
+
+    def truncate_to(self, offset: int) -> None:
+        """
+        Forget everything at or above a physical offset; call before the log is cut.
+        """
+        self.queues.truncate_to(offset)
+        if self.index is not None:
+            self.index.truncate_to(offset, Peek(self.log, self.levels, self.max_record))
+        self.position = min(self.position, offset)
+
+    def delete_before(self, log_min: int) -> None:
+        """
+        Delete derived files that speak of deleted log files only.
+        """
+        self.queues.delete_before(log_min)
+        if self.index is not None:
+            self.index.delete_before(log_min)
+
+    def _report(self, fault: DerivedFault) -> None:
+        self.fault_count += 1
+        self.faults.append(fault)
+        del self.faults[:-_FAULTS_KEPT]
+
+    def _bad(self, offset: int, fault: Fault) -> RecordFault:
+        return RecordFault(offset, fault.value, f"below the confirmed end {self.log.confirmed}")
+
+    # --- record by record ---
+
+    def _run_near(self, deadline: float) -> None:
+        base = self.position
+        confirmed = self.log.confirmed
+        buf = self.log.read(base, confirmed - base)
+        limit = min(len(buf), confirmed - base)
+        file_end = self.log.file_end(base)
+        place = 0
+        while place < limit:
+            offset = base + place
+            verdict = check(
+                buf, place, limit, offset, file_end, crc=False, max_size=self.max_record
+            )
+            if isinstance(verdict, Fault):
+                raise self._bad(offset, verdict)
+            if verdict > 0:
+                self._record(buf, place, verdict, offset)
+            place += abs(verdict)
+            self.position = base + place
+            if self.clock.seconds() >= deadline:
+                return
+
+    def _record(self, buf: memoryview, place: int, size: int, offset: int) -> None:
+        row = dispatch_fields(buf, place, size, offset, self.levels)
+        if row.has_unit:
+            raw = UNIT.pack(offset, size, row.tags_code)
+            self._units(row.topic, row.queue_id, row.queue_offset, raw)
+        if self.index is not None and row.indexable and row.keys:
+            hashes = [key_hash(row.topic, key) for key in row.keys]
+            self.index.put(hashes, offset, row.store_timestamp)
+        self.last_timestamp = row.store_timestamp
+        self.dispatched += 1
+
+    def _units(self, topic: str, queue_id: int, first: int, raw: bytes) -> None:
+        """
+        Give consecutive units to their queue.
+        """
+        first, raw = self.queues.living(topic, first, raw)
+        if not raw:
+            return
+        queue = self.queues.create(topic, queue_id)
+        if queue is None or not self.queues.placeable(queue, first):
+            path = f"{self.queues.folder}/{topic}/{queue_id}"
+            self._report(DerivedFault(path, first, "no queue can hold this unit, left out"))
+            return
+        before = queue.max_offset
+        if self._whole >= 0:
+            queue.mend(first, raw, self._whole, self._report)
+        else:
+            queue.append(first, raw)
+        if queue.max_offset > before:
+            for listener in self.on_units:
+                listener(topic, queue_id, queue.max_offset)
+
+    # --- in blocks ---
+
+    def _run_block(self, budget: float) -> None:
+        started = self.clock.seconds()
+        buf, block = self._next_block()
+        if block.fault is not None and not len(block.start):
+            raise self._bad(block.end, block.fault)
+        if len(block.start):
+            rows = fields(buf, block, self.levels)
+            self._block_units(block, rows)
+            self._block_keys(block, rows)
+            self.last_timestamp = int(rows.store_timestamp[-1])
+            self.dispatched += len(block.start)
+        self.position = block.end
+        taken = self.clock.seconds() - started
+        if taken > 0:
+            fitting = int(self.window * min(4.0, budget / taken))
+            self.window = max(_SMALLEST_WINDOW, min(WINDOW, fitting))
+        elif budget > 0:
+            self.window = min(WINDOW, 2 * self.window)
+
+    def _next_block(self) -> tuple[memoryview, Block]:
+        """
+        The next records: as the log's own check found them, if it just did.
+        """
+        if self.verified is not None:
+            block = self.verified(self.position, self.window)
+            if block is not None:
+                return self.log.read(block.base, block.end - block.base), block
+        return read_block(self.log, self.position, self.window, self.max_record)
+
+    def _block_units(self, block: Block, rows: Fields) -> None:
+        for queue, first, raw in grouped_units(block, rows):
+            self._units(*queue, first, raw)
+
+    def _block_keys(self, block: Block, rows: Fields) -> None:
+        if self.index is not None:
+            hashes, offsets, timestamps = keys(block, rows)
+            if len(hashes):
+                self.index.put_block(hashes, offsets, timestamps)

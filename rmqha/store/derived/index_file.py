@@ -1,0 +1,440 @@
+"""
+One index file: a hash table on disk from C{topic#key} to physical offsets.
+
+Layout: a header of 40 bytes, C{slots} i32 (the newest entry's number of each
+chain), then 20-byte entries: key hash (i32), physical offset (i64), seconds
+since the file's first message (i32), number of the previous entry of the same
+slot (i32).  Entry 0 is never used.
+
+Entries are the truth: they only ever grow at the end, and the slots and the
+header can be computed from them.  So entries are written first, slots second,
+the header last, and a file cut by a crash is put right from its entries.
+
+Source: docs/protocol/store.rst, Index files.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from functools import partial
+from pathlib import Path
+from struct import Struct
+from typing import Any
+
+import numpy as np
+from attrs import define, field, frozen
+from numpy.typing import NDArray
+
+from rmqha.errors import DerivedFault, DiskFull
+from rmqha.store.files.descriptors import Descriptors
+from rmqha.store.files.mapped import NO_SPACE, zero_range
+
+HEADER = Struct(">qqqqii")
+HEADER_SIZE = 40
+SLOT_SIZE = 4
+ENTRY = Struct(">iqii")
+ENTRY_SIZE = 20
+ENTRY_TYPE = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("before", ">i4")])
+
+_MAX_SECONDS = 0x7FFFFFFF
+# Entries checked in one step: 20 MB.
+_SCAN_ENTRIES = 1 << 20
+
+Ints = NDArray[np.int64]
+Slots = np.ndarray[Any, np.dtype[np.int32]]
+
+
+@frozen
+class IndexShape:
+    """
+    The sizes all index files of a store share.
+
+    @ivar slots: C{maxHashSlotNum}.
+    @ivar entries: C{maxIndexNum}; one less can be used.
+    """
+
+    slots: int
+    entries: int
+
+    @property
+    def entries_at(self) -> int:
+        """
+        Byte position of entry 0.
+        """
+        return HEADER_SIZE + SLOT_SIZE * self.slots
+
+    @property
+    def file_size(self) -> int:
+        """
+        Size of a file, in bytes.
+        """
+        return self.entries_at + ENTRY_SIZE * self.entries
+
+
+@define(eq=False)
+class IndexFile:
+    """
+    One file, read by C{pread}; open for writing, its slots are mapped.
+
+    @ivar path: Where it is.
+    @ivar begin_time: Store time of its first message, milliseconds.
+    @ivar end_time: Store time of its last message, milliseconds.
+    @ivar begin_offset: Physical offset of its first message.
+    @ivar end_offset: Physical offset of its last message.
+    @ivar used_slots: Slots that hold a chain.
+    @ivar count: Number of the next entry; 1 in an empty file.
+    @ivar header_due: Entries came since the header was written.
+    """
+
+    path: str
+    shape: IndexShape
+    descriptors: Descriptors
+    begin_time: int = 0
+    end_time: int = 0
+    begin_offset: int = 0
+    end_offset: int = 0
+    used_slots: int = 0
+    count: int = 1
+    header_due: bool = field(init=False, default=False)
+    _slots: Slots | None = field(init=False, default=None)
+
+    # --- life ---
+
+    @classmethod
+    def create(
+        cls, path: str, shape: IndexShape, descriptors: Descriptors, before: IndexFile | None
+    ) -> IndexFile:
+        """
+        Make an empty file with room for its header and slots.
+
+        @param before: The file before it; its end is this one's begin and end until the
+            first entry comes, and its end time is what that entry's seconds count from.
+        @raise DiskFull: There is no room.
+        """
+        descriptors.create(path, shape.file_size)
+        made = cls(path, shape, descriptors)
+        if before is not None:
+            made.begin_offset = made.end_offset = before.end_offset
+            made.begin_time = made.end_time = before.end_time
+        made.slots()
+        made.write_header()
+        return made
+
+    @classmethod
+    def load(cls, path: str, shape: IndexShape, descriptors: Descriptors) -> IndexFile:
+        """
+        Read a file's header.
+
+        @raise DerivedFault: It has another size or cannot be read.
+        """
+        try:
+            size = Path(path).stat().st_size
+            if size != shape.file_size:
+                raise DerivedFault(path, 0, f"{size} bytes, expected {shape.file_size}")
+            header = HEADER.unpack(descriptors.read(path, HEADER_SIZE, 0))
+        except OSError as error:
+            raise DerivedFault(path, 0, os.strerror(error.errno or 0)) from error
+        begin_time, end_time, begin_offset, end_offset, used_slots, count = header
+        count = max(1, min(count, shape.entries))
+        return cls(
+            path,
+            shape,
+            descriptors,
+            begin_time,
+            end_time,
+            begin_offset,
+            end_offset,
+            used_slots,
+            count,
+        )
+
+    @property
+    def full(self) -> bool:
+        """
+        Whether the next entry needs a new file.
+        """
+        return self.count >= self.shape.entries
+
+    @property
+    def empty(self) -> bool:
+        """
+        Whether there is no entry.
+        """
+        return self.count <= 1
+
+    def slots(self) -> Slots:
+        """
+        Map the slots for writing, with blocks behind them: a store into a hole of a full
+        disk would kill the process.
+
+        @raise DiskFull: There is no room for them.
+        """
+        if self._slots is None:
+            size = self.shape.entries_at
+
+            def mapped(fd: int) -> mmap.mmap:
+                os.posix_fallocate(fd, 0, size)
+                return mmap.mmap(fd, size)
+
+            try:
+                area = self.descriptors.use(self.path, mapped)
+            except OSError as error:
+                if error.errno in NO_SPACE:
+                    raise DiskFull(self.path, size) from error
+                raise
+            self._slots = np.frombuffer(area, ">i4", self.shape.slots, HEADER_SIZE)
+        return self._slots
+
+    def seal(self) -> None:
+        """
+        Give the map back: no more entries will come.
+        """
+        self._slots = None
+
+    def write_header(self) -> None:
+        """
+        Write the six header fields.
+        """
+        header = HEADER.pack(
+            self.begin_time,
+            self.end_time,
+            self.begin_offset,
+            self.end_offset,
+            self.used_slots,
+            self.count,
+        )
+        self.descriptors.write(self.path, header, 0)
+        self.header_due = False
+
+    # --- writing ---
+
+    def put(self, key_hash: int, offset: int, timestamp: int) -> None:
+        """
+        Add one entry; the file must not be full, and its header is due afterwards.
+        """
+        slots = self.slots()
+        slot = key_hash % self.shape.slots
+        before = int(slots[slot])
+        if not 0 < before < self.count:
+            before = 0
+        seconds = (timestamp - self.begin_time) // 1000 if self.begin_time > 0 else 0
+        entry = ENTRY.pack(key_hash, offset, max(0, min(seconds, _MAX_SECONDS)), before)
+        self.descriptors.write(self.path, entry, self._place(self.count))
+        slots[slot] = self.count
+        if self.empty:
+            self.begin_offset, self.begin_time = offset, timestamp
+        self.used_slots += not before
+        self.count += 1
+        self.end_offset, self.end_time = offset, timestamp
+        self.header_due = True
+
+    def put_block(self, hashes: Ints, offsets: Ints, timestamps: Ints) -> None:
+        """
+        Add entries that fit the file; the same bytes as L{put} for each of them.
+        """
+        size = len(hashes)
+        slots = self.slots()
+        slot = hashes % self.shape.slots
+        order = np.argsort(slot, kind="stable")
+        grouped = slot[order]
+        leads = np.empty(size, bool)  # the first of its slot in this block
+        leads[0] = True
+        np.not_equal(grouped[1:], grouped[:-1], out=leads[1:])
+        before = np.empty(size, np.int64)
+        before[1:] = order[:-1] + self.count
+        held = slots[grouped[leads]].astype(np.int64)
+        held[(held < 0) | (held >= self.count)] = 0
+        before[leads] = held
+
+        entries = np.empty(size, ENTRY_TYPE)
+        entries["hash"] = hashes
+        entries["offset"] = offsets
+        entries["seconds"] = self._seconds(timestamps)
+        entries["before"][order] = before
+        self.descriptors.write(self.path, entries.tobytes(), self._place(self.count))
+
+        lasts = np.append(leads[1:], True)
+        slots[grouped[lasts]] = order[lasts] + self.count
+        if self.empty:
+            self.begin_offset, self.begin_time = int(offsets[0]), int(timestamps[0])
+        self.used_slots += int(np.count_nonzero(held == 0))
+        self.count += size
+        self.end_offset, self.end_time = int(offsets[-1]), int(timestamps[-1])
+        self.header_due = True
+
+    def _seconds(self, timestamps: Ints) -> Ints:
+        """
+        Seconds since the file's begin; the very first entry counts from the begin the
+        file was made with, as on a stock broker.
+        """
+        begin = self.begin_time
+        if self.empty:
+            first = (int(timestamps[0]) - begin) // 1000 if begin > 0 else 0
+            begin = int(timestamps[0])
+        if begin > 0:
+            seconds = np.clip((timestamps - begin) // 1000, 0, _MAX_SECONDS)
+        else:
+            seconds = np.zeros(len(timestamps), np.int64)
+        if self.empty:
+            seconds[0] = max(0, min(first, _MAX_SECONDS))
+        return seconds
+
+    # --- reading ---
+
+    def entries(self, first: int, count: int) -> NDArray[np.void]:
+        """
+        Give entries by number, as many as there are up to C{count}.
+        """
+        count = max(0, min(count, self.count - first))
+        raw = self.descriptors.read(self.path, count * ENTRY_SIZE, self._place(first))
+        return np.frombuffer(raw, ENTRY_TYPE)
+
+    def covers(self, begin: int, end: int) -> bool:
+        """
+        Whether the file's time overlaps a range of milliseconds, ends included.
+        """
+        return (
+            (begin < self.begin_time and end > self.end_time)
+            or self.begin_time <= begin <= self.end_time
+            or self.begin_time <= end <= self.end_time
+        )
+
+    def query(self, found: list[int], key_hash: int, limit: int, begin: int, end: int) -> None:
+        """
+        Add the offsets of one key's chain, newest first.
+
+        @param found: Where they go, until it holds C{limit}.
+        @param begin: Earliest store time, milliseconds; known here to the second only.
+        @param end: Latest store time, milliseconds.
+        """
+        place = HEADER_SIZE + SLOT_SIZE * (key_hash % self.shape.slots)
+        number = int.from_bytes(self.descriptors.read(self.path, SLOT_SIZE, place), "big")
+        if number >= self.count:
+            return
+        while number > 0 and len(found) < limit:
+            raw = self.descriptors.read(self.path, ENTRY_SIZE, self._place(number))
+            entry_hash, offset, seconds, before = ENTRY.unpack(raw)
+            time = self.begin_time + seconds * 1000
+            if seconds < 0:
+                return
+            if entry_hash == key_hash and begin <= time <= end:
+                found.append(offset)
+            if before >= number or time < begin:  # a chain only ever leads back
+                return
+            number = before
+
+    # --- cutting and repair ---
+
+    def lower_bound(self, limit: int) -> int:
+        """
+        The number of the first entry at or above a physical offset.
+        """
+        low, high = 1, self.count
+        while low < high:
+            middle = (low + high) // 2
+            if int(self.entries(middle, 1)["offset"][0]) < limit:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def pop_to(self, count: int, end_time: int) -> None:
+        """
+        Take entries away from the end: each one's slot is its previous entry again.
+
+        @param count: Number of the first entry that goes; at least 2.
+        @param end_time: Store time of the last message that stays, milliseconds.
+        """
+        slots = self.slots()
+        gone = self.entries(count, self.count)
+        changed = gone["hash"].astype(np.int64) % self.shape.slots
+        # The oldest of a slot's popped entries says what the slot was before.
+        touched, oldest = np.unique(changed, return_index=True)
+        before = gone["before"][oldest].astype(np.int64)
+        slots[touched] = before
+        self.used_slots -= int(np.count_nonzero(before == 0))
+        self.end_offset = int(self.entries(count - 1, 1)["offset"][0])
+        self.end_time = end_time
+        self.count = count
+        self.descriptors.write(self.path, bytes(gone.nbytes), self._place(count))
+        self.write_header()
+
+    def sound_count(self) -> int:
+        """
+        The number just past the longest prefix of entries that can be true.
+
+        Offsets must not go back, each previous number must be the one the entries before
+        it give, and nothing after entry 1 is all zeros.  The header is not asked.
+        """
+        slots = np.zeros(self.shape.slots, np.int64)
+        number, reached = 1, 0
+        while number < self.shape.entries:
+            size = min(_SCAN_ENTRIES, self.shape.entries - number)
+            raw = self.descriptors.read(self.path, size * ENTRY_SIZE, self._place(number))
+            sound = _sound(np.frombuffer(raw, ENTRY_TYPE), number, reached, slots)
+            number += sound
+            if sound < size:
+                break
+            reached = int(ENTRY.unpack_from(raw, (sound - 1) * ENTRY_SIZE)[1])
+        return number
+
+    def restore(self, count: int, begin_time: int | None, end_time: int | None) -> None:
+        """
+        Compute slots and header anew from entries C{1..count-1}, and zero what follows.
+
+        @param begin_time: Store time of the first entry's message, milliseconds, C{None}
+            when it is no longer in the log: then the header keeps its word.
+        @param end_time: The same for the last entry's message.
+        """
+        slots = self.slots()
+        fresh = np.zeros(self.shape.slots, np.int64)
+        self.count = count
+        for first in range(1, count, _SCAN_ENTRIES):
+            hashes = self.entries(first, _SCAN_ENTRIES)["hash"].astype(np.int64)
+            # numpy keeps the last of several values assigned to one place
+            fresh[hashes % self.shape.slots] = np.arange(first, first + len(hashes))
+        wrong = np.flatnonzero(fresh != slots)
+        slots[wrong] = fresh[wrong]
+        self.used_slots = int(np.count_nonzero(fresh))
+        first_entry, last_entry = self.entries(1, 1)[0], self.entries(count - 1, 1)[0]
+        self.begin_offset, self.end_offset = int(first_entry["offset"]), int(last_entry["offset"])
+        if begin_time is not None:
+            self.begin_time = begin_time
+        if end_time is not None:
+            self.end_time = end_time
+        clear = partial(zero_range, start=self._place(count), end=self.shape.file_size)
+        self.descriptors.use(self.path, clear)
+        self.write_header()
+
+    def _place(self, number: int) -> int:
+        return self.shape.entries_at + ENTRY_SIZE * number
+
+
+def _sound(entries: NDArray[np.void], first: int, reached: int, slots: Ints) -> int:
+    """
+    How many leading entries of a piece can be true; C{slots} is brought up to there.
+
+    @param first: Number of the piece's first entry.
+    @param reached: Physical offset of the entry before it.
+    """
+    hashes = entries["hash"].astype(np.int64)
+    offsets = entries["offset"].astype(np.int64)
+    used = (hashes != 0) | (offsets != 0) | (entries["seconds"] != 0) | (entries["before"] != 0)
+    rises = np.diff(offsets, prepend=reached) >= 0
+    good = used & rises & (hashes >= 0) & (offsets >= 0) & (entries["seconds"] >= 0)
+    size = len(good) if good.all() else int(good.argmin())
+    if not size:
+        return 0
+    slot = hashes[:size] % len(slots)
+    order = np.argsort(slot, kind="stable")
+    grouped = slot[order]
+    leads = np.concatenate(([True], grouped[1:] != grouped[:-1]))
+    before = np.empty(size, np.int64)
+    before[1:] = order[:-1] + first
+    before[leads] = slots[grouped[leads]]
+    wrong = np.flatnonzero(entries["before"][:size][order] != before)
+    if len(wrong):
+        size = int(order[wrong].min())
+    slots[slot[:size]] = np.arange(first, first + size)
+    return size

@@ -1,0 +1,160 @@
+"""
+Finding messages: by queue offset, by time, by key.
+
+Queue units and index entries are claims.  Every record found through one is held
+against what was asked for before it is given out.
+
+Source: docs/protocol/store.rst, Consume queues and Index files.
+"""
+
+from __future__ import annotations
+
+from attrs import define, field
+
+from rmqha.store.derived.by_time import offset_by_time
+from rmqha.store.derived.consume_queues import ConsumeQueues
+from rmqha.store.derived.index import Index
+from rmqha.store.derived.record_at import Peek, Peeked
+from rmqha.store.log.interfaces import ILogReader
+from rmqha.wire.delay import DelayLevels
+from rmqha.wire.hashing import body_crc
+from rmqha.wire.record import Record, decode
+from rmqha.wire.units import BLANK_SIZE
+
+_ROUNDS = 3
+"""How often a key is looked for again, behind hits that were another key's."""
+
+
+@define(eq=False)
+class Lookup:
+    """
+    Looks things up in one store, running or not.
+
+    @ivar log: Its log.
+    @ivar queues: Its queues, loaded.
+    @ivar index: Its index, loaded; C{None} if it has none.
+    @ivar levels: C{messageDelayLevel}.
+    """
+
+    log: ILogReader
+    queues: ConsumeQueues
+    index: Index | None
+    levels: DelayLevels
+    _peek: Peek = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._peek = Peek(self.log, self.levels, self.log.file_size)
+
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
+        """
+        The smallest queue offset with a message, and the one just past the last.
+
+        @return: C{None} if there is no such queue.
+        """
+        queue = self.queues.get(topic, queue_id)
+        return None if queue is None else (queue.min_offset, queue.max_offset)
+
+    def record(self, offset: int) -> Record | None:
+        """
+        The record at a physical offset, C{None} if no whole, valid one stands there.
+        """
+        found = self._peek.at(offset)
+        return None if found is None else self._decoded(found)
+
+    def claimed(self, offset: int) -> Record | None:
+        """
+        The record at a physical offset that somebody claims is one.
+
+        A body can be made to look like records, down to their places in the log and their
+        checksums; so a record's queue must know it as well, if dispatch has reached it.
+        """
+        record = self.record(offset)
+        if record is None or (record.body and body_crc(record.body) != record.body_crc):
+            return None
+        queue = self.queues.get(record.topic, record.queue_id)
+        if not record.has_unit or queue is None or queue.max_offset <= record.queue_offset:
+            return record
+        unit = queue.unit(record.queue_offset)
+        return record if unit is not None and unit[:2] == (offset, record.size) else None
+
+    def by_queue_offset(self, topic: str, queue_id: int, queue_offset: int) -> Record | None:
+        """
+        The message of a queue offset.
+
+        @return: C{None} outside the queue, where it has no message, and where the unit
+            points to anything but this queue's own record.
+        """
+        queue = self.queues.get(topic, queue_id)
+        unit = None if queue is None or queue_offset < 0 else queue.unit(queue_offset)
+        if unit is None or unit[1] == BLANK_SIZE:
+            return None
+        found = self._peek.at(unit[0])
+        if found is None or found.size != unit[1]:
+            return None
+        fields = found.fields
+        if (fields.topic, fields.queue_id, fields.queue_offset) != (topic, queue_id, queue_offset):
+            return None
+        return self._decoded(found)
+
+    def by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
+        """
+        The queue offset whose message was stored nearest to a time.
+
+        @param timestamp: Milliseconds since 1970.
+        @return: See L{offset_by_time<rmqha.store.derived.by_time.offset_by_time>}; 0 also if
+            there is no such queue.
+        """
+        queue = self.queues.get(topic, queue_id)
+        return 0 if queue is None else offset_by_time(queue, timestamp, self._stored_at)
+
+    def by_key(
+        self, topic: str, key: str, *, max_num: int = 32, begin: int = 0, end: int = (1 << 63) - 1
+    ) -> list[Record]:
+        """
+        The messages of a topic that have a key: a unique key or one of C{KEYS}.
+
+        @param max_num: The most wanted; C{maxMsgsNumBatch} is the upper limit.
+        @param begin: Earliest store time, milliseconds since 1970.
+        @param end: Latest store time, milliseconds since 1970.
+        @return: In the order of the log, the newest C{max_num} of them.
+        """
+        found: dict[int, Peeked] = {}
+        seen: set[int] = set()
+        if self.index is None or max_num <= 0:
+            return []
+        until = end
+        for _ in range(_ROUNDS):
+            hits = self.index.query(topic, key, max_num, begin, until)
+            fresh = [offset for offset in dict.fromkeys(hits) if offset not in seen]
+            for offset in fresh:
+                seen.add(offset)
+                peeked = self._peek.at(offset)
+                if peeked is not None and _is_wanted(peeked, topic, key, begin, end):
+                    found[offset] = peeked
+            # Fewer than asked for: there are no more.  Else some may hide behind others.
+            if len(found) >= max_num or len(hits) < min(max_num, self.index.max_num) or not fresh:
+                break
+            oldest = self._stored_at(min(hits))
+            if oldest is None:
+                break
+            until = min(until, oldest)
+        newest = sorted(found)[-max_num:]
+        return [self._decoded(found[offset]) for offset in newest]
+
+    def _stored_at(self, offset: int) -> int | None:
+        found = self._peek.at(offset)
+        return None if found is None else found.fields.store_timestamp
+
+    def _decoded(self, found: Peeked) -> Record:
+        buf = self.log.read(found.offset, found.size)
+        return decode(buf, 0, found.offset)
+
+
+def _is_wanted(found: Peeked, topic: str, key: str, begin: int, end: int) -> bool:
+    fields = found.fields
+    return (
+        fields.topic == topic
+        and key in fields.keys
+        and fields.indexable
+        and begin <= fields.store_timestamp <= end
+    )

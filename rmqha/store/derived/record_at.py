@@ -1,0 +1,80 @@
+"""
+Reading one record of a log that something derived points at.
+
+A consume queue unit or an index entry is only a claim; whoever relies on it
+looks at the record itself first.
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from rmqha.store.log.interfaces import ILogReader
+from rmqha.wire.delay import DelayLevels
+from rmqha.wire.record import MIN_RECORD, DispatchFields, check, dispatch_fields
+
+# Most records fit in this many bytes; longer ones are read a second time, whole.
+_FIRST_READ = 16 << 10
+
+
+@frozen
+class Peeked:
+    """
+    A whole record found at a physical offset.
+
+    @ivar offset: Where it starts, physical.
+    @ivar size: Its size, in bytes.
+    @ivar fields: What dispatch takes from it.
+    """
+
+    offset: int
+    size: int
+    fields: DispatchFields
+
+    @property
+    def end(self) -> int:
+        """
+        Physical offset just past the record.
+        """
+        return self.offset + self.size
+
+
+@frozen
+class Peek:
+    """
+    Looks up single records.
+
+    @ivar log: Where they are.
+    @ivar levels: The delay levels, for C{tagsCode}.
+    @ivar max_record: Most bytes of a record.
+    """
+
+    log: ILogReader
+    levels: DelayLevels
+    max_record: int
+
+    def at(self, offset: int) -> Peeked | None:
+        """
+        Give the record at C{offset}, or C{None} when there is no whole, valid one.
+
+        The body's CRC is not checked: the log's own recovery did that.
+        """
+        log = self.log
+        if not log.min_offset <= offset <= log.confirmed - MIN_RECORD:
+            return None
+        buf = log.read(offset, _FIRST_READ)
+        size = int.from_bytes(buf[:4], "big", signed=True)
+        if len(buf) < size <= self.max_record:
+            buf = log.read(offset, size)
+        verdict = check(
+            buf,
+            0,
+            min(len(buf), log.confirmed - offset),
+            offset,
+            log.file_end(offset),
+            crc=False,
+            max_size=self.max_record,
+        )
+        if not isinstance(verdict, int) or verdict <= 0:
+            return None
+        return Peeked(offset, verdict, dispatch_fields(buf, 0, verdict, offset, self.levels))

@@ -1,0 +1,217 @@
+"""
+A bounded set of open files, written and read by position.
+
+A store may have tens of thousands of consume queue files, more than a process
+may keep open or map.  Writes go through C{pwrite}, so a full disk is an error
+with a number and never a signal (see docs/architecture.rst, Disk full).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from collections.abc import Callable
+from pathlib import Path
+from threading import Lock
+from typing import TypeVar
+
+from attrs import define, field
+
+from rmqha.errors import DiskFull, FlushFailed
+from rmqha.store.files.mapped import NO_SPACE, write_all
+
+# Far below the usual hard limit of 1,048,576, and below the soft one of 1,024.
+DEFAULT_LIMIT = 512
+
+_T = TypeVar("_T")
+
+
+@define
+class Descriptors:
+    """
+    An LRU of file descriptors, keyed by path, that remembers what needs an fsync.
+
+    All methods may be called from any thread; L{flush} is meant for another one.
+
+    @ivar limit: The most descriptors kept open.
+    @ivar read_only: Open files for reading only; writing fails then.
+    """
+
+    limit: int = DEFAULT_LIMIT
+    read_only: bool = False
+    _open: OrderedDict[str, int] = field(init=False, factory=OrderedDict)
+    _dirty: set[str] = field(init=False, factory=set)
+    _folders: set[str] = field(init=False, factory=set)
+    _lock: Lock = field(init=False, factory=Lock)
+
+    @property
+    def opened(self) -> int:
+        """
+        How many descriptors are open now.
+        """
+        return len(self._open)
+
+    def create(self, path: str, size: int) -> None:
+        """
+        Make a file of C{size} zero bytes, all of it a hole, with its folders.
+
+        A file left by an attempt that failed is taken over.
+
+        @raise DiskFull: There is no room for the file or its folders.
+        """
+        folder = os.path.dirname(path)
+        try:
+            if not os.path.isdir(folder):
+                self._make_folders(folder)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                os.ftruncate(fd, size)
+            except BaseException:
+                os.close(fd)
+                raise
+        except OSError as error:
+            raise _disk_error(error, path, size) from error
+        with self._lock:
+            stale = self._open.pop(path, None)
+            if stale is not None:
+                os.close(stale)
+            self._keep(path, fd)
+            self._dirty.add(path)
+            self._folders.add(folder)
+
+    def write(self, path: str, data: bytes | memoryview, offset: int) -> None:
+        """
+        Write all of C{data} at byte C{offset} of the file, or raise.
+
+        @raise DiskFull: There is no room; part of the bytes may be in the file, so
+            the caller must not count any of them.
+        """
+        with self._lock:
+            fd = self._descriptor(path)
+            self._dirty.add(path)
+            try:
+                if os.pwrite(fd, data, offset) != len(data):
+                    write_all(fd, data, offset)  # says why, or finishes it
+            except OSError as error:
+                raise _disk_error(error, path, len(data)) from error
+
+    def read(self, path: str, size: int, offset: int) -> bytes:
+        """
+        Read up to C{size} bytes at byte C{offset}; fewer only at the file's end.
+        """
+        return self.use(path, lambda fd: os.pread(fd, size, offset))
+
+    def use(self, path: str, work: Callable[[int], _T]) -> _T:
+        """
+        Call C{work} with the file's descriptor, which stays open meanwhile.
+        """
+        with self._lock:
+            return work(self._descriptor(path))
+
+    def touched(self, path: str) -> None:
+        """
+        Note that a file was changed past us, through a map.
+        """
+        with self._lock:
+            self._dirty.add(path)
+
+    def forget(self, path: str) -> None:
+        """
+        Close a file that is about to be moved.
+        """
+        with self._lock:
+            fd = self._open.pop(path, None)
+            self._dirty.discard(path)
+        if fd is not None:
+            os.close(fd)
+
+    def remove(self, path: str) -> None:
+        """
+        Close and delete a file; one that is gone already is fine.
+        """
+        self.forget(path)
+        Path(path).unlink(missing_ok=True)
+        with self._lock:
+            self._folders.add(os.path.dirname(path))
+
+    def flush(self) -> int:
+        """
+        fdatasync every file written since the last call, then the folders that changed.
+
+        @return: How many files were written out.
+        @raise FlushFailed: The disk refused; this is final for the store.
+        """
+        with self._lock:
+            dirty, self._dirty = self._dirty, set()
+            folders, self._folders = self._folders, set()
+        for path in sorted(dirty):
+            self._sync(path)
+        for folder in sorted(folders):
+            _sync_folder(folder)
+        return len(dirty)
+
+    def close(self) -> None:
+        """
+        Close everything.  Nothing is flushed by this.
+        """
+        with self._lock:
+            opened, self._open = self._open, OrderedDict()
+        for fd in opened.values():
+            os.close(fd)
+
+    def _sync(self, path: str) -> None:
+        # A duplicate shares the open file description, and with it the errors the
+        # kernel has kept for it; and it cannot be closed under us by the LRU.
+        try:
+            with self._lock:
+                fd = os.dup(self._descriptor(path))
+        except FileNotFoundError:
+            return  # deleted since it was written
+        try:
+            os.fdatasync(fd)
+        except OSError as error:
+            raise FlushFailed(path, os.strerror(error.errno or 0)) from error
+        finally:
+            os.close(fd)
+
+    def _descriptor(self, path: str) -> int:
+        fd = self._open.get(path)
+        if fd is None:
+            mode = os.O_RDONLY if self.read_only else os.O_RDWR
+            fd = os.open(path, mode | os.O_CLOEXEC)
+            self._keep(path, fd)
+        else:
+            self._open.move_to_end(path)
+        return fd
+
+    def _keep(self, path: str, fd: int) -> None:
+        self._open[path] = fd
+        while len(self._open) > self.limit:
+            os.close(self._open.popitem(last=False)[1])
+
+    def _make_folders(self, folder: str) -> None:
+        made = folder
+        missing = []
+        while not os.path.isdir(made):
+            missing.append(made)
+            made = os.path.dirname(made)
+        os.makedirs(folder, exist_ok=True)
+        with self._lock:
+            self._folders.update(os.path.dirname(path) for path in missing)
+
+
+def _disk_error(error: OSError, path: str, wanted: int) -> Exception:
+    return DiskFull(path, wanted) if error.errno in NO_SPACE else error
+
+
+def _sync_folder(folder: str) -> None:
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return
+    try:
+        os.fsync(fd)
+    except OSError as error:
+        raise FlushFailed(folder, os.strerror(error.errno or 0)) from error
+    finally:
+        os.close(fd)

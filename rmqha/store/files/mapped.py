@@ -1,0 +1,372 @@
+"""
+The files of the commit log: named by their first byte, all of one size, mapped.
+
+Three facts about Linux shape this module (docs/architecture.rst, Mapped files):
+
+  - a store through a map into a block the disk does not have kills the process
+    with SIGBUS, so blocks are allocated before anything is written to them, in
+    files that a stock broker made sparse too;
+  - the first touch of a fresh page through a map is slow and done by the
+    reactor, so a thread makes the pages ahead of the end present;
+  - C{mmap.close} fails while a view lives, and truncating a mapped file makes
+    reads fatal, so a map is only ever dropped, and a cut is made by zeroing.
+
+Source of names and sizes: docs/protocol/store.rst, Files.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import re
+import weakref
+from pathlib import Path
+from threading import Lock
+from typing import Self, cast
+
+from attrs import define, field
+
+from rmqha.errors import BrokenSequence, DiskFull, FileSizeMismatch, FlushFailed
+from rmqha.store.files.pages import populate
+
+LOG_NAME = re.compile(r"\d{20}", re.ASCII)
+"""A log or queue file's name: its first byte's offset, in 20 ASCII digits."""
+
+ZEROS = bytes(1 << 20)
+
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+
+def file_name(offset: int) -> str:
+    """
+    The name of the file that starts at C{offset}.
+    """
+    return f"{offset:020d}"
+
+
+def fsync_folder(folder: Path) -> None:
+    """
+    Make names created or removed in a folder durable.
+    """
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def data_extents(fd: int, start: int, end: int) -> list[tuple[int, int]]:
+    """
+    Where a sparse file may hold something else than zeros.
+
+    @return: C{(start, end)} ranges within C{[start, end)}, in bytes, ascending; all of
+        it where the file system cannot tell.
+    """
+    extents: list[tuple[int, int]] = []
+    position = start
+    while position < end:
+        try:
+            data = os.lseek(fd, position, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                break
+            if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):
+                return [(start, end)]
+            raise
+        if data >= end:
+            break
+        position = min(os.lseek(fd, data, os.SEEK_HOLE), end)
+        extents.append((data, position))
+    return extents
+
+
+def zero_range(fd: int, start: int, end: int) -> int:
+    """
+    Turn C{[start, end)} of a file into zeros, touching only what is not.
+
+    @return: How many bytes, at 1 MiB granularity, held something else.
+    """
+    cleared = 0
+    for position, stop in data_extents(fd, start, end):
+        while position < stop:
+            piece = os.pread(fd, min(len(ZEROS), stop - position), position)
+            if not piece:
+                break
+            if not is_zero(piece):
+                write_all(fd, memoryview(ZEROS)[: len(piece)], position)
+                cleared += len(piece)
+            position += len(piece)
+    return cleared
+
+
+def is_zero(piece: bytes | memoryview) -> bool:
+    """
+    Whether a piece of at most 1 MiB is all zeros.
+    """
+    return piece == (ZEROS if len(piece) == len(ZEROS) else ZEROS[: len(piece)])
+
+
+def write_all(fd: int, data: bytes | memoryview, offset: int) -> None:
+    """
+    C{pwrite} until everything is written.
+    """
+    view = memoryview(data)
+    while view:
+        count = os.pwrite(fd, view, offset)
+        offset += count
+        view = view[count:]
+
+
+@define(eq=False)
+class MappedFile:
+    """
+    One log file, mapped when first read or written.
+
+    @ivar path: Where it is.
+    @ivar start: Physical offset of its first byte.
+    @ivar size: Its size, in bytes, always the whole of C{mappedFileSizeCommitLog}.
+    @ivar allocated: Bytes from the file's start that surely have blocks behind them;
+        nothing above may be stored to through the map.
+    """
+
+    path: Path
+    start: int
+    size: int
+    allocated: int = 0
+    _fd: int = field(default=-1, repr=False)
+    _growing: Lock = field(factory=Lock, init=False, repr=False)
+    _gone: bool = field(default=False, init=False)
+    _view: memoryview | None = field(default=None, repr=False)
+
+    @classmethod
+    def create(cls, folder: Path, start: int, size: int) -> Self:
+        """
+        Make a new, sparse file of full size.
+
+        @raise DiskFull: If even the name does not fit; nothing is left behind.
+        """
+        path = folder / file_name(start)
+        fd = -1
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+            os.ftruncate(fd, size)
+        except OSError as error:
+            if fd >= 0:
+                os.close(fd)
+                path.unlink()
+            if error.errno in NO_SPACE:
+                raise DiskFull(str(path), size) from error
+            raise
+        return cls(path, start, size, 0, fd)
+
+    @property
+    def end(self) -> int:
+        """
+        Physical offset just past the file.
+        """
+        return self.start + self.size
+
+    @property
+    def fd(self) -> int:
+        """
+        The open descriptor; it is opened when first asked for.
+        """
+        if self._fd < 0:
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        return self._fd
+
+    @property
+    def view(self) -> memoryview:
+        """
+        The whole file.  Whoever keeps a slice keeps the mapping.
+        """
+        if self._view is None:
+            self._view = memoryview(mmap.mmap(self.fd, self.size))
+        return self._view
+
+    def allocate(self, upto: int, *, prefault: bool = False) -> None:
+        """
+        Give C{[allocated, upto)} blocks.  Safe to call from a thread while the part
+        below L{allocated} is being written.
+
+        @param upto: Bytes from the file's start; more than the file is cut to it.
+        @param prefault: Also make the pages present, see L{rmqha.store.files.pages}.
+        @raise DiskFull: If the disk has no room; L{allocated} says how far it got.
+        """
+        upto = min(upto, self.size)
+        if self.allocated < upto:
+            with self._growing:
+                # Read again under the lock: the reactor may have grown it meanwhile.
+                position = self.allocated
+                # And nothing is done to a file that somebody else may write by now.
+                if position >= upto or self._gone:
+                    return
+                view = self.view if prefault else None
+                try:
+                    os.posix_fallocate(self.fd, position, upto - position)
+                except OSError as error:
+                    if error.errno in NO_SPACE:
+                        raise DiskFull(str(self.path), upto - position) from error
+                    raise
+                self.allocated = upto
+            if view is not None:
+                # Without the lock: the reactor must never wait for this.
+                populate(view, position, upto)
+
+    def zero(self, start: int, end: int) -> int:
+        """
+        Turn bytes C{[start, end)} of the file into zeros.
+
+        @return: About how many bytes were not zero before.
+        """
+        return zero_range(self.fd, start, end)
+
+    def remove(self) -> int:
+        """
+        Delete the file.  Views keep what they show until they are dropped.
+
+        @return: Its size, in bytes.
+        """
+        with self._growing:
+            self._gone = True
+            self.path.unlink(missing_ok=True)
+            self._release()
+        return self.size
+
+    def map_ref(self) -> weakref.ref[mmap.mmap] | None:
+        """
+        What tells whether the mapping lives; C{None} if the file is not mapped.
+        """
+        return None if self._view is None else weakref.ref(cast("mmap.mmap", self._view.obj))
+
+    def close(self) -> None:
+        """
+        Forget the map and close the descriptor.  It may still be read, but never grows
+        again: a thread that is allocating ahead must not write into a store that was
+        opened anew.
+        """
+        with self._growing:
+            self._gone = True
+            self._release()
+
+    def _release(self) -> None:
+        self._view = None
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+@define(eq=False)
+class LogFolder:
+    """
+    The files of one commit log, oldest first, each continuing the one before.
+
+    @ivar path: The folder.
+    @ivar file_size: Size of every file, in bytes.
+    @ivar files: Oldest first; may be empty.
+    @ivar strays: Names in the folder that are not log files: ignored and reported.
+    """
+
+    path: Path
+    file_size: int
+    files: list[MappedFile] = field(factory=list)
+    strays: list[str] = field(factory=list)
+
+    @classmethod
+    def load(cls, path: Path, file_size: int, *, tidy: bool = True) -> Self:
+        """
+        Find the files of a folder; a missing folder is an empty log.
+
+        A last file of no bytes is what a crash leaves between creating a file and
+        giving it its size; it is removed.
+
+        @param tidy: Without it that file is only passed over.
+        @raise FileSizeMismatch: If a file has not C{file_size} bytes.
+        @raise BrokenSequence: If a file is missing between two others.
+        """
+        folder = cls(path, file_size)
+        names = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
+        folder.strays = [name for name in names if not LOG_NAME.fullmatch(name)]
+        names = [name for name in names if LOG_NAME.fullmatch(name)]
+        if names and (path / names[-1]).stat().st_size == 0:
+            empty = path / names.pop()
+            if tidy:
+                empty.unlink()
+        for name in names:
+            file = path / name
+            found = file.stat().st_size
+            if found != file_size:
+                raise FileSizeMismatch(str(file), found, file_size)
+            start = int(name)
+            if folder.files and start != folder.files[-1].end:
+                raise BrokenSequence(str(file), folder.files[-1].end, start)
+            folder.files.append(MappedFile(file, start, file_size))
+        return folder
+
+    def create_next(self, offset: int) -> MappedFile:
+        """
+        Add the file that holds C{offset} at the end of the folder.
+
+        The name is durable when this returns: bytes are acknowledged behind it.
+
+        @param offset: The end of the last file; anything on an empty log.
+        @raise DiskFull: If there is no room.
+        @raise FlushFailed: If the name cannot be made durable.
+        """
+        start = self.files[-1].end if self.files else offset - offset % self.file_size
+        try:
+            if not self.path.is_dir():
+                self.path.mkdir(parents=True)
+                fsync_folder(self.path.parent)
+            file = MappedFile.create(self.path, start, self.file_size)
+        except OSError as error:
+            if error.errno in NO_SPACE:
+                raise DiskFull(str(self.path), self.file_size) from error
+            raise
+        try:
+            fsync_folder(self.path)
+        except OSError as error:
+            file.remove()
+            raise FlushFailed(str(self.path), str(error)) from error
+        self.files.append(file)
+        return file
+
+    def drop_behind(self, end: int) -> int:
+        """
+        Delete the files that start behind C{end}, last to first.
+
+        The one that starts just there is kept: a blank before it is log only because a
+        file follows.
+
+        @return: How many bytes went.
+        """
+        gone = 0
+        while self.files and self.files[-1].start > end:
+            gone += self.files.pop().remove()
+        return gone
+
+    def at(self, offset: int) -> MappedFile:
+        """
+        The file that holds a byte.
+
+        @raise ValueError: If no file does.
+        """
+        if self.files:
+            row = (offset - self.files[0].start) // self.file_size
+            if 0 <= row < len(self.files):
+                return self.files[row]
+        raise ValueError(f"byte {offset} is in no log file")
+
+    def sync(self) -> None:
+        """
+        Make created and removed names durable.
+        """
+        fsync_folder(self.path)
+
+    def close(self) -> None:
+        """
+        Close every file.
+        """
+        for file in self.files:
+            file.close()

@@ -1,0 +1,3 @@
+"""
+The commit log: its end, its recovery, its flushing, its cutting and its ageing.
+"""

@@ -1,0 +1,33 @@
+"""
+The marker of a copy from nothing that is not finished (C{rmqha/bootstrapping.json}).
+
+While it is there the log may begin again at any time, and nobody else may take it for a
+whole one: neither slaves behind it nor a master's role.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rmqha.config.settings import StoreSettings
+from rmqha.errors import UnfinishedCopy
+from rmqha.store.log.truncate import OWN_FOLDER
+from rmqha.store.offline.raw_log import RawLog
+
+
+def marker(root: Path) -> Path:
+    """
+    Where a store keeps it.
+    """
+    return root / OWN_FOLDER / "bootstrapping.json"
+
+
+def refuse_unfinished(settings: StoreSettings) -> None:
+    """
+    Refuse to take an unfinished copy for a whole store.
+
+    @raise UnfinishedCopy: If it is one.
+    """
+    path = marker(settings.root)
+    if path.exists():
+        raise UnfinishedCopy(str(path), RawLog.open(settings.root, settings.file_size).held)

@@ -1,0 +1,83 @@
+"""
+The checkpoint: up to which store time log, queues and index are surely on the disk.
+
+Only flushed data moves it forward, on a slave too.  Source: docs/protocol/store.rst,
+The checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+from typing import Self
+
+from attrs import define
+
+from rmqha.errors import DiskFull
+from rmqha.store.files.mapped import NO_SPACE
+
+CHECKPOINT_SIZE = 4096
+"""Bytes of the file; all but the first 24 are zero.  5.x keeps two more numbers
+behind them (a master's flushed offset and a confirm offset) and reads zeros as
+"not known", which is right for a store that rmqha has written."""
+
+_TIMES = struct.Struct(">qqq")
+
+SAFETY = 3000
+"""Milliseconds that recovery goes back behind the checkpoint."""
+
+
+@define
+class Checkpoint:
+    """
+    Three store timestamps, in milliseconds since 1970, 0 when unknown.
+
+    @ivar log: Of the last record flushed in the log.
+    @ivar queues: Of the last record whose queue unit is flushed.
+    @ivar index: Of the last record whose keys are flushed.
+    """
+
+    log: int = 0
+    queues: int = 0
+    index: int = 0
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """
+        Read a checkpoint; a missing or short file knows nothing.
+        """
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return cls()
+        if len(data) < _TIMES.size:
+            return cls()
+        return cls(*(max(0, value) for value in _TIMES.unpack_from(data)))
+
+    def save(self, path: Path) -> None:
+        """
+        Write and fsync the file in place; blocking.
+
+        @raise DiskFull: If there is no room, which can only be the first time.
+        """
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            page = _TIMES.pack(self.log, self.queues, self.index)
+            os.pwrite(fd, page.ljust(CHECKPOINT_SIZE, b"\0"), 0)
+            os.ftruncate(fd, CHECKPOINT_SIZE)
+            os.fsync(fd)
+        except OSError as error:
+            if error.errno in NO_SPACE:
+                raise DiskFull(str(path), CHECKPOINT_SIZE) from error
+            raise
+        finally:
+            os.close(fd)
+
+    def safe_time(self, *, index: bool) -> int:
+        """
+        Everything stored up to this time is flushed, in log, queues and (with
+        C{index}) index, in milliseconds since 1970.
+        """
+        times = [self.log, self.queues, *([self.index] if index else [])]
+        return max(0, min(times) - SAFETY)

@@ -1,0 +1,504 @@
+"""
+The commit log: one end, one append door for each role, readers by memoryview.
+
+Four offsets describe it, each at most the one before::
+
+    staged >= end >= confirmed        what a frame brought so far / accepted / checked
+              end >= flushed          on the disk
+
+On a master whole records arrive through L{CommitLog.put}, so C{confirmed} is always
+C{end}.  On a slave frames cut records anywhere: bytes are staged while a frame
+arrives, are log once the frame is complete (L{CommitLog.accept}) and are confirmed
+once the record they belong to is whole and valid (L{CommitLog.verify}).  Only
+confirmed bytes are dispatched, served on, or reported as held.
+
+Source: docs/protocol/store.rst, Records and The end of a file;
+docs/architecture.rst, The log.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+from attrs import define, field
+from twisted.logger import Logger
+from zope.interface import implementer
+
+from rmqha.errors import (
+    DiskFull,
+    FrameOffsetMismatch,
+    MessageIllegal,
+    RecordCrossesFile,
+    RecordFault,
+    StartNotAligned,
+    StoreError,
+)
+from rmqha.store.files.allocate import Allocator
+from rmqha.store.files.mapped import LogFolder, MappedFile
+from rmqha.store.log.interfaces import ILogReader
+from rmqha.store.log.scan import scan
+from rmqha.wire.blocks import Block, join
+from rmqha.wire.encode import blank, place
+from rmqha.wire.record import MAGIC_BLANK, MIN_BLANK, Fault, check, magic_at
+
+SCALAR_BYTES = 24 << 10
+"""Below this a record-by-record check is cheaper than setting up a block's arrays."""
+
+TOGETHER = 16 << 10
+"""Bytes of records that come together after which replicas get them, before the rest is there:
+so they work while we do."""
+
+MOST_REMEMBERED = 1 << 20
+"""Records whose places are kept for dispatch; 12 bytes each."""
+
+
+@implementer(ILogReader)
+@define(eq=False)
+class CommitLog:
+    """
+    The log of one store, open for writing.
+
+    @ivar end: Just past the last byte accepted.
+    @ivar confirmed: Just past the last whole, valid record or blank.
+    @ivar flushed: Everything below survived an fsync.
+    @ivar last_record: Start of the last confirmed record seen, -1 before the first.
+    @ivar verified: Blocks found by L{verify} and not yet asked for by dispatch.
+    @ivar appended: Called, without arguments, after C{end} or C{confirmed} moved.
+    @ivar flush_listeners: Called after C{flushed} moved.
+    @ivar rewinds: How often the end moved back: an fsync that began before it did says
+        nothing about the bytes that are there now.
+    """
+
+    folder: LogFolder
+    end: int
+    allocator: Allocator
+    confirmed: int = field(default=-1)
+    flushed: int = field(default=-1)
+    last_record: int = -1
+    check_crc: bool = True
+    rewinds: int = 0
+    appended: list[Callable[[], None]] = field(factory=list)
+    flush_listeners: list[Callable[[], None]] = field(factory=list)
+    verified: deque[Block] = field(factory=deque, init=False)
+    _remembered: int = field(default=0, init=False)
+    _staged: int = -1
+    _dirty: int = -1
+    # Where the end has to be for the next news of it, while records come together.
+    _tell_from: int = field(default=-1, init=False)
+    # Where frames go now: the file's map, its first byte, and how far it is allocated.
+    _room_view: memoryview = field(default=memoryview(b""), init=False, repr=False)
+    _room_start: int = field(default=0, init=False)
+    _settled: int = field(default=-1, init=False)
+
+    _log = Logger()
+
+    def __attrs_post_init__(self) -> None:
+        if self.confirmed < 0:
+            self.confirmed = self.end
+        if self.flushed < 0:
+            self.flushed = self.end
+        self._staged = self._dirty = self.end
+        if self.folder.files and self.end < self.folder.files[-1].end:
+            self.allocator.adopt(self.folder.files[-1], self.end)
+
+    # --- reading ------------------------------------------------------------
+
+    @property
+    def file_size(self) -> int:
+        """
+        Bytes of one log file.
+        """
+        return self.folder.file_size
+
+    @property
+    def min_offset(self) -> int:
+        """
+        Physical offset of the oldest byte kept; L{end} on an empty log.
+        """
+        return self.folder.files[0].start if self.folder.files else self.end
+
+    def file_end(self, offset: int) -> int:
+        """
+        Physical offset of the end of the file that holds C{offset}.
+        """
+        return self.folder.at(offset).end
+
+    def read(self, offset: int, size: int) -> memoryview:
+        """
+        Bytes of the log, cut at the end of their file and at L{end}.
+
+        @return: A read-only view that keeps its mapping alive; empty at the end.
+        @raise ValueError: If C{offset} is outside C{[min_offset, end]}.
+        """
+        if offset == self.end:
+            return memoryview(b"")
+        if not self.min_offset <= offset < self.end:
+            raise ValueError(f"byte {offset} is outside [{self.min_offset}, {self.end})")
+        file = self.folder.at(offset)
+        start = offset - file.start
+        stop = min(start + size, self.end - file.start, file.size)
+        return file.view[start:stop].toreadonly()
+
+    # --- a master's door ----------------------------------------------------
+
+    def put(
+        self, records: Sequence[bytearray], queue_offsets: Sequence[int], store_timestamp: int
+    ) -> int:
+        """
+        Append whole records, all in one file, and tell L{appended}.
+
+        @param records: Encoded records; their offsets and time are filled in here.
+        @param queue_offsets: One each.
+        @param store_timestamp: Milliseconds since 1970.
+        @return: Physical offset of the first record.
+        @raise MessageIllegal: If they cannot fit any file.
+        @raise DiskFull: If there is no room; the log is unchanged.
+        @raise FlushFailed: If the next file's name cannot be made durable; the same.
+        """
+        total = sum(map(len, records))
+        if total + MIN_BLANK > self.file_size:
+            raise MessageIllegal("record", total, self.file_size - MIN_BLANK)
+        file = self._room(total)
+        start = offset = max(self.end, file.start)
+        for record, queue_offset in zip(records, queue_offsets, strict=True):
+            place(record, queue_offset=queue_offset, offset=offset, store_timestamp=store_timestamp)
+            position = offset - file.start
+            file.view[position : position + len(record)] = record
+            self.last_record = offset
+            offset += len(record)
+        self.end = self.confirmed = self._staged = self._dirty = offset
+        if offset < self._tell_from:
+            return start
+        if self._tell_from >= 0:
+            self._tell_from = offset + TOGETHER
+        self._tell()
+        return start
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """
+        Several records come: tell L{appended} of L{TOGETHER} bytes at a time.
+        """
+        self._tell_from = self.end + TOGETHER
+        try:
+            yield
+        finally:
+            due = self.end > self._tell_from - TOGETHER
+            self._tell_from = -1
+            if due:
+                self._tell()
+
+    def _room(self, total: int) -> MappedFile:
+        """
+        The file the next C{total} bytes go to; a blank closes the one they do not fit.
+        """
+        file = self._allocated(total)
+        if file.start > self.end:
+            # Only now that a file follows: before, a blank would not be log.
+            full = self.folder.at(self.end)
+            position = self.end - full.start
+            full.view[position : position + MIN_BLANK] = blank(full.size - position)
+        return file
+
+    def _allocated(self, total: int) -> MappedFile:
+        """
+        The file that has room for the next C{total} bytes, made if need be, with blocks
+        for them and for the header of the blank before it.
+        """
+        offset = self.end
+        if self.folder.files and offset < self.folder.files[-1].end:
+            file = self.folder.at(offset)
+            position = offset - file.start
+            if position + total + MIN_BLANK <= file.size:
+                self.allocator.ensure(file, position + total)
+                return file
+            self.allocator.ensure(file, position + MIN_BLANK)
+            offset = file.end
+        return self._file_from(offset, total)
+
+    def _file_from(self, offset: int, wanted: int) -> MappedFile:
+        """
+        The file that starts at C{offset}, or that an empty log starts with, with blocks
+        for its first bytes.
+        """
+        if self.folder.files and offset < self.folder.files[-1].end:
+            file = self.folder.at(offset)
+            self.allocator.ensure(file, wanted)
+            return file
+        return self.allocator.next_file(self.folder, offset, wanted)
+
+    def has_room(self, wanted: int) -> bool:
+        """
+        Whether the disk has room again for a record of C{wanted} bytes.
+        """
+        try:
+            self._allocated(min(wanted, self.file_size - MIN_BLANK))
+        except DiskFull:
+            return False
+        return True
+
+    # --- a slave's door -----------------------------------------------------
+
+    def begin(self, offset: int) -> None:
+        """
+        Say where an empty log starts.
+
+        @param offset: A multiple of the file size.
+        @raise StartNotAligned: If it is not.
+        @raise ValueError: If the log is not empty.
+        """
+        if self.folder.files and self.end > self.min_offset:
+            raise ValueError(f"the log already holds [{self.min_offset}, {self.end})")
+        if offset % self.file_size:
+            raise StartNotAligned(offset, self.file_size)
+        self._forget_room()
+        while self.folder.files:
+            self.folder.files.pop().remove()
+        self.end = self.confirmed = self.flushed = self._staged = self._dirty = offset
+        self.last_record = -1
+        self.verified.clear()
+        self._remembered = 0
+        self.rewinds += 1
+
+    def reserve(self, offset: int, left: int) -> memoryview:
+        """
+        Room for the next bytes of a frame, not yet log.
+
+        @param offset: Where they belong: just past what was staged before.
+        @param left: Bytes of the frame still to come.
+        @return: A writable view of 1 to C{left} bytes, cut at the file's end.
+        @raise FrameOffsetMismatch: If C{offset} is not where the log goes on.
+        @raise DiskFull: If there is no room.
+        """
+        if offset != self._staged:
+            raise FrameOffsetMismatch(self._staged, offset)
+        stop = offset + left
+        if stop > self._settled:
+            stop = self._make_room(offset, left)
+        if stop > self._dirty:
+            self._dirty = stop
+        return self._room_view[offset - self._room_start : stop - self._room_start]
+
+    def _make_room(self, offset: int, left: int) -> int:
+        """
+        Choose the file that staged bytes go to, and give it blocks.
+
+        @return: Where the room ends: at C{offset + left}, or at the file's end.
+        """
+        files = self.folder.files
+        if not files or offset == files[-1].end:
+            file = self.allocator.next_file(self.folder, offset, min(left, self.file_size))
+        else:
+            file = self.folder.at(offset)
+        stop = min(offset + left, file.end)
+        self.allocator.ensure(file, stop - file.start)
+        self._room_view, self._room_start = file.view, file.start
+        self._settled = file.start + self.allocator.settled(file)
+        return stop
+
+    def _forget_room(self) -> None:
+        """
+        Files may go: the next frame looks anew where its bytes belong.
+        """
+        self._settled, self._room_view = -1, memoryview(b"")
+
+    def staged(self, count: int) -> None:
+        """
+        The first C{count} bytes of the reserved room are filled.
+        """
+        self._staged += count
+
+    def accept(self) -> None:
+        """
+        A frame is complete: everything staged is log.
+        """
+        self.end = self._staged
+
+    def append_frame(self, offset: int, data: memoryview | bytes) -> None:
+        """
+        Append one whole frame's body; it may span files.
+
+        @raise FrameOffsetMismatch: If it does not continue the log.
+        @raise DiskFull: If there is no room; nothing of it is log then.
+        """
+        view = memoryview(data)
+        try:
+            while view:
+                room = self.reserve(offset, len(view))
+                room[:] = view[: len(room)]
+                self.staged(len(room))
+                offset += len(room)
+                view = view[len(room) :]
+        except StoreError:
+            self.discard()
+            raise
+        self.accept()
+
+    def discard(self) -> None:
+        """
+        Forget what was staged and not accepted, and leave no trace of it: recovery
+        after a crash would take such bytes for records.
+        """
+        self._forget_room()
+        position = self.end
+        while position < self._dirty:
+            file = self.folder.at(position)
+            stop = min(self._dirty, file.end)
+            file.zero(position - file.start, stop - file.start)
+            position = stop
+        self.folder.drop_behind(self.end)
+        self._staged = self._dirty = self.end
+
+    def rewind(self) -> None:
+        """
+        Drop what was accepted but not confirmed; nobody was told that we hold it.
+        """
+        self._dirty = max(self._dirty, self.end)
+        self.end = self.confirmed
+        self.flushed = min(self.flushed, self.end)
+        self.rewinds += 1
+        self.discard()
+
+    def verify(self, most: int | None = None) -> None:
+        """
+        Move L{confirmed} over every whole, valid record below L{end}.
+
+        @param most: About how many bytes to check now, though at least a record if one is
+            whole; all by default.
+        @raise RecordFault: At the first record that is not valid; L{confirmed} is its start.
+        @raise RecordCrossesFile: At a record that does not fit our files.
+        """
+        stop = self.end if most is None else min(self.end, self.confirmed + most)
+        start = self.confirmed
+        if start == stop:
+            return
+        fault = self._verify_scalar() if self.end - self.confirmed <= SCALAR_BYTES else None
+        if fault is None:
+            for _, block in scan(self, self.confirmed, stop, crc=self.check_crc):
+                self.confirmed = block.end
+                self._remember(block)
+                if len(block.start):
+                    self.last_record = int(block.start[-1])
+                fault = block.fault
+        if fault is Fault.INCOMPLETE and stop < self.end and self.confirmed == start:
+            self.verify()  # one record is more than that
+        elif fault is not None and fault is not Fault.INCOMPLETE:
+            self._blame(fault)
+
+    def _remember(self, block: Block) -> None:
+        """
+        Keep where records start for dispatch, so that it need not look again.
+        """
+        if block.end == block.base:
+            return  # a record that is not whole yet: there will be a block from here
+        self.verified.append(block)
+        self._remembered += len(block.start)
+        while self._remembered > MOST_REMEMBERED:
+            self._remembered -= len(self.verified.popleft().start)
+
+    def verified_block(self, position: int, most: int) -> Block | None:
+        """
+        What L{verify} found from C{position} on, if it is still known; once.
+
+        @param most: Blocks that follow each other in one file are joined to about so
+            many bytes: each costs its reader as much as some hundred records.
+        """
+        found: list[Block] = []
+        while self.verified and self.verified[0].base <= position:
+            block = self.verified.popleft()
+            self._remembered -= len(block.start)
+            if block.base == position:
+                found.append(block)
+                break
+        if not found:
+            return None
+        stop = min(position + most, self.file_end(position))
+        while self.verified and self.verified[0].base == found[-1].end < stop:
+            if self.verified[0].end > stop:
+                break
+            found.append(self.verified.popleft())
+            self._remembered -= len(found[-1].start)
+        return found[0] if len(found) == 1 else join(found)
+
+    def _verify_scalar(self) -> Fault | None:
+        """
+        The cheap way for a few records, up to the first fault or the end of a file.
+        """
+        start = self.confirmed
+        file_end = self.file_end(start)
+        available = min(self.end, file_end) - start
+        view = self.read(start, available)
+        position = 0
+        while position < available:
+            size = check(
+                view,
+                position,
+                available,
+                start + position,
+                file_end,
+                crc=self.check_crc,
+                max_size=self.file_size,
+            )
+            if isinstance(size, Fault):
+                return size
+            if size > 0:
+                self.last_record = start + position
+            position += abs(size)
+            self.confirmed = start + position
+        return None
+
+    def _blame(self, fault: Fault) -> None:
+        """
+        Raise what a fault at L{confirmed} means.
+        """
+        offset = self.confirmed
+        head = bytes(self.read(offset, 8))
+        size = int.from_bytes(head[:4], "big", signed=True)
+        foreign_blank = fault is Fault.SIZE and magic_at(head, 0) == MAGIC_BLANK
+        if fault is Fault.FILE_END or foreign_blank:
+            raise RecordCrossesFile(offset, size, self.file_size)
+        raise RecordFault(offset, fault.value, f"{size} bytes announced")
+
+    def progress(self) -> None:
+        """
+        Tell L{appended}; a slave does so once a read turn, after checking.
+        """
+        self._tell()
+
+    def _tell(self) -> None:
+        for listener in tuple(self.appended):
+            self._call(listener)
+
+    def _call(self, listener: Callable[[], None]) -> None:
+        """
+        Tell one listener: what it makes of it must not undo what has happened.
+        """
+        try:
+            listener()
+        except Exception:
+            self._log.failure("A listener of the log failed")
+
+    # --- the ends of the log ------------------------------------------------
+
+    def now_flushed(self, offset: int) -> None:
+        """
+        Everything below C{offset} is on the disk.
+        """
+        if offset > self.flushed:
+            self.flushed = offset
+            for listener in tuple(self.flush_listeners):
+                self._call(listener)
+
+    def drop_first(self) -> MappedFile:
+        """
+        The oldest file is log no more.  The last one is never dropped.
+
+        @return: The file; whoever called removes it, in a thread: to free a cached file
+            of 1 GiB takes a tenth of a second.
+        @raise ValueError: If there is only one.
+        """
+        if len(self.folder.files) < 2:
+            raise ValueError("the last file of a log is never deleted")
+        return self.folder.files.pop(0)

@@ -1,0 +1,250 @@
+"""
+Flushing the log: a timer for C{ASYNC_FLUSH}, group commit for C{SYNC_FLUSH}.
+
+One fdatasync is under way at a time, in its own thread; writes that arrive meanwhile
+share the next one.  An fsync that fails is final: Linux marks the pages clean, so
+asking again "succeeds" without the data being there (docs/architecture.rst, Flushing).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+
+from attrs import define, field
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from rmqha.config.settings import FlushDisk, StoreSettings
+from rmqha.errors import FlushFailed, NotWritable
+from rmqha.store.files.allocate import InThread
+from rmqha.store.log.commit_log import CommitLog
+
+PAGE = 4096
+
+Sync = Callable[[int], None]
+"""What makes a descriptor's data durable: C{os.fdatasync}, or a test's own."""
+
+
+@define(eq=False)
+class _Wait:
+    end: int
+    deadline: float
+    done: Deferred[bool]
+
+
+@define(eq=False)
+class Flusher:
+    """
+    Moves one log's C{flushed} behind its C{end}.
+
+    @ivar in_thread: Runs a function in a thread that is the flusher's own.
+    @ivar failure: The error that ended flushing for good, if any.
+    @ivar on_failure: Told of it once.
+    """
+
+    log: CommitLog
+    settings: StoreSettings
+    clock: IReactorTime
+    in_thread: InThread
+    on_failure: Callable[[FlushFailed], None]
+    sync: Sync = os.fdatasync
+    failure: FlushFailed | None = None
+    _waiting: deque[_Wait] = field(factory=deque, init=False)
+    _running: Deferred[None] | None = field(default=None, init=False)
+    _timer: IDelayedCall | None = field(default=None, init=False)
+    _last: float = field(default=0.0, init=False)
+    _loop: LoopingCall = field(init=False)
+
+    _log = Logger()
+
+    def __attrs_post_init__(self) -> None:
+        self._loop = LoopingCall(self._tick)
+        self._loop.clock = self.clock
+
+    def start(self) -> None:
+        """
+        Begin flushing by the clock.
+        """
+        self._last = self.clock.seconds()
+        self._loop.start(self.settings.flush_interval, now=False).addErrback(
+            lambda failure: self._log.failure("Flushing by the clock stopped", failure)
+        )
+
+    def stop(self) -> Deferred[None]:
+        """
+        Flush what there is and end; waiting writes are answered.
+        """
+        if self._loop.running:
+            self._loop.stop()
+        if self.failure is not None:
+            return succeed(None)
+        return self.flush().addBoth(self._stopped)
+
+    def _stopped(self, result: object) -> None:
+        self._forget_timer()
+        while self._waiting:
+            self._waiting.popleft().done.errback(
+                Failure(NotWritable("stopped", "the store is stopping"))
+            )
+        if isinstance(result, Failure):
+            self._log.failure("The last flush failed", result)
+
+    def wait(self, end: int) -> Deferred[bool]:
+        """
+        Wait until a write is on the disk (SYNC_FLUSH).
+
+        @param end: Just past the write.
+        @return: Fires with C{True} once it is, with C{False} after
+            C{syncFlushTimeout}; fails with L{FlushFailed}.  Cancelling forgets it.
+        """
+        if self.failure is not None:
+            return fail(self.failure)
+        if end <= self.log.flushed:
+            return succeed(True)
+        deadline = self.clock.seconds() + self.settings.sync_flush_timeout
+        wait = _Wait(end, deadline, Deferred(self._cancelled))
+        self._waiting.append(wait)
+        if self._timer is None:
+            self._timer = self.clock.callLater(self.settings.sync_flush_timeout, self._expire)
+        self._begin()
+        return wait.done
+
+    def _cancelled(self, done: Deferred[bool]) -> None:
+        self._waiting = deque(wait for wait in self._waiting if wait.done is not done)
+        if not self._waiting:
+            self._forget_timer()
+
+    def nudge(self) -> None:
+        """
+        Begin a pass if there is anything to flush; nobody waits for it.
+        """
+        if self._running is None and self.log.end > self.log.flushed:
+            self._begin()
+
+    def flush(self) -> Deferred[None]:
+        """
+        Make everything accepted so far durable.
+
+        @return: Fires when it is; fails with L{FlushFailed}.
+        """
+        if self.failure is not None:
+            return fail(self.failure)
+        if self.log.end <= self.log.flushed:
+            return succeed(None)
+        target = self.log.end
+        done: Deferred[None] = Deferred()
+
+        def check(_: None) -> None:
+            if self.failure is not None:
+                done.errback(self.failure)
+            elif self.log.flushed >= target:
+                done.callback(None)
+            else:
+                self._begin().addCallback(check)
+
+        self._begin().addCallback(check)
+        return done
+
+    def _tick(self) -> None:
+        dirty = self.log.end - self.log.flushed
+        now = self.clock.seconds()
+        due = now - self._last >= self.settings.flush_thorough_interval
+        if dirty >= self.settings.flush_least_pages * PAGE or (dirty and due):
+            self._begin()
+
+    def _begin(self) -> Deferred[None]:
+        """
+        Start a pass, or share the one that runs.
+
+        @return: Fires when the pass that runs now has ended, well or not.
+        """
+        ended: Deferred[None] = Deferred()
+        if self._running is None and self.failure is None:
+            self._running = Deferred()
+            self._last = self.clock.seconds()
+            target, rewinds = self.log.end, self.log.rewinds
+            try:
+                files = self._dirty_files()
+            except OSError as error:
+                self._failed(Failure(FlushFailed(str(self.log.folder.path), str(error))))
+                ended.callback(None)
+                return ended
+            self.in_thread(self._pass, files).addCallbacks(
+                lambda _: self._passed(target, rewinds), self._failed
+            )
+        if self._running is None:
+            ended.callback(None)
+        else:
+            self._running.addCallback(lambda _: ended.callback(None))
+        return ended
+
+    def _dirty_files(self) -> list[tuple[str, int]]:
+        # Descriptors of the pass's own: a file may be closed or deleted meanwhile, and
+        # its number given to something else.
+        return [
+            (str(file.path), os.dup(file.fd))
+            for file in self.log.folder.files
+            if file.end > self.log.flushed and file.start < self.log.end
+        ]
+
+    def _pass(self, files: list[tuple[str, int]]) -> None:
+        try:
+            for path, fd in files:
+                try:
+                    self.sync(fd)
+                except OSError as error:
+                    raise FlushFailed(path, str(error)) from error
+        finally:
+            for _, fd in files:
+                os.close(fd)
+
+    def _passed(self, target: int, rewinds: int) -> None:
+        running, self._running = self._running, None
+        if rewinds == self.log.rewinds:
+            self.log.now_flushed(target)
+        while self._waiting and self._waiting[0].end <= self.log.flushed:
+            self._waiting.popleft().done.callback(True)
+        if not self._waiting:
+            self._forget_timer()
+        assert running is not None, "a pass ends once"
+        running.callback(None)
+        if self._waiting or self.settings.flush_disk is FlushDisk.SYNC_FLUSH:
+            self.nudge()
+
+    def _failed(self, failure: Failure) -> None:
+        running, self._running = self._running, None
+        error = failure.value
+        if not isinstance(error, FlushFailed):
+            error = FlushFailed(str(self.log.folder.path), str(error))
+        self.failure = error
+        self._log.critical("{error}; the store takes no more writes", error=error)
+        self._forget_timer()
+        if self._loop.running:
+            self._loop.stop()
+        waiting, self._waiting = self._waiting, deque()
+        for wait in waiting:
+            wait.done.errback(Failure(error))
+        assert running is not None, "a pass ends once"
+        running.callback(None)
+        self.on_failure(error)
+
+    def _forget_timer(self) -> None:
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._timer = None
+
+    def _expire(self) -> None:
+        """
+        Answer the writes whose time is over; deadlines are in order.
+        """
+        self._timer = None
+        now = self.clock.seconds()
+        while self._waiting and self._waiting[0].deadline <= now:
+            self._waiting.popleft().done.callback(False)
+        if self._waiting:
+            self._timer = self.clock.callLater(self._waiting[0].deadline - now, self._expire)

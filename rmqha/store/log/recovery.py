@@ -1,0 +1,268 @@
+"""
+Find where a log ends, and tell a torn tail from damage.
+
+After a clean stop the last three files are checked, after a crash everything since
+the newest file whose first record the checkpoint calls flushed.  The log ends before
+the first thing that is not a whole, valid record.  What lies behind decides what it
+means: nothing valid, and a crash tore the tail; a valid record, and something has
+damaged the log, which a master must not repair by cutting away what it acknowledged
+(docs/operations.rst, A damaged log).
+
+Rules: docs/protocol/store.rst, Recovery, which says also where rmqha ends a log
+earlier than a stock broker and why that is better.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+from attrs import define, field, frozen
+from zope.interface import implementer
+
+from rmqha.errors import LogCorrupt
+from rmqha.store.files.mapped import LogFolder, MappedFile, data_extents
+from rmqha.store.log.interfaces import ISparseLog
+from rmqha.store.log.resync import HEAD, candidates, data_end, next_valid
+from rmqha.store.log.scan import scan
+from rmqha.wire.record import Fault, check, decode, stored_at
+
+CLEAN_FILES = 3
+"""How many of the last files are checked after a clean stop, as stock brokers do."""
+
+PIECE = 1 << 20
+"""Bytes searched at once for a file's last record."""
+
+LAST_PIECES = 8
+"""Pieces at a file's end in which its last record is looked for."""
+
+Progress = Callable[[int], None]
+"""Called with the bytes checked since the last call."""
+
+
+@frozen(kw_only=True)
+class Recovery:
+    """
+    What recovery found; nothing was changed yet.
+
+    @ivar start: Where checking began.
+    @ivar end: Where the valid log ends.
+    @ivar records: How many records were checked.
+    @ivar last_record: Start of the last valid one, -1 if none was checked.
+    @ivar reason: The check that ended the log; C{None} if the files end there.
+    @ivar tail: Just past the last byte behind C{end} that may not be zero.
+    @ivar corrupt: Set if a valid record follows the end: damage, not a torn tail.
+    """
+
+    start: int
+    end: int
+    records: int
+    last_record: int
+    reason: Fault | None
+    tail: int
+    corrupt: LogCorrupt | None
+
+
+@implementer(ISparseLog)
+@define(eq=False)
+class FolderReader:
+    """
+    All bytes of a folder's files, valid or not, as a log.
+    """
+
+    folder: LogFolder
+    file_size: int = field(init=False)
+    min_offset: int = field(init=False)
+    end: int = field(init=False)
+    confirmed: int = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        files = self.folder.files
+        self.file_size = self.folder.file_size
+        self.min_offset = files[0].start if files else 0
+        self.end = self.confirmed = files[-1].end if files else 0
+
+    def file_end(self, offset: int) -> int:
+        """
+        Physical offset of the end of the file that holds C{offset}.
+        """
+        return self.folder.at(offset).end
+
+    def read(self, offset: int, size: int) -> memoryview:
+        """
+        Bytes of one file.
+        """
+        file = self.folder.at(offset)
+        start = offset - file.start
+        return file.view[start : min(start + size, file.size)].toreadonly()
+
+    def extents(self, offset: int) -> Iterator[tuple[int, int]]:
+        """
+        Physical ranges from C{offset} on that may hold something, file by file.
+        """
+        for file in self.folder.files:
+            if file.end > offset:
+                first = max(offset - file.start, 0)
+                for start, stop in data_extents(file.fd, first, file.size):
+                    yield file.start + start, file.start + stop
+
+
+def first_file(folder: LogFolder, *, crashed: bool, safe_time: int) -> int:
+    """
+    Where checking starts, as a row of C{folder.files}.
+
+    @param crashed: Whether the last run ended without a clean stop.
+    @param safe_time: Up to which store time the checkpoint calls everything flushed,
+        in milliseconds since 1970.
+    """
+    files = folder.files
+    if not crashed:
+        return max(0, len(files) - CLEAN_FILES)
+    for row in range(len(files) - 1, 0, -1):
+        stored = _first_stored_at(files[row])
+        if 0 < stored <= safe_time:
+            return row
+    return 0
+
+
+def _first_stored_at(file: MappedFile) -> int:
+    """
+    Store time of a file's first record in milliseconds, 0 if there is none.
+    """
+    size = check(file.view, 0, file.size, file.start, file.end, crc=False, max_size=file.size)
+    return 0 if isinstance(size, Fault) or size < 0 else stored_at(file.view, 0)
+
+
+def find_end(
+    folder: LogFolder,
+    row: int,
+    *,
+    crc: bool = True,
+    nul_is_torn_from: int = 0,
+    progress: Progress | None = None,
+) -> Recovery:
+    """
+    Check the log from a file on.
+
+    @param row: The file to start with, from L{first_file}.
+    @param crc: Whether bodies are checked (C{checkCRCOnRecover}).
+    @param nul_is_torn_from: The last record before a zero tail is torn if its
+        properties end in NUL and it lies here or behind: a slave's whole log, a
+        master's only from where rmqha wrote it, as a stock record may end so.
+    """
+    files = folder.files
+    if not files:
+        return Recovery(
+            start=0, end=0, records=0, last_record=-1, reason=None, tail=0, corrupt=None
+        )
+    reader = FolderReader(folder)
+    start = end = files[row].start
+    records, before, last, blank, reason = 0, -1, -1, 0, None
+    for _, block in scan(reader, start, reader.end, crc=crc):
+        if progress is not None:
+            progress(block.end - end)
+        end, blank, reason = block.end, block.blank, block.fault
+        records += len(block.start)
+        for start_of in block.start[-2:].tolist():
+            before, last = last, start_of
+    if end == files[-1].end:
+        # A blank is log only because a file follows it.
+        end -= blank
+    if reason is Fault.NOTHING and last >= 0:
+        torn = _torn(reader, last, end, properties=last >= nul_is_torn_from)
+        if torn is not None:
+            end, reason = last, torn
+            records, last = records - 1, before
+    return Recovery(
+        start=start,
+        end=end,
+        records=records,
+        last_record=last,
+        reason=reason,
+        tail=data_end(reader, end) if reason is not None or blank else end,
+        corrupt=_damage(reader, end, reason),
+    )
+
+
+def _torn(reader: FolderReader, last: int, end: int, *, properties: bool) -> Fault | None:
+    """
+    Whether the last record before nothing lacks bytes that no other check covers.
+
+    A topic that ends in NUL can only be that: no broker takes one.
+
+    @param properties: Whether properties that end in NUL count.
+    """
+    record = decode(reader.read(last, end - last), 0, last)
+    if last + record.size != end:
+        return None
+    if properties and record.raw_properties.endswith(b"\0"):
+        return Fault.PROPERTIES
+    if not record.raw_properties and record.topic.endswith("\0"):
+        return Fault.TOPIC
+    return None
+
+
+def _damage(reader: FolderReader, end: int, reason: Fault | None) -> LogCorrupt | None:
+    """
+    Look for a valid record behind the end.
+    """
+    if reason is None:
+        return None
+    # A record whose properties are torn is whole to every other check: pass it.
+    found = next_valid(reader, end + 1)
+    if found is None:
+        return None
+    return LogCorrupt(str(reader.folder.at(end).path), end, reason.value, found)
+
+
+def last_record_of(file: MappedFile) -> int | None:
+    """
+    The last record of a full file: looked for backwards from its end, bodies unchecked.
+
+    @return: Its physical offset; C{None} if there is none in the last megabytes.
+    """
+    high = file.size
+    for _ in range(LAST_PIECES):
+        low = max(0, high - PIECE)
+        # A record may begin in this piece and say where it is in the next.
+        data = bytes(file.view[low : min(high + HEAD, file.size)])
+        for place in reversed(candidates(data, file.start + low)):
+            verdict = check(
+                file.view,
+                place - file.start,
+                file.size,
+                place,
+                file.end,
+                crc=False,
+                max_size=file.size,
+            )
+            if not isinstance(verdict, Fault) and verdict > 0:
+                return place
+        if low == 0:
+            break
+        high = low
+    return None
+
+
+def cut(folder: LogFolder, end: int, *, changed_from: int | None = None) -> int:
+    """
+    Leave nothing behind C{end}: zero the rest of its file, delete later files last to
+    first, and fsync what is left.  Blocking; safe to repeat.
+
+    The file that starts just at C{end} is kept (and zeroed): the blank before it is
+    log only because a file follows.
+
+    @param changed_from: Files from this offset on may not be on the disk, though what
+        they hold is log: after a crash, everything checked.
+    @return: About how many bytes were not zero.
+    """
+    cleared = 0
+    for file in folder.files:
+        if file.end > end and file.start <= end:
+            cleared += file.zero(max(end - file.start, 0), file.size)
+        if file.end > (end if changed_from is None else changed_from) and file.start <= end:
+            os.fsync(file.fd)
+    cleared += folder.drop_behind(end)
+    if folder.path.is_dir():
+        folder.sync()
+    return cleared

@@ -1,0 +1,107 @@
+"""
+Find records where a log cannot be followed from one to the next.
+
+A record begins where its magic stands four bytes behind, where it says that it is, and
+where every check agrees.  Whoever lost the chain searches for such a place: recovery
+among mapped files, to tell a torn tail from damage, and the offline tools with
+C{pread}, to go on behind a bad place.
+
+Source: docs/protocol/store.rst, Recovery.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rmqha.store.log.interfaces import ISparseLog
+from rmqha.store.log.scan import WINDOW
+from rmqha.wire.record import MAGIC_BYTES, MAGIC_V1, MAGIC_V2, MIN_BLANK, Fault, check
+
+SMALL = 64 << 10
+"""Bytes read first behind a bad place: mostly the next record is near."""
+
+HEAD = 40
+"""Bytes of a record's start that tell its size and where it says it is."""
+
+# Magics in one window from which on numpy finds the records among them faster.
+_MANY = 256
+
+
+def judge(log: ISparseLog, offset: int) -> int | Fault:
+    """
+    The verdict of L{check<rmqha.wire.record.check>} on one place.
+    """
+    head = log.read(offset, MIN_BLANK)
+    size = int.from_bytes(head[:4], "big", signed=True)
+    buf = log.read(offset, size) if MIN_BLANK < size <= log.file_size else head
+    return check(buf, 0, len(buf), offset, log.file_end(offset), max_size=log.file_size)
+
+
+def next_valid(log: ISparseLog, offset: int) -> int | None:
+    """
+    The first place at or behind C{offset} that holds a whole, valid record.
+
+    Its stored offset must be its place, so a record inside a body does not count.
+    """
+    for extent, stop in log.extents(offset):
+        # The zeros of a record's size may stand in a hole before.
+        start = max(extent - MIN_BLANK + 1, log.file_end(extent) - log.file_size, offset)
+        size = SMALL
+        while start < stop:
+            data = bytes(log.read(start, size + HEAD))
+            for place in candidates(data, start):
+                verdict = judge(log, place)
+                if not isinstance(verdict, Fault) and verdict > 0:
+                    return place
+            # A shorter answer ends with its file, and no head goes beyond that.
+            start += size if len(data) == size + HEAD else len(data)
+            size = min(WINDOW, size * 4)
+    return None
+
+
+def candidates(data: bytes, start: int) -> list[int]:
+    """
+    Where records may begin: what stands in the places of magic and stored offset refuses
+    nearly everything else.
+
+    @param start: Physical offset of the first byte.
+    @return: Physical offsets, ascending.
+    """
+    if sum(map(data.count, MAGIC_BYTES)) > _MANY:
+        return _many_candidates(data, start)
+    found = []
+    for magic in MAGIC_BYTES:
+        place = data.find(magic, 4)
+        while place >= 0:
+            if data[place + 24 : place + 32] == (start + place - 4).to_bytes(8, "big"):
+                found.append(start + place - 4)
+            place = data.find(magic, place + 1)
+    return sorted(found)
+
+
+def _many_candidates(data: bytes, start: int) -> list[int]:
+    """
+    The same for data full of magics, as somebody's body may be.
+    """
+    if len(data) < HEAD:
+        return []
+    count = len(data) - HEAD + 1
+    magic = np.ndarray(count, ">i4", data, 4, (1,))
+    stated = np.ndarray(count, ">i8", data, 28, (1,))
+    place = np.arange(start, start + count)
+    good = ((magic == MAGIC_V1) | (magic == MAGIC_V2)) & (stated == place)
+    return [int(offset) for offset in place[good]]
+
+
+def data_end(log: ISparseLog, offset: int) -> int:
+    """
+    Just past the last byte behind C{offset} that is not zero; C{offset} if there is none.
+    """
+    for start, stop in reversed(list(log.extents(offset))):
+        while start < stop:
+            first = max(start, stop - WINDOW)
+            data = bytes(log.read(first, stop - first)).rstrip(b"\0")
+            if data:
+                return first + len(data)
+            stop = first
+    return offset

@@ -1,0 +1,344 @@
+"""
+Deleting old log files: by age at a set hour, sooner when the disk fills up.
+
+A file's age is that of its last record, not the file system's: a store that was copied
+or restored keeps its dates.  The oldest file goes first, the last one never; nothing
+goes that is not flushed, checked and dispatched.  A replica that is behind holds files
+back, but only until the disk is as full as C{diskSpaceCleanForciblyRatio}: else anybody
+who reports our first byte and stops reading could fill it.  Queues and index follow.
+
+Source: docs/protocol/store.rst, Deleting files.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+import weakref
+from collections.abc import Callable
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+from attrs import define, field
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from rmqha.config.settings import StoreSettings
+from rmqha.store.files.allocate import InThread
+from rmqha.store.files.mapped import MappedFile
+from rmqha.store.log.commit_log import CommitLog
+from rmqha.store.log.recovery import last_record_of
+from rmqha.wire.record import Fault, check, stored_at
+
+
+def disk_use(folder: Path) -> float:
+    """
+    How full a folder's disk is, as stock brokers count: in whole percent, rounded up.
+
+    What only root may use counts for neither side.
+
+    @return: 0 to 1; -1 if nobody knows.
+    """
+    try:
+        found = os.statvfs(folder)
+    except OSError:
+        return -1.0
+    used, usable = found.f_blocks - found.f_bfree, found.f_bavail
+    return ceil(100 * used / (used + usable)) / 100 if used + usable > 0 else -1.0
+
+
+def local_hour(now: float) -> int:
+    """
+    The hour of the day here, 0 to 23.
+
+    @param now: Seconds since 1970.
+    """
+    return time.localtime(now).tm_hour
+
+
+def last_stored(file: MappedFile) -> float:
+    """
+    When the last record of a full file was stored.
+
+    @return: Seconds since 1970; the file's own time if no record can be found.
+    """
+    last = last_record_of(file)
+    if last is not None:
+        return stored_at(file.view, last - file.start) / 1000
+    size = check(file.view, 0, file.size, file.start, file.end, crc=False, max_size=file.size)
+    if not isinstance(size, Fault) and size > 0:
+        # One record and a blank of more megabytes than were searched.
+        return stored_at(file.view, 0) / 1000
+    return file.path.stat().st_mtime
+
+
+@define(eq=False)
+class Retention:
+    """
+    Looks after the disk of one store.
+
+    @ivar dispatched: Up to where queues and index go.
+    @ivar held_from: The lowest offset a replica still needs, C{None} if none does.
+    @ivar follow: Told the log's new first byte after files went; queues and index drop
+        what speaks only of deleted records.
+    @ivar full: Told why writes have to be refused, and C{""} when they need not be.
+    @ivar wall: Seconds since 1970.
+    @ivar use: How full the fuller of the disks was at the last look, 0 to 1.
+    @ivar deleted_files: Log files deleted since the start.
+    @ivar deleted_bytes: Their size.
+    @ivar lost_bytes: Bytes deleted although a replica needed them.
+    @ivar held_back: The offset for whose sake the oldest file is kept now, or C{None}.
+    """
+
+    log: CommitLog
+    settings: StoreSettings
+    clock: IReactorTime
+    in_thread: InThread
+    dispatched: Callable[[], int]
+    held_from: Callable[[], int | None]
+    follow: Callable[[int], None]
+    full: Callable[[str], None]
+    wall: Callable[[], float] = time.time
+    local_hour: Callable[[float], int] = local_hour
+    disk_use: Callable[[Path], float] = disk_use
+    use: float = field(default=0.0, init=False)
+    deleted_files: int = field(default=0, init=False)
+    deleted_bytes: int = field(default=0, init=False)
+    lost_bytes: int = field(default=0, init=False)
+    held_back: int | None = field(default=None, init=False)
+    _loop: LoopingCall = field(init=False)
+    _pause: IDelayedCall | None = field(default=None, init=False)
+    _removing: Deferred[Any] | None = field(default=None, init=False)
+    _left: int = field(default=0, init=False)
+    _demanded: bool = field(default=False, init=False)
+    _stuck: MappedFile | None = field(default=None, init=False)
+    _mapped: list[tuple[weakref.ref[mmap.mmap], int]] = field(factory=list, init=False)
+
+    _log = Logger()
+
+    def __attrs_post_init__(self) -> None:
+        self._loop = LoopingCall(self.run)
+        self._loop.clock = self.clock
+
+    def start(self) -> None:
+        """
+        Look at the disk now, and at everything each C{cleanResourceInterval}.
+        """
+        self.look()
+        self._loop.start(self.settings.clean_interval, now=False).addErrback(
+            lambda failure: self._log.failure("Looking for old files stopped", failure)
+        )
+
+    def stop(self) -> Deferred[None]:
+        """
+        Delete no more.
+
+        @return: Fires when no file is being removed.
+        """
+        if self._loop.running:
+            self._loop.stop()
+        self._left = 0
+        if self._pause is not None and self._pause.active():
+            self._pause.cancel()
+        self._pause = None
+        if self._removing is None:
+            return succeed(None)
+        over: Deferred[None] = Deferred()
+        self._removing.addCallback(lambda _: over.callback(None))
+        return over
+
+    # --- the disk -----------------------------------------------------------
+
+    def look(self) -> None:
+        """
+        See how full the disks are, and refuse or allow writes.
+        """
+        folders = [self.log.folder.path, self.settings.root]
+        self.use = max(self.disk_use(folder) for folder in folders if folder.is_dir())
+        warning = self.settings.disk_warning
+        if self.use > warning:
+            self.full(f"the disk is {self.use:.0%} full, writes end above {warning:.0%}")
+        else:
+            self.full("")
+
+    @property
+    def _forced(self) -> bool:
+        return self.settings.clean_forcibly and self.use > min(
+            self.settings.disk_clean_forcibly, self.settings.disk_warning
+        )
+
+    @property
+    def _due(self) -> bool:
+        """
+        Whether files that are old enough may go now.
+        """
+        hour = self.local_hour(self.wall())
+        return (
+            self._demanded
+            or hour in self.settings.delete_when
+            or self.use < 0
+            or self.use > self.settings.disk_max_used
+        )
+
+    # --- deleting -----------------------------------------------------------
+
+    def run(self) -> None:
+        """
+        Look at the disk and begin to delete, if it is time.
+        """
+        try:
+            self.look()
+            if self._left or self._removing is not None:
+                return
+            self.held_back = self.held_back if self._due else None
+            self._left = self.settings.delete_batch
+            self._next()
+        except Exception:
+            self._left = 0
+            self._log.failure("Looking for old files failed")
+
+    def demand(self) -> None:
+        """
+        Delete what is old enough now, whatever the hour.
+        """
+        self._demanded = True
+        self.run()
+        # Without anything to delete, or with a run under way, the next one is as usual.
+        self._demanded = bool(self._left)
+
+    def _next(self) -> None:
+        """
+        Delete the oldest file, and come back for the next.
+        """
+        self._pause = None
+        if self._stuck is not None:
+            self._remove(self._stuck)
+            return
+        files = self.log.folder.files
+        time_for_it = self._left > 0 and (self._due or self._forced)
+        if not time_for_it or len(files) < 2 or not self._may_go(files[0]):
+            self._left = 0
+            self._demanded = False
+            return
+        self._left -= 1
+        file = self.log.drop_first()
+        reference = file.map_ref()
+        if reference is not None:
+            self._mapped.append((reference, file.size))
+        self.deleted_files += 1
+        self.deleted_bytes += file.size
+        self._log.info(
+            "Deleting {path}; the log begins at {offset} now",
+            path=file.path,
+            offset=self.log.min_offset,
+        )
+        try:
+            self.follow(self.log.min_offset)
+        except Exception:
+            self._log.failure("Queues or index could not be shortened")
+        self._remove(file)
+
+    def _remove(self, file: MappedFile) -> None:
+        """
+        Delete a file that is log no more.
+
+        Not here: to free a cached file of 1 GiB takes a tenth of a second.
+        """
+        self._stuck = file
+        self._removing = self.in_thread(file.remove)
+        self._removing.addCallbacks(
+            lambda _: self._gone(), lambda failure: self._not_removed(failure, file.path)
+        ).addCallback(self._removed)
+
+    def _gone(self) -> None:
+        self._stuck = None
+
+    def _not_removed(self, failure: Failure, path: Path) -> None:
+        """
+        No other file goes before this one has: a gap would keep the store from opening.
+        """
+        self._log.failure("Cannot delete {path}, trying again later", failure, path=path)
+        self._left = 0
+
+    def _removed(self, _: object) -> None:
+        self._removing = None
+        if self._left > 0:
+            self._pause = self.clock.callLater(self.settings.delete_files_interval, self._again)
+
+    def _again(self) -> None:
+        """
+        The next file, if there is not enough room by now.
+        """
+        try:
+            self.look()
+            self._next()
+        except Exception:
+            self._left = 0
+            self._log.failure("Deleting old files failed")
+
+    def _may_go(self, file: MappedFile) -> bool:
+        """
+        Whether the oldest file can be done without.
+        """
+        if file.end > min(self.log.flushed, self.log.confirmed, self.dispatched()):
+            return False
+        age = self.wall() - last_stored(file)
+        if not self._forced and age < self.settings.file_reserved:
+            return False
+        held = self.held_from()
+        if held is None or held >= file.end:
+            self.held_back = None
+            return True
+        if self.use > self.settings.disk_clean_forcibly:
+            self._lose(file, held)
+            return True
+        if self.held_back != held:
+            self.held_back = held
+            self._log.warn(
+                "{path} is old enough to go, but a replica still needs byte {held} on",
+                path=file.path,
+                held=held,
+            )
+        return False
+
+    def _lose(self, file: MappedFile, held: int) -> None:
+        lost = file.end - max(held, file.start)
+        self.lost_bytes += lost
+        self.held_back = None
+        self._log.critical(
+            "The disk is {use} full: deleting {path}, of which a replica at byte {held} "
+            "lacks {lost} bytes; it has to be copied anew",
+            use=f"{self.use:.0%}",
+            path=file.path,
+            held=held,
+            lost=lost,
+        )
+
+    # --- the status ---------------------------------------------------------
+
+    @property
+    def deleted_and_held(self) -> int:
+        """
+        Bytes of deleted files that some reader still maps: the disk gets them back when
+        it lets go.
+        """
+        self._mapped = [row for row in self._mapped if row[0]() is not None]
+        return sum(size for _, size in self._mapped)
+
+    def status(self) -> dict[str, Any]:
+        """
+        The numbers for C{/status}.
+        """
+        return {
+            "diskUse": self.use,
+            "deletedFiles": self.deleted_files,
+            "deletedBytes": self.deleted_bytes,
+            "deletedButHeldBytes": self.deleted_and_held,
+            "heldBackFrom": self.held_back,
+            "lostBytes": self.lost_bytes,
+        }

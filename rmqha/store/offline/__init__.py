@@ -1,0 +1,3 @@
+"""
+A stopped or damaged store, looked at and mended without a node.
+"""

@@ -1,0 +1,132 @@
+"""
+The log of a store on disk: what a node would have, without being one.
+
+Source: docs/operations.rst, Offline tools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+from attrs import define, field
+from zope.interface import implementer
+
+from rmqha.store.log.interfaces import ILogReader
+from rmqha.store.log.scan import scan
+from rmqha.store.offline.found_files import Finding
+from rmqha.store.offline.raw_log import RawLog
+
+Progress = Callable[[int, int], None]
+"""Called with bytes done and bytes in all."""
+
+
+def find_end(raw: RawLog, progress: Progress | None = None) -> int:
+    """
+    Where a log ends: at the first bad place or gap, or before a last blank that no file
+    follows.  That is where recovery would end it.
+    """
+    end, blank = raw.min_offset, 0
+    if raw.pieces:
+        for _, block in scan(raw, end, raw.run_end(end)):
+            end, blank = block.end, block.blank
+            if progress is not None:
+                progress(end - raw.min_offset, raw.end - raw.min_offset)
+    return end - blank if blank and end == raw.end else end
+
+
+@implementer(ILogReader)
+@define(eq=False, init=False)
+class OfflineLog:
+    """
+    A log read from its files: never locked, never mapped, never changed.
+
+    @ivar raw: The files.
+    @ivar end: Just past the last whole, valid record, or the blank before another file.
+    """
+
+    raw: RawLog
+    end: int = field()
+
+    def __init__(self, path: Path, file_size: int | None = None, end: int | None = None) -> None:
+        """
+        Open a log.
+
+        @param path: A store's root, a C{commitlog} folder, or a quarantine file.
+        @param file_size: C{mappedFileSizeCommitLog}; without it, what the files say.
+        @param end: Where it ends; without it every record is checked to find out.
+        @raise NotAStore: If there is no log.
+        """
+        self.raw = RawLog.open(path, file_size)
+        self.end = find_end(self.raw) if end is None else end
+
+    @classmethod
+    def of(cls, raw: RawLog, end: int | None = None, progress: Progress | None = None) -> Self:
+        """
+        Take a log whose files are open already.
+
+        @param progress: Told how far the search for the end is, if there is one.
+        """
+        made = cls.__new__(cls)
+        made.raw = raw
+        made.end = find_end(raw, progress) if end is None else end
+        return made
+
+    @property
+    def findings(self) -> list[Finding]:
+        """
+        What is wrong with files: missing, extra, cut, unreadable.
+        """
+        return self.raw.findings
+
+    @property
+    def root(self) -> Path | None:
+        """
+        The store's root, C{None} if only a log was given.
+        """
+        return self.raw.root
+
+    @property
+    def file_size(self) -> int:
+        """
+        Size of each file, in bytes.
+        """
+        return self.raw.file_size
+
+    @property
+    def min_offset(self) -> int:
+        """
+        Physical offset of the first byte.
+        """
+        return min(self.raw.min_offset, self.end)
+
+    @property
+    def confirmed(self) -> int:
+        """
+        The same as L{end}: all of it was checked.
+        """
+        return self.end
+
+    def file_end(self, offset: int) -> int:
+        """
+        Physical offset of the end of the file that holds C{offset}.
+        """
+        return self.raw.file_end(offset)
+
+    def read(self, offset: int, size: int) -> memoryview:
+        """
+        Bytes of the log, cut at the end of their file and at L{end}.
+
+        @raise ValueError: If C{offset} is outside C{[min_offset, end]}.
+        """
+        if not self.min_offset <= offset <= self.end:
+            raise ValueError(f"byte {offset} is outside [{self.min_offset}, {self.end}]")
+        size = min(size, self.end - offset)
+        return self.raw.read(offset, size) if size > 0 else memoryview(b"")
+
+    def close(self) -> None:
+        """
+        Close the file that was read last.
+        """
+        self.raw.close()

@@ -1,0 +1,121 @@
+"""
+Replace the derived files of a stopped store by new ones made from its log.
+
+They are built beside the old ones and change places with them only when they are
+whole and on disk.  A run that is interrupted leaves the old ones; one that dies just
+between the two renames of a folder is put right by the next, and a node that starts
+meanwhile makes what is missing itself.
+
+Source: docs/operations.rst, Rebuild.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rmqha.config.settings import StoreSettings
+from rmqha.errors import LogCorrupt, Refused
+from rmqha.store.derived import consume_queues as queues_module
+from rmqha.store.derived import index as index_module
+from rmqha.store.derived.rebuild import Progress, Rebuilt, rebuild
+from rmqha.store.files.lock import StoreLock
+from rmqha.store.files.mapped import fsync_folder
+from rmqha.store.log.resync import judge, next_valid
+from rmqha.store.log.truncate import OWN_FOLDER
+from rmqha.store.offline.offline_log import OfflineLog
+from rmqha.wire.record import Fault
+
+PLACE = "rebuild"
+"""Folder below L{OWN_FOLDER} where new files are built and old ones wait."""
+
+MARK = "dispatched.json"
+"""What says how far derived files go; it is of the old ones."""
+
+
+@contextmanager
+def exclusively(root: Path) -> Iterator[None]:
+    """
+    Keep nodes away from a store, and finish first what an earlier run left half done.
+
+    @raise StoreLocked: If a node is running on the store.
+    """
+    lock = StoreLock(root / "lock")
+    lock.take()
+    try:
+        for name in (queues_module.FOLDER, index_module.FOLDER):
+            _put_back(root / OWN_FOLDER / PLACE, root, name)
+        yield
+    finally:
+        lock.release()
+
+
+def remake(log: OfflineLog, settings: StoreSettings, progress: Progress | None = None) -> Rebuilt:
+    """
+    Rebuild queues, and the index if it is enabled.  Blocking; only L{exclusively}.
+
+    @param log: The store's log.
+    @raise Refused: If log files are missing or not whole.
+    @raise LogCorrupt: If the log is damaged: records behind the damage would be lost
+        to every consumer.
+    """
+    root = settings.root
+    _refuse_damage(log)
+    place = root / OWN_FOLDER / PLACE
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    made = rebuild(log, place, settings, progress)
+    for name in (MARK, f"{MARK}.bak"):
+        (root / OWN_FOLDER / name).unlink(missing_ok=True)
+    _swap(place, root, queues_module.FOLDER)
+    if settings.index_enable:
+        _swap(place, root, index_module.FOLDER)
+    shutil.rmtree(place)
+    return made
+
+
+def _refuse_damage(log: OfflineLog) -> None:
+    raw = log.raw
+    if raw.broken is not None:
+        raise Refused("rebuild", str(raw.broken))
+    if log.end >= raw.end:
+        return
+    verdict = judge(raw, log.end)
+    found = next_valid(raw, log.end + 1)
+    if found is not None:
+        reason = verdict.value if isinstance(verdict, Fault) else "a gap"
+        raise LogCorrupt(str(raw.at(log.end).path), log.end, reason, found)
+
+
+def _old(place: Path, name: str) -> Path:
+    return place / f"old-{name}"
+
+
+def _put_back(place: Path, root: Path, name: str) -> None:
+    """
+    Finish what a run left that died between two renames.
+    """
+    old = _old(place, name)
+    if old.exists() and not (root / name).exists():
+        os.rename(old, root / name)
+        fsync_folder(root)
+
+
+def _swap(place: Path, root: Path, name: str) -> None:
+    """
+    Let a new folder, which may not exist, take the old one's place.
+    """
+    new, held, old = place / name, root / name, _old(place, name)
+    new.mkdir(exist_ok=True)
+    fsync_folder(new)
+    if held.exists():
+        os.rename(held, old)
+    try:
+        os.rename(new, held)
+    except BaseException:
+        _put_back(place, root, name)
+        raise
+    fsync_folder(root)

@@ -1,0 +1,284 @@
+"""
+Whether a store is what it should be, and each place where it is not.
+
+A log that ends in the middle of a record after a crash is not at fault: such a torn
+tail was never acknowledged as flushed and goes at the next start, so it is a note.
+It is a fault when a valid record follows, when the bad place holds a whole record of
+another place, when a record crosses the end of its file, and when the store was
+stopped cleanly, because then nothing can be torn.
+
+Source: docs/operations.rst, Verify.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from attrs import define, field
+
+from rmqha.config.settings import StoreSettings
+from rmqha.errors import DerivedFault
+from rmqha.store.derived import consume_queues as queues_module
+from rmqha.store.derived import index as index_module
+from rmqha.store.derived.index_keys import keys, read_block
+from rmqha.store.derived.rebuild import compare, open_derived
+from rmqha.store.files.lock import is_locked
+from rmqha.store.log.checkpoint import Checkpoint
+from rmqha.store.log.resync import data_end
+from rmqha.store.log.scan import WINDOW
+from rmqha.store.offline.follow import Bad, follow, moved_from
+from rmqha.store.offline.found_files import Finding, unreadable
+from rmqha.store.offline.offline_log import OfflineLog
+from rmqha.store.offline.raw_log import RawLog
+from rmqha.wire.blocks import Block
+from rmqha.wire.delay import DelayLevels
+from rmqha.wire.fields import fields
+from rmqha.wire.record import (
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_BLANK,
+    MIN_RECORD,
+    Fault,
+    check,
+    magic_at,
+    stored_at,
+)
+
+Progress = Callable[[int, int], None]
+"""Called with bytes done and bytes in all."""
+
+
+@define(eq=False)
+class LogCheck:
+    """
+    One look at a whole log.
+
+    @ivar raw: Its files.
+    @ivar progress: Told how far it is.
+    @ivar records: Whole, valid records seen so far.
+    @ivar end: Where the log ends, after L{findings}: behind damage, if it goes on there.
+    @ivar reason: What stands at the end.
+    @ivar damaged: Whether the log cannot be followed from its first byte to L{end}.
+    @ivar notes: What a person should know, though it is no fault.
+    """
+
+    raw: RawLog
+    progress: Progress | None = None
+    records: int = field(default=0, init=False)
+    end: int = field(default=0, init=False)
+    reason: str = field(default="end of files", init=False)
+    damaged: bool = field(default=False, init=False)
+    notes: list[str] = field(factory=list, init=False)
+    _last: tuple[int, int] = field(default=(-1, 0), init=False)
+
+    def findings(self) -> Iterator[Finding]:
+        """
+        Check everything, and give what is wrong as it is found.
+        """
+        raw = self.raw
+        self.end, blank = raw.min_offset, 0
+        self.damaged = raw.broken is not None
+        told = len(raw.findings)
+        yield from raw.findings[:told]
+        for event in follow(raw, raw.min_offset):
+            if isinstance(event, Bad):
+                yield from self._bad(event)
+                blank = 0
+                continue
+            view, block = event
+            self._block(view, block)
+            blank = block.blank
+            if block.end == raw.file_end(block.base) and not blank:
+                yield self._at(block.end - 1, "the file ends without a blank: cut, or a wrong size")
+            if self.progress is not None:
+                self.progress(self.end - raw.min_offset, raw.end - raw.min_offset)
+        yield from raw.findings[told:]  # files that could not be read after all
+        if blank and self.end == raw.end:
+            self.end -= blank
+            self.reason = "a blank that no file follows"
+        if self.progress is not None:
+            self.progress(raw.end - raw.min_offset, raw.end - raw.min_offset)
+        yield from self._against_checkpoint()
+
+    def log(self) -> OfflineLog:
+        """
+        The log up to its first damage, after L{findings}.
+        """
+        return OfflineLog.of(self.raw, None if self.damaged else self.end)
+
+    def _block(self, view: memoryview, block: Block) -> None:
+        self.end = block.end
+        if len(block.start):
+            self.records += len(block.start)
+            last = int(block.start[-1])
+            self._last = last, stored_at(view, last - block.base)
+
+    def _at(self, offset: int, reason: str) -> Finding:
+        return Finding(str(self.raw.at(offset).path), offset, reason)
+
+    def _bad(self, bad: Bad) -> Iterator[Finding]:
+        """
+        Tell damage from the log's end.
+        """
+        reason = bad.fault.value
+        moved = moved_from(self.raw, bad.offset) if bad.fault is Fault.OFFSET else None
+        if moved is not None:
+            reason += f": a whole record of byte {moved} stands here"
+        if bad.next_valid is not None:
+            self.damaged = True
+            reason += f"; the next valid record is at byte {bad.next_valid}"
+            yield self._at(bad.offset, reason)
+            return
+        self.end, self.reason = bad.offset, reason
+        behind = data_end(self.raw, bad.offset) - bad.offset
+        if moved is not None or bad.fault is Fault.FILE_END:
+            self.damaged = self.damaged or moved is not None
+            yield self._at(bad.offset, f"{reason}; no valid record follows")
+        elif behind and self._stopped_cleanly() and not self._begun(bad.offset, behind):
+            yield self._at(
+                bad.offset,
+                f"{reason}; {behind} bytes behind the log's end, though the store was stopped "
+                "cleanly",
+            )
+        elif behind:
+            self.notes.append(f"torn tail at byte {bad.offset}: {reason}, {behind} bytes")
+        else:
+            self._note_nul()
+
+    def _begun(self, offset: int, size: int) -> bool:
+        """
+        Whether bytes can be the beginning of one record: a slave may stop in it.
+        """
+        if size <= MIN_BLANK:
+            return True
+        head = self.raw.read(offset, MIN_BLANK)
+        announced = int.from_bytes(head[:4], "big", signed=True)
+        known = magic_at(head, 0) in (MAGIC_V1, MAGIC_V2)
+        return known and max(size, MIN_RECORD) <= announced <= self.raw.file_size
+
+    def _note_nul(self) -> None:
+        """
+        A last record whose properties end in NUL may have been cut in them.
+        """
+        last = self._last[0]
+        if last < 0 or self.raw.read(self.end - 1, 1)[0]:
+            return
+        raw, view = self.raw, self.raw.read(last, self.end - last)
+        verdict = check(
+            view,
+            0,
+            len(view),
+            last,
+            raw.file_end(last),
+            crc=False,
+            max_size=raw.file_size,
+            nul_is_torn=True,
+        )
+        if verdict is Fault.PROPERTIES:
+            self.notes.append(
+                f"the properties of the last record, at byte {last}, end in NUL: "
+                "torn if a slave was writing it"
+            )
+
+    def _stopped_cleanly(self) -> bool:
+        root = self.raw.root
+        return root is not None and (root / "checkpoint").exists() and not (root / "abort").exists()
+
+    def _against_checkpoint(self) -> Iterator[Finding]:
+        """
+        After a clean stop nothing that was flushed may be missing at the end.
+
+        After a crash it may: a slave cuts its log to follow its master.
+        """
+        if self.raw.root is None or not (self._stopped_cleanly() or not self.raw.pieces):
+            return
+        path = self.raw.root / "checkpoint"
+        flushed = Checkpoint.load(path).log
+        if flushed > self._last[1]:
+            reason = (
+                f"records up to store time {flushed} were flushed, the last one here "
+                f"is of {self._last[1]}: the log's end is missing"
+            )
+            yield Finding(str(path), max(self._last[0], 0), reason)
+
+
+def running_notes(root: Path | None) -> Iterator[str]:
+    """
+    What to say of a store that may change while it is looked at.
+    """
+    if root is None:
+        return
+    if is_locked(root / "lock"):
+        yield "a node is running on this store: its end moves, queues and index may be behind"
+    elif (root / "abort").exists():
+        yield "the store was not stopped cleanly: queues and index are mended at its next start"
+
+
+def derived_findings(
+    log: OfflineLog, settings: StoreSettings, progress: Progress | None = None
+) -> Iterator[Finding]:
+    """
+    Hold consume queues and index against a log that has no fault itself.
+    """
+    root = settings.root
+    blocked = list(_unreadable(root))
+    if blocked:
+        yield from blocked
+        return
+    queues, index = open_derived(root, settings, read_only=True)
+    try:
+        queues.load()
+        queues.inspect(log.min_offset)
+        if index is not None and not any((root / index_module.FOLDER).glob("[0-9]*")):
+            index = None
+            yield from _without_index(log, settings)
+        if index is not None:
+            index.load()
+        for fault in compare(log, queues, index, settings, progress):
+            yield _from_derived(fault)
+    except OSError as error:
+        yield Finding(error.filename or str(root), 0, f"unreadable: {error.strerror}")
+    finally:
+        queues.close()
+        if index is not None:
+            index.close()
+
+
+def _from_derived(fault: DerivedFault) -> Finding:
+    return Finding(fault.path, fault.offset, fault.reason)
+
+
+def _unreadable(root: Path) -> Iterator[Finding]:
+    """
+    Derived files and folders that cannot be opened.
+    """
+    waiting = [root / queues_module.FOLDER, root / index_module.FOLDER]
+    while waiting:
+        path = waiting.pop()
+        if not path.exists():
+            continue
+        problem = unreadable(path)
+        if problem:
+            yield Finding(str(path), 0, f"unreadable: {problem}")
+        elif path.is_dir():
+            waiting += sorted(path.iterdir(), reverse=True)
+
+
+def _without_index(log: OfflineLog, settings: StoreSettings) -> Iterator[Finding]:
+    """
+    No index at all is a fault if any record has a key.
+    """
+    levels = DelayLevels.parse(settings.delay_levels)
+    position = log.min_offset
+    while position < log.confirmed:
+        buf, block = read_block(log, position, WINDOW, settings.max_record)
+        if len(block.start):
+            _, offsets, _ = keys(block, fields(buf, block, levels))
+            if len(offsets):
+                reason = f"no index file, but the record at byte {int(offsets[0])} has keys"
+                yield Finding(str(settings.root / index_module.FOLDER), 0, reason)
+                return
+        if block.end == position:
+            return
+        position = block.end

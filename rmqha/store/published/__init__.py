@@ -1,0 +1,3 @@
+"""
+What a node tells those who read its files: how far the log is final, and where records begin.
+"""

@@ -1,0 +1,353 @@
+"""
+Telling readers of the files how far the log may be read, while it is written.
+
+A point is written when something has changed, at most every C{publishInterval}, and in a
+thread.  It is not synced: after a crash an older one is as true.  Only what goes back is:
+a cut lowers the point first, then the split index, then the log, so that who looks at the
+point before and after reading cannot have read what is gone without seeing why.
+
+Offsets in it are ends of records.  Replicas acknowledge, and disks sync, up to anywhere;
+so where the log was confirmed up to is remembered for a while (L{Publisher._marks}), and
+the last such place below is taken.
+
+Source: docs/protocol/store.rst, The published point.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from attrs import define, evolve, field
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from rmqha.errors import PointInvalid
+from rmqha.store.files.allocate import InThread
+from rmqha.store.files.mapped import fsync_folder
+from rmqha.store.log.commit_log import CommitLog
+from rmqha.store.log.fingerprint import TAIL, tail_crc
+from rmqha.store.published import split_index as splits
+from rmqha.store.published.split_index import SplitIndex
+from rmqha.wire.loops import NUMPY, chosen
+from rmqha.wire.published import FOLDER, POINT, Point, Why, parse_point, render_point
+
+MOST_MARKS = 1024
+"""Places remembered; beyond it every second one goes, so that what waits for a replica that
+stays away is known ever less finely."""
+
+PIECE = 4 << 20
+"""Bytes walked at once for the split index."""
+
+FAST_PIECE = 64 << 20
+"""The same with numba, whose loops let others run meanwhile."""
+
+RETRY = 5.0
+"""Seconds to the next try when a file could not be written."""
+
+
+def path_of(root: Path) -> Path:
+    """
+    Where a store's point is.
+    """
+    return root / FOLDER / POINT
+
+
+def load(root: Path) -> Point | None:
+    """
+    What is published; C{None} if nothing is, or nothing that can be read.
+    """
+    try:
+        return parse_point(path_of(root).read_bytes())
+    except (FileNotFoundError, PointInvalid):
+        return None
+
+
+def save(root: Path, point: Point, *, durable: bool) -> None:
+    """
+    Replace a store's point.
+
+    @param durable: Whether it is on the disk when this returns.
+    """
+    path = path_of(root)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = path.with_name(path.name + ".tmp")
+    with open(new, "wb") as file:
+        file.write(render_point(point))
+        if durable:
+            file.flush()
+            os.fsync(file.fileno())
+    os.replace(new, path)
+    if durable:
+        fsync_folder(path.parent)
+
+
+def lower(root: Path, at: int, now_ms: Callable[[], int]) -> None:
+    """
+    The log is about to be cut: tell readers, and forget spans above.
+
+    May be repeated; a cut that takes nothing published is not told.
+
+    @param now_ms: Tells the milliseconds since 1970.
+    """
+    point = load(root)
+    if point is not None and point.reaches_above(at):
+        save(root, point.cut_at(at, now_ms()), durable=True)
+    splits.truncate_to(root, at)
+
+
+def begin_anew(root: Path, now_ms: int) -> None:
+    """
+    The whole log is about to go, for a new copy of the master's.
+    """
+    point = load(root)
+    if point is not None:
+        save(root, _anew(point, now_ms), durable=True)
+    splits.path_of(root).unlink(missing_ok=True)
+
+
+def _anew(point: Point, now_ms: int) -> Point:
+    if point.reaches_above(0):
+        point = point.cut_at(0, now_ms, Why.COPY)
+    return evolve(point, incarnation=uuid4().hex, closed=False, tail=None)
+
+
+def opened(
+    root: Path, log: CommitLog, broker_name: str, now_ms: Callable[[], int]
+) -> tuple[Point, SplitIndex]:
+    """
+    What an open store goes on from: what was published before, or a beginning.  Blocking.
+
+    A log whose bytes are not those that a clean stop left is another one, or was cut and has
+    grown again: somebody else had the store.
+    """
+    path_of(root).parent.mkdir(parents=True, exist_ok=True)
+    known = load(root)
+    first = log.min_offset
+    if known is None:
+        known = Point(
+            confirm=first,
+            durable=first,
+            min_offset=first,
+            broker_name=broker_name,
+            incarnation=uuid4().hex,
+        )
+    held = known.durable - TAIL >= first or first == 0
+    if known.tail is not None and held and known.tail != tail_crc(log, known.durable):
+        begin_anew(root, now_ms())
+        known = load(root) or known
+    return known, SplitIndex.open(root, log)
+
+
+@define(eq=False)
+class Publisher:
+    """
+    Keeps the point and the split index of one open store up to date.
+
+    @ivar interval: Seconds between two points.
+    @ivar broker_name: C{brokerName}; C{""} leaves it as it was, for offline tools.
+    @ivar acknowledged: Up to where enough replicas hold the log; C{None} if nobody waits
+        for replicas.
+    @ivar point: The last one written; at first what L{opened} gave.
+    @ivar index: The split index; the same.
+    @ivar trouble: Why the last try failed, C{""} if it did not.
+    """
+
+    root: Path
+    log: CommitLog
+    interval: float
+    clock: IReactorTime
+    in_thread: InThread
+    now_ms: Callable[[], int]
+    broker_name: str
+    acknowledged: Callable[[], int | None]
+    point: Point
+    index: SplitIndex
+    trouble: str = field(default="", init=False)
+    _marks: deque[tuple[int, float]] = field(factory=deque, init=False)
+    _timer: IDelayedCall | None = field(default=None, init=False)
+    _running: Deferred[None] | None = field(default=None, init=False)
+    _piece: int = field(default=PIECE, init=False)
+    _written: bool = field(default=False, init=False)
+    _lost: bool = field(default=False, init=False)
+    _stopped: bool = field(default=True, init=False)
+
+    _log = Logger()
+
+    def start(self) -> None:
+        """
+        Publish from now on.
+        """
+        self._stopped = False
+        self.log.appended.append(self._wake)
+        self.log.flush_listeners.append(self._wake)
+        self._wake()
+
+    def stop(self) -> Deferred[None]:
+        """
+        Publish no more.
+
+        @return: Fires when no thread works for this any longer.
+        """
+        self._stopped = True
+        if self._timer is not None and self._timer.active():
+            self._timer.cancel()
+        self._timer = None
+        over: Deferred[None] = succeed(None)
+        if self._running is not None:
+            over = Deferred()
+            self._running.addCallback(lambda _: over.callback(None))
+        return over
+
+    def close(self) -> None:
+        """
+        Publish the end of a log that is stopped cleanly, all of it flushed.  Blocking.
+        """
+        self._mark()
+        point = self._next()
+        tail = tail_crc(self.log, point.durable)
+        point = evolve(point, closed=True, tail=tail)
+        if point != self.point:
+            save(self.root, evolve(point, time=self.now_ms()), durable=True)
+
+    def status(self) -> dict[str, Any]:
+        """
+        C{published} of C{/status}.
+        """
+        point = self.point
+        behind = max(0, self.log.confirmed - point.confirm)
+        since = next((time for offset, time in self._marks if offset > point.confirm), None)
+        return {
+            "confirm": point.confirm,
+            "durable": point.durable,
+            "behindBytes": behind,
+            "behindSeconds": self.clock.seconds() - since if behind and since is not None else 0.0,
+            "splitsTo": self.index.start,
+            "cuts": len(point.cuts),
+            "trouble": self.trouble,
+        }
+
+    # --- the point ------------------------------------------------------------
+
+    def _wake(self) -> None:
+        if self._timer is None and self._running is None and not self._stopped:
+            self._timer = self.clock.callLater(self.interval, self._tick)
+
+    def _mark(self) -> None:
+        """
+        Remember how far the log is confirmed now.
+        """
+        confirmed = self.log.confirmed
+        marks = self._marks
+        if not marks or confirmed > marks[-1][0]:
+            marks.append((confirmed, self.clock.seconds()))
+        if len(marks) > MOST_MARKS:
+            self._marks = deque(list(marks)[1::2])
+
+    def _below(self, offset: int, floor: int) -> int:
+        """
+        The last remembered place that is not above an offset, or C{floor}.
+        """
+        for place, _ in self._marks:
+            if place > offset:
+                break
+            floor = max(floor, place)
+        return floor
+
+    def _next(self) -> Point:
+        """
+        What there is to publish now.
+        """
+        log, point = self.log, self.point
+        durable = self._below(log.flushed, point.durable)
+        acked = self.acknowledged()
+        confirm = durable if acked is None else self._below(min(acked, durable), point.confirm)
+        return evolve(
+            point,
+            confirm=max(point.confirm, confirm),
+            durable=durable,
+            min_offset=log.min_offset,
+            broker_name=self.broker_name or point.broker_name,
+            closed=False,
+            tail=None,
+        )
+
+    def _tick(self) -> None:
+        self._timer = None
+        self._mark()
+        point = self._next()
+        changed = point if point != self.point or not self._written else None
+        if changed is not None:
+            changed = evolve(changed, time=self.now_ms())
+        piece = self._to_walk(point.durable)
+        if changed is None and piece is None:
+            self._go_on()
+            return
+        self._running = Deferred()
+        self.in_thread(self._work, changed, piece).addCallbacks(
+            self._worked, self._not_worked, callbackArgs=(changed,)
+        ).addBoth(self._over)
+
+    def _to_walk(self, durable: int) -> tuple[memoryview, int] | None:
+        """
+        The next bytes for the split index, and the end of their file.
+        """
+        position, log = self.index.position, self.log
+        if self._lost or not log.min_offset <= position < durable:
+            return None
+        piece = self._piece if chosen() is NUMPY else max(self._piece, FAST_PIECE)
+        return log.read(position, min(piece, durable - position)), log.file_end(position)
+
+    def _work(self, point: Point | None, piece: tuple[memoryview, int] | None) -> bool:
+        if point is not None:
+            save(self.root, point, durable=False)
+        try:
+            return piece is None or self.index.advance(*piece)
+        except OSError:
+            # What was written of the last spans is not known.
+            self.index = SplitIndex.open(self.root, self.log)
+            raise
+
+    def _worked(self, advanced: bool, point: Point | None) -> None:
+        if point is not None:
+            self.point, self._written = point, True
+            while len(self._marks) > 1 and self._marks[1][0] <= point.confirm:
+                self._marks.popleft()
+        if advanced:
+            self._piece = PIECE
+        elif self._piece < self.log.file_size:
+            self._piece *= 4
+        else:
+            self._lost = True
+            self._log.error("No record begins at {at}: no splits", at=self.index.position)
+        self.trouble = ""
+
+    def _not_worked(self, failure: Failure) -> None:
+        if not self.trouble:
+            self._log.warn("Cannot publish: {error}", error=failure.getErrorMessage())
+        self.trouble = failure.getErrorMessage()
+
+    def _over(self, _: object) -> None:
+        running, self._running = self._running, None
+        self._go_on()
+        assert running is not None, "work ends once"
+        running.callback(None)
+
+    def _go_on(self) -> None:
+        """
+        Look again soon as long as there is something left to publish.
+        """
+        if self._stopped:
+            return
+        if self.trouble:
+            self._timer = self.clock.callLater(RETRY, self._tick)
+        elif self.point.confirm < self.log.confirmed or (
+            not self._lost and self.log.min_offset <= self.index.position < self.point.durable
+        ):
+            self._wake()

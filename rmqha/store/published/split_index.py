@@ -1,0 +1,216 @@
+"""
+The split index: where records begin every some MiB of log, and how many lie between.
+
+Readers cut a log into parts at these places and plan by the counts and times without
+looking at the log.  It is made by walking the log behind the published point, a piece at a
+time, and can be thrown away.  What lies below the place where it begins is read file by
+file.
+
+Source: docs/protocol/store.rst, The split index.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from pathlib import Path
+
+from attrs import define, field
+
+from rmqha.store.files.mapped import fsync_folder
+from rmqha.store.log.interfaces import ILogReader
+from rmqha.wire.blocks import walk
+from rmqha.wire.heads import Heads
+from rmqha.wire.published import (
+    FOLDER,
+    SPAN_SIZE,
+    SPLITS,
+    Span,
+    parse_spans,
+    render_span,
+    render_spans,
+)
+from rmqha.wire.record import check
+from rmqha.wire.spans import SpanMaker
+
+MOST_BACKLOG = 1 << 30
+"""Bytes of log that are walked to make an index where there is none; with more, it begins
+at the last file."""
+
+STEP = 256 << 10
+"""Bytes walked without a rest: a third of a millisecond without numba."""
+
+REST = 0.0005
+"""Seconds of a rest."""
+
+
+def path_of(root: Path) -> Path:
+    """
+    Where a store keeps its split index.
+    """
+    return root / FOLDER / SPLITS
+
+
+def load(root: Path) -> list[Span]:
+    """
+    The spans of a store; none if there is no index.
+    """
+    try:
+        return parse_spans(path_of(root).read_bytes())
+    except FileNotFoundError:
+        return []
+
+
+def save(root: Path, spans: list[Span]) -> None:
+    """
+    Replace a whole index.
+    """
+    path = path_of(root)
+    new = path.with_name(path.name + ".tmp")
+    with open(new, "wb") as file:
+        file.write(render_spans(spans))
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new, path)
+    fsync_folder(path.parent)
+
+
+def truncate_to(root: Path, at: int) -> None:
+    """
+    Forget the spans that reach above a physical offset.
+    """
+    spans = load(root)
+    kept = sum(span.end <= at for span in spans)
+    if kept < len(spans):
+        _keep(root, kept)
+
+
+def _keep(root: Path, count: int) -> None:
+    """
+    Cut an index behind its first spans, durably.
+    """
+    try:
+        with open(path_of(root), "r+b") as file:
+            file.truncate(count * SPAN_SIZE)
+            os.fsync(file.fileno())
+    except FileNotFoundError:
+        pass
+
+
+@define(eq=False)
+class SplitIndex:
+    """
+    The index of an open store, being continued.  Everything here blocks.
+
+    @ivar position: How far the log was walked.
+    @ivar held: How many spans the file has.
+    """
+
+    root: Path
+    position: int
+    _ordinal: int = 0
+    held: int = 0
+    _spans: SpanMaker = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._spans = SpanMaker(self.position, self._ordinal)
+
+    @property
+    def start(self) -> int:
+        """
+        Where the span begins that is being made.
+        """
+        return self._spans.start
+
+    @classmethod
+    def open(cls, root: Path, log: ILogReader) -> SplitIndex:
+        """
+        Go on where the index ends, if that is a place in the log, or begin one.
+        """
+        held = [span for span in load(root) if span.end <= log.confirmed]
+        while held and held[-1].end > log.min_offset and not _begins(log, held[-1].end):
+            held.pop()
+        end = held[-1].end if held else 0
+        if not log.min_offset < end or log.confirmed - end > MOST_BACKLOG:
+            held = []
+        _keep(root, len(held))
+        gone = sum(span.end <= log.min_offset for span in held)
+        if gone > len(held) // 2:
+            try:
+                save(root, held[gone:])
+                held = held[gone:]
+            except OSError:
+                pass  # longer than it has to be, and as good
+        if held:
+            last = held[-1]
+            return cls(root, last.end, last.ordinal + last.count, len(held))
+        start = log.min_offset
+        if log.confirmed - start > MOST_BACKLOG:
+            start = max(start, log.confirmed - log.confirmed % log.file_size)
+        return cls(root, start)
+
+    def advance(self, view: memoryview, file_end: int) -> bool:
+        """
+        Walk records from L{position} on, resting now and then so that others get the
+        interpreter.
+
+        @param view: Bytes of the log from there on, all of them final.
+        @param file_end: Physical offset of the end of their file.
+        @return: Whether the walk came further; if not, it needs a longer view.
+        """
+        begun, size = self.position, STEP
+        while view:
+            before = self.position
+            if self._step(view[:size], file_end):
+                view = view[self.position - before :]
+                size = STEP
+                if view:
+                    time.sleep(REST)
+            elif size < len(view):
+                size *= 4
+            else:
+                break
+        return self.position > begun
+
+    def _step(self, view: memoryview, file_end: int) -> bool:
+        base = self.position
+        left = file_end - base
+        block = walk(view, base, base + len(view), file_end, crc=False, max_size=left)
+        if block.end == base:
+            return False
+        times = Heads(view, block.start - base, block.size).store_timestamp
+        done = render_spans(self._spans.add(block.start + block.size, times))
+        self.position = block.end
+        if block.end == file_end > self.start:
+            done += render_span(self._spans.close(block.end))
+        if done:
+            self._append(done)
+        return True
+
+    def _append(self, raw: bytes) -> None:
+        fd = os.open(path_of(self.root), os.O_WRONLY | os.O_CREAT, 0o644)
+        try:
+            place = self.held * SPAN_SIZE
+            if os.pwrite(fd, raw, place) < len(raw):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self.held += len(raw) // SPAN_SIZE
+        finally:
+            os.close(fd)
+
+
+def _begins(log: ILogReader, offset: int) -> bool:
+    """
+    Whether records may be followed from a place: what is there says so itself.
+    """
+    if offset == log.confirmed:
+        return True
+    verdict = check(
+        log.read(offset, log.file_size),
+        0,
+        min(log.confirmed, log.file_end(offset)) - offset,
+        offset,
+        log.file_end(offset),
+        max_size=log.file_size,
+    )
+    return isinstance(verdict, int)
