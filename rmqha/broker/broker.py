@@ -17,47 +17,47 @@ from twisted.internet.defer import Deferred, DeferredList, succeed
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
-from rmqha.broker.administration import Administration
-from rmqha.broker.admission import Admission
-from rmqha.broker.cleaning import Cleaning
-from rmqha.broker.clients import Present
-from rmqha.broker.configuration import Configuration, Current
-from rmqha.broker.counting import Counts
-from rmqha.broker.delay_offsets import LevelOffsets
-from rmqha.broker.forwarding import Forwarding
-from rmqha.broker.groups import Groups
-from rmqha.broker.guard import guarded
-from rmqha.broker.halves import Halves
-from rmqha.broker.heartbeats import SWEEP, Heartbeats
-from rmqha.broker.holds import Holds
-from rmqha.broker.locks import Locks
-from rmqha.broker.lookups import Lookups
-from rmqha.broker.members import Members
-from rmqha.broker.messages import Messages
-from rmqha.broker.metadata import MetadataSync
-from rmqha.broker.metadata_offsets import OffsetSync
-from rmqha.broker.metadata_owed import Owed
-from rmqha.broker.metadata_return import Return
-from rmqha.broker.metadata_tables import Copies
-from rmqha.broker.offsets import ConsumerOffsets
-from rmqha.broker.online import Online
-from rmqha.broker.outcome import Putter
+from rmqha.broker.admin.cleaning import Cleaning
+from rmqha.broker.admin.configuration import Configuration, Current
+from rmqha.broker.admin.forwarding import Forwarding
+from rmqha.broker.admin.online import Online
+from rmqha.broker.admin.permissions import guarded
+from rmqha.broker.admin.reset_offsets import Resets
+from rmqha.broker.admin.runtime_info import Runtime
+from rmqha.broker.admin.statistics import Statistics
+from rmqha.broker.admin.topics_and_groups import Administration
+from rmqha.broker.clients.heartbeats import SWEEP, Heartbeats
+from rmqha.broker.clients.registry import Present
+from rmqha.broker.cluster.broker_members import Members
+from rmqha.broker.cluster.duplicate_id import Siblings
+from rmqha.broker.cluster.metadata_offsets import OffsetSync
+from rmqha.broker.cluster.metadata_tables import Copies
+from rmqha.broker.cluster.offsets_from_slaves import Return
+from rmqha.broker.cluster.offsets_owed import Owed
+from rmqha.broker.cluster.registration import Registration
+from rmqha.broker.cluster.slave_sync import MetadataSync
+from rmqha.broker.consuming.consumer_progress import Progress
+from rmqha.broker.consuming.long_polling import Holds
+from rmqha.broker.consuming.lookups import Lookups
+from rmqha.broker.consuming.pull import Pulls
+from rmqha.broker.consuming.queue_locks import Locks
+from rmqha.broker.consuming.queue_reader import Reader, physical_memory
+from rmqha.broker.delay.delay_offsets import LevelOffsets
+from rmqha.broker.delay.schedule import Schedule
+from rmqha.broker.meters.latency import TimedPuts
+from rmqha.broker.meters.meters import Counts
 from rmqha.broker.ports import ClientPorts
-from rmqha.broker.progress import Progress
-from rmqha.broker.pull import Pulls
-from rmqha.broker.reading import Reader, physical_memory
-from rmqha.broker.registration import Registration
-from rmqha.broker.reply import Replies
-from rmqha.broker.resets import Resets
-from rmqha.broker.retry import Retries
-from rmqha.broker.runtime import Runtime
-from rmqha.broker.schedule import Schedule
-from rmqha.broker.send import Sending
-from rmqha.broker.siblings import Siblings
-from rmqha.broker.statistics import Statistics
-from rmqha.broker.timing import TimedPuts
-from rmqha.broker.topics import Topics
-from rmqha.broker.transactions import Transactions
+from rmqha.broker.sending.admission import Admission
+from rmqha.broker.sending.half_messages import Halves
+from rmqha.broker.sending.messages import Messages
+from rmqha.broker.sending.put_status import Putter
+from rmqha.broker.sending.reply import Replies
+from rmqha.broker.sending.retry import Retries
+from rmqha.broker.sending.send import Sending
+from rmqha.broker.sending.transactions import Transactions
+from rmqha.broker.tables.consumer_offsets import ConsumerOffsets
+from rmqha.broker.tables.subscription_groups import Groups
+from rmqha.broker.tables.topics import Topics
 from rmqha.config.settings import Settings
 from rmqha.net.allow import Allowed
 from rmqha.net.remoting.client import RemotingClient

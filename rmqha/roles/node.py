@@ -19,9 +19,9 @@ from twisted.python.failure import Failure
 from twisted.python.threadpool import ThreadPool
 
 from rmqha.broker.broker import Broker
-from rmqha.broker.clients import Present
-from rmqha.broker.outcome import Putter
+from rmqha.broker.clients.registry import Present
 from rmqha.broker.ports import ClientPorts
+from rmqha.broker.sending.put_status import Putter
 from rmqha.config.settings import Settings
 from rmqha.ha.states import NodeState
 from rmqha.roles.process import NAMED, Process

@@ -11,17 +11,17 @@ from typing import Any
 from attrs import define, evolve, field
 from twisted.internet.task import Clock
 
-from rmqha.broker.clients import Consumers, Producers
-from rmqha.broker.groups import Groups
-from rmqha.broker.heartbeats import Heartbeats
-from rmqha.broker.holds import Holds
-from rmqha.broker.locks import Locks
-from rmqha.broker.lookups import Lookups
-from rmqha.broker.offsets import ConsumerOffsets
-from rmqha.broker.progress import Progress
-from rmqha.broker.pull import Pulls
-from rmqha.broker.reading import Reader
-from rmqha.broker.topics import Topics
+from rmqha.broker.clients.heartbeats import Heartbeats
+from rmqha.broker.clients.registry import Consumers, Producers
+from rmqha.broker.consuming.consumer_progress import Progress
+from rmqha.broker.consuming.long_polling import Holds
+from rmqha.broker.consuming.lookups import Lookups
+from rmqha.broker.consuming.pull import Pulls
+from rmqha.broker.consuming.queue_locks import Locks
+from rmqha.broker.consuming.queue_reader import Reader
+from rmqha.broker.tables.consumer_offsets import ConsumerOffsets
+from rmqha.broker.tables.subscription_groups import Groups
+from rmqha.broker.tables.topics import Topics
 from rmqha.config.settings import BrokerSettings, PullSettings
 from rmqha.net.remoting.handlers import Registry
 from rmqha.store.derived.lookup import Lookup

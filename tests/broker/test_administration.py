@@ -10,7 +10,7 @@ from typing import Any
 
 from attrs import evolve
 
-from rmqha.broker.guard import ADMINISTRATION, SLAVE_REFUSES
+from rmqha.broker.admin.permissions import ADMINISTRATION, SLAVE_REFUSES
 from rmqha.config.settings import AdminSettings
 from rmqha.wire.remoting.bodies.tables import GroupConfig
 from rmqha.wire.remoting.codes import RequestCode

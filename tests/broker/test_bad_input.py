@@ -9,8 +9,8 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
-from rmqha.broker import table
 from rmqha.broker.broker import Broker
+from rmqha.broker.tables import table
 from rmqha.ha.transfer import PutStatus
 from rmqha.wire.remoting.bodies.tables import GroupConfig, TopicConfig
 from rmqha.wire.remoting.codes import RequestCode as Code

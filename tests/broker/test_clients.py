@@ -7,8 +7,8 @@ from __future__ import annotations
 from twisted.internet.error import ConnectionDone
 from twisted.python.failure import Failure
 
-from rmqha.broker.clients import EXPIRY
-from rmqha.broker.locks import LEASE
+from rmqha.broker.clients.registry import EXPIRY
+from rmqha.broker.consuming.queue_locks import LEASE
 from rmqha.config.settings import PullSettings
 from rmqha.wire.remoting.bodies.clients import (
     CheckClientConfig,

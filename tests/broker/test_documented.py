@@ -13,7 +13,7 @@ from attrs import frozen
 from twisted.internet.defer import succeed
 from twisted.internet.task import Clock
 
-from rmqha.broker.guard import ADMINISTRATION, MASTERS
+from rmqha.broker.admin.permissions import ADMINISTRATION, MASTERS
 from rmqha.config.settings import NamesrvSettings
 from rmqha.namesrv.kv import KvConfig
 from rmqha.namesrv.service import GUARDED, NameServer

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
-from rmqha.broker.metadata_offsets import SLICE, OffsetSync, merge, taken_back
-from rmqha.broker.metadata_owed import WINDOW, Owed
-from rmqha.broker.offsets import ConsumerOffsets
+from rmqha.broker.cluster.metadata_offsets import SLICE, OffsetSync, merge, taken_back
+from rmqha.broker.cluster.offsets_owed import WINDOW, Owed
+from rmqha.broker.tables.consumer_offsets import ConsumerOffsets
 from rmqha.errors import RemotingTimeout
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets as OffsetTable
 from rmqha.wire.remoting.command import Command

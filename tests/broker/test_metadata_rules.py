@@ -10,8 +10,8 @@ from typing import Any
 from attrs import frozen
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.broker import metadata_rules as rules
-from rmqha.broker.metadata_rules import Held, Last
+from rmqha.broker.cluster import metadata_rules as rules
+from rmqha.broker.cluster.metadata_rules import Held, Last
 from rmqha.errors import AnotherBroker, MetadataRefused
 from rmqha.wire.remoting.bodies.common import DataVersion
 from tests.broker.metadata_master import group, offsets_body, topic

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
-from rmqha.broker.offsets import INTERVAL, ConsumerOffsets
-from rmqha.broker.progress import NONE_YET
+from rmqha.broker.consuming.consumer_progress import NONE_YET
+from rmqha.broker.tables.consumer_offsets import INTERVAL, ConsumerOffsets
 from rmqha.store.files import json_table as tables
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets as OffsetTable
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode

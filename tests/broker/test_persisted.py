@@ -9,7 +9,7 @@ from typing import Any
 
 from twisted.internet.task import Clock
 
-from rmqha.broker.persisted import RETRY, Persisted
+from rmqha.broker.tables.persisted import RETRY, Persisted
 from rmqha.store.files import json_table as tables
 from tests.support.logs import Held, LogTestCase, now
 

@@ -10,7 +10,7 @@ from twisted.internet.error import ConnectionDone
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.broker.reading import SCAN, choose
+from rmqha.broker.consuming.queue_reader import SCAN, choose
 from rmqha.config.settings import PullSettings
 from rmqha.store.store import LIVE_PAUSE
 from rmqha.wire.hashing import tags_code

@@ -11,7 +11,7 @@ from typing import Any
 from attrs import define, field
 from twisted.internet.defer import Deferred, fail, succeed
 
-from rmqha.broker.registration import Registration
+from rmqha.broker.cluster.registration import Registration
 from rmqha.config.settings import RegistrationSettings
 from rmqha.errors import RemotingUnreachable
 from rmqha.wire.remoting.bodies import register

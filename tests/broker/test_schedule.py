@@ -11,9 +11,9 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from rmqha.broker.broker import Broker
-from rmqha.broker.delay_offsets import LOG_END
-from rmqha.broker.level import WINDOW
-from rmqha.broker.messages import Messages
+from rmqha.broker.delay.delay_level import WINDOW
+from rmqha.broker.delay.delay_offsets import LOG_END
+from rmqha.broker.sending.messages import Messages
 from rmqha.errors import FlushFailed
 from rmqha.ha.transfer import PutStatus
 from rmqha.ha.writer import PutResult

@@ -7,7 +7,7 @@ from __future__ import annotations
 from json import dumps
 from typing import Any
 
-from rmqha.broker.guard import SLAVE_REFUSES
+from rmqha.broker.admin.permissions import SLAVE_REFUSES
 from rmqha.wire.remoting.bodies.clients import CheckClientConfig, QueueLocks
 from rmqha.wire.remoting.bodies.common import MessageQueue
 from rmqha.wire.remoting.bodies.tables import GroupConfig, TopicConfig

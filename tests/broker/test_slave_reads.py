@@ -8,8 +8,8 @@ from itertools import product
 
 from twisted.internet.task import Clock
 
-from rmqha.broker.offsets import ConsumerOffsets
-from rmqha.broker.pull import UNCERTAIN
+from rmqha.broker.consuming.pull import UNCERTAIN
+from rmqha.broker.tables.consumer_offsets import ConsumerOffsets
 from rmqha.config.settings import PullSettings
 from rmqha.wire.remoting.bodies.tables import GroupConfig, TopicConfig
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode

@@ -11,8 +11,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.broker import counting
-from rmqha.broker.counting import DAY, HOUR, MINUTE, Counts, Meter
+from rmqha.broker.meters import meters as counting
+from rmqha.broker.meters.meters import DAY, HOUR, MINUTE, Counts, Meter
 from rmqha.ha.bounds import MasterBounds
 from rmqha.ha.transfer import PutStatus
 from rmqha.wire.remoting import fastjson

@@ -11,10 +11,10 @@ from typing import Any
 from attrs import evolve
 from twisted.internet.task import Clock
 
-from rmqha.broker import groups as group_names
-from rmqha.broker import topics as topic_names
-from rmqha.broker.groups import Groups
-from rmqha.broker.topics import Topics, perm_text
+from rmqha.broker.tables import subscription_groups as group_names
+from rmqha.broker.tables import topics as topic_names
+from rmqha.broker.tables.subscription_groups import Groups
+from rmqha.broker.tables.topics import Topics, perm_text
 from rmqha.config.settings import BrokerSettings
 from rmqha.errors import BodyInvalid, RequestRefused
 from rmqha.store.files import json_table as tables

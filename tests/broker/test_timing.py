@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.broker.timing import SPAN, Durations, TimedPuts
+from rmqha.broker.meters.latency import SPAN, Durations, TimedPuts
 from rmqha.errors import FlushFailed, NotWritable
 from rmqha.ha.transfer import PutStatus
 from rmqha.ha.writer import PutResult

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rmqha.broker.halves import GROUP
-from rmqha.broker.topics import HALF, HALF_DONE, HALF_GIVEN_UP
+from rmqha.broker.sending.half_messages import GROUP
+from rmqha.broker.tables.topics import HALF, HALF_DONE, HALF_GIVEN_UP
 from rmqha.config.settings import TransactionSettings
 from rmqha.errors import DiskFull
 from rmqha.wire.delay import SCHEDULE_TOPIC

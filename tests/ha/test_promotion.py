@@ -9,7 +9,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from rmqha.broker import metadata_tables
+from rmqha.broker.cluster import metadata_tables
 from rmqha.config.settings import StoreSettings
 from rmqha.errors import LogCorrupt, LogShortened, Refused, StoreLocked, UnfinishedCopy
 from rmqha.ha.incarnation import FILE, Incarnation

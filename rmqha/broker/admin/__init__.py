@@ -1,0 +1,3 @@
+"""
+What administrators ask of a broker, and who may.
+"""

@@ -1,0 +1,138 @@
+"""
+Moving a group to another time: request 222 from an administrator, 220 to the consumers.
+
+The broker only works out where to; its consumers stop, move and commit.  If none is there,
+4.9's tool commits itself, while 5.x's leaves it to the broker.
+
+Source: docs/protocol/remoting.md, Offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import define
+
+from rmqha.broker.clients.registry import Consumers, Member
+from rmqha.broker.tables.consumer_offsets import ConsumerOffsets
+from rmqha.broker.tables.topics import Topics
+from rmqha.errors import RequestRefused
+from rmqha.net.remoting.connection import RemotingProtocol
+from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.store.derived.lookup import Lookup
+from rmqha.wire.remoting import json_body
+from rmqha.wire.remoting.bodies.common import MessageQueue
+from rmqha.wire.remoting.bodies.offsets import ResetOffsets
+from rmqha.wire.remoting.codes import V3_0_7, LanguageCode, RequestCode, ResponseCode
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.fields import from_ext
+from rmqha.wire.remoting.headers.offsets import ResetOffsetPush, ResetOffsetRequest
+
+TO_END = -1
+"""The time that means the end of the queue."""
+
+
+@define(eq=False)
+class Resets:
+    """
+    Works out offsets and tells consumers.
+
+    @ivar name: The broker's.
+    """
+
+    name: str
+    lookup: Lookup
+    topics: Topics
+    offsets: ConsumerOffsets
+    consumers: Consumers
+
+    def handlers(self) -> Mapping[RequestCode, Handler]:
+        """
+        What answers which request.
+        """
+        return {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset}
+
+    def reset(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        222: have a group's consumers move.
+        """
+        header = from_ext(ResetOffsetRequest, command.ext)
+        table = ResetOffsets(
+            offset_table={
+                MessageQueue(self.name, queue_id, header.topic): self._target(header, queue_id)
+                for queue_id in self._queues(header)
+            }
+        )
+        group = self.consumers.group(header.group)
+        members = [] if group is None else list(group.members.values())
+        if members or "queueId" not in command.ext:
+            self._push(header, table, members)
+        else:
+            for queue, offset in table.offset_table.items():
+                place = header.group, queue.topic, queue.queue_id
+                self.offsets.commit(*place, offset, connection.address)
+        return command.answer(body=json_body.write(table))
+
+    def _queues(self, header: ResetOffsetRequest) -> range:
+        config = self.topics.get(header.topic)
+        if config is None:
+            raise _wrong(
+                "[reset-offset] reset offset failed, no topic in this broker. "
+                f"topic={header.topic[:256]}"
+            )
+        if header.queue_id < 0:
+            return range(config.write_queue_nums)
+        if header.queue_id >= config.write_queue_nums:
+            raise _wrong(f"topic {header.topic} has no queue {header.queue_id}")
+        return range(header.queue_id, header.queue_id + 1)
+
+    def _target(self, header: ResetOffsetRequest, queue_id: int) -> int:
+        """
+        Where the group goes on in a queue.
+        """
+        topic = header.topic
+        now = self.offsets.get(header.group, topic, queue_id)
+        if now is None:
+            raise _wrong(f"THe consumer group <{header.group[:256]}> not exist")
+        first, end = self.lookup.bounds(topic, queue_id) or (0, 0)
+        if header.queue_id >= 0 and header.offset is not None and header.offset >= 0:
+            return min(max(first, header.offset), end)
+        last = self.lookup.by_queue_offset(topic, queue_id, end - 1)
+        if header.timestamp == TO_END or (
+            last is not None and last.store_timestamp < header.timestamp
+        ):
+            target = end
+        else:
+            target = self.lookup.by_time(topic, queue_id, header.timestamp)
+        return target if header.is_force or target < now else now
+
+    def _push(self, header: ResetOffsetRequest, table: ResetOffsets, members: list[Member]) -> None:
+        """
+        220: tell all consumers, each in the form it reads.
+        """
+        if not members:
+            raise RequestRefused(
+                ResponseCode.CONSUMER_NOT_ONLINE,
+                f"Consumer not online, so can not reset offset, Group: {header.group[:256]} "
+                f"Topic: {header.topic} Timestamp: {header.timestamp}",
+            )
+        for member in members:
+            if member.version < V3_0_7:
+                raise _wrong(f"the client does not support this feature. version={member.version}")
+        told = ResetOffsetPush(
+            topic=header.topic,
+            group=header.group,
+            timestamp=header.timestamp,
+            is_force=header.is_force,
+        )
+        plain = json_body.write(table)
+        for member in members:
+            cpp = member.language is LanguageCode.CPP
+            body = json_body.write(table.for_c()) if cpp else plain
+            member.connection.oneway(
+                Command.request(RequestCode.RESET_CONSUMER_CLIENT_OFFSET, told, body)
+            )
+
+
+def _wrong(remark: str) -> RequestRefused:
+    return RequestRefused(ResponseCode.SYSTEM_ERROR, remark)

@@ -1,0 +1,272 @@
+"""
+How far topics and groups are: requests 202, 208, 303, 315, 317 and 321.
+
+Source: docs/protocol/remoting.md, Statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import define
+
+from rmqha.broker.clients.registry import Consumers
+from rmqha.broker.meters.meters import MINUTE, Counts
+from rmqha.broker.tables.consumer_offsets import ConsumerOffsets
+from rmqha.broker.tables.subscription_groups import Groups
+from rmqha.broker.tables.topics import Topics
+from rmqha.errors import RequestRefused
+from rmqha.net.remoting.connection import RemotingProtocol
+from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.store.derived.lookup import Lookup
+from rmqha.wire.remoting import json_body
+from rmqha.wire.remoting.bodies.common import MessageQueue
+from rmqha.wire.remoting.bodies.offsets import (
+    ConsumeStats,
+    ConsumeStatsList,
+    ConsumeTimeSpan,
+    GroupOffset,
+    QueueTimeSpan,
+    TopicOffset,
+    TopicStats,
+)
+from rmqha.wire.remoting.bodies.status import QueueUnit, QueueUnits
+from rmqha.wire.remoting.bodies.tables import TopicConfig
+from rmqha.wire.remoting.codes import RequestCode, ResponseCode
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.fields import from_ext
+from rmqha.wire.remoting.headers.admin import (
+    AllConsumeStatsRequest,
+    BrokerStatsRequest,
+    ConsumeStatsRequest,
+    TopicGroupRequest,
+    TopicRequest,
+)
+from rmqha.wire.remoting.headers.pull import QueryConsumeQueueRequest
+from rmqha.wire.units import UNIT, UNIT_SIZE
+
+MOST_UNITS = 1024
+"""Most units one answer of 321 has."""
+
+
+@define(eq=False, kw_only=True)
+class Statistics:
+    """
+    Answers about queues.
+
+    @ivar name: The broker's, which is part of each queue's.
+    @ivar address: Where clients find it.
+    """
+
+    name: str
+    address: str
+    lookup: Lookup
+    topics: Topics
+    groups: Groups
+    offsets: ConsumerOffsets
+    consumers: Consumers
+    counts: Counts
+
+    def handlers(self) -> Mapping[RequestCode, Handler]:
+        """
+        What answers which request.
+        """
+        return {
+            RequestCode.GET_TOPIC_STATS_INFO: self.topic_stats,
+            RequestCode.GET_CONSUME_STATS: self.consume_stats,
+            RequestCode.GET_BROKER_CONSUME_STATS: self.all_consume_stats,
+            RequestCode.QUERY_CONSUME_TIME_SPAN: self.time_span,
+            RequestCode.VIEW_BROKER_STATS_DATA: self.counted,
+            RequestCode.QUERY_CONSUME_QUEUE: self.units,
+        }
+
+    def topic_stats(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        202: the range of each queue that is written to.
+        """
+        config = self._topic(from_ext(TopicRequest, command.ext).topic)
+        table = {}
+        for queue_id in range(config.write_queue_nums):
+            first, end = self._bounds(config.topic_name, queue_id)
+            table[self._queue(config.topic_name, queue_id)] = TopicOffset(
+                min_offset=first,
+                max_offset=end,
+                last_update_timestamp=self._stored(config.topic_name, queue_id, end - 1),
+            )
+        meter = self.counts.meter("TOPIC_PUT_NUMS", config.topic_name)
+        stats = TopicStats(
+            offset_table=table, topic_put_tps=0.0 if meter is None else meter.over(MINUTE).tps
+        )
+        return command.answer(body=json_body.write(stats))
+
+    def consume_stats(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        208: how far a group is in all its topics, or in some.
+        """
+        header = from_ext(ConsumeStatsRequest, command.ext)
+        group = header.consumer_group
+        wanted = [header.topic] if header.topic else (header.topic_list or "").split(";")
+        named = [name for name in wanted if name]
+        table: dict[MessageQueue, GroupOffset] = {}
+        for topic in named or sorted(self.offsets.topics_of(group)):
+            table |= self._progress(group, topic)
+        return command.answer(body=json_body.write(self._consume_stats(group, table)))
+
+    def all_consume_stats(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        317: the same of all groups.
+        """
+        ordered = from_ext(AllConsumeStatsRequest, command.ext).is_order
+        rows: list[dict[str, tuple[ConsumeStats, ...]]] = []
+        behind = 0
+        for group in self.groups.table().subscription_group_table:
+            stats = []
+            for topic in sorted(self.offsets.topics_of(group)):
+                config = self.topics.get(topic)
+                if config is None or (ordered and not config.order):
+                    continue
+                table = self._progress(group, topic)
+                behind += sum(row.broker_offset - row.consumer_offset for row in table.values())
+                stats.append(self._consume_stats(group, table))
+            rows.append({group: tuple(stats)})
+        body = ConsumeStatsList(
+            broker_addr=self.address,
+            consume_stats_list=tuple(rows),
+            total_diff=behind,
+            total_inflight_diff=0,
+        )
+        return command.answer(body=json_body.write(body))
+
+    def _consume_stats(self, group: str, table: dict[MessageQueue, GroupOffset]) -> ConsumeStats:
+        topics = {queue.topic for queue in table}
+        meters = (self.counts.meter("GROUP_GET_NUMS", f"{topic}@{group}") for topic in topics)
+        tps = sum(meter.over(MINUTE).tps for meter in meters if meter is not None)
+        return ConsumeStats(offset_table=table, consume_tps=float(tps))
+
+    def _progress(self, group: str, topic: str) -> dict[MessageQueue, GroupOffset]:
+        """
+        How far a group is in the queues of a topic it reads.
+
+        @return: Nothing for a topic that is gone, or that the group, being online, does not
+            subscribe any more.
+        """
+        config = self.topics.get(topic)
+        online = self.consumers.group(group)
+        if config is None or (online is not None and topic not in online.subscriptions()):
+            return {}
+        table = {}
+        for queue_id in range(config.read_queue_nums):
+            _, end = self._bounds(topic, queue_id)
+            at = max(0, self.offsets.get(group, topic, queue_id) or 0)
+            table[self._queue(topic, queue_id)] = GroupOffset(
+                broker_offset=end,
+                consumer_offset=at,
+                last_timestamp=self._stored(topic, queue_id, at - 1),
+                pull_offset=max(at, self.counts.pulled.get((group, topic, queue_id), 0)),
+            )
+        return table
+
+    def time_span(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        303: the store times of each queue, and of where a group is in it.
+        """
+        header = from_ext(TopicGroupRequest, command.ext)
+        config = self._topic(header.topic)
+        spans = tuple(
+            self._span(header.group, header.topic, queue_id)
+            for queue_id in range(config.write_queue_nums)
+        )
+        return command.answer(body=json_body.write(ConsumeTimeSpan(consume_time_span_set=spans)))
+
+    def _span(self, group: str, topic: str, queue_id: int) -> QueueTimeSpan:
+        first, end = self._bounds(topic, queue_id)
+        at = self.offsets.get(group, topic, queue_id) or 0
+        newest = self._stored(topic, queue_id, end - 1)
+        consumed = self._stored(topic, queue_id, at - 1) if at > 0 else 0
+        waiting = self._stored(topic, queue_id, at) if at < end else 0
+        return QueueTimeSpan(
+            message_queue=self._queue(topic, queue_id),
+            min_time_stamp=self._stored(topic, queue_id, first),
+            max_time_stamp=newest,
+            consume_time_stamp=consumed or self._stored(topic, queue_id, first),
+            delay_time=max(0, newest - waiting) if waiting else 0,
+        )
+
+    def counted(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        315: one statistic.
+        """
+        header = from_ext(BrokerStatsRequest, command.ext)
+        meter = self.counts.meter(header.stats_name, header.stats_key)
+        if meter is None:
+            name, key = header.stats_name[:64], header.stats_key[:256]
+            raise _wrong(f"The stats <{name}> <{key}> not exist")
+        return command.answer(body=json_body.write(meter.stats()))
+
+    def units(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        321: the units of a queue from some index on, and whether a group gets them.
+        """
+        header = from_ext(QueryConsumeQueueRequest, command.ext)
+        topic, queue_id, index = header.topic, header.queue_id, header.index
+        where = f"{queue_id}@{topic[:256]}"
+        queue = self.lookup.queues.get(topic, queue_id)
+        if queue is None:
+            raise _wrong(f"{where} is not exist!")
+        if not queue.min_offset <= index < queue.max_offset:
+            return command.answer(remark=f"Index {index} of {where} is not exist!")
+        group = header.consumer_group
+        online = None if group is None else self.consumers.group(group)
+        wish = None if online is None else online.subscriptions().get(topic)
+        raw = queue.units(index, min(max(header.count, 1), MOST_UNITS))
+        rows = (UNIT.unpack_from(raw, at) for at in range(0, len(raw), UNIT_SIZE))
+        body = QueueUnits(
+            queue_data=tuple(
+                QueueUnit(
+                    physic_offset=offset,
+                    physic_size=size,
+                    tags_code=code,
+                    eval=wish is not None and (wish.codes is None or code in wish.codes),
+                )
+                for offset, size, code in rows
+            ),
+            min_queue_index=queue.min_offset,
+            max_queue_index=queue.max_offset,
+            filter_data=_filter_data(group, topic, online=wish is not None),
+            subscription_data=None if wish is None else wish.data,
+        )
+        return command.answer(body=json_body.write(body))
+
+    # --- parts ------------------------------------------------------------------------------
+
+    def _topic(self, name: str) -> TopicConfig:
+        config = self.topics.get(name)
+        if config is None:
+            raise RequestRefused(ResponseCode.TOPIC_NOT_EXIST, f"topic[{name[:256]}] not exist")
+        return config
+
+    def _queue(self, topic: str, queue_id: int) -> MessageQueue:
+        return MessageQueue(self.name, queue_id, topic)
+
+    def _bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        return self.lookup.bounds(topic, queue_id) or (0, 0)
+
+    def _stored(self, topic: str, queue_id: int, offset: int) -> int:
+        """
+        When a message was stored; 0 if there is none.
+        """
+        record = self.lookup.by_queue_offset(topic, queue_id, offset)
+        return 0 if record is None else record.store_timestamp
+
+
+def _filter_data(group: str | None, topic: str, *, online: bool) -> str | None:
+    """
+    What tools show of a group's SQL filter: here none has one.
+    """
+    if group is None:
+        return None
+    return "null" if online else f"{group}@{topic} is not online!"
+
+
+def _wrong(remark: str) -> RequestRefused:
+    return RequestRefused(ResponseCode.SYSTEM_ERROR, remark)

@@ -1,0 +1,289 @@
+"""
+Topics and groups as administrators make, change, list and delete them.
+
+Stock brokers take any number; here a topic has queues and a permission that mean something,
+and a group a name that fits its retry topic.
+
+Source: docs/protocol/remoting.md, Administration and Tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from attrs import define, evolve
+from twisted.internet.defer import Deferred, succeed
+
+from rmqha.broker.clients.registry import Consumers
+from rmqha.broker.tables import subscription_groups as group_names
+from rmqha.broker.tables import topics as topic_names
+from rmqha.broker.tables.consumer_offsets import ConsumerOffsets
+from rmqha.broker.tables.subscription_groups import Groups
+from rmqha.broker.tables.topics import Topics
+from rmqha.errors import RequestRefused
+from rmqha.net.remoting.connection import RemotingProtocol
+from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.wire.remoting import json_body
+from rmqha.wire.remoting.bodies.clients import SubscriptionAnswer
+from rmqha.wire.remoting.bodies.tables import (
+    GroupConfig,
+    GroupConfigList,
+    GroupList,
+    TopicConfig,
+    TopicConfigList,
+    TopicList,
+)
+from rmqha.wire.remoting.codes import RequestCode, ResponseCode
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.fields import from_ext
+from rmqha.wire.remoting.headers.admin import (
+    CreateTopicRequest,
+    DeleteGroupRequest,
+    GroupRequest,
+    TopicConfigRequest,
+    TopicGroupRequest,
+    TopicRequest,
+)
+
+MOST_QUEUES = 1024
+"""Most queues of a topic; stock brokers preset one with so many."""
+
+PERMISSIONS = frozenset({0, 2, 4, 6, 7})
+"""What a topic's permission may be: nothing, write, read, both, or a template too."""
+
+FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
+
+
+@define(eq=False)
+class Administration:
+    """
+    Answers what administrators ask of the tables.
+
+    @ivar published: Waits until the name servers know what was changed.
+    @ivar topic_gone: Told of each topic that is deleted.
+    @ivar group_gone: Told of each group that is deleted.
+    """
+
+    topics: Topics
+    groups: Groups
+    offsets: ConsumerOffsets
+    consumers: Consumers
+    published: Callable[[], Deferred[Any]] = lambda: succeed(None)
+    topic_gone: Callable[[str], None] = lambda topic: None
+    group_gone: Callable[[str], None] = lambda group: None
+
+    def handlers(self) -> Mapping[RequestCode, Handler]:
+        """
+        What answers which request.
+        """
+        return {
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self.put_topic,
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.put_topics,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete_topic,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self.all_topics,
+            RequestCode.GET_TOPIC_CONFIG: self.topic,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topics,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.put_group,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.put_groups,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete_group,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.all_groups,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.group,
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.consumed_by,
+            RequestCode.QUERY_TOPICS_BY_CONSUMER: self.consumes,
+            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self.subscription,
+        }
+
+    # --- topics -------------------------------------------------------------------------
+
+    def put_topic(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:
+        """
+        17: make a topic, or change it.  Whoever made it will look for its route.
+        """
+        header = from_ext(CreateTopicRequest, command.ext)
+        before = self.topics.get(header.topic) or TopicConfig(topic_name=header.topic)
+        config = evolve(
+            before,
+            read_queue_nums=header.read_queue_nums,
+            write_queue_nums=header.write_queue_nums,
+            perm=header.perm,
+            topic_filter_type=header.topic_filter_type,
+            topic_sys_flag=header.topic_sys_flag or 0,
+            order=header.order,
+        )
+        self._check_topic(config)
+        self.topics.put(config)
+        return self.published()
+
+    def put_topics(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:
+        """
+        18: several of them, all or none.
+        """
+        configs = json_body.read(TopicConfigList, command.body).topic_config_list
+        for config in configs:
+            self._check_topic(config)
+        for config in configs:
+            self.topics.put(config)
+        return self.published()
+
+    def _check_topic(self, config: TopicConfig) -> None:
+        name = config.topic_name
+        topic_names.check_name(name)
+        self._check_ours(name)
+        for what, queues in (
+            ("readQueueNums", config.read_queue_nums),
+            ("writeQueueNums", config.write_queue_nums),
+        ):
+            if not 1 <= queues <= MOST_QUEUES:
+                raise _invalid(f"{what} is {queues}, allowed is 1 to {MOST_QUEUES}")
+        if config.perm not in PERMISSIONS:
+            raise _invalid(f"perm is {config.perm}, allowed are {sorted(PERMISSIONS)}")
+        if config.topic_filter_type not in FILTER_TYPES:
+            shown = config.topic_filter_type[:64]
+            raise _invalid(
+                f"topicFilterType = [{shown}] value invalid, allowed are {', '.join(FILTER_TYPES)}"
+            )
+
+    def _check_ours(self, name: str) -> None:
+        if self.topics.is_system(name):
+            raise _invalid(f"The topic[{name}] is conflict with system topic.")
+
+    def delete_topic(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        215: forget a topic and all groups' offsets in it.  Its messages go with the log's files.
+        """
+        name = from_ext(TopicRequest, command.ext).topic
+        if not name.strip():
+            raise _invalid("The specified topic is blank.")
+        self._check_ours(name)
+        self.topics.delete(name)
+        self.offsets.remove_topic(name)
+        self.topic_gone(name)
+        return None
+
+    def all_topics(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        21: the whole table.
+        """
+        return command.answer(body=json_body.write(self.topics.table()))
+
+    def topic(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        351: one topic; 5.x wants to see attributes.
+        """
+        name = from_ext(TopicConfigRequest, command.ext).topic
+        found = self.topics.get(name)
+        if found is None:
+            raise RequestRefused(
+                ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {name[:256]}"
+            )
+        return command.answer(
+            body=json_body.write(evolve(found, attributes=found.attributes or {}))
+        )
+
+    def system_topics(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        305: the names that are not a user's.
+        """
+        names = tuple(sorted(self.topics.system))
+        return command.answer(body=json_body.write(TopicList(topic_list=names)))
+
+    # --- groups -------------------------------------------------------------------------
+
+    def put_group(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        200: make a group, or replace it.
+        """
+        config = json_body.read(GroupConfig, command.body)
+        _check_group(config)
+        self.groups.put(config)
+        return None
+
+    def put_groups(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        225: several of them, all or none.
+        """
+        configs = json_body.read(GroupConfigList, command.body).group_config_list
+        for config in configs:
+            _check_group(config)
+        for config in configs:
+            self.groups.put(config)
+        return None
+
+    def delete_group(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        207: forget a group, and its offsets if that is asked for.
+        """
+        header = from_ext(DeleteGroupRequest, command.ext)
+        self.groups.delete(header.group_name)
+        if header.with_offsets:
+            self.offsets.remove_group(header.group_name)
+        self.group_gone(header.group_name)
+        return None
+
+    def all_groups(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        201: the whole table.
+        """
+        return command.answer(body=json_body.write(self.groups.table()))
+
+    def group(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        352: one group.
+        """
+        name = from_ext(GroupRequest, command.ext).group
+        found = self.groups.get(name)
+        if found is None:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"No group in this broker. group: {name[:256]}",
+            )
+        return command.answer(body=json_body.write(found))
+
+    # --- who consumes what ----------------------------------------------------------------
+
+    def consumed_by(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        300: the groups that subscribe a topic, or did.
+        """
+        topic = from_ext(TopicRequest, command.ext).topic
+        online = {group.name for group in self.consumers if topic in group.subscriptions()}
+        groups = sorted(online | self.offsets.groups_of(topic))
+        return command.answer(body=json_body.write(GroupList(group_list=tuple(groups))))
+
+    def consumes(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        343: the topics in which a group has offsets.
+        """
+        topics = self.offsets.topics_of(from_ext(GroupRequest, command.ext).group)
+        return command.answer(body=json_body.write(TopicList(topic_list=tuple(sorted(topics)))))
+
+    def subscription(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        345: what a group wants of a topic; nothing if it is not online.
+        """
+        header = from_ext(TopicGroupRequest, command.ext)
+        group = self.consumers.group(header.group)
+        found = None if group is None else group.subscriptions().get(header.topic)
+        answer = SubscriptionAnswer(
+            topic=header.topic,
+            group=header.group,
+            subscription_data=None if found is None else found.data,
+        )
+        return command.answer(body=json_body.write(answer))
+
+
+def _check_group(config: GroupConfig) -> None:
+    group_names.check_name(config.group_name)
+    for what, number, least in (
+        ("retryQueueNums", config.retry_queue_nums, 1),
+        ("retryMaxTimes", config.retry_max_times, 0),
+        ("brokerId", config.broker_id, 0),
+        ("whichBrokerWhenConsumeSlowly", config.which_broker_when_consume_slowly, 0),
+    ):
+        if number < least:
+            raise _invalid(f"{what} is {number}, allowed is {least} and more")
+
+
+def _invalid(remark: str) -> RequestRefused:
+    return RequestRefused(ResponseCode.SYSTEM_ERROR, remark)

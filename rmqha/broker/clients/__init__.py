@@ -1,0 +1,3 @@
+"""
+Who is connected, and what it produces and consumes.
+"""

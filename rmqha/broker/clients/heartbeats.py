@@ -1,0 +1,190 @@
+"""
+What clients say about themselves, and ask about each other.
+
+Source: docs/protocol/remoting.md, Clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from rmqha.broker.clients.registry import Consumers, Member, Producers
+from rmqha.broker.clients.subscriptions import Subscription, require_understood, subscribe
+from rmqha.broker.tables.subscription_groups import Groups
+from rmqha.broker.tables.topics import RETRY_PREFIX, UNIT_SUBSCRIBED, Topics
+from rmqha.errors import RequestRefused
+from rmqha.net.quiet import RateLimitedLog
+from rmqha.net.remoting.connection import RemotingProtocol
+from rmqha.net.remoting.handlers import Handler
+from rmqha.wire.remoting.bodies.clients import (
+    CheckClientConfig,
+    ConsumerData,
+    ConsumerIds,
+    Heartbeat,
+)
+from rmqha.wire.remoting.codes import RequestCode, ResponseCode
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.fields import from_ext
+from rmqha.wire.remoting.headers.clients import ConsumerGroupRequest, UnregisterClientRequest
+from rmqha.wire.remoting.json_body import read, write
+
+SWEEP = 10.0
+"""Seconds between two looks for members that expired."""
+
+
+class Heartbeats:
+    """
+    Keeps the tables of clients.
+    """
+
+    _log = Logger()
+
+    def __init__(
+        self,
+        producers: Producers,
+        consumers: Consumers,
+        groups: Groups,
+        topics: Topics,
+        clock: IReactorTime,
+        *,
+        notify: bool = True,
+    ) -> None:
+        """
+        @param clock: Its C{seconds} must not jump: give it a monotonic one.
+        @param notify: Whether consumers are told when their group changes.
+        """
+        self._producers = producers
+        self._consumers = consumers
+        self._groups = groups
+        self._topics = topics
+        self._clock = clock
+        self._notify = notify
+        self._quiet = RateLimitedLog(self._log, clock)
+
+    def handlers(self) -> Mapping[RequestCode, Handler]:
+        """
+        Who answers which code.
+        """
+        return {
+            RequestCode.HEART_BEAT: self._heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self._unregister,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._list,
+            RequestCode.CHECK_CLIENT_CONFIG: self._check,
+        }
+
+    def lost(self, connection: RemotingProtocol) -> None:
+        """
+        A connection has ended: its client is gone from all groups.
+        """
+        self._producers.lost(connection)
+        for group in self._consumers.lost(connection):
+            self._changed(group.name)
+
+    def forget_ended(self) -> None:
+        """
+        Forget clients whose connections ended while nobody served them.
+        """
+        for connection in {*self._producers.connections(), *self._consumers.connections()}:
+            if not connection.opened:
+                self.lost(connection)
+
+    def sweep(self) -> None:
+        """
+        Forget clients that have not been heard of for long.  Their connections are left to
+        the idle limit: another group of the same client may be well.
+        """
+        now = self._clock.seconds()
+        self._producers.expire(now)
+        for group in self._consumers.expire(now):
+            self._changed(group.name)
+        self._quiet.sweep()
+
+    def _heartbeat(self, connection: RemotingProtocol, command: Command) -> None:
+        heartbeat = read(Heartbeat, command.body)
+        for producer in heartbeat.producer_data_set:
+            self._producers.heard(producer.group_name, self._member(connection, command, heartbeat))
+        for consumer in heartbeat.consumer_data_set:
+            member = self._member(connection, command, heartbeat)
+            self._consumes(consumer, member, keep=heartbeat.without_sub)
+
+    def _member(
+        self, connection: RemotingProtocol, command: Command, heartbeat: Heartbeat
+    ) -> Member:
+        return Member(
+            connection=connection,
+            client_id=heartbeat.client_id,
+            language=command.language,
+            version=command.version,
+            seen=self._clock.seconds(),
+        )
+
+    def _consumes(self, data: ConsumerData, member: Member, *, keep: bool) -> None:
+        """
+        @param keep: Whether the subscriptions are those of the last heartbeat.
+        """
+        name = data.group_name
+        config = self._groups.find(name)
+        if config is not None and config.retry_queue_nums > 0:
+            flag = UNIT_SUBSCRIBED if data.unit_mode else 0
+            self._topics.ensure(RETRY_PREFIX + name, config.retry_queue_nums, sys_flag=flag)
+        before = self._consumers.group(name)
+        last = None if before is None else before.members.get(member.connection)
+        if keep and last is not None:
+            member.subscriptions = last.subscriptions
+        else:
+            member.subscriptions = self._subscriptions(data, member)
+        group, changed = self._consumers.heard(name, member)
+        group.consume_type = data.consume_type
+        group.message_model = data.message_model
+        group.consume_from_where = data.consume_from_where
+        if changed:
+            self._changed(name)
+
+    def _subscriptions(self, data: ConsumerData, member: Member) -> dict[str, Subscription]:
+        found = {}
+        for subscription in data.subscription_data_set:
+            try:
+                found[subscription.topic] = subscribe(subscription)
+            except RequestRefused as error:
+                # The rest of the heartbeat counts; pulls of this topic say that it has none.
+                self._quiet.warn(
+                    "subscription",
+                    member.connection.host,
+                    "Group {group} of {address}: {remark}",
+                    group=data.group_name,
+                    address=member.connection.address,
+                    remark=error.remark,
+                )
+        return found
+
+    def _changed(self, group: str) -> None:
+        config = self._groups.get(group)
+        if self._notify and config is not None and config.notify_consumer_ids_changed_enable:
+            self._consumers.notify(group)
+
+    def _unregister(self, connection: RemotingProtocol, command: Command) -> None:
+        """
+        The connection counts, not the client id: that may be anybody's.
+        """
+        request = from_ext(UnregisterClientRequest, command.ext)
+        if request.producer_group:
+            self._producers.leave(request.producer_group, connection)
+        if request.consumer_group:
+            group = self._consumers.leave(request.consumer_group, connection)
+            if group is not None:
+                self._changed(group.name)
+
+    def _list(self, connection: RemotingProtocol, command: Command) -> Command:
+        name = from_ext(ConsumerGroupRequest, command.ext).consumer_group
+        group = self._consumers.group(name)
+        if group is None:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name[:256]}"
+            )
+        return command.answer(body=write(ConsumerIds(consumer_id_list=group.client_ids())))
+
+    def _check(self, connection: RemotingProtocol, command: Command) -> None:
+        require_understood(subscribe(read(CheckClientConfig, command.body).subscription_data))

@@ -1,0 +1,94 @@
+"""
+A slave's look at the other brokers of its name: is its id its own?
+
+Two brokers of one name and id take each other's place in the name servers' tables, again and
+again; clients then read now from one, now from the other, and nobody is told.
+
+Source: docs/protocol/remoting.md, Name server.
+"""
+
+from __future__ import annotations
+
+from attrs import define, field
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+from rmqha.broker.cluster.broker_members import Members
+from rmqha.broker.cluster.registration import REGISTERED, Registration
+from rmqha.net.quiet import RateLimitedLog
+
+PERIOD = 10.0
+"""Seconds between two looks: more often than anybody registers."""
+
+FORGOTTEN = 120.0
+"""Seconds after which it is no longer told: a name server forgets a silent broker then."""
+
+TIMEOUT = 3.0
+"""Seconds a name server has to answer."""
+
+
+@define(eq=False)
+class Siblings:
+    """
+    Finds another broker that has our name and id.
+
+    @ivar id: Ours.
+    @ivar twin: What is wrong, in words; C{""} if nothing is known to be.
+    """
+
+    members: Members
+    registration: Registration
+    id: int
+    clock: IReactorTime
+    twin: str = field(default="", init=False)
+    _last: float = field(default=0.0, init=False)
+    _loop: LoopingCall = field(init=False)
+    _quiet: RateLimitedLog = field(init=False)
+
+    _log = Logger()
+
+    def __attrs_post_init__(self) -> None:
+        self._quiet = RateLimitedLog(self._log, self.clock)
+        self._loop = LoopingCall(self._look)
+        self._loop.clock = self.clock
+
+    def start(self) -> None:
+        """
+        Begin to look.
+        """
+        if self.registration.servers:
+            self._loop.start(PERIOD, now=False).addErrback(
+                lambda failure: self._log.failure("Siblings are no longer looked for", failure)
+            )
+
+    def stop(self) -> None:
+        """
+        Look no more.
+        """
+        if self._loop.running:
+            self._loop.stop()
+
+    def _look(self) -> Deferred[None]:
+        status = self.registration.status()
+        # Before it was told of us, a name server may know our place by an old address of ours.
+        told = [server for server, state in status.items() if state == REGISTERED]
+        return self.members.ask(told, TIMEOUT).addCallback(self._seen)
+
+    def _seen(self, answers: list[tuple[str, dict[int, str]]]) -> None:
+        if not self._loop.running:
+            return
+        now, own = self.clock.seconds(), self.registration.address
+        if now > self._last + FORGOTTEN:
+            self.twin = ""
+        for server, brokers in answers:
+            other = brokers.get(self.id, own)
+            if other != own:
+                self._last = now
+                self.twin = (
+                    f"the broker {other} has brokerId={self.id} too, as the name server {server} "
+                    f"says: give one of them another"
+                )
+                self._quiet.warn("twin", other, "This broker is not alone: {twin}", twin=self.twin)
+                return

@@ -1,0 +1,315 @@
+"""
+A slave's copies of its master's tables: what becomes of each answer, and what is kept of it.
+
+Source: docs/protocol/remoting.md, Brokers among themselves; docs/architecture.rst, Metadata.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+from attrs import define, field, frozen
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from rmqha.broker.cluster import metadata_rules as rules
+from rmqha.broker.cluster.metadata_offsets import OffsetSync
+from rmqha.broker.cluster.metadata_rules import DELAYS, GROUPS, OFFSETS, TOPICS, Held, Last
+from rmqha.broker.cluster.offsets_owed import Ask, Owed
+from rmqha.broker.tables.persisted import Persisted
+from rmqha.broker.tables.subscription_groups import PRESETS, Groups
+from rmqha.broker.tables.topics import Topics
+from rmqha.errors import BodyInvalid, StoreError
+from rmqha.store.files.allocate import InThread
+from rmqha.wire.remoting.bodies.common import DataVersion
+from rmqha.wire.remoting.bodies.offsets import DelayOffsets
+from rmqha.wire.remoting.json_body import from_json
+
+RECORD = Path("rmqha") / "metadata.json"
+"""Where a store keeps what it was given last, and what its master is owed."""
+
+RECORD_INTERVAL = 5.0
+"""Most seconds from a commit here to its being noted on the disk, as of offsets themselves."""
+
+
+class PartState(StrEnum):
+    """
+    How the last try with one table went.
+    """
+
+    WAITING = "waiting"
+    ADOPTED = "adopted"
+    REFUSED = "refused"
+    UNREACHABLE = "unreachable"
+
+
+@define(eq=False)
+class Part:
+    """
+    One table's synchronization.
+
+    @ivar reason: Why it is not adopted.
+    @ivar adopted: When the master's state was last known here, in milliseconds since 1970.
+    @ivar changes: How often that changed something here.
+    @ivar last: What was adopted.
+    @ivar body: The answer it was in.
+    """
+
+    state: PartState = PartState.WAITING
+    reason: str = ""
+    adopted: int | None = None
+    changes: int = 0
+    last: Last = field(factory=Last)
+    body: bytes | None = None
+
+    def keep(self, body: bytes, version: DataVersion | None, names: Iterable[str]) -> None:
+        """
+        Note what was adopted.
+        """
+        self.last, self.body = Last(version=version, names=frozenset(names)), body
+
+    def status(self) -> dict[str, Any]:
+        """
+        Its part of C{/status}.
+        """
+        version = self.last.version
+        shown = None
+        if version is not None:
+            shown = {
+                "counter": version.counter,
+                "timestamp": version.timestamp,
+                "stateVersion": version.state_version,
+            }
+        return {
+            "state": self.state.value,
+            "reason": self.reason,
+            "adopted": self.adopted,
+            "changes": self.changes,
+            "dataVersion": shown,
+        }
+
+
+@frozen(kw_only=True)
+class SyncRecord:
+    """
+    What outlives the process.
+
+    @ivar master: The client address the versions are from.
+    @ivar committed: What the master may not know, as in L{Owed}.
+    """
+
+    master: str | None = None
+    topics: DataVersion | None = None
+    groups: DataVersion | None = None
+    committed: dict[str, dict[int, int]] = field(factory=dict)
+
+
+@define(eq=False)
+class Copies:
+    """
+    The tables of one master, at one address, and ours.
+
+    @ivar root: The store's folder.
+    @ivar name: Our broker's name.
+    @ivar cluster: Our cluster's.
+    @ivar delays: Takes the master's delay offsets.
+    @ivar forget: Deletes the queues of deleted topics, up to an offset of the log.
+    @ivar master: The master's client address; C{""} while nobody knows it.
+    @ivar parts: How it stands with each table.
+    """
+
+    root: Path
+    name: str
+    cluster: str
+    topics: Topics
+    groups: Groups
+    offsets: OffsetSync
+    delays: Callable[[DelayOffsets], object]
+    forget: Callable[[Collection[str], int], Awaitable[None]]
+    clock: IReactorTime
+    in_thread: InThread
+    master: str = field(default="", init=False)
+    parts: dict[str, Part] = field(init=False)
+    _file: Persisted = field(init=False)
+    _deleted: set[str] = field(factory=set, init=False)
+
+    _log = Logger()
+
+    def __attrs_post_init__(self) -> None:
+        self._new_parts()
+        path = self.root / RECORD
+        self._file = Persisted(path, self._record, self.clock, self.in_thread, RECORD_INTERVAL)
+        self.owed.changed = self._file.dirty
+
+    @property
+    def owed(self) -> Owed:
+        """
+        What the master is still to be told.
+        """
+        return self.offsets.owed
+
+    def load(self) -> None:
+        """
+        Read what was given before this process; what cannot be read is no reason not to start.
+        """
+        try:
+            record = from_json(SyncRecord, self._file.load() or {})
+        except (StoreError, BodyInvalid) as error:
+            self._log.error("What the master gave last is not known any more: {e}", e=error)
+            return
+        self.master = record.master or ""
+        self.parts[TOPICS].last = Last(version=record.topics)
+        self.parts[GROUPS].last = Last(version=record.groups)
+        self.owed.committed.update(record.committed)
+
+    def stop(self) -> Deferred[None]:
+        """
+        Write what is to be kept.
+
+        @return: Fires when that is done, well or not.
+        """
+        return self._file.stop()
+
+    def moved(self, master: str) -> None:
+        """
+        The master is another one, or elsewhere.
+        """
+        self.master = master
+        self._new_parts()
+        self.offsets.moved()
+        self._file.dirty()
+
+    @property
+    def recognized(self) -> bool:
+        """
+        Whether this master gave a table of topics that is our broker's.
+        """
+        return self.parts[TOPICS].last.version is not None
+
+    def status(self) -> dict[str, Any]:
+        """
+        C{metadata} of C{/status}.
+        """
+        offsets = self.offsets
+        return {
+            "master": self.master or None,
+            **{_camel(name): part.status() for name, part in self.parts.items()},
+            "resets": offsets.resets,
+            "regressions": offsets.regressions,
+            "owed": sum(map(len, self.owed.committed.values())),
+            "givenBack": self.owed.returned,
+        }
+
+    # --- adopting -------------------------------------------------------------------------
+
+    async def adopt_topics(self, body: bytes) -> bool:
+        """
+        Take over the answer to request 21.
+
+        @return: Whether that changed anything.
+        @raise MetadataRefused: If it is not believed.
+        """
+        part = self.parts[TOPICS]
+        if body == part.body:
+            return False
+        own = frozenset(name for name in self.topics.names() if not self.topics.is_system(name))
+        held = Held(last=part.last, own=own)
+        table = await self.in_thread(rules.topics, body, held, self.name, self.cluster)
+        before = part.last.names
+        if before is None:
+            # After a start it is what we have; but what was there before there was any master?
+            before = own if self.recognized else frozenset()
+        names = frozenset(table.topic_config_table)
+        gone = {name for name in before - names if not self.topics.is_system(name)}
+        changed = self.topics.adopt(table)
+        self._keep(part, body, table.data_version, names)
+        self._deleted = (self._deleted | gone) - names
+        if gone:
+            self.offsets.offsets.remove_topics(gone)
+            self._log.info(
+                "{count} topics are gone as on the master: {names}",
+                count=len(gone),
+                names=rules.names_of(gone),
+            )
+        return changed
+
+    async def adopt_groups(self, body: bytes) -> bool:
+        """
+        Take over the answer to request 201, as L{adopt_topics} does.
+        """
+        part = self.parts[GROUPS]
+        if body == part.body:
+            return False
+        own = frozenset(self.groups.names()).difference(PRESETS)
+        table = await self.in_thread(rules.groups, body, Held(last=part.last, own=own))
+        changed = self.groups.adopt(table)
+        self._keep(part, body, table.data_version, table.subscription_group_table)
+        return changed
+
+    async def adopt_delays(self, body: bytes) -> bool:
+        """
+        Take over the answer to request 45, as L{adopt_topics} does.
+        """
+        part = self.parts[DELAYS]
+        table = await self.in_thread(rules.delays, body, bool(part.last.names))
+        self.delays(table)
+        changed = part.body is not None and body != part.body
+        part.keep(body, table.data_version, map(str, table.offset_table))
+        return changed
+
+    async def adopt_offsets(self, body: bytes, boot: int | None, ask: Ask) -> bool:
+        """
+        Take over the answer to request 43, as L{adopt_topics} does, and give back what the
+        master does not know.
+
+        @param boot: When its process was started, as in L{OffsetSync.adopt}.
+        @param ask: Asks it.
+        """
+        part, sync = self.parts[OFFSETS], self.offsets
+        if body == part.body and not self.owed.committed:
+            sync.same(boot)
+            return False
+        table = await self.in_thread(rules.offsets, body, sync.holds_some)
+        moved = await sync.adopt(table, boot, self.master)
+        part.keep(body, table.data_version, table.offset_table)
+        await self.owed.give_back(table, ask, self.master)
+        return bool(moved)
+
+    async def forget_deleted(self, end: int) -> None:
+        """
+        Delete the queues of topics that were deleted.
+
+        @param end: Up to where the log speaks of them.
+        @raise StoreError: If that is not possible now; it is tried again with the next round.
+        """
+        names, self._deleted = self._deleted, set()
+        try:
+            await self.forget(names, end)
+        except (StoreError, OSError):
+            self._deleted |= names
+            raise
+
+    def _keep(self, part: Part, body: bytes, version: DataVersion, names: Iterable[str]) -> None:
+        if part.last.version != version:
+            self._file.dirty()
+        part.keep(body, version, names)
+
+    def _new_parts(self) -> None:
+        self.parts = {name: Part() for name in (TOPICS, GROUPS, DELAYS, OFFSETS)}
+
+    def _record(self) -> SyncRecord:
+        return SyncRecord(
+            master=self.master or None,
+            topics=self.parts[TOPICS].last.version,
+            groups=self.parts[GROUPS].last.version,
+            committed={key: dict(queues) for key, queues in self.owed.committed.items()},
+        )
+
+
+def _camel(name: str) -> str:
+    first, *rest = name.split()
+    return first + "".join(word.capitalize() for word in rest)

@@ -1,0 +1,124 @@
+"""
+What a master asks its slaves before it serves: where consumers have come to while it was away.
+
+A master that was away knows the offsets of before.  Consumers that went on at a slave committed
+there; they must not find that they are further back.
+
+Source: docs/protocol/remoting.md, Brokers among themselves; docs/architecture.rst, Metadata.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from attrs import define
+from twisted.internet.defer import CancelledError, Deferred, DeferredList, succeed
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from rmqha.broker.cluster import metadata_rules as rules
+from rmqha.broker.cluster.broker_members import Members
+from rmqha.broker.cluster.metadata_offsets import merge
+from rmqha.broker.tables.consumer_offsets import ConsumerOffsets
+from rmqha.errors import RequestRefused, RmqhaError
+from rmqha.net.remoting.client import RemotingClient
+from rmqha.store.files.allocate import InThread
+from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets as OffsetTable
+from rmqha.wire.remoting.codes import RequestCode, ResponseCode
+from rmqha.wire.remoting.command import Command
+
+WITHIN = 3.0
+"""Seconds a master waits for all of it, before it serves without."""
+
+
+@define(eq=False)
+class Return:
+    """
+    Takes over the higher offsets of a master's slaves.
+
+    @ivar servers: The name servers, who know the slaves.
+    @ivar known: Whether there is a topic here, by its name.
+    @ivar queue_end: Just past the last message of a queue here.
+    """
+
+    client: RemotingClient
+    members: Members
+    servers: tuple[str, ...]
+    offsets: ConsumerOffsets
+    known: Callable[[str], bool]
+    queue_end: Callable[[str, int], int]
+    clock: IReactorTime
+    in_thread: InThread
+
+    _log = Logger()
+
+    def gather(self) -> Deferred[None]:
+        """
+        Ask all slaves there are.
+
+        @return: Fires when that is done, well or not, after L{WITHIN} at the latest.
+        """
+        if not self.servers:
+            return succeed(None)
+        asking = Deferred.fromCoroutine(self._gather())
+        asking.addTimeout(WITHIN, self.clock, lambda result, _: self._late())
+        return asking.addErrback(self._failed)
+
+    def _late(self) -> None:
+        self._log.warn("Serving without having heard all slaves: {s} s are over", s=WITHIN)
+
+    def _failed(self, failure: Failure) -> None:
+        if not failure.check(CancelledError):
+            self._log.failure("Asking the slaves for their offsets ended badly", failure)
+
+    async def _gather(self) -> None:
+        answers = await self.members.ask(self.servers, WITHIN)
+        slaves = {
+            address
+            for _, brokers in answers
+            for broker_id, address in brokers.items()
+            if broker_id != 0
+        }
+        await DeferredList(
+            [Deferred.fromCoroutine(self._hear(slave)) for slave in sorted(slaves)],
+            consumeErrors=True,
+        )
+
+    async def _hear(self, slave: str) -> None:
+        request = Command.request(RequestCode.GET_ALL_CONSUMER_OFFSET)
+        try:
+            answer = await self.client.request(slave, request, WITHIN)
+            if answer.code != ResponseCode.SUCCESS:
+                raise RequestRefused(answer.code, answer.remark, request.code)
+            table = await self.in_thread(rules.offsets, bytes(answer.body), False)
+        except (RmqhaError, OSError) as error:
+            self._log.warn(
+                "The slave {slave} does not tell its consumers' offsets: {error}",
+                slave=slave,
+                error=error,
+            )
+            return
+        moved = await merge(self.offsets, self._possible(table), self.clock)
+        if moved:
+            self._log.info(
+                "Took {moved} offsets from the slave {slave}: its consumers are further",
+                moved=moved,
+                slave=slave,
+            )
+
+    def _possible(self, table: OffsetTable) -> Iterator[tuple[str, dict[int, int]]]:
+        """
+        The part of a table that can be true here: consumers may have read messages there that
+        this log has lost, and in topics that were deleted here.
+        """
+        for key, queues in table.offset_table.items():
+            topic = key.partition("@")[0]
+            if not self.known(topic):
+                continue
+            found = {}
+            for queue_id, offset in queues.items():
+                end = self.queue_end(topic, queue_id)
+                if end or not offset:
+                    found[queue_id] = min(offset, end)
+            yield key, found

@@ -1,0 +1,346 @@
+"""
+Telling the name servers of this broker and its topics, and hearing from them of its master.
+
+All name servers are told at once: at the start, when topics change, again and again, and at
+the end.  What the first of them in the order of the configuration answers is believed.
+
+Source: docs/protocol/remoting.md, Registration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from attrs import define, evolve, field
+from twisted.internet.defer import Deferred, DeferredList, succeed
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from rmqha.broker.admin.configuration import Current
+from rmqha.broker.tables.topics import READ_WRITE, Topics
+from rmqha.errors import RequestRefused, RmqhaError
+from rmqha.net.quiet import RateLimitedLog
+from rmqha.net.remoting.client import RemotingClient
+from rmqha.wire.remoting import json_body
+from rmqha.wire.remoting.bodies.register import RegisterBody, checksum, write
+from rmqha.wire.remoting.bodies.route import KvTable
+from rmqha.wire.remoting.bodies.tables import TopicConfig, TopicTable
+from rmqha.wire.remoting.codes import RequestCode, ResponseCode
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.fields import from_ext
+from rmqha.wire.remoting.headers.namesrv import (
+    BrokerRequest,
+    DataVersionAnswer,
+    RegisterBrokerAnswer,
+    RegisterBrokerRequest,
+)
+
+SHORTEST, LONGEST = 10.0, 60.0
+"""Bounds of C{registerNameServerPeriod}, in seconds; stock brokers' too."""
+
+FAREWELL = 3.0
+"""Seconds a name server has to take note that this broker goes."""
+
+PATIENCE = 2.0
+"""Seconds who changed a topic waits for the name servers to know; mqadmin waits 5 in all."""
+
+REGISTERED = "registered"
+"""What L{Registration.status} says of a name server that knows this broker."""
+
+HA_PORT_STEP = 1
+"""Where slaves dial a broker that does not say, above its client port."""
+
+
+@define(eq=False)
+class Registration:
+    """
+    Keeps the name servers informed.
+
+    @ivar told: Called with what a name server says of this broker's master.
+    @ivar disagreement: What name servers say differently of it, in words; C{""} if nothing.
+    """
+
+    client: RemotingClient
+    current: Current
+    topics: Topics
+    clock: IReactorTime
+    told: Callable[[RegisterBrokerAnswer], None] = lambda answer: None
+    disagreement: str = field(default="", init=False)
+    _loop: LoopingCall = field(init=False)
+    _running: bool = field(default=False, init=False)
+    _permission: int = field(default=READ_WRITE, init=False)
+    _busy: bool = field(default=False, init=False)
+    _stale: bool = field(default=False, init=False)
+    _waiting: list[Deferred[None]] = field(factory=list, init=False)
+    _known: dict[str, str] = field(factory=dict, init=False)
+    _quiet: RateLimitedLog = field(init=False)
+
+    _log = Logger()
+
+    def __attrs_post_init__(self) -> None:
+        self._quiet = RateLimitedLog(self._log, self.clock)
+        self._loop = LoopingCall(self._due)
+        self._loop.clock = self.clock
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """
+        The name servers, C{host:port} each.
+        """
+        return tuple(filter(None, self.current.settings.broker.namesrv.split(";")))
+
+    @property
+    def address(self) -> str:
+        """
+        Where clients find this broker.
+        """
+        broker = self.current.settings.broker
+        return f"{broker.ip1}:{broker.listen_port}"
+
+    def start(self) -> None:
+        """
+        Register, and go on doing so.
+        """
+        if not self.servers:
+            return
+        self._running = True
+        self._permission = self.current.settings.broker.permission
+        self.topics.changed.append(self._changed)
+        self.current.changed.append(self._retime)
+        self._begin(now=True)
+
+    def stop(self) -> Deferred[None]:
+        """
+        Take leave of all name servers.
+
+        @return: Fires when they know it, or had their time.
+        """
+        if not self._running:
+            return succeed(None)
+        self._running = False
+        self._loop.stop()
+        self.topics.changed.remove(self._changed)
+        self._release()
+        leaving = [
+            self.client.request(
+                server, Command.request(RequestCode.UNREGISTER_BROKER, self._who()), FAREWELL
+            )
+            for server in self.servers
+        ]
+        return DeferredList(leaving, consumeErrors=True).addCallback(lambda _: None)
+
+    def published(self) -> Deferred[None]:
+        """
+        Wait until what was changed up to now is known to the name servers.
+
+        @return: Fires then, or after L{PATIENCE}.
+        """
+        if not self._running or not self._busy:
+            return succeed(None)
+        waiting: Deferred[None] = Deferred()
+        self._waiting.append(waiting)
+        return waiting.addTimeout(PATIENCE, self.clock, lambda result, _: None)
+
+    def status(self) -> dict[str, str]:
+        """
+        Each name server, and how the last registration there went.
+        """
+        return {server: self._known.get(server, "not yet") for server in self.servers}
+
+    # --- when -----------------------------------------------------------------------------
+
+    def _begin(self, *, now: bool) -> None:
+        period = self.current.settings.registration.period
+        self._loop.start(min(max(period, SHORTEST), LONGEST), now=now).addErrback(
+            lambda failure: self._log.failure("Name servers are no longer told", failure)
+        )
+
+    def _retime(self) -> None:
+        if self._running:
+            self._loop.stop()
+            self._begin(now=False)
+            permission = self.current.settings.broker.permission
+            if permission != self._permission:
+                self._permission = permission
+                # A name server looks at topics again when their version is another.
+                self.topics.touch()
+
+    def _due(self) -> None:
+        self._changed(None)
+        self._quiet.sweep()
+
+    def _changed(self, _: TopicConfig | None) -> None:
+        """
+        Tell them soon: many changes in one turn are one registration, and one at a time.
+        """
+        if self._busy:
+            self._stale = True
+            return
+        self._busy = True
+        self.clock.callLater(0, self._go)
+
+    def _go(self) -> None:
+        self._stale = False
+        self._register().addCallback(self._heard).addErrback(
+            lambda failure: self._log.failure("Registering failed", failure)
+        ).addBoth(self._done)
+
+    def _done(self, _: object) -> None:
+        if self._stale and self._running:
+            self.clock.callLater(0, self._go)
+        else:
+            self._release()
+
+    def _release(self) -> None:
+        self._busy = False
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            if not one.called:
+                one.callback(None)
+
+    # --- what -----------------------------------------------------------------------------
+
+    def _register(self) -> Deferred[Any]:
+        """
+        Tell all of them once.
+        """
+        if not self._running:
+            return succeed([])
+        table = self._table()
+        compressed = self.current.settings.registration.compressed
+        body = write(RegisterBody(topic_config_serialize_wrapper=table), compressed=compressed)
+        return DeferredList(
+            [Deferred.fromCoroutine(self._tell(server, table, body)) for server in self.servers]
+        )
+
+    def _heard(self, results: list[tuple[bool, Command | None]]) -> None:
+        """
+        Take note of what the first one says.
+        """
+        answer = next((answer for _, answer in results if answer is not None), None)
+        if answer is None or not self._running:
+            return
+        self._compare([answer for _, answer in results])
+        self.told(from_ext(RegisterBrokerAnswer, answer.ext))
+        if answer.body:
+            self._order(json_body.read(KvTable, answer.body).table)
+
+    def _compare(self, answers: list[Command | None]) -> None:
+        """
+        Name servers do not talk to each other: see whether they know the same master.
+        """
+        masters = {
+            server: from_ext(RegisterBrokerAnswer, answer.ext)
+            for server, answer in zip(self.servers, answers, strict=False)
+            if answer is not None
+        }
+        said = [
+            f"{server} says {master.master_addr or 'of none'} (HA {master.ha_server_addr or '-'})"
+            for server, master in masters.items()
+        ]
+        agree = len(set(masters.values())) < 2
+        self.disagreement = "" if agree else f"they know different masters: {'; '.join(said)}"
+        if not agree:
+            self._quiet.warn(
+                "disagreement",
+                self.servers[0],
+                "The name servers disagree, and the first one is believed: {what}",
+                what=self.disagreement,
+            )
+
+    async def _tell(self, server: str, table: TopicTable, body: bytes) -> Command | None:
+        """
+        @return: What the name server said; C{None} if nothing, or if it knew everything.
+        """
+        settings = self.current.settings
+        try:
+            # A slave asks for more than to be known: where its master is.
+            ask_first = settings.broker.role.is_master and not settings.registration.force
+            if ask_first and not await self._is_news(server, table):
+                return None
+            if not self._running:
+                return None  # it has taken leave in the meantime
+            request = Command.request(RequestCode.REGISTER_BROKER, self._header(body), body)
+            answer = await self._ask(server, request)
+            self._known[server] = REGISTERED
+            return answer
+        except Exception:
+            failure = Failure()
+            self._known[server] = failure.getErrorMessage()
+            ours = {} if failure.check(RmqhaError, OSError) else {"log_failure": failure}
+            self._quiet.warn(
+                type(failure.value).__name__,
+                server,
+                "The name server {peer} does not know of this broker: {error}",
+                error=failure.getErrorMessage(),
+                **ours,
+            )
+            return None
+
+    async def _is_news(self, server: str, table: TopicTable) -> bool:
+        version = json_body.write(table.data_version)
+        request = Command.request(RequestCode.QUERY_DATA_VERSION, self._who(), version)
+        try:
+            answer = await self._ask(server, request)
+            return from_ext(DataVersionAnswer, answer.ext).changed
+        except RmqhaError:
+            # Whatever it is, the whole registration will tell.
+            return True
+
+    async def _ask(self, server: str, request: Command) -> Command:
+        timeout = self.current.settings.registration.timeout
+        answer = await self.client.request(server, request, timeout)
+        if answer.code != ResponseCode.SUCCESS:
+            raise RequestRefused(answer.code, answer.remark, request.code)
+        return answer
+
+    def _table(self) -> TopicTable:
+        """
+        The topics as the name servers are to know them: what the broker does not permit, none
+        of its topics does.
+        """
+        table = self.topics.table()
+        permission = self.current.settings.broker.permission
+        if permission == READ_WRITE:
+            return table
+        return evolve(
+            table,
+            topic_config_table={
+                name: evolve(topic, perm=permission)
+                for name, topic in table.topic_config_table.items()
+            },
+        )
+
+    def _who(self) -> BrokerRequest:
+        broker = self.current.settings.broker
+        return BrokerRequest(
+            broker_name=broker.name,
+            broker_addr=self.address,
+            cluster_name=broker.cluster,
+            broker_id=broker.id,
+        )
+
+    def _header(self, body: bytes) -> RegisterBrokerRequest:
+        settings = self.current.settings
+        port = settings.ha.listen_port or settings.broker.listen_port + HA_PORT_STEP
+        return RegisterBrokerRequest(
+            broker_name=settings.broker.name,
+            broker_addr=self.address,
+            cluster_name=settings.broker.cluster,
+            ha_server_addr=f"{settings.broker.ip2}:{port}",
+            broker_id=settings.broker.id,
+            compressed=settings.registration.compressed,
+            body_crc32=checksum(body),
+        )
+
+    def _order(self, table: dict[str, str]) -> None:
+        """
+        Name servers say which topics are ordered.
+        """
+        for name in self.topics.names():
+            topic = self.topics.get(name)
+            if topic is not None and topic.order != (name in table):
+                self.topics.put(evolve(topic, order=name in table))

@@ -1,0 +1,320 @@
+"""
+A slave asks its master for its tables: topics, groups, consumers' offsets, delay offsets.
+
+They are asked for at once and every ten seconds, each by a request of its own: one that fails
+leaves the others.  Which answers are believed is said in
+L{rmqha.broker.cluster.metadata_rules}; what is not leaves the table as it was, on disk and in
+memory.
+
+Source: docs/protocol/remoting.md, Brokers among themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from attrs import define, field
+from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.error import ConnectionClosed
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from rmqha.broker.cluster.metadata_rules import DELAYS, GROUPS, OFFSETS, TOPICS
+from rmqha.broker.cluster.metadata_tables import Copies, PartState
+from rmqha.errors import (
+    AnotherBroker,
+    MetadataRefused,
+    RemotingTimeout,
+    RequestRefused,
+    RmqhaError,
+    StoreError,
+)
+from rmqha.ha.bounds import MasterBounds
+from rmqha.net.quiet import RateLimitedLog
+from rmqha.net.remoting.client import RemotingClient
+from rmqha.net.remoting.connection import RemotingProtocol
+from rmqha.wire.remoting.codes import RequestCode, ResponseCode
+from rmqha.wire.remoting.command import Command
+
+PERIOD = 10.0
+"""Seconds between two rounds; those of 4.9 brokers."""
+
+TIMEOUT = 3.0
+"""Seconds each answer may take; stock brokers' too."""
+
+SOONEST = 1.0
+"""Least seconds between two rounds: each connection to the HA port asks for one."""
+
+CODES = {
+    TOPICS: RequestCode.GET_ALL_TOPIC_CONFIG,
+    GROUPS: RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+    DELAYS: RequestCode.GET_ALL_DELAY_OFFSET,
+    OFFSETS: RequestCode.GET_ALL_CONSUMER_OFFSET,
+}
+"""What is asked in a round, topics first: they tell whose tables these are."""
+
+UNREACHED = (RmqhaError, OSError, ConnectionClosed)
+"""How an answer may fail to come."""
+
+UNRECOGNIZED = "it is not known whose it is before its topics are known"
+"""Why other tables are refused until the first table of topics was believed."""
+
+Outcome = tuple[Command | Failure]
+"""An answer, or why there is none, for whoever comes to look."""
+
+
+@define(eq=False)
+class MetadataSync:
+    """
+    Keeps a slave's tables like its master's.
+
+    @ivar copies: The tables.
+    @ivar log_end: Up to where the log is the master's, as far as it is here.
+    @ivar connect: Makes the client that asks.
+    @ivar now_ms: Milliseconds since 1970.
+    """
+
+    copies: Copies
+    log_end: Callable[[], int]
+    connect: Callable[[], RemotingClient]
+    clock: IReactorTime
+    now_ms: Callable[[], int]
+    _client: RemotingClient | None = field(default=None, init=False)
+    _loop: LoopingCall = field(init=False)
+    _soon: IDelayedCall | None = field(default=None, init=False)
+    _round: Deferred[None] | None = field(default=None, init=False)
+    _again: bool = field(default=False, init=False)
+    _began: float = field(default=float("-inf"), init=False)
+    _stranger: str = field(default="", init=False)
+    _quiet: RateLimitedLog = field(init=False)
+
+    _log = Logger()
+
+    def __attrs_post_init__(self) -> None:
+        self._quiet = RateLimitedLog(self._log, self.clock)
+        self._loop = LoopingCall(self.hurry)
+        self._loop.clock = self.clock
+
+    # --- life -------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """
+        Begin: at once, if the master is known.
+        """
+        self.copies.load()
+        self.copies.offsets.offsets.committed.append(self.copies.owed.note)
+        self._client = self.connect()
+        self._loop.start(PERIOD).addErrback(
+            lambda failure: self._log.failure("The master's tables are asked no more", failure)
+        )
+
+    def stop(self) -> Deferred[None]:
+        """
+        End, and write what is to be kept.
+
+        @return: Fires when that is done, well or not.
+        """
+        if self._loop.running:
+            self._loop.stop()
+        if self._soon is not None:
+            self._soon.cancel()
+            self._soon = None
+        self._again = False
+        if self._round is not None:
+            self._round.cancel()
+        closed = succeed(None) if self._client is None else self._client.close()
+        return closed.addCallback(lambda _: self.copies.stop())
+
+    def follow(self, address: str) -> None:
+        """
+        The master's clients connect there.
+        """
+        before = self.copies.master
+        if not address or address == before:
+            return
+        if before:
+            self._log.info(
+                "The master's tables come from {address} now, no more from {before}",
+                address=address,
+                before=before,
+            )
+        if self._round is not None:
+            self._round.cancel()
+        self._stranger = ""
+        self.copies.moved(address)
+        self.hurry()
+
+    def hurry(self) -> None:
+        """
+        Ask soon: something happened, or the time has come.
+        """
+        if not self._loop.running or not self.copies.master:
+            return
+        if self._round is not None:
+            self._again = True
+        elif self._soon is None:
+            wait = max(0.0, self._began + SOONEST - self.clock.seconds())
+            self._soon = self.clock.callLater(wait, self._go)
+
+    def status(self) -> dict[str, Any]:
+        """
+        C{metadata} of C{/status}.
+        """
+        return self.copies.status()
+
+    # --- a round ------------------------------------------------------------------------
+
+    def _go(self) -> None:
+        self._soon = None
+        self._began = self.clock.seconds()
+        self._again = False
+        self._round = Deferred.fromCoroutine(self._ask_all())
+        self._round.addErrback(self._failed).addCallback(self._over)
+
+    def _failed(self, failure: Failure) -> None:
+        if not failure.check(CancelledError):
+            self._log.failure("A round of asking the master ended badly", failure)
+
+    def _over(self, _: object) -> None:
+        self._round = None
+        self._quiet.sweep()
+        if self._again:
+            self.hurry()
+
+    async def _ask_all(self) -> None:
+        """
+        One round.  All is asked on one connection: its answers are of one process.
+        """
+        end, master = self.log_end(), self.copies.master
+        assert self._client is not None, "a round begins after the start"
+        try:
+            connection = await self._client.connect(master).addTimeout(
+                TIMEOUT, self.clock, lambda _, __: _late(master)
+            )
+        except UNREACHED as error:
+            self._unreachable(str(error))
+            return
+        boot = self._ask(connection, RequestCode.GET_BROKER_RUNTIME_INFO)
+        asked = {name: self._ask(connection, code) for name, code in CODES.items()}
+        await self._take(TOPICS, asked[TOPICS], self.copies.adopt_topics)
+        await self._take(GROUPS, asked[GROUPS], self.copies.adopt_groups)
+        await self._take(DELAYS, asked[DELAYS], self.copies.adopt_delays)
+        booted = _boot_in(await boot)
+        await self._take(
+            OFFSETS,
+            asked[OFFSETS],
+            lambda body: self.copies.adopt_offsets(
+                body, booted, lambda command: connection.request(command, TIMEOUT)
+            ),
+        )
+        await self._forget(end)
+        if all(part.state is PartState.UNREACHABLE for part in self.copies.parts.values()):
+            # Whatever that connection leads to, the next round is on another.
+            connection.close("silent")
+
+    def _ask(self, connection: RemotingProtocol, code: RequestCode) -> Deferred[Outcome]:
+        return connection.request(Command.request(code), TIMEOUT).addBoth(lambda found: (found,))
+
+    async def _take(
+        self, name: str, asked: Deferred[Outcome], adopt: Callable[[bytes], Awaitable[bool]]
+    ) -> None:
+        """
+        Wait for one table, and take it over or say why not.
+        """
+        try:
+            body = _body(await asked)
+            if name != TOPICS and (self._stranger or not self.copies.recognized):
+                raise MetadataRefused(name, self._stranger or UNRECOGNIZED)
+            changed = await adopt(body)
+        except MetadataRefused as error:
+            if isinstance(error, AnotherBroker):
+                self._stranger = error.reason
+            self._note(name, PartState.REFUSED, error.reason)
+        except RequestRefused as error:
+            self._note(name, PartState.REFUSED, str(error))
+        except UNREACHED as error:
+            self._note(name, PartState.UNREACHABLE, str(error) or type(error).__name__)
+        else:
+            if name == TOPICS:
+                self._stranger = ""
+            self._adopted(name, changed)
+
+    async def _forget(self, end: int) -> None:
+        try:
+            await self.copies.forget_deleted(end)
+        except (StoreError, OSError) as error:
+            self._quiet.warn(
+                "queues",
+                self.copies.master,
+                "Queues of deleted topics stay for now: {error}",
+                error=error,
+            )
+
+    # --- how it went --------------------------------------------------------------------
+
+    def _unreachable(self, reason: str) -> None:
+        """
+        Nothing can be asked at all: that is one thing to tell, not one a table.
+        """
+        parts = self.copies.parts.values()
+        if any((part.state, part.reason) != (PartState.UNREACHABLE, reason) for part in parts):
+            self._quiet.warn(
+                "unreachable",
+                self.copies.master,
+                "The master {peer} cannot be asked for its tables: {reason}",
+                reason=reason,
+            )
+        for part in parts:
+            part.state, part.reason = PartState.UNREACHABLE, reason
+
+    def _note(self, name: str, state: PartState, reason: str) -> None:
+        part = self.copies.parts[name]
+        news = (state, reason) != (part.state, part.reason)
+        part.state, part.reason = state, reason
+        if news:
+            self._quiet.warn(
+                f"{name} {state}",
+                self.copies.master,
+                "The {name} of the master {peer} are {state}, ours stay: {reason}",
+                name=name,
+                state=state.value,
+                reason=reason,
+            )
+
+    def _adopted(self, name: str, changed: bool) -> None:
+        part = self.copies.parts[name]
+        if part.state is not PartState.ADOPTED:
+            self._log.info(
+                "The {name} are those of the master {master}",
+                name=name,
+                master=self.copies.master,
+            )
+        part.state, part.reason = PartState.ADOPTED, ""
+        part.adopted = self.now_ms()
+        part.changes += changed
+
+
+def _boot_in(outcome: Outcome) -> int | None:
+    """
+    When the master's process was started; C{None} if it does not say.
+    """
+    try:
+        return MasterBounds.of_runtime(_body(outcome)).boot_timestamp
+    except UNREACHED:
+        return None
+
+
+def _body(outcome: Outcome) -> bytes:
+    (answer,) = outcome
+    if isinstance(answer, Failure):
+        answer.raiseException()
+    if answer.code != ResponseCode.SUCCESS:
+        raise RequestRefused(answer.code, answer.remark)
+    return bytes(answer.body)
+
+
+def _late(address: str) -> RemotingProtocol:
+    raise RemotingTimeout(0, TIMEOUT, address)

@@ -1,0 +1,3 @@
+"""
+From a pull to pieces of the log: queue readers, long polling, progress, locks, look-ups.
+"""

@@ -1,0 +1,352 @@
+"""
+Pulls: codes 11 and 361.
+
+Source: docs/protocol/remoting.md, Pulling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from time import perf_counter
+from weakref import WeakKeyDictionary
+
+from twisted.internet.defer import Deferred
+
+from rmqha.broker.clients.registry import Consumers
+from rmqha.broker.clients.subscriptions import Subscription, parse, require_understood
+from rmqha.broker.consuming.long_polling import Holds
+from rmqha.broker.consuming.queue_reader import Reader, Reading, Status
+from rmqha.broker.tables.consumer_offsets import ConsumerOffsets
+from rmqha.broker.tables.subscription_groups import Groups
+from rmqha.broker.tables.topics import Topics
+from rmqha.config.settings import PullSettings
+from rmqha.errors import RequestRefused
+from rmqha.net.remoting.connection import RemotingProtocol
+from rmqha.net.remoting.handlers import Answer, Handler, Scattered
+from rmqha.wire.remoting.bodies.clients import MessageModel
+from rmqha.wire.remoting.bodies.tables import READ, GroupConfig, TopicConfig
+from rmqha.wire.remoting.codes import RequestCode, ResponseCode
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.fields import from_ext
+from rmqha.wire.remoting.headers.pull import PullMessageAnswer, PullMessageRequest
+
+COMMIT, SUSPEND, INLINE = 1, 2, 4
+"""Bits of a pull's system flag: it commits an offset, may wait, brings a subscription."""
+
+MOST = 1024
+"""Most messages one pull may ask for; more is taken for this, less than 1 for 1."""
+
+UNCERTAIN = 1.0
+"""Most seconds a slave holds a pull from outside its queue that comes again, before it says to
+try again."""
+
+NOTED = 1024
+"""Most such pulls remembered of one connection; clients have one for each queue."""
+
+MASTER = 0
+"""The id of a master."""
+
+CODES = {
+    Status.FOUND: ResponseCode.SUCCESS,
+    Status.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    Status.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    Status.NO_MESSAGE_IN_QUEUE: ResponseCode.PULL_NOT_FOUND,
+    Status.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    Status.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    Status.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+"""The answers' codes.  Where there is no message at all and one was asked for that is not the
+first, the offset has moved."""
+
+
+def suggested(settings: PullSettings, group: GroupConfig | None, *, lagging: bool) -> int:
+    """
+    The id of the broker to pull from next time.
+
+    @param group: Whose pull it is.
+    @param lagging: Whether it is behind what memory holds.
+    """
+    if not settings.slave_read or group is None:
+        return MASTER
+    return group.which_broker_when_consume_slowly if lagging else group.broker_id
+
+
+Went = Callable[[str, str, int, int, int, int], None]
+
+
+class Pulls:
+    """
+    Answers pulls, now or when there is something.
+    """
+
+    def __init__(
+        self,
+        settings: PullSettings,
+        reader: Reader,
+        holds: Holds,
+        topics: Topics,
+        groups: Groups,
+        consumers: Consumers,
+        offsets: ConsumerOffsets,
+        *,
+        permission: int = 6,
+        slave: bool = False,
+        went: Went = lambda group, topic, queue_id, begin, end, size: None,
+        took: Callable[[float], None] = lambda seconds: None,
+    ) -> None:
+        """
+        @param permission: The broker's: 4 read, 2 write.
+        @param slave: Whether the log may be behind another's.
+        @param went: Told of each answer: group, topic, queue id, the offset asked for and the one
+            to ask for next, bytes sent.
+        @param took: Told of each reading how many seconds it took.
+        """
+        self._went = went
+        self._took = took
+        self._settings = settings
+        self._reader = reader
+        self._holds = holds
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._offsets = offsets
+        self._permission = permission
+        self._slave = slave
+        # What each connection asked last that could not be answered for sure.
+        self._sent_home: WeakKeyDictionary[RemotingProtocol, dict[tuple[str, str, int], int]] = (
+            WeakKeyDictionary()
+        )
+
+    def apply(self, settings: PullSettings, permission: int) -> None:
+        """
+        Answer by other settings from now on.
+        """
+        self._settings = settings
+        self._permission = permission
+        self._reader.apply(settings)
+
+    def handlers(self) -> Mapping[RequestCode, Handler]:
+        """
+        Who answers which code.
+        """
+        return {
+            RequestCode.PULL_MESSAGE: self._pull,
+            RequestCode.LITE_PULL_MESSAGE: self._pull,
+        }
+
+    def _pull(self, connection: RemotingProtocol, command: Command) -> Answer | Deferred[Answer]:
+        request = from_ext(PullMessageRequest, command.ext)
+        self._check(connection, request)
+        subscription = self._subscription(connection, request)
+        reading = self._read(request, subscription)
+        flag = request.sys_flag
+        if flag & COMMIT and not self._slave:
+            self._commit(request, reading)
+        if flag & SUSPEND:
+            wait = self._wait(connection, command, request, subscription, reading)
+            if wait is not None:
+                return wait
+        return self._answer(command, request, reading)
+
+    # --- checks ---------------------------------------------------------------
+
+    def _check(self, connection: RemotingProtocol, request: PullMessageRequest) -> None:
+        """
+        See whether it may be read at all, in the order of stock brokers.
+        """
+        group, topic = request.consumer_group, request.topic
+        if not self._permission & READ:
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION, "the broker pulling message is forbidden"
+            )
+        config = self._groups.find(group)
+        if config is None:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group [{group[:256]}] does not exist",
+            )
+        if not config.consume_enable:
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}"
+            )
+        known = self._topics.get(topic)
+        if known is not None and not known.perm & READ:
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION, f"the topic[{topic}] pulling message is forbidden"
+            )
+        if known is not None and 0 <= request.queue_id < known.read_queue_nums:
+            return
+        if self._slave and self._reader.holds(topic, request.queue_id):
+            # A slave has messages sooner than it hears of their topic.
+            return
+        if known is None:
+            raise RequestRefused(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic[{topic[:256]}] not exist, apply first please!",
+            )
+        raise _no_queue(connection, request, known)
+
+    def _subscription(
+        self, connection: RemotingProtocol, request: PullMessageRequest
+    ) -> Subscription:
+        """
+        What is wanted: as the pull says, or the last heartbeat.
+        """
+        if request.sys_flag & INLINE:
+            subscription = parse(
+                request.topic, request.subscription, request.expression_type, request.sub_version
+            )
+        else:
+            subscription = self._registered(connection, request)
+        require_understood(subscription)
+        return subscription
+
+    def _registered(
+        self, connection: RemotingProtocol, request: PullMessageRequest
+    ) -> Subscription:
+        name = request.consumer_group
+        group = self._consumers.group(name)
+        if group is None:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's group info not exist"
+            )
+        config = self._groups.get(name)
+        broadcast = config is None or config.consume_broadcast_enable
+        if group.message_model is MessageModel.BROADCASTING and not broadcast:
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION,
+                f"the consumer group[{name}] can not consume by broadcast way",
+            )
+        found = group.subscription(request.topic, connection)
+        if found is None:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist"
+            )
+        # Whoever had everything misses nothing, whatever it wants now.  Broadcasting consumers
+        # in Java count up before their first pull and say so only 30 s later.
+        if found.version < request.sub_version and found.codes is not None:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
+            )
+        return found
+
+    # --- work -----------------------------------------------------------------
+
+    def _commit(self, request: PullMessageRequest, reading: Reading) -> None:
+        """
+        Note how far the consumer is.  This never lowers an offset: a pull may be older than
+        what somebody else committed, and who means to go back says so.
+        """
+        offset = request.commit_offset
+        if offset <= reading.max_offset:
+            self._offsets.advance(request.consumer_group, request.topic, request.queue_id, offset)
+
+    def _read(self, request: PullMessageRequest, subscription: Subscription) -> Reading:
+        most = min(max(request.max_msg_nums, 1), MOST)
+        begun = perf_counter()
+        reading = self._reader.read(
+            request.topic,
+            request.queue_id,
+            request.queue_offset,
+            most,
+            subscription.codes,
+            request.max_msg_bytes,
+        )
+        self._took(perf_counter() - begun)
+        return reading
+
+    def _code(self, request: PullMessageRequest, reading: Reading) -> ResponseCode:
+        code = CODES[reading.status]
+        if reading.status is Status.NO_MESSAGE_IN_QUEUE and request.queue_offset:
+            return ResponseCode.PULL_OFFSET_MOVED
+        return code
+
+    def _uncertain(self, code: ResponseCode) -> bool:
+        """
+        Whether an offset has moved in the eyes of a slave, which may only be behind.
+        """
+        return (
+            code is ResponseCode.PULL_OFFSET_MOVED
+            and self._slave
+            and not self._settings.check_in_slave
+        )
+
+    def _asked_again(self, connection: RemotingProtocol, request: PullMessageRequest) -> bool:
+        """
+        Whether a consumer that was just sent home is here again with the same question, because
+        nobody is there: it would ask as fast as it is answered.  One that has got something
+        from the master meanwhile, and was sent here as it lags, must not wait.
+        """
+        asked = self._sent_home.setdefault(connection, {})
+        if len(asked) >= NOTED:
+            asked.clear()
+        place = request.consumer_group, request.topic, request.queue_id
+        before, asked[place] = asked.get(place), request.queue_offset
+        return before == request.queue_offset
+
+    def _wait(
+        self,
+        connection: RemotingProtocol,
+        command: Command,
+        request: PullMessageRequest,
+        subscription: Subscription,
+        reading: Reading,
+    ) -> Deferred[Answer] | None:
+        code = self._code(request, reading)
+        seconds = request.suspend_timeout_millis / 1000
+        if self._uncertain(code):
+            if not self._asked_again(connection, request):
+                return None
+            seconds = min(seconds, UNCERTAIN)
+        elif code is not ResponseCode.PULL_NOT_FOUND:
+            return None
+        elif not self._settings.long_polling:
+            seconds = self._settings.short_polling
+        if seconds <= 0:
+            return None
+        return self._holds.hold(
+            (request.topic, request.queue_id),
+            (connection, request.consumer_group),
+            seconds,
+            request.queue_offset,
+            subscription.codes,
+            partial(self._again, command, request, subscription),
+        )
+
+    def _again(
+        self, command: Command, request: PullMessageRequest, subscription: Subscription
+    ) -> Answer:
+        return self._answer(command, request, self._read(request, subscription))
+
+    def _answer(self, command: Command, request: PullMessageRequest, reading: Reading) -> Answer:
+        code = self._code(request, reading)
+        if self._uncertain(code):
+            code = ResponseCode.PULL_RETRY_IMMEDIATELY
+        group = self._groups.get(request.consumer_group)
+        header = PullMessageAnswer(
+            suggest_which_broker_id=suggested(self._settings, group, lagging=reading.lagging),
+            next_begin_offset=reading.next_offset,
+            min_offset=reading.min_offset,
+            max_offset=reading.max_offset,
+        )
+        answer = command.answer(code, reading.status.value, header)
+        self._went(
+            request.consumer_group,
+            request.topic,
+            request.queue_id,
+            request.queue_offset,
+            reading.next_offset,
+            sum(map(len, reading.body)),
+        )
+        return Scattered(answer, reading.body) if reading.body else answer
+
+
+def _no_queue(
+    connection: RemotingProtocol, request: PullMessageRequest, topic: TopicConfig
+) -> RequestRefused:
+    return RequestRefused(
+        ResponseCode.SYSTEM_ERROR,
+        f"queueId[{request.queue_id}] is illegal, topic:[{request.topic}]"
+        f" topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[/{connection.address}]",
+    )

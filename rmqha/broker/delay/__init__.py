@@ -1,0 +1,3 @@
+"""
+Delayed messages: levels, their schedule, and how far each is delivered.
+"""

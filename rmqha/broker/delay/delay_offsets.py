@@ -1,0 +1,168 @@
+"""
+How far the messages of each delay level are delivered: C{config/delayOffset.json}.
+
+An offset says that copies of all messages below it are in the log.  On a disk, or on a slave, it
+may say so only when that much of the log is there as well: else a power cut, or a master lost
+before its slave had the copies, would lose messages that waited in safety.  So offsets that go
+there are a claim first, and count when the log is durable up to where it ended when they were
+taken.
+
+Source: docs/protocol/remoting.md, Delayed messages.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from attrs import evolve, frozen
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+
+from rmqha.broker.tables.persisted import Persisted
+from rmqha.store.files.allocate import InThread
+from rmqha.store.store import Store
+from rmqha.wire.delay import SCHEDULE_TOPIC
+from rmqha.wire.remoting.bodies.offsets import DelayOffsets
+from rmqha.wire.remoting.json_body import from_json
+
+INTERVAL = 1.0
+"""Most seconds from a delivery to its offset's being claimed, and as many again until it is
+written: what was delivered so shortly before a crash is delivered again."""
+
+LOG_END = "maxPhyOffset"
+"""Our own member of the answer to request 45: the physical offset below which all copies are."""
+
+
+@frozen
+class _Claim:
+    """
+    Offsets that count once the log is durable up to C{needs}, a physical offset.
+    """
+
+    needs: int
+    offsets: dict[int, int]
+
+
+class LevelOffsets:
+    """
+    The table of offsets, in messages, by delay level (from 1).
+    """
+
+    def __init__(
+        self, folder: Path, store: Store, clock: IReactorTime, in_thread: InThread
+    ) -> None:
+        """
+        @param folder: C{config} in the store's folder.
+        @param store: It is open.
+        """
+        self._store = store
+        self._file = Persisted(
+            folder / "delayOffset.json", self._counting, clock, in_thread, INTERVAL
+        )
+        self._rest = DelayOffsets()
+        self._now: dict[int, int] = {}
+        self._durable: dict[int, int] = {}
+        self._claim: _Claim | None = None
+
+    def load(self) -> None:
+        """
+        Read the file.  No offset is further than its queue: that lost its end in a crash, or
+        because the log was cut, and other messages come to those places.
+
+        @raise TableUnreadable: If there is a file, and it cannot be read.
+        @raise BodyInvalid: If it is no table of offsets.
+        """
+        found = self._file.load()
+        table = DelayOffsets() if found is None else from_json(DelayOffsets, found)
+        extra = {name: value for name, value in table.extra.items() if name != LOG_END}
+        self._rest = evolve(table, offset_table={}, extra=extra)
+        self._now = {
+            level: min(max(0, offset), self._end(level))
+            for level, offset in table.offset_table.items()
+        }
+        self._durable = dict(self._now)
+        if self._now != table.offset_table:
+            self._file.dirty()
+        self._store.log.flush_listeners.append(self._settle)
+
+    def get(self, level: int) -> int:
+        """
+        The first message of a level that is not delivered.
+        """
+        return self._now.get(level, 0)
+
+    def delivered(self, level: int, offset: int) -> None:
+        """
+        All messages of a level below an offset are delivered, or gone.
+        """
+        self._now[level] = offset
+        self._file.dirty()
+
+    def adopt(self, table: DelayOffsets) -> None:
+        """
+        Take over where a master is further, as soon as its copies are here.
+
+        @param table: Its answer to request 45.  A stock master does not say how far the log must
+            be; its word is taken at once.
+        """
+        needs = table.extra.get(LOG_END, 0)
+        claim = _Claim(needs if type(needs) is int else 0, dict(table.offset_table))
+        if self._claim is None or claim.needs <= self._claim.needs:
+            # A later one may never come true while the log goes on growing there.
+            self._claim = claim
+            self._ask()
+
+    def table(self) -> DelayOffsets:
+        """
+        What request 45 is answered.
+        """
+        extra = self._rest.extra | {LOG_END: self._store.log.confirmed}
+        return evolve(self._rest, offset_table=dict(self._now), extra=extra)
+
+    def stop(self) -> Deferred[None]:
+        """
+        Write the file; the log is durable.
+
+        @return: Fires when that is done, well or not.
+        """
+        if self._settle in self._store.log.flush_listeners:
+            self._store.log.flush_listeners.remove(self._settle)
+        return self._file.stop()
+
+    def _end(self, level: int) -> int:
+        queue = self._store.queues.get(SCHEDULE_TOPIC, level - 1)
+        return 0 if queue is None else queue.max_offset
+
+    def _ask(self) -> None:
+        """
+        Let the claim count, now or after a flush.
+        """
+        self._settle()
+        if self._claim is not None:
+            self._store.flusher.nudge()
+
+    def _settle(self) -> None:
+        """
+        Let the claim count if the log is far enough.
+        """
+        claim = self._claim
+        if claim is None or self._store.log.flushed < claim.needs:
+            return
+        self._claim = None
+        for level, offset in claim.offsets.items():
+            self._now[level] = max(offset, self._now.get(level, 0))
+            if offset > self._durable.get(level, -1):
+                self._durable[level] = offset
+                self._file.dirty()
+
+    def _counting(self) -> DelayOffsets:
+        """
+        The table as it may be written now.
+        """
+        self._settle()
+        if self._claim is None and self._durable != self._now:
+            self._claim = _Claim(self._store.log.confirmed, dict(self._now))
+        self._ask()
+        if self._durable != self._now:
+            self._file.dirty()
+        return evolve(self._rest, offset_table=dict(self._durable))

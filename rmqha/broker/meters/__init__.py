@@ -1,0 +1,3 @@
+"""
+How much a broker does, and how long it takes.
+"""

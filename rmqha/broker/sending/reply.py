@@ -1,0 +1,168 @@
+"""
+Replies to requests of one client by another: 324 and 325 from the one, 326 to the other.
+
+Source: docs/protocol/remoting.md, Request and reply.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import define, evolve
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionLost
+from twisted.logger import Logger
+
+from rmqha.broker.admin.configuration import Current
+from rmqha.broker.clients.registry import Producers
+from rmqha.broker.sending.admission import Admission
+from rmqha.broker.sending.messages import Messages, read_properties
+from rmqha.broker.sending.put_status import Putter
+from rmqha.errors import FlushFailed, HeaderFieldInvalid, RequestRefused, RmqhaError, StoreError
+from rmqha.net.remoting.connection import RemotingProtocol
+from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.wire.properties import encode
+from rmqha.wire.record import Message
+from rmqha.wire.remoting.codes import RequestCode, ResponseCode
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.fields import from_ext
+from rmqha.wire.remoting.headers.send import (
+    PushReplyRequest,
+    SendMessageAnswer,
+    SendMessageRequest,
+    SendMessageV2Request,
+    SendRefusedAnswer,
+)
+
+CLIENT = "REPLY_TO_CLIENT"
+"""The property that names the client who waits."""
+
+PUSHED_AT = "PUSH_REPLY_TIME"
+"""The property that tells it when the reply came by here, in milliseconds since 1970."""
+
+PATIENCE = 10.0
+"""Seconds it has to take the reply."""
+
+
+@define(eq=False)
+class Replies:
+    """
+    Brings replies to who waits for them.
+
+    @ivar writer: C{None} on a slave, which keeps none.
+    """
+
+    current: Current
+    writer: Putter | None
+    messages: Messages
+    admission: Admission
+    producers: Producers
+
+    _log = Logger()
+
+    def handlers(self) -> Mapping[RequestCode, Handler]:
+        """
+        What answers which request.
+        """
+        return {
+            RequestCode.SEND_REPLY_MESSAGE: self.reply,
+            RequestCode.SEND_REPLY_MESSAGE_V2: self.reply,
+        }
+
+    def reply(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:
+        """
+        Bring a reply, and keep it.
+        """
+        return Deferred.fromCoroutine(self._reply(connection, command))
+
+    async def _reply(self, connection: RemotingProtocol, command: Command) -> Command:
+        old = command.code == RequestCode.SEND_REPLY_MESSAGE
+        broker = self.current.settings.broker
+        try:
+            header = from_ext(SendMessageRequest if old else SendMessageV2Request, command.ext)
+            config = self.admission.topic(header)
+            queue_id = self.admission.queue(header, config, connection.address)
+            properties = read_properties(header.properties or "")
+        except (RequestRefused, HeaderFieldInvalid) as error:
+            code, remark = ResponseCode.SYSTEM_ERROR.value, str(error)
+            if isinstance(error, RequestRefused):
+                code, remark = error.code, error.remark or ""
+            always = SendRefusedAnswer(region=broker.region, trace_on=broker.trace_on)
+            return command.answer(code, remark, always)
+        fault = await self._push(connection, command, header, queue_id, properties)
+        answer = SendMessageAnswer(
+            msg_id="0",
+            queue_id=queue_id,
+            queue_offset=0,
+            region=broker.region,
+            trace_on=broker.trace_on,
+        )
+        if broker.store_replies and self.writer is not None:
+            message = Message(
+                topic=header.topic,
+                queue_id=queue_id,
+                body=bytes(command.body),
+                properties=encode(properties),
+                flag=header.flag,
+                born_timestamp=header.born_timestamp,
+                born_host=connection.peer,
+                store_host=self.messages.host,
+                reconsume_times=header.reconsume_times or 0,
+            )
+            try:
+                receipt = (await self.writer.put(message)).receipt
+                answer = evolve(
+                    answer, msg_id=receipt.message_id, queue_offset=receipt.queue_offset
+                )
+            except (StoreError, FlushFailed) as error:
+                self._log.warn("A reply was not kept: {error}", error=error)
+        code = ResponseCode.SYSTEM_ERROR if fault else ResponseCode.SUCCESS
+        return command.answer(code, fault or None, answer)
+
+    async def _push(
+        self,
+        connection: RemotingProtocol,
+        command: Command,
+        header: SendMessageRequest,
+        queue_id: int,
+        properties: dict[str, str],
+    ) -> str:
+        """
+        326: give it to the client.
+
+        @return: What went wrong, or C{""}.
+        """
+        client = properties.get(CLIENT)
+        if not client:
+            return f"reply message properties[{CLIENT}] is null"
+        target = self.producers.connection_of(client)
+        if target is None or not target.opened:
+            return f"push reply message fail, channel of <{client[:256]}> not found."
+        now = self.admission.now_ms()
+        host, port = self.messages.host
+        told = PushReplyRequest(
+            producer_group=header.producer_group,
+            topic=header.topic,
+            default_topic=header.default_topic,
+            default_topic_queue_nums=header.default_topic_queue_nums,
+            queue_id=queue_id,
+            sys_flag=header.sys_flag,
+            born_timestamp=header.born_timestamp,
+            flag=header.flag,
+            properties=encode(properties | {PUSHED_AT: str(now)}).decode(),
+            reconsume_times=header.reconsume_times or 0,
+            unit_mode=header.unit_mode,
+            born_host=connection.address,
+            store_host=f"{host}:{port}",
+            store_timestamp=now,
+        )
+        request = Command.request(
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, told, bytes(command.body)
+        )
+        try:
+            taken = await target.request(request, PATIENCE)
+        except (RmqhaError, ConnectionLost):
+            return f"push reply message to {client[:256]}fail."
+        if taken.code != ResponseCode.SUCCESS:
+            return f"push reply message to {client[:256]}fail."
+        return ""

@@ -1,0 +1,175 @@
+"""
+Messages that come again: a group's retry topic, and in the end its dead letters.
+
+A consumer sends a message back by its place in the log (request 36), or sends a copy of its
+own to the retry topic.
+
+Source: docs/protocol/remoting.md, Sending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from random import randrange
+
+from attrs import define
+from twisted.internet.defer import Deferred
+
+from rmqha.broker.sending.admission import HELP, Admission
+from rmqha.broker.sending.messages import DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC, Messages
+from rmqha.broker.sending.put_status import Putter, illegal, unavailable
+from rmqha.broker.tables.subscription_groups import Groups
+from rmqha.broker.tables.topics import DLQ_PREFIX, FORBIDDEN, RETRY_PREFIX, UNIT_SUBSCRIBED, Topics
+from rmqha.errors import MessageIllegal, NotWritable, RequestRefused
+from rmqha.ha.transfer import PutStatus
+from rmqha.ha.writer import PutResult
+from rmqha.net.remoting.connection import RemotingProtocol
+from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.store.derived.lookup import Lookup
+from rmqha.store.store import Store
+from rmqha.wire import properties as property_string
+from rmqha.wire.record import Record, offset_msg_id
+from rmqha.wire.remoting.bodies.tables import WRITE, GroupConfig
+from rmqha.wire.remoting.codes import V3_4_9, RequestCode, ResponseCode
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.fields import from_ext
+from rmqha.wire.remoting.headers.send import SendBackRequest, SendMessageRequest
+
+FIRST_DELAY = 3
+"""The delay level of a first retry, if its consumer does not choose one."""
+
+MOST_TIMES = (1 << 31) - 1
+"""What a record can say of how often it came; whoever sent it may have begun there."""
+
+
+@define(eq=False)
+class Retries:
+    """
+    Sends what could not be consumed around once more, or puts it aside.
+
+    @ivar writer: C{None} on a slave.
+    @ivar sent_back: Told of each message that was given back: group, and topic it was sent to.
+    """
+
+    store: Store
+    writer: Putter | None
+    lookup: Lookup
+    messages: Messages
+    admission: Admission
+    topics: Topics
+    groups: Groups
+    sent_back: Callable[[str, str], None] = lambda group, topic: None
+
+    def handlers(self) -> Mapping[RequestCode, Handler]:
+        """
+        What answers which request.
+        """
+        return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
+
+    # --- a copy of the consumer's own ---------------------------------------------
+
+    def redirect(
+        self, header: SendMessageRequest, version: int, queue_id: int, properties: dict[str, str]
+    ) -> tuple[str, int]:
+        """
+        Where a message to a retry topic goes: there, or to the dead letters.
+
+        @param version: The client's.
+        @param properties: Dead letters have no delay any more.
+        @return: Topic and queue id.
+        @raise RequestRefused: If there is no such group.
+        """
+        group = self._group(header.topic.removeprefix(RETRY_PREFIX))
+        limit = self._limit(group, version, header.max_reconsume_times)
+        if (header.reconsume_times or 0) < limit:
+            return header.topic, queue_id
+        properties.pop(DELAY, None)
+        return self._dead_letters(group.group_name)
+
+    # --- sent back by its place ----------------------------------------------------
+
+    def send_back(
+        self, connection: RemotingProtocol, command: Command
+    ) -> Answer | Deferred[Answer]:
+        """
+        Store a copy of a message for its group's next try.
+        """
+        header = from_ext(SendBackRequest, command.ext)
+        writer = self.writer
+        if writer is None:
+            raise unavailable(self.store)
+        group = self._group(header.group)
+        self.admission.check_broker()
+        retry = self._retry_queue(group, header)
+        record = self._record(header)
+        properties = record.properties | {}
+        properties.setdefault(RETRY_TOPIC, record.topic)
+        properties.setdefault(ORIGIN_MESSAGE_ID, offset_msg_id(record.store_host, record.offset))
+        limit = self._limit(group, command.version, header.max_reconsume_times)
+        if record.reconsume_times >= limit or header.delay_level < 0:
+            properties.pop(DELAY, None)
+            place = self._dead_letters(group.group_name)
+        else:
+            properties[DELAY] = str(header.delay_level or FIRST_DELAY + record.reconsume_times)
+            place = self.messages.place(*retry, properties)
+        message = self.messages.from_record(
+            record,
+            topic=place[0],
+            queue_id=place[1],
+            properties=property_string.encode(properties),
+            reconsume_times=min(record.reconsume_times + 1, MOST_TIMES),
+        )
+        try:
+            stored = writer.put(message, wait=False)
+        except MessageIllegal as error:
+            raise illegal(error, self.store.settings.max_message_size) from None
+        except NotWritable:
+            raise unavailable(self.store) from None
+        return stored.addCallback(self._stored, command, group.group_name, properties[RETRY_TOPIC])
+
+    def _stored(self, result: PutResult, command: Command, group: str, topic: str) -> Answer:
+        if result.status is PutStatus.PUT_OK:
+            self.sent_back(group, topic)
+            return command.answer()
+        return command.answer(ResponseCode.SYSTEM_ERROR, result.status.value)
+
+    def _retry_queue(self, group: GroupConfig, header: SendBackRequest) -> tuple[str, int]:
+        # A group with no retry queues has one: stock brokers drop its messages, and say success.
+        queues = max(1, group.retry_queue_nums)
+        sys_flag = UNIT_SUBSCRIBED if header.unit_mode else 0
+        name = RETRY_PREFIX + group.group_name
+        config = self.topics.ensure(name, queues, sys_flag=sys_flag)
+        if not config.perm & WRITE:
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION, f"the topic[{name}] sending message is forbidden"
+            )
+        return name, randrange(max(1, min(queues, config.write_queue_nums)))
+
+    def _record(self, header: SendBackRequest) -> Record:
+        record = self.lookup.claimed(header.offset)
+        if record is None or record.topic in FORBIDDEN:
+            # What only the broker may read must not become readable by being sent back.
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"
+            )
+        return record
+
+    # --- both ---------------------------------------------------------------------------
+
+    def _group(self, name: str) -> GroupConfig:
+        found = self.groups.find(name)
+        if found is None:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"subscription group not exist, {name} \n{HELP}",
+            )
+        return found
+
+    @staticmethod
+    def _limit(group: GroupConfig, version: int, wanted: int | None) -> int:
+        if wanted is not None and version >= V3_4_9:
+            return wanted
+        return group.retry_max_times
+
+    def _dead_letters(self, group: str) -> tuple[str, int]:
+        return self.topics.ensure(DLQ_PREFIX + group, 1).topic_name, 0

@@ -1,0 +1,214 @@
+"""
+Sending: requests 10, 310 and 320.
+
+Source: docs/protocol/remoting.md, Sending.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import define, field
+from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
+
+from rmqha.broker.sending.admission import Admission
+from rmqha.broker.sending.messages import (
+    CLUSTER,
+    DELAY,
+    TIMER,
+    TRANSACTION_PREPARED,
+    WAIT,
+    Messages,
+    read_properties,
+)
+from rmqha.broker.sending.put_status import STORED, Putter, illegal, unavailable
+from rmqha.broker.sending.retry import Retries
+from rmqha.broker.tables.topics import HALF, RETRY_PREFIX, Topics
+from rmqha.config.settings import BrokerSettings
+from rmqha.errors import (
+    FlushFailed,
+    HeaderFieldInvalid,
+    MessageIllegal,
+    NotWritable,
+    RequestRefused,
+)
+from rmqha.ha.writer import PutResult
+from rmqha.net.remoting.connection import RemotingProtocol
+from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.store.store import Store
+from rmqha.wire.properties import encode
+from rmqha.wire.record import COMPRESSED, MULTI_TAGS, Message
+from rmqha.wire.remoting.bodies.tables import TopicConfig
+from rmqha.wire.remoting.codes import RequestCode, ResponseCode
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.fields import from_ext, to_ext
+from rmqha.wire.remoting.headers.send import (
+    SendMessageRequest,
+    SendMessageV2Request,
+    SendRefusedAnswer,
+)
+
+CLIENTS_FLAGS = COMPRESSED | 0x700
+"""The bits of a client's C{sysFlag} that are stored: whether and how the body is compressed.
+Addresses and transactions are the broker's to mark."""
+
+_FALSE = "false"
+
+
+@define(eq=False)
+class Sending:
+    """
+    Takes messages.
+
+    @ivar writer: C{None} on a slave.
+    """
+
+    settings: BrokerSettings
+    store: Store
+    writer: Putter | None
+    messages: Messages
+    admission: Admission
+    topics: Topics
+    retries: Retries
+    _always: dict[str, str] = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        settings = self.settings
+        self._always = to_ext(SendRefusedAnswer(region=settings.region, trace_on=settings.trace_on))
+
+    def handlers(self) -> Mapping[RequestCode, Handler]:
+        """
+        What answers which request.
+        """
+        return {
+            RequestCode.SEND_MESSAGE: self.send,
+            RequestCode.SEND_MESSAGE_V2: self.send,
+            RequestCode.SEND_BATCH_MESSAGE: self.send,
+        }
+
+    def send(self, connection: RemotingProtocol, command: Command) -> Answer | Deferred[Answer]:
+        """
+        Store a message or a batch, and tell where it is.
+        """
+        old = command.code == RequestCode.SEND_MESSAGE
+        try:
+            header = from_ext(SendMessageRequest if old else SendMessageV2Request, command.ext)
+            stored, queue_id = self._store(connection, command, header)
+        except (RequestRefused, HeaderFieldInvalid, MessageIllegal, NotWritable) as error:
+            return self._refused(error, command)
+        if stored.called and isinstance(stored.result, PutResult):
+            # Nothing was waited for: callbacks would take a tenth of all that is done here.
+            return self._stored(stored.result, command, queue_id)
+        return stored.addCallbacks(
+            self._stored, self._failed, callbackArgs=(command, queue_id), errbackArgs=(command,)
+        )
+
+    def _store(
+        self, connection: RemotingProtocol, command: Command, header: SendMessageRequest
+    ) -> tuple[Deferred[PutResult], int]:
+        writer = self.writer
+        if writer is None:
+            raise unavailable(self.store)
+        config = self.admission.topic(header)
+        queue_id = self.admission.queue(header, config, connection.address)
+        properties = read_properties(header.properties or "")
+        wait = not command.is_oneway and properties.get(WAIT, "").lower() != _FALSE
+        if header.batch or command.code == RequestCode.SEND_BATCH_MESSAGE:
+            topic, place = self._batch(header, properties), queue_id
+        else:
+            properties.pop(WAIT, None)
+            topic, place = self._place(header, command.version, queue_id, properties)
+        properties[CLUSTER] = self.messages.cluster
+        message = Message(
+            topic=topic,
+            queue_id=place,
+            body=bytes(command.body),
+            properties=encode(properties),
+            flag=header.flag,
+            sys_flag=self._sys_flag(header, config),
+            born_timestamp=header.born_timestamp,
+            born_host=connection.peer,
+            store_host=self.messages.host,
+            reconsume_times=header.reconsume_times or 0,
+        )
+        return writer.put(message, batch=header.batch, wait=wait), queue_id
+
+    def _place(
+        self, header: SendMessageRequest, version: int, queue_id: int, properties: dict[str, str]
+    ) -> tuple[str, int]:
+        """
+        Where one message is stored.
+        """
+        topic = header.topic
+        if not TIMER.isdisjoint(properties):
+            raise _illegal("timer messages are not supported")
+        if topic.startswith(RETRY_PREFIX):
+            topic, queue_id = self.retries.redirect(header, version, queue_id, properties)
+        prepared = properties.get(TRANSACTION_PREPARED, _FALSE).lower() == "true"
+        if prepared and not (header.reconsume_times and DELAY in properties):
+            # Else it is an old client's retry of a message that once was one of a transaction.
+            if self.settings.reject_transactions:
+                raise RequestRefused(
+                    ResponseCode.NO_PERMISSION,
+                    f"the broker[{self.settings.ip1}] sending transaction message is forbidden",
+                )
+            self.topics.ensure(HALF, 1)
+            return self.messages.half(topic, queue_id, properties)
+        return self.messages.place(topic, queue_id, properties)
+
+    def _batch(self, header: SendMessageRequest, properties: dict[str, str]) -> str:
+        """
+        What a batch may not be.
+
+        @return: Its topic.
+        """
+        if not header.batch:
+            # Stock brokers store the batch's bytes as one message.
+            raise _illegal("a batch that does not say it is one")
+        if header.topic.startswith(RETRY_PREFIX):
+            raise _illegal("a batch cannot be a retry")
+        if TRANSACTION_PREPARED in properties:
+            raise _illegal("a batch cannot be part of a transaction")
+        return header.topic
+
+    @staticmethod
+    def _sys_flag(header: SendMessageRequest, config: TopicConfig) -> int:
+        multi = MULTI_TAGS if config.topic_filter_type == "MULTI_TAG" else 0
+        return header.sys_flag & CLIENTS_FLAGS | multi
+
+    # --- answers ----------------------------------------------------------------------
+
+    def _stored(self, result: PutResult, command: Command, queue_id: int) -> Answer:
+        code = STORED.get(result.status)
+        if code is None:
+            return self._refused(unavailable(self.store), command)
+        receipt = result.receipt
+        answer = command.answer(code)
+        answer.ext = {
+            "msgId": receipt.message_id,
+            "queueId": str(queue_id),
+            "queueOffset": str(receipt.queue_offset),
+            **self._always,
+        }
+        return answer
+
+    def _failed(self, failure: Failure, command: Command) -> Answer:
+        failure.trap(FlushFailed)
+        return self._refused(unavailable(self.store), command)
+
+    def _refused(self, error: Exception, command: Command) -> Answer:
+        if isinstance(error, MessageIllegal):
+            error = illegal(error, self.store.settings.max_message_size)
+        elif isinstance(error, NotWritable):
+            error = unavailable(self.store)
+        if isinstance(error, RequestRefused):
+            answer = command.answer(error.code, error.remark)
+        else:
+            answer = command.answer(ResponseCode.SYSTEM_ERROR, str(error))
+        answer.ext = self._always
+        return answer
+
+
+def _illegal(reason: str) -> RequestRefused:
+    return RequestRefused(ResponseCode.MESSAGE_ILLEGAL, f"the message is illegal: {reason}")

@@ -1,0 +1,358 @@
+"""
+Transactions: messages nobody sees until their producer says so.
+
+Such a message is stored as a half one (L{rmqha.broker.sending.messages}).  Its producer ends it
+with request 37; if it does not, it is asked (request 39) until it does or was asked too often.
+
+Source: docs/protocol/remoting.md, Transactions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import define, field
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall, deferLater
+from twisted.logger import Logger
+
+from rmqha.broker.admin.configuration import Current
+from rmqha.broker.clients.registry import Producers
+from rmqha.broker.sending.half_messages import QUEUE, Halves
+from rmqha.broker.sending.messages import (
+    DELAY,
+    PRODUCER_GROUP,
+    REAL_QUEUE,
+    REAL_TOPIC,
+    UNIQUE_KEY,
+    Messages,
+)
+from rmqha.broker.sending.put_status import Putter
+from rmqha.broker.tables.topics import HALF, HALF_DONE, HALF_GIVEN_UP, Topics
+from rmqha.errors import MessageIllegal, NotWritable, RequestRefused, StoreError
+from rmqha.ha.writer import PutResult
+from rmqha.net.remoting.connection import RemotingProtocol
+from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.store.store import Store
+from rmqha.wire import properties
+from rmqha.wire.encode import MAX_RECORD_OVERHEAD, encode, place
+from rmqha.wire.record import COMMIT, TRANSACTION, Message, Record
+from rmqha.wire.remoting.codes import RequestCode, ResponseCode
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.fields import from_ext
+from rmqha.wire.remoting.headers.clients import (
+    CheckTransactionRequest,
+    EndTransactionRequest,
+    ResumeCheckRequest,
+)
+
+COMMITTED, ROLLED_BACK, UNKNOWN = 8, 12, 0
+"""What a producer says of its transaction."""
+
+CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
+"""The property that tells a producer how often it was asked."""
+
+IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+"""The property by which a producer puts off the first question."""
+
+OP_TAG = "d"
+"""The tag of an op; the only one there is."""
+
+A_TURN = 64
+"""Half messages looked at in one reactor turn."""
+
+
+@define(eq=False, kw_only=True)
+class Transactions:
+    """
+    Ends half messages, and asks about those nobody ends.
+
+    @ivar writer: C{None} on a slave, which ends none.
+    @ivar asked: How often each open one was asked about since the start, by its offset.
+    """
+
+    store: Store
+    writer: Putter | None
+    halves: Halves
+    topics: Topics
+    producers: Producers
+    current: Current
+    clock: IReactorTime
+    messages: Messages
+    asked: dict[int, int] = field(factory=dict, init=False)
+    _checking: LoopingCall = field(init=False)
+    _over: Deferred[None] | None = field(default=None, init=False)
+    _stopped: bool = field(default=False, init=False)
+
+    _log = Logger()
+
+    def __attrs_post_init__(self) -> None:
+        self._checking = LoopingCall(self._check)
+        self._checking.clock = self.clock
+        if self.writer is not None:
+            self.halves.begin()
+
+    def handlers(self) -> Mapping[RequestCode, Handler]:
+        """
+        What answers which request.
+        """
+        return {
+            RequestCode.END_TRANSACTION: self.end,
+            RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume,
+        }
+
+    def start(self) -> None:
+        """
+        Begin to ask.
+        """
+        self._begin()
+        self.current.changed.append(self._retime)
+
+    def stop(self) -> Deferred[None]:
+        """
+        Ask no more.
+
+        @return: Fires when nothing is under way.
+        """
+        self._stopped = True
+        if self._checking.running:
+            self._checking.stop()
+        return succeed(None) if self._over is None else self._over
+
+    def _begin(self) -> None:
+        interval = self.current.settings.transactions.check_interval
+        over: Deferred[None] = Deferred()
+        self._over = over
+        self._checking.start(interval, now=False).addErrback(
+            lambda failure: self._log.failure("Transactions are no longer checked", failure)
+        ).addCallback(lambda _: over.callback(None))
+
+    def _retime(self) -> None:
+        if self._checking.running and self._checking.interval != (
+            self.current.settings.transactions.check_interval
+        ):
+            self._checking.stop()
+            assert self._over is not None, "it was begun"
+            self._over.addCallback(lambda _: None if self._stopped else self._begin())
+
+    # --- the producer's word ----------------------------------------------------------
+
+    def end(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        37: make a half message a whole one, or nothing.
+
+        Said twice is said once: a second commit stores no second message.
+        """
+        header = from_ext(EndTransactionRequest, command.ext)
+        if self.writer is None:
+            raise RequestRefused(
+                ResponseCode.SLAVE_NOT_AVAILABLE, "a slave cannot end a transaction"
+            )
+        word = header.commit_or_rollback
+        if word == UNKNOWN:
+            return None
+        if word not in (COMMITTED, ROLLED_BACK):
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"commitOrRollback is {word}, known are {COMMITTED}, {ROLLED_BACK} and {UNKNOWN}",
+            )
+        half = self.halves.lookup.claimed(header.commit_log_offset)
+        if half is None or half.topic != HALF or half.queue_id != QUEUE:
+            raise _wrong("Find prepared transaction message failed")
+        if half.properties.get(PRODUCER_GROUP) != header.producer_group:
+            raise _wrong("The producer group wrong")
+        if half.queue_offset != header.tran_state_table_offset:
+            raise _wrong("The transaction state table offset wrong")
+        if self.halves.is_open(half.queue_offset):
+            try:
+                if word == COMMITTED:
+                    self._put(self._whole(half))
+                self._settle(half)
+            except NotWritable as error:
+                raise RequestRefused(
+                    ResponseCode.SERVICE_NOT_AVAILABLE, "Service not available now."
+                ) from error
+            except MessageIllegal as error:
+                raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+        return None
+
+    def resume(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        323: begin anew to count how often a half message was asked about.
+        """
+        text = from_ext(ResumeCheckRequest, command.ext).msg_id or ""
+        if self.writer is None:
+            raise _wrong("a slave asks nobody about transactions")
+        half = self.halves.lookup.claimed(offset_in(text))
+        if half is None or half.topic != HALF or not self.halves.is_open(half.queue_offset):
+            raise _wrong(f"no open half message has the id {text[:64]!r}")
+        self.asked[half.queue_offset] = 0
+        return None
+
+    def _whole(self, half: Record) -> Message:
+        """
+        The message its producer wanted, delayed if it was to be.  It keeps what made it a half
+        one, as in RocketMQ.
+        """
+        told = half.properties | {}
+        topic, queue_id = self.messages.place(*_destination(half), told)
+        return self.messages.from_record(
+            half,
+            topic=topic,
+            queue_id=queue_id,
+            properties=properties.encode(told) if DELAY in told else half.raw_properties,
+            sys_flag=half.sys_flag & ~TRANSACTION | COMMIT,
+            prepared_transaction_offset=half.offset,
+        )
+
+    def _settle(self, half: Record) -> None:
+        """
+        Write down that a half message is ended.
+        """
+        assert self.writer is not None, "only a master ends any"
+        self.topics.ensure(HALF_DONE, 1)
+        op = Message(
+            topic=HALF_DONE,
+            queue_id=QUEUE,
+            body=str(half.queue_offset).encode(),
+            properties=properties.encode({"TAGS": OP_TAG}),
+            born_timestamp=self.store.now_ms(),
+            born_host=self.messages.host,
+            store_host=self.messages.host,
+        )
+        self.halves.end(half.queue_offset, self._put(op))
+        self.asked.pop(half.queue_offset, None)
+
+    def _put(self, message: Message) -> int:
+        """
+        @return: Its queue offset.
+        """
+        assert self.writer is not None, "only a master stores"
+        found: list[PutResult] = []
+        self.writer.put(message, wait=False).addCallback(found.append)
+        return found[0].receipt.queue_offset
+
+    # --- asking ---------------------------------------------------------------------------
+
+    def _check(self) -> Deferred[None]:
+        return Deferred.fromCoroutine(self.check()).addErrback(
+            lambda failure: self._log.failure("Checking transactions goes on later", failure)
+        )
+
+    async def check(self) -> None:
+        """
+        Look at all open half messages once.
+        """
+        limit = self.current.settings.transactions.timeout
+        try:
+            for number, half in enumerate(self.halves.each(), 1):
+                # They are in the order of their age.
+                if self._stopped or self._age(half) < limit:
+                    break
+                try:
+                    self._look(half)
+                except MessageIllegal as error:
+                    self._log.warn(
+                        "Nobody can be asked about half message {id}: {error}",
+                        id=half.offset_msg_id,
+                        error=error,
+                    )
+                if number % A_TURN == 0:
+                    await deferLater(self.clock, 0, lambda: None)
+        except StoreError as error:
+            self._log.warn("Checking transactions goes on later: {error}", error=error)
+        self.halves.commit()
+
+    def _age(self, half: Record) -> float:
+        return (self.store.now_ms() - half.store_timestamp) / 1000
+
+    def _look(self, half: Record) -> None:
+        if not self.halves.is_open(half.queue_offset):
+            return
+        asked = self.asked.get(half.queue_offset, _count(half, CHECK_TIMES))
+        kept = self.store.settings.file_reserved
+        if asked >= self.current.settings.transactions.check_max or self._age(half) > kept:
+            self._give_up(half, asked)
+        elif self._age(half) >= _count(half, IMMUNITY):
+            self.asked[half.queue_offset] = asked + 1
+            self._ask(half, asked + 1)
+
+    def _give_up(self, half: Record, asked: int) -> None:
+        self._log.warn(
+            "Half message {id} of {group} was asked about {asked} times; it goes to {topic}",
+            id=half.offset_msg_id,
+            group=half.properties.get(PRODUCER_GROUP),
+            asked=asked,
+            topic=HALF_GIVEN_UP,
+        )
+        self.topics.ensure(HALF_GIVEN_UP, 1)
+        self._put(
+            self.messages.from_record(
+                half, topic=HALF_GIVEN_UP, queue_id=0, properties=half.raw_properties
+            )
+        )
+        self._settle(half)
+
+    def _ask(self, half: Record, times: int) -> None:
+        """
+        39: ask one of its producers, the next one each time.
+        """
+        group = self.producers.group(half.properties.get(PRODUCER_GROUP, ""))
+        member = None if group is None else group.next()
+        if member is None:
+            return
+        unique = half.properties.get(UNIQUE_KEY)
+        header = CheckTransactionRequest(
+            tran_state_table_offset=half.queue_offset,
+            commit_log_offset=half.offset,
+            msg_id=unique or half.offset_msg_id,
+            transaction_id=unique,
+            offset_msg_id=half.offset_msg_id,
+        )
+        request = Command.request(
+            RequestCode.CHECK_TRANSACTION_STATE, header, self._shown(half, times)
+        )
+        member.connection.oneway(request)
+
+    def _shown(self, half: Record, times: int) -> bytes:
+        """
+        The message as its producer sent it, at the place of the half one.
+        """
+        topic, queue_id = _destination(half)
+        raw = properties.encode(half.properties | {CHECK_TIMES: str(times)})
+        message = self.messages.from_record(half, topic=topic, queue_id=queue_id, properties=raw)
+        record = encode(message, max_message_size=len(half.body) + MAX_RECORD_OVERHEAD)
+        place(
+            record,
+            queue_offset=half.queue_offset,
+            offset=half.offset,
+            store_timestamp=half.store_timestamp,
+        )
+        return bytes(record)
+
+
+def offset_in(message_id: str) -> int:
+    """
+    The physical offset an offset id tells, -1 if it is none.
+    """
+    try:
+        return int(message_id[-16:], 16) if len(message_id) in (32, 56) else -1
+    except ValueError:
+        return -1
+
+
+def _destination(half: Record) -> tuple[str, int]:
+    return half.properties.get(REAL_TOPIC, ""), _count(half, REAL_QUEUE)
+
+
+def _count(half: Record, name: str) -> int:
+    """
+    The number in a property, 0 if there is none: clients write what they like.
+    """
+    text = half.properties.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
+
+
+def _wrong(remark: str) -> RequestRefused:
+    return RequestRefused(ResponseCode.SYSTEM_ERROR, remark)

@@ -1,0 +1,3 @@
+"""
+The tables that outlive a broker's process: topics, subscription groups, consumer offsets.
+"""

@@ -1,0 +1,114 @@
+"""
+The consumer groups of a broker: C{config/subscriptionGroup.json}.
+
+Source: docs/protocol/remoting.md, Tables.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+from twisted.internet.interfaces import IReactorTime
+
+from rmqha.broker.tables.table import Table
+from rmqha.broker.tables.topics import RETRY_PREFIX
+from rmqha.config.settings import BrokerSettings
+from rmqha.errors import RequestRefused
+from rmqha.store.files.allocate import InThread
+from rmqha.wire.encode import MAX_TOPIC
+from rmqha.wire.remoting.bodies.tables import GroupConfig, GroupTable
+from rmqha.wire.remoting.codes import ResponseCode
+
+MAX_GROUP = MAX_TOPIC - len(RETRY_PREFIX)
+"""Most characters of a group: its retry topic is a topic too.  Stock brokers do not look."""
+
+SYSTEM_PREFIX = "CID_RMQ_SYS_"
+"""Of groups brokers consume with; they may always be made."""
+
+PRESETS = (
+    "TOOLS_CONSUMER",
+    "FILTERSRV_CONSUMER",
+    "SELF_TEST_C_GROUP",
+    "CID_ONS-HTTP-PROXY",
+    "CID_ONSAPI_PULL",
+    "CID_ONSAPI_PERMISSION",
+    "CID_ONSAPI_OWNER",
+)
+"""Groups that are there from the start."""
+
+_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
+
+
+def check_name(name: str) -> None:
+    """
+    Refuse what cannot be a group's name.
+
+    @raise RequestRefused: Saying why.
+    """
+    if not name.strip():
+        fault = "the specified group is blank"
+    elif _NAME.fullmatch(name) is None:
+        fault = (
+            "the specified group contains illegal characters, "
+            f"allowing only ^[%|a-zA-Z0-9_-]+$: {name[:MAX_GROUP]!r}"
+        )
+    elif len(name) > MAX_GROUP:
+        fault = f"the specified group is longer than group max length. {len(name)} > {MAX_GROUP}"
+    else:
+        return
+    raise RequestRefused(ResponseCode.SYSTEM_ERROR, fault)
+
+
+class Groups(Table[GroupConfig, GroupTable]):
+    """
+    The table of groups.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: BrokerSettings,
+        clock: IReactorTime,
+        in_thread: InThread,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """
+        @param folder: C{config} in the store's folder.
+        @param now_ms: Milliseconds since 1970, for the table's version.
+        """
+        super().__init__(
+            folder / "subscriptionGroup.json",
+            GroupTable,
+            "subscription_group_table",
+            {name: GroupConfig(group_name=name) for name in PRESETS},
+            clock,
+            in_thread,
+            now_ms,
+        )
+        self._auto_create = settings.auto_create_groups
+
+    def find(self, name: str) -> GroupConfig | None:
+        """
+        A group; made if there is none, where a client may do that, it can be one's name, and
+        there are not too many.
+        """
+        found = self.get(name)
+        if found is not None:
+            return found
+        if self.full or not (self._auto_create or name.startswith(SYSTEM_PREFIX)):
+            return None
+        try:
+            check_name(name)
+        except RequestRefused:
+            return None
+        found = GroupConfig(group_name=name)
+        self.put(found)
+        return found
+
+    def put(self, config: GroupConfig) -> None:
+        """
+        Make a group, or change it.
+        """
+        self.set(config.group_name, config)

@@ -1,0 +1,179 @@
+"""
+What the tables of topics and of groups have in common: rows by name, a version that rises with
+each change, and a file.
+
+Source: docs/protocol/remoting.md, Tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from attrs import evolve
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+
+from rmqha.broker.tables.persisted import Persisted
+from rmqha.store.files.allocate import InThread
+from rmqha.wire.remoting.bodies.common import DataVersion
+from rmqha.wire.remoting.json_body import from_json
+
+Row = TypeVar("Row")
+Body = TypeVar("Body", bound=Any)
+
+MOST_MADE = 20_000
+"""Topics, or groups, from which on no more are made because a client asks for one; administrators
+may go on.  With three times as many of usual names a registration is still a frame."""
+
+
+class Table(Generic[Row, Body]):
+    """
+    Rows that administrators and clients make, and other brokers take over.
+
+    @ivar changed: Each is called after a change with the row; C{None} if it is gone, or if it is
+        not one alone.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        body: type[Body],
+        rows: str,
+        presets: Mapping[str, Row],
+        clock: IReactorTime,
+        in_thread: InThread,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """
+        @param body: What is in the file, and in the answer to who asks for all.
+        @param rows: Its field with the rows.
+        @param presets: The rows that are there from the start.
+        @param now_ms: Milliseconds since 1970, for the version.
+        """
+        self.changed: list[Callable[[Row | None], None]] = []
+        self._file = Persisted(path, self.table, clock, in_thread)
+        self._body, self._rows, self._presets = body, rows, presets
+        self._now_ms = now_ms
+        self._table = dict(presets)
+        self._version = DataVersion()
+        self._rest = body()
+
+    def load(self) -> None:
+        """
+        Read the file, whose rows win over those that are always there.
+
+        @raise TableUnreadable: If there is one, and it cannot be read.
+        @raise BodyInvalid: If it is no table of this kind.
+        """
+        found = self._file.load()
+        if found is None:
+            return
+        table = from_json(self._body, found)
+        self._table |= getattr(table, self._rows)
+        self._version = table.data_version
+        self._rest = self._without_rows(table)
+
+    def stop(self) -> Deferred[None]:
+        """
+        Write the file.
+
+        @return: Fires when that is done, well or not.
+        """
+        return self._file.stop()
+
+    # --- reading ------------------------------------------------------------------
+
+    def get(self, name: str) -> Row | None:
+        """
+        A row, if there is one of that name.
+        """
+        return self._table.get(name)
+
+    def names(self) -> tuple[str, ...]:
+        """
+        The names of all.
+        """
+        return tuple(self._table)
+
+    @property
+    def version(self) -> DataVersion:
+        """
+        The table's version.
+        """
+        return self._version
+
+    @property
+    def full(self) -> bool:
+        """
+        Whether no more are made for clients.
+        """
+        return len(self._table) >= MOST_MADE
+
+    def table(self) -> Body:
+        """
+        The whole table as it is now; it is not changed any more.
+        """
+        rows = {self._rows: dict(self._table)}
+        whole: Body = evolve(self._rest, **rows, data_version=self._version)
+        return whole
+
+    # --- changing -------------------------------------------------------------------
+
+    def set(self, name: str, row: Row) -> None:
+        """
+        Make a row, or change it.
+        """
+        self._table[name] = row
+        self._bump(row)
+
+    def delete(self, name: str) -> bool:
+        """
+        Forget a row.
+
+        @return: Whether there was one.
+        """
+        if self._table.pop(name, None) is None:
+            return False
+        self._bump(None)
+        return True
+
+    def touch(self) -> None:
+        """
+        What is told of all rows is not what it was, though none has changed.
+        """
+        self._bump(None)
+
+    def adopt(self, table: Body) -> bool:
+        """
+        Take over another broker's table at once, all of it, with its version.
+
+        @return: Whether that changed anything.
+        """
+        new = {**self._presets, **getattr(table, self._rows)}
+        rest = self._without_rows(table)
+        same = new == self._table and rest == self._rest
+        self._version = table.data_version
+        if same:
+            return False
+        self._table, self._rest = new, rest
+        self._written(None)
+        return True
+
+    def _bump(self, row: Row | None) -> None:
+        now = max(self._now_ms(), self._version.timestamp)
+        self._version = self._version.changed(now)
+        self._written(row)
+
+    def _written(self, row: Row | None) -> None:
+        self._file.dirty()
+        for listener in tuple(self.changed):
+            listener(row)
+
+    def _without_rows(self, table: Body) -> Body:
+        """
+        What else is in a table: what newer releases put there.
+        """
+        rest: Body = evolve(table, **{self._rows: {}}, data_version=DataVersion())
+        return rest

@@ -1,0 +1,233 @@
+"""
+The topics of a broker: C{config/topics.json}, and what may be a topic.
+
+Source: docs/protocol/remoting.md, Tables and Sending.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from attrs import evolve
+from twisted.internet.interfaces import IReactorTime
+
+from rmqha.broker.tables.table import Table
+from rmqha.config.settings import BrokerSettings
+from rmqha.errors import RequestRefused
+from rmqha.store.files.allocate import InThread
+from rmqha.wire.delay import SCHEDULE_TOPIC
+from rmqha.wire.encode import MAX_TOPIC
+from rmqha.wire.remoting.bodies.tables import INHERIT, READ, WRITE, TopicConfig, TopicTable
+from rmqha.wire.remoting.codes import ResponseCode
+
+RETRY_PREFIX = "%RETRY%"
+"""Of the topic in which a group's messages come again."""
+
+DLQ_PREFIX = "%DLQ%"
+"""Of the topic in which those end that came too often."""
+
+TEMPLATE = "TBW102"
+"""The topic others are made after, where topics may be made by sending to them."""
+
+SELF_TEST = "SELF_TEST_TOPIC"
+BENCHMARK = "BenchmarkTest"
+OFFSET_MOVED = "OFFSET_MOVED_EVENT"
+TRACE = "RMQ_SYS_TRACE_TOPIC"
+HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
+HALF_DONE = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+HALF_GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
+
+SYSTEM = frozenset(
+    {
+        TEMPLATE,
+        SCHEDULE_TOPIC,
+        BENCHMARK,
+        HALF,
+        TRACE,
+        HALF_DONE,
+        HALF_GIVEN_UP,
+        SELF_TEST,
+        OFFSET_MOVED,
+    }
+)
+"""Topics that are not a user's, on every broker."""
+
+SYSTEM_PREFIX = "rmq_sys_"
+
+FORBIDDEN = frozenset({SCHEDULE_TOPIC, HALF, HALF_DONE, HALF_GIVEN_UP, SELF_TEST, OFFSET_MOVED})
+"""Topics no client may send to."""
+
+READ_WRITE = READ | WRITE
+
+UNIT, UNIT_SUBSCRIBED = 1, 2
+"""The bits of a topic's C{topic_sys_flag}: its producers' unit mode, and a group's for its retry
+topic."""
+
+_SCHEDULE_QUEUES = 18
+_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
+_NAME_TEXT = "^[%|a-zA-Z0-9_-]+$"
+
+
+def check_name(name: str) -> None:
+    """
+    Refuse what cannot be a topic's name.
+
+    @raise RequestRefused: With RocketMQ's texts.
+    """
+    if not name.strip():
+        fault = "The specified topic is blank."
+    elif _NAME.fullmatch(name) is None:
+        fault = (
+            "The specified topic contains illegal characters, "
+            f"allowing only {_NAME_TEXT}: {name[:MAX_TOPIC]!r}"
+        )
+    elif len(name) > MAX_TOPIC:
+        fault = f"The specified topic is longer than topic max length. {len(name)} > {MAX_TOPIC}"
+    else:
+        return
+    raise RequestRefused(ResponseCode.SYSTEM_ERROR, fault)
+
+
+def reply_topic(cluster: str) -> str:
+    """
+    The topic of replies to requests.
+    """
+    return f"{cluster}_REPLY_TOPIC"
+
+
+def perm_text(perm: int) -> str:
+    """
+    A permission as RocketMQ shows it.
+    """
+    bits = ((READ, "R"), (WRITE, "W"), (INHERIT, "X"))
+    return "".join(letter if perm & bit else "-" for bit, letter in bits)
+
+
+class Topics(Table[TopicConfig, TopicTable]):
+    """
+    The table of topics.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: BrokerSettings,
+        clock: IReactorTime,
+        in_thread: InThread,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """
+        @param folder: C{config} in the store's folder.
+        @param now_ms: Milliseconds since 1970, for the table's version.
+        """
+        super().__init__(
+            folder / "topics.json",
+            TopicTable,
+            "topic_config_table",
+            {topic.topic_name: topic for topic in _presets(settings)},
+            clock,
+            in_thread,
+            now_ms,
+        )
+        self._settings = settings
+        self._system = SYSTEM | {settings.cluster, settings.name, reply_topic(settings.cluster)}
+
+    def load(self) -> None:
+        """
+        Read the file; the template in it is only good where topics may be made.
+        """
+        super().load()
+        template = self.get(TEMPLATE)
+        if template is not None and not self._settings.auto_create_topics:
+            self._table[TEMPLATE] = evolve(template, perm=template.perm & ~INHERIT)
+
+    @property
+    def system(self) -> frozenset[str]:
+        """
+        The topics that are not a user's, whether they are there or not.
+        """
+        return self._system
+
+    def is_system(self, name: str) -> bool:
+        """
+        Whether a topic is not a user's.
+        """
+        return name in self._system or name.startswith(SYSTEM_PREFIX)
+
+    def put(self, config: TopicConfig) -> None:
+        """
+        Make a topic, or change it.
+        """
+        self.set(config.topic_name, config)
+
+    def auto_create(
+        self, name: str, template: str, wanted_queues: int, *, unit: bool = False
+    ) -> TopicConfig | None:
+        """
+        Make a topic because somebody sends to it.
+
+        @param template: The topic it is made after.
+        @param wanted_queues: It gets no more queues than the template has, and at least one.
+        @return: C{None} if there is no such template, nothing may be made after it, or there
+            are too many.
+        """
+        pattern = self.get(template)
+        if pattern is None or not pattern.perm & INHERIT or self.full:
+            return None
+        queues = max(1, min(wanted_queues, pattern.write_queue_nums))
+        made = TopicConfig(
+            topic_name=name,
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=pattern.perm & ~INHERIT,
+            topic_filter_type=pattern.topic_filter_type,
+            topic_sys_flag=UNIT if unit else 0,
+        )
+        self.put(made)
+        return made
+
+    def ensure(
+        self, name: str, queues: int, *, perm: int = READ_WRITE, sys_flag: int = 0
+    ) -> TopicConfig:
+        """
+        A topic of our own; made if there is none.
+        """
+        found = self.get(name)
+        if found is None:
+            found = TopicConfig(
+                topic_name=name,
+                read_queue_nums=queues,
+                write_queue_nums=queues,
+                perm=perm,
+                topic_sys_flag=sys_flag,
+            )
+            self.put(found)
+        return found
+
+
+def _presets(settings: BrokerSettings) -> Iterable[TopicConfig]:
+    """
+    The topics that are there from the start.
+    """
+
+    def preset(name: str, queues: int, perm: int = READ_WRITE) -> TopicConfig:
+        return TopicConfig(
+            topic_name=name, read_queue_nums=queues, write_queue_nums=queues, perm=perm
+        )
+
+    def shared(writable: bool) -> int:
+        return INHERIT | READ_WRITE if writable else INHERIT
+
+    yield preset(SELF_TEST, 1)
+    if settings.auto_create_topics:
+        yield preset(TEMPLATE, settings.topic_queues, INHERIT | READ_WRITE)
+    yield preset(BENCHMARK, 1024)
+    yield preset(settings.cluster, 16, shared(settings.cluster_topic))
+    yield preset(settings.name, 1, shared(settings.broker_topic))
+    yield preset(OFFSET_MOVED, 1)
+    yield preset(SCHEDULE_TOPIC, _SCHEDULE_QUEUES)
+    if settings.trace_topic:
+        yield preset(settings.trace_topic_name, 1)
+    yield preset(reply_topic(settings.cluster), 1)
