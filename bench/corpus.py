@@ -9,9 +9,9 @@ import struct
 from pathlib import Path
 
 from rmqha.store.files.mapped import file_name
-from rmqha.wire.encode import blank, encode, place
-from rmqha.wire.properties import encode as encode_properties
-from rmqha.wire.record import Message
+from rmqha.wire.log.encode import blank, encode, place
+from rmqha.wire.log.properties import encode as encode_properties
+from rmqha.wire.log.record import Message
 
 STORED = 1_700_000_000_000
 """Store time of the first record, in milliseconds since 1970; one more each record."""

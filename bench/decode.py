@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable
 from struct import pack
 
-from rmqha.wire import loops
-from rmqha.wire.blocks import walk
-from rmqha.wire.delay import DelayLevels
-from rmqha.wire.fields import fields
-from rmqha.wire.hashing import body_crc
-from rmqha.wire.record import MAGIC_V1
+from rmqha.wire.columnar import kernels as loops
+from rmqha.wire.columnar.dispatch_fields import fields
+from rmqha.wire.columnar.record_blocks import walk
+from rmqha.wire.log.delay_levels import DelayLevels
+from rmqha.wire.log.hashing import body_crc
+from rmqha.wire.log.record import MAGIC_V1
 
 LEVELS = DelayLevels.parse("1s 5s 10s")
 MAX_SIZE = (4 << 20) + 65536

@@ -20,8 +20,8 @@ from bench.latency import percentile
 from bench.report import Row
 from bench.serving import COMMON, PATIENCE
 from bench.stock import Stock
-from rmqha.wire.delay import SCHEDULE_TOPIC
-from rmqha.wire.record import Record
+from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC
+from rmqha.wire.log.record import Record
 from rmqha.wire.remoting.command import Command
 from tests.support.nodes import Node, until
 from tests.support.remote import Remote, pull, records, send

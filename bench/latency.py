@@ -24,12 +24,12 @@ from bench.catchup import STOCK
 from bench.corpus import message
 from bench.raw import ping_pong
 from bench.report import Row, spread
-from rmqha.ha.ledger import Ledger
-from rmqha.ha.transfer import GroupTransfer
+from rmqha.ha.master.ledger import Ledger
+from rmqha.ha.master.transfer import GroupTransfer
 from rmqha.store.files.allocate import Allocator
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.commit_log import CommitLog
-from rmqha.wire.encode import encode
+from rmqha.wire.log.encode import encode
 from tests.support.driver import Driver
 from tests.support.nodes import Node
 

@@ -20,7 +20,7 @@ from bench.corpus import write_log
 from bench.report import Row, spread
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.recovery import find_end
-from rmqha.wire.loops import NUMPY, warm_up
+from rmqha.wire.columnar.kernels import NUMPY, warm_up
 
 GIB = 1 << 30
 BODY = 1024

@@ -11,8 +11,8 @@ import sys
 from collections.abc import Sequence
 
 from bench.decode import best, log
-from rmqha.wire import loops
-from rmqha.wire.rows import COLUMNS, Decoder
+from rmqha.wire.columnar import kernels as loops
+from rmqha.wire.columnar.decoder import COLUMNS, Decoder
 
 BLOCK = 8 << 20
 

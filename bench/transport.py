@@ -7,7 +7,7 @@ Two processes on loopback, each way in turn, several rounds in one run, medians:
  - ping-pong: one frame of 1.1 KiB, answered by an 8-byte report, in microseconds.
 
 Ways: C{raw} is blocking C{sendmsg} and C{recvmsg_into} a frame at a time; C{regions} is
-L{rmqha.net.regions} to L{rmqha.net.scatter} under the default reactor.
+L{rmqha.net.zero_copy_send} to L{rmqha.net.zero_copy_receive} under the default reactor.
 
 Run: C{python bench/transport.py [--mib 2048] [--frame 32768] [--rounds 5] [--pings 20000]}.
 """
@@ -141,12 +141,12 @@ def raw_client(port: int, target: memoryview, options: argparse.Namespace) -> fl
 
 def regions_server(pipe: Any, source: memoryview, options: argparse.Namespace) -> None:
     """
-    Serve both measurements with L{rmqha.net.regions}.
+    Serve both measurements with L{rmqha.net.zero_copy_send}.
     """
     from twisted.internet import reactor
     from twisted.internet.protocol import Factory, Protocol
 
-    from rmqha.net.regions import TURN, RegionServerEndpoint
+    from rmqha.net.zero_copy_send import TURN, RegionServerEndpoint
 
     class Sender(Protocol):
         def connectionMade(self) -> None:
@@ -200,12 +200,13 @@ def regions_server(pipe: Any, source: memoryview, options: argparse.Namespace) -
 
 def regions_client(port: int, target: memoryview, options: argparse.Namespace) -> float:
     """
-    Take part in both measurements with L{rmqha.net.scatter}; returns the seconds of the bulk one.
+    Take part in both measurements with L{rmqha.net.zero_copy_receive}; returns the seconds of the
+    bulk one.
     """
     from twisted.internet import reactor
     from twisted.internet.protocol import Factory, Protocol
 
-    from rmqha.net.scatter import ScatterClientEndpoint
+    from rmqha.net.zero_copy_receive import ScatterClientEndpoint
 
     seconds: list[float] = []
 

@@ -18,7 +18,7 @@ from demo.traffic import TOPIC, Sent
 from rmqha.config.settings import StoreSettings
 from rmqha.store.log.scan import scan
 from rmqha.store.offline.offline_log import OfflineLog
-from rmqha.wire.record import decode
+from rmqha.wire.log.record import decode
 from tests.support import compare, golden
 from tests.support.nodes import Node
 

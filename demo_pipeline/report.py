@@ -16,7 +16,7 @@ from demo.traffic import Sent
 from demo_pipeline.picture import draw
 from rmqha.store.log.scan import scan
 from rmqha.store.offline.offline_log import OfflineLog
-from rmqha.wire.record import Record, decode
+from rmqha.wire.log.record import Record, decode
 
 COLUMNS = ["topic", "physical_offset", "uniq_key", "store_timestamp"]
 

@@ -370,7 +370,7 @@ class RecordFault(StoreError):
     The bytes at a physical offset are not a whole, valid record.
 
     @ivar offset: Physical offset, in bytes.
-    @ivar reason: A L{rmqha.wire.record.Fault} name.
+    @ivar reason: A L{rmqha.wire.log.record.Fault} name.
     @ivar detail: The numbers, for a person.
     """
 

@@ -20,8 +20,8 @@ from bench.spark.field import Field
 from bench.spark.peers import Peer, compared, in_turns, serve
 from rmqha.pipeline.files import BLOCK, Blocks, opened
 from rmqha.pipeline.memory import keep_freed
-from rmqha.wire.loops import warm_up
-from rmqha.wire.rows import COLUMNS, Decoder
+from rmqha.wire.columnar.decoder import COLUMNS, Decoder
+from rmqha.wire.columnar.kernels import warm_up
 
 SOURCE = Path(__file__).with_name("Decode.java")
 

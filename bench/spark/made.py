@@ -16,11 +16,11 @@ from attrs import frozen
 from isal.isal_zlib import crc32
 
 from rmqha.store.files.mapped import file_name
-from rmqha.wire.encode import blank, encode
-from rmqha.wire.properties import encode as encode_properties
-from rmqha.wire.published import FOLDER, POINT, Point, render_point
-from rmqha.wire.record import Message
-from rmqha.wire.vectors import Array
+from rmqha.wire.columnar.vectors import Array
+from rmqha.wire.log.encode import blank, encode
+from rmqha.wire.log.properties import encode as encode_properties
+from rmqha.wire.log.published import FOLDER, POINT, Point, render_point
+from rmqha.wire.log.record import Message
 
 BODY = 1024
 FILE_SIZE = 1 << 30

@@ -59,7 +59,7 @@ from rmqha.broker.tables.consumer_offsets import ConsumerOffsets
 from rmqha.broker.tables.subscription_groups import Groups
 from rmqha.broker.tables.topics import Topics
 from rmqha.config.settings import Settings
-from rmqha.net.allow import Allowed
+from rmqha.net.allowed_peers import Allowed
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.remoting.handlers import Handler, Registry
 from rmqha.store.derived.deleted_topics import Deletion

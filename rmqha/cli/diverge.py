@@ -19,8 +19,8 @@ from twisted.internet.task import react
 from rmqha.cli.common import FAILED, JSON, STORE, bar, note
 from rmqha.config.values import Endpoint
 from rmqha.errors import MasterLeft, ProtocolViolation, Refused
-from rmqha.ha import bounds
-from rmqha.ha.against import Against
+from rmqha.ha.compare_with_master import Against
+from rmqha.ha.slave import master_bounds as bounds
 from rmqha.net.remoting.client import RemotingClient, split_address, tcp_endpoints
 from rmqha.store.files.lock import is_locked
 from rmqha.store.log.resync import data_end

@@ -19,7 +19,7 @@ from rmqha.cli.common import FAILED, STORE, complain, note
 from rmqha.store.log.resync import data_end
 from rmqha.store.offline.follow import Bad, follow
 from rmqha.store.offline.raw_log import RawLog
-from rmqha.wire.record import MAGIC_V1, MAGIC_V2, Host, Record, decode
+from rmqha.wire.log.record import MAGIC_V1, MAGIC_V2, Host, Record, decode
 
 
 @frozen

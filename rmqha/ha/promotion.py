@@ -27,7 +27,7 @@ from twisted.python.failure import Failure
 
 from rmqha.config.settings import StoreSettings
 from rmqha.errors import DiskFull, Refused, StoreLocked
-from rmqha.ha.incarnation import Incarnation
+from rmqha.ha.epoch import Incarnation
 from rmqha.store.derived.clamp_offsets import CONFIG, Clamped, clamp_consumers, clamp_delays
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.rebuild import open_derived
@@ -40,7 +40,7 @@ from rmqha.store.log.recovery import FolderReader, Recovery, find_end, first_fil
 from rmqha.store.log.truncate import Step, pending
 from rmqha.store.opening import ABORT, Opening, shortened
 from rmqha.store.store import Store
-from rmqha.wire.delay import SCHEDULE_TOPIC
+from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC
 from rmqha.wire.remoting.bodies.tables import TopicTable
 from rmqha.wire.remoting.json_body import from_json
 

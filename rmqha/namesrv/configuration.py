@@ -18,7 +18,7 @@ from twisted.logger import Logger
 from rmqha.config.namesrv import FILE
 from rmqha.config.settings import NamesrvSettings
 from rmqha.errors import RequestRefused
-from rmqha.net.remoting import changes
+from rmqha.net.remoting import config_changes as changes
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode

@@ -24,7 +24,7 @@ from rmqha.namesrv.kv import KvConfig
 from rmqha.namesrv.registration import Registrations
 from rmqha.namesrv.requests import Changes, KvRequests, Questions
 from rmqha.namesrv.routes import RouteTable
-from rmqha.net.allow import Allowed
+from rmqha.net.allowed_peers import Allowed
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler, Registry
 from rmqha.net.remoting.server import RemotingFactory

@@ -17,7 +17,7 @@ from rmqha.errors import RecordDamaged
 from rmqha.pipeline.options import Mode, Options
 from rmqha.pipeline.point import read_splits
 from rmqha.pipeline.ranges import Range
-from rmqha.wire.rows import STYLES
+from rmqha.wire.columnar.decoder import STYLES
 
 
 def corrupt_column(options: Options) -> tuple[str, ...]:

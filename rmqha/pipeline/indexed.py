@@ -18,7 +18,7 @@ from pathlib import Path
 from rmqha.pipeline.files import LogFiles
 from rmqha.pipeline.marks import Mark, fingerprint
 from rmqha.pipeline.point import Split, read_splits
-from rmqha.wire.published import FOLDER
+from rmqha.wire.log.published import FOLDER
 
 NAME = "splits.json"
 """The file of fingerprints, beside the index."""

@@ -19,7 +19,7 @@ from attrs import frozen
 
 from rmqha.errors import PositionInvalid
 from rmqha.pipeline.files import LogFiles, opened
-from rmqha.wire.record import BORN_IP6, IP6_EXTRA, MAGIC_BYTES, MIN_RECORD, STORE_IP6
+from rmqha.wire.log.record import BORN_IP6, IP6_EXTRA, MAGIC_BYTES, MIN_RECORD, STORE_IP6
 
 VERSION = 1
 """Of what L{to_json} writes."""

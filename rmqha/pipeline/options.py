@@ -34,7 +34,12 @@ from rmqha.pipeline.values import (
     Time,
     as_text,
 )
-from rmqha.wire.rows import DECOMPRESSED_LIMIT, DECOMPRESSED_MOST, DEFAULT_LEVELS, STYLES
+from rmqha.wire.columnar.decoder import (
+    DECOMPRESSED_LIMIT,
+    DECOMPRESSED_MOST,
+    DEFAULT_LEVELS,
+    STYLES,
+)
 
 ONLY = "store"
 """What the store of C{path} is called in offsets, wherever the folder lies."""

@@ -16,7 +16,7 @@ from isal.isal_zlib import crc32
 from rmqha.errors import PointInvalid
 from rmqha.pipeline.files import LogFiles, opened
 from rmqha.pipeline.walking import whole_from
-from rmqha.wire.published import (
+from rmqha.wire.log.published import (
     FOLDER,
     POINT,
     SPAN_SIZE,

@@ -16,7 +16,7 @@ from logging import getLogger
 from pathlib import Path
 
 from rmqha.pipeline.files import root_of
-from rmqha.wire.published import FOLDER, READERS
+from rmqha.wire.log.published import FOLDER, READERS
 
 _log = getLogger(__name__)
 

@@ -23,7 +23,7 @@ from rmqha.pipeline.marks import Mark, fingerprint
 from rmqha.pipeline.options import Options
 from rmqha.pipeline.stores import Store
 from rmqha.pipeline.values import Edge
-from rmqha.wire.published import Cut, Why
+from rmqha.wire.log.published import Cut, Why
 
 _log = getLogger(__name__)
 

@@ -32,9 +32,9 @@ from rmqha.pipeline.options import Mode, Options, PointFile
 from rmqha.pipeline.point import read_point
 from rmqha.pipeline.ranges import Range
 from rmqha.pipeline.selection import Selection
-from rmqha.wire.loops import warm_up
-from rmqha.wire.published import Point, Why
-from rmqha.wire.rows import Decoder, all_columns, columns_of
+from rmqha.wire.columnar.decoder import Decoder, all_columns, columns_of
+from rmqha.wire.columnar.kernels import warm_up
+from rmqha.wire.log.published import Point, Why
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -15,10 +15,10 @@ from attrs import field, frozen
 
 from rmqha.pipeline.options import Options, Visibility
 from rmqha.pipeline.values import Offsets, QueueOffsets
-from rmqha.wire.delay import SCHEDULE_TOPIC
-from rmqha.wire.heads import Heads
-from rmqha.wire.properties import find
-from rmqha.wire.vectors import Array
+from rmqha.wire.columnar.fixed_fields import Heads
+from rmqha.wire.columnar.vectors import Array
+from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC
+from rmqha.wire.log.properties import find
 
 SYSTEM_TOPICS = frozenset(
     {

@@ -41,8 +41,8 @@ from rmqha.pipeline.walking import (
     first_stored,
     round_up,
 )
-from rmqha.wire.published import Cut, Point, Why
-from rmqha.wire.record import Fault
+from rmqha.wire.log.published import Cut, Point, Why
+from rmqha.wire.log.record import Fault
 
 _log = getLogger(__name__)
 

@@ -16,7 +16,7 @@ from rmqha.pipeline.options import Options, Table
 from rmqha.pipeline.ranges import Range, bounds
 from rmqha.pipeline.reading import MessageReader, chosen_columns
 from rmqha.pipeline.stores import Store
-from rmqha.wire.rows import STYLES
+from rmqha.wire.columnar.decoder import STYLES
 
 RANGES = pa.schema(
     [

@@ -17,9 +17,9 @@ from attrs import frozen
 
 from rmqha.errors import RangeBroken
 from rmqha.pipeline.files import Blocks, LogFile, LogFiles, opened
-from rmqha.wire.blocks import Block, walk
-from rmqha.wire.record import BORN_IP6, IP6_EXTRA, Fault, decode
-from rmqha.wire.vectors import Array, pick
+from rmqha.wire.columnar.record_blocks import Block, walk
+from rmqha.wire.columnar.vectors import Array, pick
+from rmqha.wire.log.record import BORN_IP6, IP6_EXTRA, Fault, decode
 
 Behind = Callable[[int, int], int]
 """Says for damage at a place, and for where a walk stops at most, where it goes on."""

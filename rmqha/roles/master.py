@@ -11,9 +11,9 @@ from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.interfaces import IListeningPort
 
 from rmqha.config.settings import Settings
-from rmqha.ha.incarnation import Incarnation
-from rmqha.ha.replicas import ReplicaState
-from rmqha.ha.writer import Writer
+from rmqha.ha.epoch import Incarnation
+from rmqha.ha.master.put_service import Writer
+from rmqha.ha.master.replicas import ReplicaState
 from rmqha.roles.node import Node
 from rmqha.roles.serving import Serving
 from rmqha.store.log.bootstrap_marker import refuse_unfinished

@@ -20,12 +20,12 @@ from twisted.logger import Logger
 
 from rmqha.config.settings import Settings
 from rmqha.errors import StoreError
-from rmqha.ha.incarnation import Incarnation
-from rmqha.ha.ledger import Ledger
-from rmqha.ha.master import MasterFactory
+from rmqha.ha.epoch import Incarnation
+from rmqha.ha.master.ledger import Ledger
+from rmqha.ha.master.master import MasterFactory
+from rmqha.ha.master.transfer import GroupTransfer, replicas_needed
 from rmqha.ha.states import Standing
-from rmqha.ha.transfer import GroupTransfer, replicas_needed
-from rmqha.net.regions import RegionServerEndpoint
+from rmqha.net.zero_copy_send import RegionServerEndpoint
 from rmqha.roles.process import listen_now
 from rmqha.store.store import Store
 

@@ -15,12 +15,12 @@ from twisted.internet.interfaces import IListeningPort, IStreamClientEndpoint
 from rmqha.config.settings import DivergencePolicy, FlushDisk, Settings, StoreSettings
 from rmqha.config.values import Endpoint
 from rmqha.errors import Refused, StoreError
-from rmqha.ha import bounds
-from rmqha.ha.follower import Follower
-from rmqha.ha.repair import Divergence, plan_cut
+from rmqha.ha.slave import master_bounds as bounds
+from rmqha.ha.slave.follower import Follower
+from rmqha.ha.slave.repair import Divergence, plan_cut
 from rmqha.ha.states import NodeState, Standing
 from rmqha.net.remoting.client import RemotingClient, split_address
-from rmqha.net.scatter import ScatterClientEndpoint
+from rmqha.net.zero_copy_receive import ScatterClientEndpoint
 from rmqha.roles.node import Node
 from rmqha.roles.serving import Serving
 from rmqha.store.files import json_table as tables

@@ -36,9 +36,9 @@ from rmqha.store.log.recovery import Recovery, cut, find_end, first_file
 from rmqha.store.log.truncate import OWN_FOLDER, Intent, Step, finish, intend, pending
 from rmqha.store.published import publish
 from rmqha.store.published.split_index import SplitIndex
-from rmqha.wire.delay import DelayLevels
-from rmqha.wire.loops import warm_up
-from rmqha.wire.published import Point
+from rmqha.wire.columnar.kernels import warm_up
+from rmqha.wire.log.delay_levels import DelayLevels
+from rmqha.wire.log.published import Point
 
 SLICE = 1.0
 """Seconds of dispatch between looks whether the node is to stop."""

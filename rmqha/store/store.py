@@ -46,10 +46,10 @@ from rmqha.store.log.retention import Retention, disk_use, local_hour
 from rmqha.store.log.truncate import Intent, Step
 from rmqha.store.opening import Opener, Opening, mark_path
 from rmqha.store.published.publish import Publisher
-from rmqha.wire.encode import encode, encode_batch
-from rmqha.wire.loops import NUMPY, chosen, warm_up
-from rmqha.wire.properties import PAIR_END
-from rmqha.wire.record import Message, offset_msg_id, stored_at
+from rmqha.wire.columnar.kernels import NUMPY, chosen, warm_up
+from rmqha.wire.log.encode import encode, encode_batch
+from rmqha.wire.log.properties import PAIR_END
+from rmqha.wire.log.record import Message, offset_msg_id, stored_at
 
 LIVE_PAUSE = 0.001
 """Seconds from an append to its dispatch, as in stock brokers: a write that is waited

@@ -26,9 +26,9 @@ from rmqha.config.settings import BrokerSettings, PullSettings
 from rmqha.net.remoting.handlers import Registry
 from rmqha.store.derived.lookup import Lookup
 from rmqha.store.store import LIVE_PAUSE, Receipt, Store
-from rmqha.wire.delay import DelayLevels
-from rmqha.wire.properties import encode as encode_properties
-from rmqha.wire.record import Message, Record, decode
+from rmqha.wire.log.delay_levels import DelayLevels
+from rmqha.wire.log.properties import encode as encode_properties
+from rmqha.wire.log.record import Message, Record, decode
 from rmqha.wire.remoting.bodies.clients import (
     ConsumerData,
     Heartbeat,

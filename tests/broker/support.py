@@ -16,12 +16,12 @@ from twisted.internet.testing import StringTransport
 
 from rmqha.broker.broker import Broker
 from rmqha.config.settings import BrokerSettings, Settings
-from rmqha.ha.transfer import PutStatus
-from rmqha.ha.writer import PutResult
+from rmqha.ha.master.put_service import PutResult
+from rmqha.ha.master.transfer import PutStatus
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.connections import Connections, Limits
 from rmqha.store.store import Store
-from rmqha.wire.record import Message, Record
+from rmqha.wire.log.record import Message, Record
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command, SerializeType
 from rmqha.wire.remoting.fields import to_ext

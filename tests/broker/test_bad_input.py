@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 
 from rmqha.broker.broker import Broker
 from rmqha.broker.tables import table
-from rmqha.ha.transfer import PutStatus
+from rmqha.ha.master.transfer import PutStatus
 from rmqha.wire.remoting.bodies.tables import GroupConfig, TopicConfig
 from rmqha.wire.remoting.codes import RequestCode as Code
 from rmqha.wire.remoting.codes import ResponseCode as Answered

@@ -7,8 +7,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from rmqha.wire.properties import parse
-from rmqha.wire.record import decode
+from rmqha.wire.log.properties import parse
+from rmqha.wire.log.record import decode
 from rmqha.wire.remoting.bodies.clients import (
     ConsumerData,
     Heartbeat,

@@ -13,7 +13,7 @@ from attrs import define, field
 from twisted.internet.error import ConnectionDone
 from twisted.python.failure import Failure
 
-from rmqha.wire.record import Message, Record, decode
+from rmqha.wire.log.record import Message, Record, decode
 from rmqha.wire.remoting.bodies.clients import ConsumerIds, LockedQueues
 from rmqha.wire.remoting.bodies.tables import TopicConfig
 from rmqha.wire.remoting.codes import RequestCode as Code

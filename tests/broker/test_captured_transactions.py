@@ -5,8 +5,8 @@ The transactions of recorded producers, sent again: each ends as its producer wa
 from __future__ import annotations
 
 from rmqha.config.settings import TransactionSettings
-from rmqha.wire.properties import parse
-from rmqha.wire.record import decode
+from rmqha.wire.log.properties import parse
+from rmqha.wire.log.record import decode
 from rmqha.wire.remoting.codes import RequestCode as Code
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import FrameDecoder

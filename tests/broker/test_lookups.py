@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from rmqha.wire.encode import encode, place
-from rmqha.wire.record import Message
+from rmqha.wire.log.encode import encode, place
+from rmqha.wire.log.record import Message
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.headers.offsets import MaxOffsetRequest, QueueRequest, SearchOffsetRequest

@@ -13,12 +13,12 @@ from twisted.trial.unittest import SynchronousTestCase
 from rmqha.broker.consuming.queue_reader import SCAN, choose
 from rmqha.config.settings import PullSettings
 from rmqha.store.store import LIVE_PAUSE
-from rmqha.wire.hashing import tags_code
+from rmqha.wire.columnar.queue_units import BLANK_UNIT, UNIT
+from rmqha.wire.log.hashing import tags_code
 from rmqha.wire.remoting.bodies.clients import MessageModel
 from rmqha.wire.remoting.bodies.tables import GroupConfig, TopicConfig
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
-from rmqha.wire.units import BLANK_UNIT, UNIT
 from tests.broker.consuming import (
     GROUP,
     TOPIC,

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rmqha.ha.transfer import PutStatus
+from rmqha.ha.master.transfer import PutStatus
 from rmqha.wire.remoting.bodies.tables import GroupConfig, TopicConfig
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command

@@ -15,13 +15,13 @@ from rmqha.broker.delay.delay_level import WINDOW
 from rmqha.broker.delay.delay_offsets import LOG_END
 from rmqha.broker.sending.messages import Messages
 from rmqha.errors import FlushFailed
-from rmqha.ha.transfer import PutStatus
-from rmqha.ha.writer import PutResult
+from rmqha.ha.master.put_service import PutResult
+from rmqha.ha.master.transfer import PutStatus
 from rmqha.store.files import json_table as tables
 from rmqha.store.files.mapped import LogFolder
-from rmqha.wire.delay import SCHEDULE_TOPIC, DelayLevels
-from rmqha.wire.properties import PAIR_END, encode
-from rmqha.wire.record import Message, Record, check, decode
+from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC, DelayLevels
+from rmqha.wire.log.properties import PAIR_END, encode
+from rmqha.wire.log.record import Message, Record, check, decode
 from rmqha.wire.remoting.bodies.offsets import DelayOffsets
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.fields import to_ext

@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, fail
 
 from rmqha.errors import FlushFailed, NotWritable
-from rmqha.ha.transfer import PutStatus
+from rmqha.ha.master.transfer import PutStatus
 from rmqha.wire.remoting.bodies.tables import TopicConfig
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.codes import ResponseCode as Answered

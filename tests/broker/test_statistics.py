@@ -13,8 +13,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.broker.meters import meters as counting
 from rmqha.broker.meters.meters import DAY, HOUR, MINUTE, Counts, Meter
-from rmqha.ha.bounds import MasterBounds
-from rmqha.ha.transfer import PutStatus
+from rmqha.ha.master.transfer import PutStatus
+from rmqha.ha.slave.master_bounds import MasterBounds
 from rmqha.wire.remoting import fastjson
 from rmqha.wire.remoting.bodies.clients import (
     ConsumerData,

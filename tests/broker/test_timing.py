@@ -12,8 +12,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.broker.meters.latency import SPAN, Durations, TimedPuts
 from rmqha.errors import FlushFailed, NotWritable
-from rmqha.ha.transfer import PutStatus
-from rmqha.ha.writer import PutResult
+from rmqha.ha.master.put_service import PutResult
+from rmqha.ha.master.transfer import PutStatus
 from rmqha.store.store import Receipt
 
 RESULT = PutResult(PutStatus.FLUSH_SLAVE_TIMEOUT, Receipt(0, 100, 0, "id"))

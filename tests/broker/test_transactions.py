@@ -10,8 +10,8 @@ from rmqha.broker.sending.half_messages import GROUP
 from rmqha.broker.tables.topics import HALF, HALF_DONE, HALF_GIVEN_UP
 from rmqha.config.settings import TransactionSettings
 from rmqha.errors import DiskFull
-from rmqha.wire.delay import SCHEDULE_TOPIC
-from rmqha.wire.record import decode
+from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC
+from rmqha.wire.log.record import decode
 from rmqha.wire.remoting.bodies.clients import Heartbeat, ProducerData
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command

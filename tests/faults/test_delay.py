@@ -8,7 +8,7 @@ import time
 from collections import Counter
 
 from rmqha.ha.promotion import promote
-from rmqha.wire.record import Record
+from rmqha.wire.log.record import Record
 from rmqha.wire.remoting.codes import ResponseCode
 from tests.faults.harness import BRISK, FaultTestCase, rounds
 from tests.support.nodes import Node, until

@@ -16,7 +16,7 @@ from typing import Any
 
 from rmqha.store.log.scan import scan
 from rmqha.store.offline.offline_log import OfflineLog
-from rmqha.wire.record import decode
+from rmqha.wire.log.record import decode
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import to_ext

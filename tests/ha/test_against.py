@@ -11,9 +11,10 @@ from twisted.internet.error import ConnectionRefusedError
 from twisted.internet.task import Clock
 
 from rmqha.errors import FrameOffsetMismatch, MasterLeft, NothingCommon
-from rmqha.ha import onlooker, probe
-from rmqha.ha.against import Against
-from rmqha.ha.bounds import MasterBounds
+from rmqha.ha import observer_protocol as onlooker
+from rmqha.ha.compare_with_master import Against
+from rmqha.ha.slave import probe
+from rmqha.ha.slave.master_bounds import MasterBounds
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.resync import data_end
 from rmqha.store.offline.compare import Parting

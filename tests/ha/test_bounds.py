@@ -17,10 +17,10 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.config.settings import DivergencePolicy, HASettings
 from rmqha.errors import RequestRefused, RuntimeInfoInvalid
-from rmqha.ha import probe
-from rmqha.ha.bounds import ASK_TIMEOUT, PATIENCE, ClientPort, MasterBounds, ask
-from rmqha.ha.dial import AskedFirst
-from rmqha.ha.search import Search
+from rmqha.ha.slave import probe
+from rmqha.ha.slave.master_bounds import ASK_TIMEOUT, PATIENCE, ClientPort, MasterBounds, ask
+from rmqha.ha.slave.reconnect import AskedFirst
+from rmqha.ha.slave.search import Search
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire.remoting.command import Command
 from tests.support.following import BATCH, SIZE, SIZES, FollowerCase

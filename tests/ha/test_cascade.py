@@ -8,8 +8,8 @@ import random
 from typing import Any
 
 from rmqha.config.settings import DivergencePolicy
-from rmqha.ha.follower import Follower
-from rmqha.ha.master import MasterFactory
+from rmqha.ha.master.master import MasterFactory
+from rmqha.ha.slave.follower import Follower
 from rmqha.ha.states import Standing, SyncState
 from rmqha.store.log.commit_log import CommitLog
 from tests.ha.test_pair import Pair

@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.ha.compare import HEAD_BYTES, first_difference, missing_first_byte
-from rmqha.wire.encode import blank, encode
-from rmqha.wire.record import Message
+from rmqha.ha.slave.compare_bytes import HEAD_BYTES, first_difference, missing_first_byte
+from rmqha.wire.log.encode import blank, encode
+from rmqha.wire.log.record import Message
 from tests.support.halog import MemoryLog
 from tests.support.logs import FILE_SIZE, encoded
 

@@ -12,12 +12,12 @@ from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
 from rmqha.config.settings import DivergencePolicy
 from rmqha.errors import DiskFull, FlushFailed, Refused
-from rmqha.ha import probe
-from rmqha.ha.dial import NEXT_QUESTION
+from rmqha.ha.slave import probe
+from rmqha.ha.slave.reconnect import NEXT_QUESTION
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.commit_log import CommitLog
-from rmqha.wire.encode import blank
 from rmqha.wire.ha import encode_header
+from rmqha.wire.log.encode import blank
 from tests.support.following import SIZE, SIZES, FollowerCase
 from tests.support.logs import STORED, Disk, content, encoded
 from tests.support.puppet import Connection, PuppetEndpoint, frames

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.ha.incarnation import FILE, Incarnation
-from rmqha.ha.ledger import Ledger
+from rmqha.ha.epoch import FILE, Incarnation
+from rmqha.ha.master.ledger import Ledger
 from tests.support.halog import MemoryLog
 
 

@@ -20,8 +20,8 @@ from zope.interface.verify import verifyObject
 
 from rmqha.config.settings import FirstSync
 from rmqha.errors import ReportRejected
-from rmqha.ha import ledger as module
-from rmqha.ha.ledger import Claim, Ledger
+from rmqha.ha.master import ledger as module
+from rmqha.ha.master.ledger import Claim, Ledger
 from rmqha.store.log.interfaces import ILogReader
 from tests.support.halog import MemoryLog
 

@@ -22,11 +22,11 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.config.settings import FirstSync, HASettings, ReplicaIdentity
-from rmqha.ha.connection import MasterProtocol
-from rmqha.ha.ledger import Ledger
-from rmqha.ha.master import TURN, MasterFactory, host_of
-from rmqha.ha.replicas import ReplicaState
-from rmqha.ha.transfer import GroupTransfer, PutStatus
+from rmqha.ha.master.connection import MasterProtocol
+from rmqha.ha.master.ledger import Ledger
+from rmqha.ha.master.master import TURN, MasterFactory, host_of
+from rmqha.ha.master.replicas import ReplicaState
+from rmqha.ha.master.transfer import GroupTransfer, PutStatus
 from rmqha.wire.ha import BodyPart, TransferDecoder, encode_report
 from tests.support import golden
 from tests.support.halog import MemoryLog

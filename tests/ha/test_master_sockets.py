@@ -18,10 +18,10 @@ from twisted.test.iosim import FakeTransport, IOPump
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
 from rmqha.config.settings import HASettings
-from rmqha.ha.ledger import Ledger
-from rmqha.ha.master import MasterFactory
-from rmqha.ha.transfer import GroupTransfer, PutStatus
-from rmqha.net.regions import RegionServerEndpoint
+from rmqha.ha.master.ledger import Ledger
+from rmqha.ha.master.master import MasterFactory
+from rmqha.ha.master.transfer import GroupTransfer, PutStatus
+from rmqha.net.zero_copy_send import RegionServerEndpoint
 from rmqha.wire.ha import BodyPart, TransferDecoder, encode_report
 from tests.support.halog import MemoryLog
 

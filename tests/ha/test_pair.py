@@ -17,11 +17,11 @@ from zope.interface import implementer
 
 from rmqha.config.settings import DivergencePolicy, FirstSync, HASettings
 from rmqha.errors import Refused
-from rmqha.ha.follower import Follower
-from rmqha.ha.ledger import Ledger
-from rmqha.ha.master import MasterFactory
-from rmqha.ha.repair import Divergence, plan_cut
-from rmqha.ha.transfer import GroupTransfer, PutStatus
+from rmqha.ha.master.ledger import Ledger
+from rmqha.ha.master.master import MasterFactory
+from rmqha.ha.master.transfer import GroupTransfer, PutStatus
+from rmqha.ha.slave.follower import Follower
+from rmqha.ha.slave.repair import Divergence, plan_cut
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.recovery import cut
 from rmqha.store.log.truncate import quarantine

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.ha.bounds import MasterBounds
-from rmqha.ha.probe import PROBE_WINDOW, Ask, OverlapSearch, Question, StartSearch
+from rmqha.ha.slave.master_bounds import MasterBounds
+from rmqha.ha.slave.probe import PROBE_WINDOW, Ask, OverlapSearch, Question, StartSearch
 
 GIB = 1 << 30
 BATCH = 32768

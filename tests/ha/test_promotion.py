@@ -12,13 +12,13 @@ from typing import Any
 from rmqha.broker.cluster import metadata_tables
 from rmqha.config.settings import StoreSettings
 from rmqha.errors import LogCorrupt, LogShortened, Refused, StoreLocked, UnfinishedCopy
-from rmqha.ha.incarnation import FILE, Incarnation
+from rmqha.ha.epoch import FILE, Incarnation
 from rmqha.ha.promotion import RECORD, Promotion, plan, promote
 from rmqha.store.files import json_table as tables
 from rmqha.store.files.lock import StoreLock
 from rmqha.store.files.mapped import file_name
 from rmqha.store.log.bootstrap_marker import marker
-from rmqha.wire.delay import SCHEDULE_TOPIC
+from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC
 from tests.store.test_truncate import CALLS, Killed, Mortal
 from tests.support.derived import DerivedTestCase, settings
 from tests.support.logs import LogTestCase, content, files_of, message

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from rmqha.config.settings import DivergencePolicy
 from rmqha.errors import Refused
-from rmqha.ha.repair import Divergence, plan_cut, remedy
+from rmqha.ha.slave.repair import Divergence, plan_cut, remedy
 from rmqha.ha.states import SyncState
 from rmqha.store.log.commit_log import CommitLog
 from tests.support.logs import FILE_SIZE, LogTestCase

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.ha import replicas
-from rmqha.ha.replicas import Timeline
+from rmqha.ha.master import replicas
+from rmqha.ha.master.replicas import Timeline
 
 STEPS = st.lists(st.tuples(st.floats(0, 3), st.integers(0, 50)), min_size=1, max_size=60)
 

@@ -16,9 +16,9 @@ from twisted.python.failure import Failure
 
 from rmqha.config.settings import HASettings
 from rmqha.errors import DiskFull, FrameOffsetMismatch, FrameSizeOutOfRange, RecordFault
-from rmqha.ha.probe import Ask, Question
-from rmqha.ha.slave import SlaveProtocol
-from rmqha.net.rate import TokenBucket
+from rmqha.ha.slave.connection import SlaveProtocol
+from rmqha.ha.slave.probe import Ask, Question
+from rmqha.net.rate_limit import TokenBucket
 from rmqha.store.files.allocate import Allocator
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.commit_log import CommitLog

@@ -11,8 +11,8 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.config.settings import FirstSync, Role
-from rmqha.ha.ledger import Claim, Ledger
-from rmqha.ha.transfer import GroupTransfer, PutStatus, replicas_needed
+from rmqha.ha.master.ledger import Claim, Ledger
+from rmqha.ha.master.transfer import GroupTransfer, PutStatus, replicas_needed
 from tests.support.halog import MemoryLog
 
 OK = PutStatus.PUT_OK

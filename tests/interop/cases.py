@@ -19,7 +19,7 @@ from unittest import SkipTest
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.config.settings import StoreSettings
-from rmqha.wire.record import MAGIC_BLANK, decode
+from rmqha.wire.log.record import MAGIC_BLANK, decode
 from tests.interop import jars, matrix
 from tests.interop.support import Broker, Row, Sent, Tool
 from tests.support import compare

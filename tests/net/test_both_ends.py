@@ -36,8 +36,8 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 from zope.interface import implementer
 
-from rmqha.net.regions import TURN, RegionServer, RegionServerEndpoint, regions
-from rmqha.net.scatter import ScatterClient, ScatterClientEndpoint, scatter
+from rmqha.net.zero_copy_receive import ScatterClient, ScatterClientEndpoint, scatter
+from rmqha.net.zero_copy_send import TURN, RegionServer, RegionServerEndpoint, regions
 from rmqha.wire.ha import encode_header
 from tests.support.sinks import MemorySink
 

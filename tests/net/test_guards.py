@@ -13,9 +13,9 @@ from twisted.internet.task import Clock
 from twisted.logger import Logger, formatEvent
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.net.allow import Allowed
-from rmqha.net.quiet import MOST_PEERS, RateLimitedLog
-from rmqha.net.rate import LEAST_BURST, Speed, TokenBucket
+from rmqha.net.allowed_peers import Allowed
+from rmqha.net.rate_limit import LEAST_BURST, Speed, TokenBucket
+from rmqha.net.rate_limited_log import MOST_PEERS, RateLimitedLog
 
 
 class AllowedTests(SynchronousTestCase):

@@ -23,8 +23,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from rmqha.errors import FrameOffsetMismatch, FrameSizeOutOfRange, ProtocolViolation
-from rmqha.net import scatter
-from rmqha.net.scatter import IFrameSink, ScatterClient
+from rmqha.net import zero_copy_receive as scatter
+from rmqha.net.zero_copy_receive import IFrameSink, ScatterClient
 from rmqha.wire.ha import BodyPart, TransferDecoder, encode_header
 from tests.support.sinks import Event, MemorySink
 

@@ -25,7 +25,7 @@ from rmqha.errors import (
     OptionInvalid,
     RangeBroken,
 )
-from rmqha.wire.published import (
+from rmqha.wire.log.published import (
     FOLDER,
     POINT,
     SPLITS,
@@ -33,7 +33,7 @@ from rmqha.wire.published import (
     Why,
     render_spans,
 )
-from rmqha.wire.record import COMPRESSED, MAGIC_BLANK, Message
+from rmqha.wire.log.record import COMPRESSED, MAGIC_BLANK, Message
 from tests.support.harmed import SIZE, BadInputTestCase, change, offsets, rows
 from tests.support.rows import publish
 from tests.wire.records import PLAIN, stored

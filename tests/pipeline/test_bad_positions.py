@@ -25,8 +25,8 @@ from rmqha.errors import (
     PublishedPointStale,
     RangeBroken,
 )
-from rmqha.wire.encode import blank
-from rmqha.wire.published import (
+from rmqha.wire.log.encode import blank
+from rmqha.wire.log.published import (
     FOLDER,
     POINT,
     SPAN_SIZE,

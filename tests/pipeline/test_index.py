@@ -15,8 +15,8 @@ from rmqha.errors import LogCutBack, StoreLocked
 from rmqha.store.files.lock import StoreLock
 from rmqha.store.offline.offline_log import OfflineLog
 from rmqha.store.published.split_index import SplitIndex
-from rmqha.wire import spans
-from rmqha.wire.published import FOLDER, SPLITS, Cut, parse_spans
+from rmqha.wire.log import split_spans as spans
+from rmqha.wire.log.published import FOLDER, SPLITS, Cut, parse_spans
 from tests.cli.command import CommandTestCase
 from tests.support import golden
 from tests.support.needs import need_java

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rmqha.errors import PublishedPointStale
 from rmqha.store.store import Store
-from rmqha.wire.published import FOLDER, POINT, parse_point, render_point
+from rmqha.wire.log.published import FOLDER, POINT, parse_point, render_point
 from tests.store.test_publish import PublishTestCase
 from tests.support.logs import message
 

@@ -14,7 +14,7 @@ from typing import Any
 from isal.isal_zlib import crc32
 
 from rmqha.errors import LogCutBack, Refused
-from rmqha.wire.published import Cut
+from rmqha.wire.log.published import Cut
 from tests.cli.command import CommandTestCase
 from tests.support import golden
 from tests.support.derived import DerivedTestCase, queue_files

@@ -23,7 +23,7 @@ from rmqha.errors import (
     RangeBroken,
     SameLog,
 )
-from rmqha.wire.published import (
+from rmqha.wire.log.published import (
     FOLDER,
     POINT,
     SPLITS,

@@ -12,7 +12,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.wire.published import FOLDER, POINT, parse_point, render_point
+from rmqha.wire.log.published import FOLDER, POINT, parse_point, render_point
 from tests.support import golden
 from tests.support.needs import why_no_java
 from tests.support.rows import COLUMNS, comparable, expected, publish, row_of

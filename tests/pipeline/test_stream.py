@@ -22,7 +22,7 @@ from rmqha.errors import (
     PositionInvalid,
     StoresDiffer,
 )
-from rmqha.wire.published import FOLDER, POINT, Point, Why, parse_point, render_point
+from rmqha.wire.log.published import FOLDER, POINT, Point, Why, parse_point, render_point
 from tests.support import golden
 from tests.support.rows import expected, publish
 

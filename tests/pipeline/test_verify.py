@@ -23,7 +23,7 @@ from rmqha.errors import (
     NothingInCommon,
     OptionInvalid,
 )
-from rmqha.wire.published import Cut
+from rmqha.wire.log.published import Cut
 from tests.cli.command import CommandTestCase
 from tests.support import golden
 from tests.support.needs import need_java

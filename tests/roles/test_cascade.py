@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet.address import IPv4Address
 
 from rmqha.config.settings import DivergencePolicy
-from rmqha.ha.incarnation import Incarnation
+from rmqha.ha.epoch import Incarnation
 from rmqha.store.store import Store
 from rmqha.wire.ha import TransferDecoder, encode_report
 from tests.roles.nodes import PuppetSlave, settings

@@ -22,7 +22,7 @@ from twisted.web.client import Agent, HTTPConnectionPool
 
 from rmqha.config.load import load
 from rmqha.errors import DiskFull, StoreLocked, TableUnreadable, UnfinishedCopy
-from rmqha.ha import guard
+from rmqha.ha.slave import follow_state as guard
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.roles import node as node_module
 from rmqha.roles.master import MasterNode
@@ -32,7 +32,7 @@ from rmqha.store.files import json_table as tables
 from rmqha.store.files import mapped as files
 from rmqha.store.files.lock import StoreLock, is_locked
 from rmqha.store.log.bootstrap_marker import marker
-from rmqha.wire.record import Message
+from rmqha.wire.log.record import Message
 from rmqha.wire.remoting.command import Command
 from tests.broker.support import sending
 from tests.support.compare import derived_faults

@@ -15,8 +15,8 @@ from rmqha.store.files.lock import is_locked
 from rmqha.store.log import truncate
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.published import publish
-from rmqha.wire.encode import encode
-from rmqha.wire.published import Why
+from rmqha.wire.log.encode import encode
+from rmqha.wire.log.published import Why
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 from tests.roles.nodes import NodeReactor, PuppetSlave, settings
 from tests.support.compare import derived_faults

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from rmqha.broker.ports import Door
 from rmqha.store.store import LIVE_PAUSE
-from rmqha.wire.encode import encode
+from rmqha.wire.log.encode import encode
 from rmqha.wire.remoting.bodies.tables import TopicConfig
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command

@@ -21,8 +21,8 @@ from typing import BinaryIO
 from bench.corpus import message
 from rmqha.pipeline.files import COMMITLOG
 from rmqha.store.files.mapped import file_name
-from rmqha.wire.encode import blank, encode, place
-from rmqha.wire.published import FOLDER, POINT, Point, render_point
+from rmqha.wire.log.encode import blank, encode, place
+from rmqha.wire.log.published import FOLDER, POINT, Point, render_point
 
 FILE = 4 << 20
 BODIES = (100, 300, 1000, 3000)

@@ -11,7 +11,7 @@ from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.index import Index
 from rmqha.store.derived.rebuild import open_derived
 from rmqha.store.derived.record_at import Peek
-from rmqha.wire.delay import DelayLevels
+from rmqha.wire.log.delay_levels import DelayLevels
 from tests.support import golden
 from tests.support.derived import (
     DerivedTestCase,

@@ -21,7 +21,7 @@ from rmqha.store.derived.dispatch import Dispatcher, DispatchMark
 from rmqha.store.derived.rebuild import rebuild
 from rmqha.store.files.descriptors import Descriptors
 from rmqha.store.log.interfaces import ILogReader
-from rmqha.wire.units import BLANK_SIZE
+from rmqha.wire.columnar.queue_units import BLANK_SIZE
 from tests.support.derived import (
     DerivedTestCase,
     dispatcher,

@@ -19,8 +19,8 @@ from rmqha.store.derived.index import Index, file_name
 from rmqha.store.derived.index_file import ENTRY, ENTRY_SIZE, HEADER, IndexFile, IndexShape
 from rmqha.store.derived.record_at import Peek
 from rmqha.store.files.descriptors import Descriptors
-from rmqha.wire.delay import DelayLevels
-from rmqha.wire.hashing import key_hash
+from rmqha.wire.log.delay_levels import DelayLevels
+from rmqha.wire.log.hashing import key_hash
 from tests.support.derived import DerivedTestCase, index_files
 from tests.support.memorylog import MemoryLog
 

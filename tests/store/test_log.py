@@ -23,8 +23,8 @@ from rmqha.store.files import mapped as files
 from rmqha.store.log import commit_log as log_module
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.interfaces import ILogReader
-from rmqha.wire.encode import blank
-from rmqha.wire.record import Fault, decode
+from rmqha.wire.log.encode import blank
+from rmqha.wire.log.record import Fault, decode
 from tests.support.logs import FILE_SIZE, STORED, Disk, LogTestCase, content, encoded, files_of
 
 

@@ -14,8 +14,8 @@ from rmqha.store.derived.index import Index
 from rmqha.store.derived.lookup import Lookup
 from rmqha.store.derived.rebuild import open_derived
 from rmqha.store.offline.offline_log import OfflineLog
-from rmqha.wire.delay import DelayLevels
-from rmqha.wire.hashing import key_hash
+from rmqha.wire.log.delay_levels import DelayLevels
+from rmqha.wire.log.hashing import key_hash
 from tests.support import golden, mutilate
 from tests.support.derived import settings
 

@@ -23,9 +23,9 @@ from rmqha.store.log.truncate import intend
 from rmqha.store.published import publish
 from rmqha.store.published import split_index as splits
 from rmqha.store.store import Store
-from rmqha.wire import published
-from rmqha.wire import spans as making
-from rmqha.wire.published import Cut, Point, Span, Why, parse_point, parse_spans
+from rmqha.wire.log import published
+from rmqha.wire.log import split_spans as making
+from rmqha.wire.log.published import Cut, Point, Span, Why, parse_point, parse_spans
 from tests.support.logs import FILE_SIZE, STORED, Held, LogTestCase, message
 
 SIZES = {"file_size": FILE_SIZE, "queue_file_size": 200, "index_slots": 20, "index_entries": 30}

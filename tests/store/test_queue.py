@@ -16,8 +16,8 @@ from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.record_at import Peek
 from rmqha.store.files.descriptors import Descriptors
-from rmqha.wire.delay import DelayLevels
-from rmqha.wire.units import BLANK_UNIT, UNIT, fileable
+from rmqha.wire.columnar.queue_units import BLANK_UNIT, UNIT, fileable
+from rmqha.wire.log.delay_levels import DelayLevels
 from tests.support.derived import DerivedTestCase, queue_files
 from tests.support.memorylog import MemoryLog
 

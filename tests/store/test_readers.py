@@ -10,7 +10,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.store.published.readers import LONGEST, MOST, SILENCE, look
-from rmqha.wire.published import FOLDER, READERS
+from rmqha.wire.log.published import FOLDER, READERS
 from tests.support import golden
 
 SIZE = golden.LOG_FILE_SIZE

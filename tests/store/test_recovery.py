@@ -24,8 +24,8 @@ from rmqha.store.log.recovery import (
     last_record_of,
 )
 from rmqha.store.log.resync import next_valid
-from rmqha.wire.encode import blank, place
-from rmqha.wire.record import MAGIC_V1, Fault
+from rmqha.wire.log.encode import blank, place
+from rmqha.wire.log.record import MAGIC_V1, Fault
 from tests.support.logs import (
     FILE_SIZE,
     OVERHEAD,

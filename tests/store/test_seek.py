@@ -13,7 +13,7 @@ from rmqha.store.files.mapped import LogFolder, file_name
 from rmqha.store.log.recovery import FolderReader
 from rmqha.store.log.resync import data_end, next_valid
 from rmqha.store.offline.raw_log import RawLog
-from rmqha.wire.encode import place
+from rmqha.wire.log.encode import place
 from tests.support.logs import STORED, LogTestCase, encoded
 
 SIZE = 64 << 10

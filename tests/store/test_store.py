@@ -27,7 +27,7 @@ from rmqha.store.derived import index_file
 from rmqha.store.files import mapped as files
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.store import LIVE_PAUSE, Store
-from rmqha.wire.record import MAGIC_BLANK, Fault, decode, magic_at
+from rmqha.wire.log.record import MAGIC_BLANK, Fault, decode, magic_at
 from tests.support import golden
 from tests.support.derived import DerivedTestCase
 from tests.support.logs import STORED, Disk, Held, LogTestCase, content, message

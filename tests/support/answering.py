@@ -13,9 +13,9 @@ from contextlib import suppress
 
 from attrs import define, field, frozen
 
-from rmqha.wire.encode import encode_batch
-from rmqha.wire.properties import parse
-from rmqha.wire.record import Message, decode
+from rmqha.wire.log.encode import encode_batch
+from rmqha.wire.log.properties import parse
+from rmqha.wire.log.record import Message, decode
 from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.bodies.route import BrokerData, QueueData, TopicRoute
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode

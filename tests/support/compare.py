@@ -19,7 +19,7 @@ from rmqha.config.settings import StoreSettings
 from rmqha.store.derived.rebuild import compare, open_derived, rebuild
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.recovery import FolderReader, find_end
-from rmqha.wire.record import Fault, check, decode
+from rmqha.wire.log.record import Fault, check, decode
 from tests.support.derived import index_files, queue_files
 from tests.support.driver import Write
 from tests.support.nodes import SMALL, Folder

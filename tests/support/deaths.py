@@ -23,9 +23,9 @@ CALLS = {
     # a master's write
     "put-told": ("<", "rmqha.store.log.commit_log.CommitLog._tell"),
     "put-done": (">", "rmqha.store.store.Store.put"),
-    "ack-read": ("<", "rmqha.ha.transfer.GroupTransfer.acked"),
-    "ack-resolve": ("<", "rmqha.ha.transfer.GroupTransfer._resolve"),
-    "ack-told": (">", "rmqha.ha.transfer.GroupTransfer._resolve"),
+    "ack-read": ("<", "rmqha.ha.master.transfer.GroupTransfer.acked"),
+    "ack-resolve": ("<", "rmqha.ha.master.transfer.GroupTransfer._resolve"),
+    "ack-told": (">", "rmqha.ha.master.transfer.GroupTransfer._resolve"),
     # the roll to a new file
     "roll-made": (">", "rmqha.store.files.mapped.LogFolder.create_next"),
     "roll-room": (">", "rmqha.store.files.allocate.Allocator.next_file"),
@@ -34,8 +34,8 @@ CALLS = {
     "frame-accept": ("<", "rmqha.store.log.commit_log.CommitLog.accept"),
     "frame-accepted": (">", "rmqha.store.log.commit_log.CommitLog.accept"),
     "frame-verified": (">", "rmqha.store.log.commit_log.CommitLog.verify"),
-    "report": ("<", "rmqha.ha.slave.SlaveProtocol._report"),
-    "reported": (">", "rmqha.ha.slave.SlaveProtocol._report"),
+    "report": ("<", "rmqha.ha.slave.connection.SlaveProtocol._report"),
+    "reported": (">", "rmqha.ha.slave.connection.SlaveProtocol._report"),
     "discard": ("<", "rmqha.store.log.commit_log.CommitLog.discard"),
     # derived files
     "dispatch": ("<", "rmqha.store.derived.dispatch.Dispatcher.run"),
@@ -45,7 +45,7 @@ CALLS = {
     "marked": (">", "rmqha.store.derived.dispatch_mark.save"),
     "checkpoint": ("<", "rmqha.store.log.checkpoint.Checkpoint.save"),
     # start and stop
-    "incarnation": (">", "rmqha.ha.incarnation.Incarnation.begin"),
+    "incarnation": (">", "rmqha.ha.epoch.Incarnation.begin"),
     "close": ("<", "rmqha.store.store.Store._close"),
     # a cut
     "cut-zero": (">", "rmqha.store.files.mapped.MappedFile.zero"),
@@ -199,7 +199,7 @@ def _frame_half(node: Any, trigger: Trigger) -> None:
 
 
 def _in_frame(trigger: Trigger, part: Callable[[Any], Any]) -> None:
-    regions = namedAny("rmqha.net.regions.RegionServer")
+    regions = namedAny("rmqha.net.zero_copy_send.RegionServer")
     write = regions.writeParts
 
     def instead(self: Any, parts: Any) -> None:

@@ -16,7 +16,7 @@ from rmqha.config.settings import StoreSettings
 from rmqha.store.derived.dispatch import Dispatcher
 from rmqha.store.derived.rebuild import compare, open_derived, rebuild
 from rmqha.store.log.interfaces import ILogReader
-from rmqha.wire.delay import DelayLevels
+from rmqha.wire.log.delay_levels import DelayLevels
 from tests.support import golden
 
 

@@ -24,10 +24,10 @@ from twisted.logger import globalLogBeginner, textFileLogObserver
 from twisted.python.failure import Failure
 
 from rmqha.errors import MessageIllegal, NotWritable
-from rmqha.ha.writer import PutResult
+from rmqha.ha.master.put_service import PutResult
 from rmqha.roles import tap
-from rmqha.wire.properties import encode
-from rmqha.wire.record import Message
+from rmqha.wire.log.properties import encode
+from rmqha.wire.log.record import Message
 from tests.support import deaths
 from tests.support.piped import Commands
 

@@ -10,8 +10,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from rmqha.config.settings import DivergencePolicy, HASettings
-from rmqha.ha.follower import Follower
-from rmqha.ha.repair import Divergence
+from rmqha.ha.slave.follower import Follower
+from rmqha.ha.slave.repair import Divergence
 from rmqha.store.log.commit_log import CommitLog
 from tests.support.logs import FILE_SIZE, LogTestCase, content
 from tests.support.puppet import Connection, PuppetEndpoint

@@ -12,14 +12,14 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.wire.published import (
+from rmqha.wire.log.published import (
     FOLDER,
     POINT,
     Why,
     parse_point,
     render_point,
 )
-from rmqha.wire.record import Message
+from rmqha.wire.log.record import Message
 from tests.support import golden
 from tests.support.rows import expected
 from tests.wire.records import stored

@@ -23,8 +23,8 @@ from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.opening import Opening
 from rmqha.store.store import Store
-from rmqha.wire.encode import encode
-from rmqha.wire.record import Message
+from rmqha.wire.log.encode import encode
+from rmqha.wire.log.record import Message
 from tests.support.derived import settings
 
 FILE_SIZE = 4096

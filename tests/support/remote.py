@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from attrs import define, evolve, field
 
 from rmqha.pipeline.producing.connection import Connection
-from rmqha.wire.record import Record, decode
+from rmqha.wire.log.record import Record, decode
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import to_ext

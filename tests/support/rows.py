@@ -8,7 +8,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from rmqha.wire.published import FOLDER, POINT, Point, render_point
+from rmqha.wire.log.published import FOLDER, POINT, Point, render_point
 from tests.support import golden
 
 #: Its last record lacks property bytes.  RocketMQ's classes accept it; a log of ours

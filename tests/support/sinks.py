@@ -10,7 +10,7 @@ from attrs import define, field
 from zope.interface import implementer
 
 from rmqha.errors import ProtocolViolation
-from rmqha.net.scatter import IFrameSink
+from rmqha.net.zero_copy_receive import IFrameSink
 
 Event = tuple[object, ...]
 

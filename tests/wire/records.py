@@ -8,8 +8,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from rmqha.wire.encode import MAX_TOPIC_V2, encode, place
-from rmqha.wire.record import Message
+from rmqha.wire.log.encode import MAX_TOPIC_V2, encode, place
+from rmqha.wire.log.record import Message
 
 MAX_MESSAGE = 4 * 1024 * 1024
 """The stock C{maxMessageSize}, in bytes."""

@@ -1,5 +1,6 @@
 """
-Tests for L{rmqha.wire.blocks}, L{rmqha.wire.fields} and the loops under them.
+Tests for L{rmqha.wire.columnar.record_blocks}, L{rmqha.wire.columnar.dispatch_fields} and the
+loops under them.
 
 The scalar codec is the truth: every result has to be what it says record by record.
 """
@@ -22,12 +23,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.wire import blocks, fields, loops, plain
-from rmqha.wire.blocks import Block, walk
-from rmqha.wire.delay import SCHEDULE_TOPIC, DelayLevels
-from rmqha.wire.hashing import body_crc, java_hash, key_hash
-from rmqha.wire.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, Fault, check, dispatch_fields
-from rmqha.wire.vectors import java_hashes
+from rmqha.wire.columnar import dispatch_fields as fields
+from rmqha.wire.columnar import kernels as loops
+from rmqha.wire.columnar import kernels_numpy as plain
+from rmqha.wire.columnar import record_blocks as blocks
+from rmqha.wire.columnar.record_blocks import Block, walk
+from rmqha.wire.columnar.vectors import java_hashes
+from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC, DelayLevels
+from rmqha.wire.log.hashing import body_crc, java_hash, key_hash
+from rmqha.wire.log.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, Fault, check, dispatch_fields
 from tests.support import golden
 
 HAS_NUMBA = find_spec("numba") is not None
@@ -203,7 +207,8 @@ def read_scalar(data: bytes | bytearray, block: Block) -> list[tuple[object, ...
 #: Loops, and the number of records up to which the scalar codec is taken.
 WAYS = [(loops.NUMPY, 0), (loops.NUMPY, 1 << 30)]
 if HAS_NUMBA:
-    from rmqha.wire import _compiled, _fast
+    from rmqha.wire.columnar import _numba_common as _compiled
+    from rmqha.wire.columnar import _numba_kernels as _fast
 
     WAYS += [(_fast.LOOPS, 0), (_fast.LOOPS._replace(crcs=plain.crcs), 0)]
 
@@ -450,7 +455,7 @@ class ChoiceTests(SynchronousTestCase):
         """
         self.patch(loops, "_chosen", loops.NUMPY)
         self.patch(os, "environ", {**os.environ, "RMQHA_PURE": ""})
-        with patch.dict(sys.modules, {"rmqha.wire._fast": None}):
+        with patch.dict(sys.modules, {"rmqha.wire.columnar._numba_kernels": None}):
             self.assertIs(loops.warm_up(), loops.NUMPY)
 
     @skipUnless(HAS_NUMBA, "needs numba")
@@ -484,7 +489,7 @@ class ChoiceTests(SynchronousTestCase):
         """
         Importing the modules loads no compiler.
         """
-        code = "import sys, rmqha.wire.fields; sys.exit('numba' in sys.modules)"
+        code = "import sys, rmqha.wire.columnar.dispatch_fields; sys.exit('numba' in sys.modules)"
         root = Path(__file__).parents[2]
         done = subprocess.run([sys.executable, "-c", code], cwd=root, check=False)
         self.assertEqual(done.returncode, 0)

@@ -1,5 +1,5 @@
 """
-Tests for L{rmqha.wire.record.check}: what is not a record, and never an exception.
+Tests for L{rmqha.wire.log.record.check}: what is not a record, and never an exception.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.wire import properties
-from rmqha.wire.encode import blank
-from rmqha.wire.record import (
+from rmqha.wire.log import properties
+from rmqha.wire.log.encode import blank
+from rmqha.wire.log.record import (
     MAGIC_BLANK,
     MAGIC_V1,
     MIN_BLANK,

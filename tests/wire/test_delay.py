@@ -1,5 +1,5 @@
 """
-Tests for L{rmqha.wire.delay}.
+Tests for L{rmqha.wire.log.delay_levels}.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.errors import BadValue
-from rmqha.wire.delay import DelayLevels, delay_level
+from rmqha.wire.log.delay_levels import DelayLevels, delay_level
 
 STOCK = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 

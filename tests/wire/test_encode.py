@@ -1,5 +1,5 @@
 """
-Tests for L{rmqha.wire.encode}: the bytes stock brokers write, and what they should not.
+Tests for L{rmqha.wire.log.encode}: the bytes stock brokers write, and what they should not.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.errors import MessageIllegal
-from rmqha.wire.delay import DelayLevels
-from rmqha.wire.encode import (
+from rmqha.wire.log.delay_levels import DelayLevels
+from rmqha.wire.log.encode import (
     MAX_BATCH,
     MAX_PROPERTIES,
     MAX_RECORD_OVERHEAD,
@@ -25,8 +25,8 @@ from rmqha.wire.encode import (
     encode_batch,
     place,
 )
-from rmqha.wire.hashing import body_crc
-from rmqha.wire.record import Message, check, decode, dispatch_fields
+from rmqha.wire.log.hashing import body_crc
+from rmqha.wire.log.record import Message, check, decode, dispatch_fields
 from tests.wire.records import MAX_MESSAGE, PLAIN, messages, stored
 from tests.wire.test_delay import STOCK
 

@@ -1,6 +1,6 @@
 """
-Tests for L{rmqha.wire._fast_heads} and L{rmqha.wire._fast_texts}: rows and errors are those
-of the passes for everybody.
+Tests for L{rmqha.wire.columnar._numba_fixed_fields} and L{rmqha.wire.columnar._numba_texts}: rows
+and errors are those of the passes for everybody.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.errors import RecordDamaged
-from rmqha.wire import loops
-from rmqha.wire.arrow import _offset_ids
-from rmqha.wire.heads import Heads
-from rmqha.wire.record import Message
-from rmqha.wire.rows import COLUMNS, MORE_COLUMNS, Decoder
-from rmqha.wire.vectors import Array
+from rmqha.wire.columnar import kernels as loops
+from rmqha.wire.columnar.arrow_arrays import _offset_ids
+from rmqha.wire.columnar.decoder import COLUMNS, MORE_COLUMNS, Decoder
+from rmqha.wire.columnar.fixed_fields import Heads
+from rmqha.wire.columnar.vectors import Array
+from rmqha.wire.log.record import Message
 from tests.wire.records import PLAIN, messages
 from tests.wire.test_blocks import HAS_NUMBA, way
 from tests.wire.test_rows import log_of, rows_of
@@ -38,7 +38,7 @@ def ways() -> list[loops.Loops]:
     """
     Those for everybody, and those with one pass.
     """
-    from rmqha.wire import _fast
+    from rmqha.wire.columnar import _numba_kernels as _fast
 
     return [loops.NUMPY, _fast.LOOPS]
 
@@ -154,7 +154,7 @@ class OnePassTests(SynchronousTestCase):
         """
         Addresses and ids are written as Python writes them.
         """
-        from rmqha.wire._fast_texts import hosts, offset_ids
+        from rmqha.wire.columnar._numba_texts import hosts, offset_ids
 
         ips = np.array([row[0] for row in rows], np.uint32)
         ports = np.array([row[1] for row in rows], np.int32)

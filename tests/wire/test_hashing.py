@@ -1,5 +1,5 @@
 """
-Tests for L{rmqha.wire.hashing}.
+Tests for L{rmqha.wire.log.hashing}.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.wire.hashing import body_crc, java_hash, key_hash, tags_code
+from rmqha.wire.log.hashing import body_crc, java_hash, key_hash, tags_code
 
 
 class JavaHashTests(SynchronousTestCase):

@@ -1,5 +1,5 @@
 """
-Tests for L{rmqha.wire.properties}.
+Tests for L{rmqha.wire.log.properties}.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.wire.properties import encode, find, parse
+from rmqha.wire.log.properties import encode, find, parse
 
 _words = st.text(st.characters(exclude_characters="\x01\x02", codec="utf-8"), min_size=1)
 # Few letters, so that separators meet in every way.

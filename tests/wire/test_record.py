@@ -1,5 +1,5 @@
 """
-Tests for L{rmqha.wire.record} on what stock brokers wrote.
+Tests for L{rmqha.wire.log.record} on what stock brokers wrote.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.errors import RecordFault
-from rmqha.wire import properties
-from rmqha.wire.delay import SCHEDULE_TOPIC, DelayLevels
-from rmqha.wire.encode import blank
-from rmqha.wire.hashing import tags_code
-from rmqha.wire.record import (
+from rmqha.wire.log import properties
+from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC, DelayLevels
+from rmqha.wire.log.encode import blank
+from rmqha.wire.log.hashing import tags_code
+from rmqha.wire.log.record import (
     MAGIC_BLANK,
     MAGIC_BYTES,
     MAGIC_V1,

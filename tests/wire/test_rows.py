@@ -1,5 +1,5 @@
 """
-Tests for L{rmqha.wire.rows} and what it is made of: the scalar codec is the truth.
+Tests for L{rmqha.wire.columnar.decoder} and what it is made of: the scalar codec is the truth.
 """
 
 from __future__ import annotations
@@ -19,14 +19,8 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.errors import ColumnUnknown, RecordDamaged
-from rmqha.wire import plain
-from rmqha.wire.delay import SCHEDULE_TOPIC
-from rmqha.wire.encode import blank
-from rmqha.wire.heads import Heads
-from rmqha.wire.properties import encode as encode_properties
-from rmqha.wire.properties import parse
-from rmqha.wire.record import Fault, Message, Record, decode
-from rmqha.wire.rows import (
+from rmqha.wire.columnar import kernels_numpy as plain
+from rmqha.wire.columnar.decoder import (
     COLUMNS,
     DAMAGED_BODY,
     KAFKA,
@@ -36,6 +30,12 @@ from rmqha.wire.rows import (
     all_columns,
     columns_of,
 )
+from rmqha.wire.columnar.fixed_fields import Heads
+from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC
+from rmqha.wire.log.encode import blank
+from rmqha.wire.log.properties import encode as encode_properties
+from rmqha.wire.log.properties import parse
+from rmqha.wire.log.record import Fault, Message, Record, decode
 from tests.support import golden
 from tests.wire.records import PLAIN, messages, stored
 from tests.wire.test_blocks import PROPERTIES, WAYS, way

@@ -23,7 +23,7 @@ from rmqha.config.keys import BY_NAME, PULL, REGISTRATION, TRANSACTIONS, Key
 from rmqha.config.load import describe
 from rmqha.config.settings import Settings
 from rmqha.errors import RequestRefused
-from rmqha.net.remoting import changes
+from rmqha.net.remoting import config_changes as changes
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler
 from rmqha.wire.remoting import json_body

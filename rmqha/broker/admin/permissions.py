@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from twisted.internet.defer import Deferred
 
 from rmqha.errors import RequestRefused
-from rmqha.net.allow import Allowed
+from rmqha.net.allowed_peers import Allowed
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode

@@ -16,7 +16,7 @@ from rmqha.broker.clients.subscriptions import Subscription, require_understood,
 from rmqha.broker.tables.subscription_groups import Groups
 from rmqha.broker.tables.topics import RETRY_PREFIX, UNIT_SUBSCRIBED, Topics
 from rmqha.errors import RequestRefused
-from rmqha.net.quiet import RateLimitedLog
+from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Handler
 from rmqha.wire.remoting.bodies.clients import (

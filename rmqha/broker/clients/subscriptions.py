@@ -13,7 +13,7 @@ from __future__ import annotations
 from attrs import frozen
 
 from rmqha.errors import RequestRefused
-from rmqha.wire.hashing import tags_code
+from rmqha.wire.log.hashing import tags_code
 from rmqha.wire.remoting.bodies.clients import SubscriptionData
 from rmqha.wire.remoting.codes import ResponseCode
 

@@ -17,7 +17,7 @@ from twisted.logger import Logger
 
 from rmqha.broker.cluster.broker_members import Members
 from rmqha.broker.cluster.registration import REGISTERED, Registration
-from rmqha.net.quiet import RateLimitedLog
+from rmqha.net.rate_limited_log import RateLimitedLog
 
 PERIOD = 10.0
 """Seconds between two looks: more often than anybody registers."""

@@ -22,7 +22,7 @@ from twisted.logger import Logger
 from rmqha.broker.cluster.metadata_rules import SHOWN, age
 from rmqha.broker.cluster.offsets_owed import Owed, Step, told
 from rmqha.broker.tables.consumer_offsets import ConsumerOffsets
-from rmqha.net.quiet import RateLimitedLog
+from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.store.files.allocate import InThread
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets as OffsetTable
 

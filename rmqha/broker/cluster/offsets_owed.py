@@ -19,7 +19,7 @@ from twisted.logger import Logger
 
 from rmqha.broker.cluster.metadata_rules import SHOWN
 from rmqha.errors import RequestRefused
-from rmqha.net.quiet import RateLimitedLog
+from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets as OffsetTable
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command

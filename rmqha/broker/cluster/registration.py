@@ -22,7 +22,7 @@ from twisted.python.failure import Failure
 from rmqha.broker.admin.configuration import Current
 from rmqha.broker.tables.topics import READ_WRITE, Topics
 from rmqha.errors import RequestRefused, RmqhaError
-from rmqha.net.quiet import RateLimitedLog
+from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.bodies.register import RegisterBody, checksum, write

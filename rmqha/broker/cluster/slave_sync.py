@@ -32,8 +32,8 @@ from rmqha.errors import (
     RmqhaError,
     StoreError,
 )
-from rmqha.ha.bounds import MasterBounds
-from rmqha.net.quiet import RateLimitedLog
+from rmqha.ha.slave.master_bounds import MasterBounds
+from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode

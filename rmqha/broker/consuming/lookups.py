@@ -13,7 +13,7 @@ from rmqha.errors import RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler, Scattered
 from rmqha.store.derived.lookup import Lookup
-from rmqha.wire.record import Record
+from rmqha.wire.log.record import Record
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import from_ext

@@ -23,12 +23,12 @@ from twisted.python.failure import Failure
 from rmqha.broker.sending.messages import Messages
 from rmqha.broker.sending.put_status import Putter
 from rmqha.errors import FlushFailed, MessageIllegal, NotWritable
-from rmqha.net.quiet import RateLimitedLog
+from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.lookup import Lookup
 from rmqha.store.store import Store
-from rmqha.wire.delay import SCHEDULE_TOPIC
-from rmqha.wire.record import Record
+from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC
+from rmqha.wire.log.record import Record
 
 WINDOW = 1000
 """Most messages of a level that wait for replicas or the disk."""

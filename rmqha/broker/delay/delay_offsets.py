@@ -21,7 +21,7 @@ from twisted.internet.interfaces import IReactorTime
 from rmqha.broker.tables.persisted import Persisted
 from rmqha.store.files.allocate import InThread
 from rmqha.store.store import Store
-from rmqha.wire.delay import SCHEDULE_TOPIC
+from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC
 from rmqha.wire.remoting.bodies.offsets import DelayOffsets
 from rmqha.wire.remoting.json_body import from_json
 

@@ -26,7 +26,7 @@ from rmqha.broker.sending.put_status import Putter
 from rmqha.errors import FlushFailed
 from rmqha.store.derived.lookup import Lookup
 from rmqha.store.store import Store
-from rmqha.wire.delay import SCHEDULE_TOPIC
+from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC
 from rmqha.wire.remoting.bodies.offsets import DelayOffsets
 
 SLICE = 0.002

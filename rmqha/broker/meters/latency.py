@@ -14,8 +14,8 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from rmqha.broker.sending.put_status import Putter
-from rmqha.ha.writer import PutResult
-from rmqha.wire.record import Message
+from rmqha.ha.master.put_service import PutResult
+from rmqha.wire.log.record import Message
 
 SHOWN = (
     (0.001, "<=0ms"),

@@ -22,8 +22,8 @@ from twisted.logger import Logger
 from rmqha.broker.meters.latency import Durations
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.dispatch import Dispatcher, OnUnits
+from rmqha.wire.columnar.queue_units import BLANK_SIZE, UNIT_TYPE
 from rmqha.wire.remoting.bodies.status import BrokerStats, StatsItem
-from rmqha.wire.units import BLANK_SIZE, UNIT_TYPE
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 

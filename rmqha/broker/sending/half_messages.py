@@ -19,7 +19,7 @@ from attrs import define, field
 from rmqha.broker.tables.consumer_offsets import ConsumerOffsets
 from rmqha.broker.tables.topics import HALF, HALF_DONE
 from rmqha.store.derived.lookup import Lookup
-from rmqha.wire.record import Record
+from rmqha.wire.log.record import Record
 
 GROUP = "CID_RMQ_SYS_TRANS"
 """The group whose offsets say how far both queues are done with."""

@@ -14,9 +14,9 @@ from attrs import frozen
 from rmqha.broker.tables.topics import FORBIDDEN, HALF
 from rmqha.config.settings import Settings
 from rmqha.errors import RequestRefused
-from rmqha.wire.delay import SCHEDULE_TOPIC, DelayLevels
-from rmqha.wire.properties import NAME_END, PAIR_END
-from rmqha.wire.record import TRANSACTION, Host, Message, Record
+from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC, DelayLevels
+from rmqha.wire.log.properties import NAME_END, PAIR_END
+from rmqha.wire.log.record import TRANSACTION, Host, Message, Record
 from rmqha.wire.remoting.codes import ResponseCode
 
 CLUSTER = "CLUSTER"
@@ -138,7 +138,7 @@ class Messages:
         """
         A message like one that is stored, at another place.
 
-        @param properties: The new one's; L{encode <rmqha.wire.properties.encode>} writes them.
+        @param properties: The new one's; L{encode <rmqha.wire.log.properties.encode>} writes them.
         @param changes: Other fields of L{Message}; the rest is the record's.
         """
         fields: dict[str, Any] = {

@@ -12,10 +12,10 @@ from typing import Protocol
 from twisted.internet.defer import Deferred
 
 from rmqha.errors import MessageIllegal, RequestRefused
-from rmqha.ha.transfer import PutStatus
-from rmqha.ha.writer import PutResult
+from rmqha.ha.master.put_service import PutResult
+from rmqha.ha.master.transfer import PutStatus
 from rmqha.store.store import Store
-from rmqha.wire.record import Message
+from rmqha.wire.log.record import Message
 from rmqha.wire.remoting.codes import ResponseCode
 
 STORED = {
@@ -32,7 +32,7 @@ outlives a failover nobody can say.
 
 class Putter(Protocol):
     """
-    Who takes writes: a L{Writer <rmqha.ha.writer.Writer>}.
+    Who takes writes: a L{Writer <rmqha.ha.master.put_service.Writer>}.
     """
 
     def put(

@@ -21,8 +21,8 @@ from rmqha.broker.sending.put_status import Putter
 from rmqha.errors import FlushFailed, HeaderFieldInvalid, RequestRefused, RmqhaError, StoreError
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler
-from rmqha.wire.properties import encode
-from rmqha.wire.record import Message
+from rmqha.wire.log.properties import encode
+from rmqha.wire.log.record import Message
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import from_ext

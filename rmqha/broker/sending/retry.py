@@ -21,14 +21,14 @@ from rmqha.broker.sending.put_status import Putter, illegal, unavailable
 from rmqha.broker.tables.subscription_groups import Groups
 from rmqha.broker.tables.topics import DLQ_PREFIX, FORBIDDEN, RETRY_PREFIX, UNIT_SUBSCRIBED, Topics
 from rmqha.errors import MessageIllegal, NotWritable, RequestRefused
-from rmqha.ha.transfer import PutStatus
-from rmqha.ha.writer import PutResult
+from rmqha.ha.master.put_service import PutResult
+from rmqha.ha.master.transfer import PutStatus
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler
 from rmqha.store.derived.lookup import Lookup
 from rmqha.store.store import Store
-from rmqha.wire import properties as property_string
-from rmqha.wire.record import Record, offset_msg_id
+from rmqha.wire.log import properties as property_string
+from rmqha.wire.log.record import Record, offset_msg_id
 from rmqha.wire.remoting.bodies.tables import WRITE, GroupConfig
 from rmqha.wire.remoting.codes import V3_4_9, RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command

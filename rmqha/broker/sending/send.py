@@ -33,12 +33,12 @@ from rmqha.errors import (
     NotWritable,
     RequestRefused,
 )
-from rmqha.ha.writer import PutResult
+from rmqha.ha.master.put_service import PutResult
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler
 from rmqha.store.store import Store
-from rmqha.wire.properties import encode
-from rmqha.wire.record import COMPRESSED, MULTI_TAGS, Message
+from rmqha.wire.log.properties import encode
+from rmqha.wire.log.record import COMPRESSED, MULTI_TAGS, Message
 from rmqha.wire.remoting.bodies.tables import TopicConfig
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command

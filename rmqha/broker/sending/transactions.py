@@ -31,13 +31,13 @@ from rmqha.broker.sending.messages import (
 from rmqha.broker.sending.put_status import Putter
 from rmqha.broker.tables.topics import HALF, HALF_DONE, HALF_GIVEN_UP, Topics
 from rmqha.errors import MessageIllegal, NotWritable, RequestRefused, StoreError
-from rmqha.ha.writer import PutResult
+from rmqha.ha.master.put_service import PutResult
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler
 from rmqha.store.store import Store
-from rmqha.wire import properties
-from rmqha.wire.encode import MAX_RECORD_OVERHEAD, encode, place
-from rmqha.wire.record import COMMIT, TRANSACTION, Message, Record
+from rmqha.wire.log import properties
+from rmqha.wire.log.encode import MAX_RECORD_OVERHEAD, encode, place
+from rmqha.wire.log.record import COMMIT, TRANSACTION, Message, Record
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import from_ext

@@ -19,7 +19,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.errors import StoreError
-from rmqha.net.quiet import RateLimitedLog
+from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.store.files import json_table as tables
 from rmqha.store.files.allocate import InThread
 from rmqha.wire.remoting.json_body import to_json

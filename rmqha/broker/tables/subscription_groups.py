@@ -17,7 +17,7 @@ from rmqha.broker.tables.topics import RETRY_PREFIX
 from rmqha.config.settings import BrokerSettings
 from rmqha.errors import RequestRefused
 from rmqha.store.files.allocate import InThread
-from rmqha.wire.encode import MAX_TOPIC
+from rmqha.wire.log.encode import MAX_TOPIC
 from rmqha.wire.remoting.bodies.tables import GroupConfig, GroupTable
 from rmqha.wire.remoting.codes import ResponseCode
 

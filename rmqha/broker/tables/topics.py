@@ -17,8 +17,8 @@ from rmqha.broker.tables.table import Table
 from rmqha.config.settings import BrokerSettings
 from rmqha.errors import RequestRefused
 from rmqha.store.files.allocate import InThread
-from rmqha.wire.delay import SCHEDULE_TOPIC
-from rmqha.wire.encode import MAX_TOPIC
+from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC
+from rmqha.wire.log.encode import MAX_TOPIC
 from rmqha.wire.remoting.bodies.tables import INHERIT, READ, WRITE, TopicConfig, TopicTable
 from rmqha.wire.remoting.codes import ResponseCode
 

@@ -17,7 +17,7 @@ from rmqha.pipeline.jobs.queue_files import FILE_SIZE
 from rmqha.pipeline.jobs.rebuild import FOLDER
 from rmqha.pipeline.jobs.rebuild import rebuild as make
 from rmqha.store.offline.detect_sizes import queue_file_size
-from rmqha.wire.rows import DEFAULT_LEVELS
+from rmqha.wire.columnar.decoder import DEFAULT_LEVELS
 
 MOST_NOTES = 20
 """Problems of the log that are told one by one; C{--json} has all."""

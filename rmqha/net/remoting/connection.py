@@ -22,7 +22,7 @@ from rmqha.errors import PeerNotReading, RemotingFrameError, RemotingTimeout
 from rmqha.net.remoting.connections import Connections
 from rmqha.net.remoting.handlers import Answer, Scattered, failed, overloaded
 from rmqha.net.remoting.outbox import Outbox
-from rmqha.net.remoting.outstanding import Outstanding, Question
+from rmqha.net.remoting.pending_requests import Outstanding, Question
 from rmqha.net.remoting.tls import HANDSHAKE, HANDSHAKE_TIMEOUT, TlsGate
 from rmqha.wire.remoting.command import ONEWAY, Command
 from rmqha.wire.remoting.frame import FrameDecoder, encode, encode_head

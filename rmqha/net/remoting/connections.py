@@ -17,7 +17,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.errors import RequestRefused, RmqhaError
-from rmqha.net.quiet import RateLimitedLog
+from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.net.remoting.handlers import Registry
 from rmqha.net.remoting.outbox import Outbox
 from rmqha.wire.remoting.command import Command

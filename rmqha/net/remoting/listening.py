@@ -11,7 +11,7 @@ from typing import Any
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.protocol import ServerFactory
 
-from rmqha.net.regions import RegionPort
+from rmqha.net.zero_copy_send import RegionPort
 
 VIP_STEP = -2
 """Where, from C{listenPort}, stock slaves and old clients expect a second port."""

@@ -16,7 +16,7 @@ from typing import Any
 from twisted.internet.interfaces import IPushProducer, IReactorTime
 from zope.interface import implementer
 
-from rmqha.net.regions import TURN, Part, regions
+from rmqha.net.zero_copy_send import TURN, Part, regions
 
 PAUSE_ABOVE = 256 * 1024
 """Bytes held above which a peer is not read from: what one pull may answer."""

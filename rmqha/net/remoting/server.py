@@ -10,7 +10,7 @@ from twisted.internet.interfaces import IAddress, IReactorTime
 from twisted.internet.protocol import ServerFactory
 
 from rmqha.config.settings import TlsMode
-from rmqha.net.allow import Allowed, Network
+from rmqha.net.allowed_peers import Allowed, Network
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.connections import Connections, Limits
 from rmqha.net.remoting.handlers import Registry

@@ -25,7 +25,7 @@ from rmqha.pipeline.files import LogFiles, opened
 from rmqha.pipeline.jobs.copies import Copy
 from rmqha.pipeline.options import Options
 from rmqha.pipeline.reading import Guard
-from rmqha.wire.vectors import Array
+from rmqha.wire.columnar.vectors import Array
 
 CHUNK = 8 << 20
 """Bytes that get one digest."""

@@ -19,7 +19,7 @@ from rmqha.pipeline.ranges import Range
 from rmqha.pipeline.reading import Guard
 from rmqha.pipeline.stores import Store
 from rmqha.pipeline.walking import find_tail
-from rmqha.wire.published import Cut
+from rmqha.wire.log.published import Cut
 
 
 @frozen(kw_only=True)

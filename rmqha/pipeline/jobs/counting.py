@@ -22,8 +22,8 @@ from rmqha.pipeline.jobs.tallies import Cell, Tally, buckets
 from rmqha.pipeline.options import Options
 from rmqha.pipeline.ranges import Range
 from rmqha.pipeline.selection import Selection
-from rmqha.wire.heads import Heads
-from rmqha.wire.vectors import Array
+from rmqha.wire.columnar.fixed_fields import Heads
+from rmqha.wire.columnar.vectors import Array
 
 MOST_STEPS, MOST_CELLS = 1000, 50_000
 """Steps of time that a task tells apart, and counts it has of all queues in them."""

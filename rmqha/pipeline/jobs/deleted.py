@@ -18,7 +18,7 @@ from rmqha.pipeline.files import LogFiles, opened
 from rmqha.pipeline.options import Options
 from rmqha.pipeline.point import TAIL
 from rmqha.pipeline.stores import Store
-from rmqha.wire.published import FOLDER
+from rmqha.wire.log.published import FOLDER
 
 NAME = "deleted.json"
 

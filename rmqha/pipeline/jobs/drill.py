@@ -23,8 +23,8 @@ from rmqha.pipeline.jobs.copies import Copy
 from rmqha.pipeline.jobs.layout import names_at
 from rmqha.pipeline.point import read_splits
 from rmqha.pipeline.walking import walk_file
-from rmqha.wire.record import MAGIC_BYTES, check, decode
-from rmqha.wire.vectors import Array
+from rmqha.wire.columnar.vectors import Array
+from rmqha.wire.log.record import MAGIC_BYTES, check, decode
 
 WHOLE = "whole"
 """The state of a record that breaks no rule; others are texts of L{Fault}."""

@@ -34,8 +34,8 @@ from rmqha.pipeline.options import Options
 from rmqha.pipeline.point import read_point
 from rmqha.pipeline.ranges import Range
 from rmqha.pipeline.stores import Store
-from rmqha.wire.published import FOLDER, SPLITS, Cut, Span, render_spans
-from rmqha.wire.spans import SpanMaker
+from rmqha.wire.log.published import FOLDER, SPLITS, Cut, Span, render_spans
+from rmqha.wire.log.split_spans import SpanMaker
 
 LOCK = "lock"
 """The file whose first byte is locked by whoever runs on a store."""

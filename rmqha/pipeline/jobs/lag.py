@@ -19,7 +19,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from rmqha.pipeline.files import LogFiles, opened
 from rmqha.pipeline.marks import from_json
-from rmqha.wire.record import BORN_IP6, IP6_EXTRA, MAGIC_BYTES
+from rmqha.wire.log.record import BORN_IP6, IP6_EXTRA, MAGIC_BYTES
 
 _SYS_FLAG = slice(36, 40)
 _STORED = 56

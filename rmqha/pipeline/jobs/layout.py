@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from rmqha.wire.record import BORN_IP6, IP6_EXTRA, MAGIC_V2, STORE_IP6, magic_at
-from rmqha.wire.vectors import Array
+from rmqha.wire.columnar.vectors import Array
+from rmqha.wire.log.record import BORN_IP6, IP6_EXTRA, MAGIC_V2, STORE_IP6, magic_at
 
 _FIRST = (
     ("size", 4),

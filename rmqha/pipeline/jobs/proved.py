@@ -13,7 +13,7 @@ from rmqha.pipeline.options import Options
 from rmqha.pipeline.ranges import Range
 from rmqha.pipeline.reading import Guard
 from rmqha.pipeline.walking import Walked, walk_on
-from rmqha.wire.loops import warm_up
+from rmqha.wire.columnar.kernels import warm_up
 
 
 def proved(wanted: Range, options: Options) -> Iterator[Walked]:

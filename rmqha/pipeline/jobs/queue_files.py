@@ -19,7 +19,7 @@ from pathlib import Path
 from attrs import frozen
 
 from rmqha.pipeline.jobs.runs import Queue, Run
-from rmqha.wire.units import BLANK_UNIT, UNIT_SIZE, fileable
+from rmqha.wire.columnar.queue_units import BLANK_UNIT, UNIT_SIZE, fileable
 
 FILE_SIZE = 6_000_000
 """Bytes of a queue file of a stock broker."""

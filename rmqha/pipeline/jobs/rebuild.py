@@ -35,10 +35,9 @@ from rmqha.pipeline.jobs.work import Path as AnyPath
 from rmqha.pipeline.jobs.work import ranges_of, run
 from rmqha.pipeline.options import Options
 from rmqha.pipeline.ranges import Range
-from rmqha.wire.delay import DelayLevels
-from rmqha.wire.fields import fields
-from rmqha.wire.rows import DEFAULT_LEVELS
-from rmqha.wire.units import (
+from rmqha.wire.columnar.decoder import DEFAULT_LEVELS
+from rmqha.wire.columnar.dispatch_fields import fields
+from rmqha.wire.columnar.queue_units import (
     OFFSET_MAX,
     UNIT,
     UNIT_SIZE,
@@ -46,6 +45,7 @@ from rmqha.wire.units import (
     fileable,
     grouped_units,
 )
+from rmqha.wire.log.delay_levels import DelayLevels
 
 FOLDER = "consumequeue"
 """What the queues' folder is called below a store's root."""

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 
 from attrs import evolve, frozen
 
-from rmqha.wire.units import OFFSET_MAX, fileable
+from rmqha.wire.columnar.queue_units import OFFSET_MAX, fileable
 
 Queue = tuple[str, int]
 """Topic and queue id."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from attrs import define, field
 
-from rmqha.wire.vectors import Array
+from rmqha.wire.columnar.vectors import Array
 
 _FINE = 64
 """Numbers below it are their own buckets."""

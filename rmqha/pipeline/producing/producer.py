@@ -29,7 +29,7 @@ from rmqha.pipeline.producing.pace import Pace
 from rmqha.pipeline.producing.peers import Peers
 from rmqha.pipeline.producing.routes import Queue, Routes, moved
 from rmqha.pipeline.producing.settings import SendOptions
-from rmqha.wire.encode import MAX_BATCH
+from rmqha.wire.log.encode import MAX_BATCH
 from rmqha.wire.remoting.codes import ResponseCode as Code
 from rmqha.wire.remoting.command import Command
 

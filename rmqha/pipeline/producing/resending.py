@@ -18,7 +18,7 @@ from rmqha.pipeline.batch import settle
 from rmqha.pipeline.producing.messages import COMPRESSION, DELAY, Outgoing
 from rmqha.pipeline.producing.producer import Producer
 from rmqha.pipeline.producing.settings import SendOptions
-from rmqha.wire.properties import parse
+from rmqha.wire.log.properties import parse
 
 STRIPPED = frozenset({DELAY, "WAIT", "TRAN_MSG", "CLUSTER"})
 """Properties of the first sending: whether to wait, for what, and whose cluster it was."""

@@ -14,7 +14,7 @@ from rmqha.errors import OptionInvalid
 from rmqha.pipeline.options import Options, Style
 from rmqha.pipeline.reading import MessageReader, chosen_columns
 from rmqha.pipeline.sinks.layout import DATE, By
-from rmqha.wire.rows import STYLES
+from rmqha.wire.columnar.decoder import STYLES
 
 STORE = "store"
 """The column that every table has at its end: the store that a row is from."""

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from attrs import frozen
 
 from rmqha.errors import OptionInvalid
-from rmqha.wire.rows import STYLES
+from rmqha.wire.columnar.decoder import STYLES
 
 _REPEATED = frozenset(
     {

@@ -18,7 +18,7 @@ from rmqha.errors import DerivedFault
 from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.record_at import Peek
 from rmqha.store.files.descriptors import Descriptors
-from rmqha.wire.units import OFFSET_MAX, UNIT_SIZE, UNIT_TYPE, fileable
+from rmqha.wire.columnar.queue_units import OFFSET_MAX, UNIT_SIZE, UNIT_TYPE, fileable
 
 FOLDER = "consumequeue"
 

@@ -28,12 +28,12 @@ from rmqha.store.derived.index import Index
 from rmqha.store.derived.index_keys import keys, read_block
 from rmqha.store.derived.record_at import Peek
 from rmqha.store.log.interfaces import ILogReader
-from rmqha.wire.blocks import Block
-from rmqha.wire.delay import DelayLevels
-from rmqha.wire.fields import Fields, fields
-from rmqha.wire.hashing import key_hash
-from rmqha.wire.record import Fault, check, dispatch_fields
-from rmqha.wire.units import UNIT, grouped_units
+from rmqha.wire.columnar.dispatch_fields import Fields, fields
+from rmqha.wire.columnar.queue_units import UNIT, grouped_units
+from rmqha.wire.columnar.record_blocks import Block
+from rmqha.wire.log.delay_levels import DelayLevels
+from rmqha.wire.log.hashing import key_hash
+from rmqha.wire.log.record import Fault, check, dispatch_fields
 
 NEAR = 16 << 10
 """At most this many bytes behind, records are dispatched one by one: arrays for a dozen records of

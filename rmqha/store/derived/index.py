@@ -22,7 +22,7 @@ from rmqha.store.derived.consume_queues import set_aside
 from rmqha.store.derived.index_file import IndexFile, IndexShape, Ints
 from rmqha.store.derived.record_at import Peek
 from rmqha.store.files.descriptors import Descriptors
-from rmqha.wire.hashing import key_hash
+from rmqha.wire.log.hashing import key_hash
 
 FOLDER = "index"
 
@@ -113,7 +113,7 @@ class Index:
         """
         Add one message's keys, in RocketMQ's order: unique key, then C{KEYS}.
 
-        @param hashes: L{rmqha.wire.hashing.key_hash} of each.
+        @param hashes: L{rmqha.wire.log.hashing.key_hash} of each.
         @param offset: The message's physical offset.
         @param timestamp: Its store time, milliseconds.
         @return: How many entries were added; none that are there already.

@@ -7,10 +7,10 @@ Source: docs/protocol/store.rst, Dispatch.
 from __future__ import annotations
 
 from rmqha.store.log.interfaces import ILogReader
-from rmqha.wire.blocks import Block, walk
-from rmqha.wire.fields import Fields
-from rmqha.wire.record import Fault
-from rmqha.wire.vectors import Array
+from rmqha.wire.columnar.dispatch_fields import Fields
+from rmqha.wire.columnar.record_blocks import Block, walk
+from rmqha.wire.columnar.vectors import Array
+from rmqha.wire.log.record import Fault
 
 
 def read_block(

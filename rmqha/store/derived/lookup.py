@@ -16,10 +16,10 @@ from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.index import Index
 from rmqha.store.derived.record_at import Peek, Peeked
 from rmqha.store.log.interfaces import ILogReader
-from rmqha.wire.delay import DelayLevels
-from rmqha.wire.hashing import body_crc
-from rmqha.wire.record import Record, decode
-from rmqha.wire.units import BLANK_SIZE
+from rmqha.wire.columnar.queue_units import BLANK_SIZE
+from rmqha.wire.log.delay_levels import DelayLevels
+from rmqha.wire.log.hashing import body_crc
+from rmqha.wire.log.record import Record, decode
 
 _ROUNDS = 3
 """How often a key is looked for again, behind hits that were another key's."""

@@ -25,7 +25,7 @@ from rmqha.store.files.mapped import LogFolder, MappedFile, data_extents
 from rmqha.store.log.interfaces import ISparseLog
 from rmqha.store.log.resync import HEAD, candidates, data_end, next_valid
 from rmqha.store.log.scan import scan
-from rmqha.wire.record import Fault, check, decode, stored_at
+from rmqha.wire.log.record import Fault, check, decode, stored_at
 
 CLEAN_FILES = 3
 """How many of the last files are checked after a clean stop, as stock brokers do."""

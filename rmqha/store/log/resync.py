@@ -15,7 +15,7 @@ import numpy as np
 
 from rmqha.store.log.interfaces import ISparseLog
 from rmqha.store.log.scan import WINDOW
-from rmqha.wire.record import MAGIC_BYTES, MAGIC_V1, MAGIC_V2, MIN_BLANK, Fault, check
+from rmqha.wire.log.record import MAGIC_BYTES, MAGIC_V1, MAGIC_V2, MIN_BLANK, Fault, check
 
 SMALL = 64 << 10
 """Bytes read first behind a bad place: mostly the next record is near."""
@@ -29,7 +29,7 @@ _MANY = 256
 
 def judge(log: ISparseLog, offset: int) -> int | Fault:
     """
-    The verdict of L{check<rmqha.wire.record.check>} on one place.
+    The verdict of L{check<rmqha.wire.log.record.check>} on one place.
     """
     head = log.read(offset, MIN_BLANK)
     size = int.from_bytes(head[:4], "big", signed=True)

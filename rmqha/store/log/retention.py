@@ -33,7 +33,7 @@ from rmqha.store.files.allocate import InThread
 from rmqha.store.files.mapped import MappedFile
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.recovery import last_record_of
-from rmqha.wire.record import Fault, check, stored_at
+from rmqha.wire.log.record import Fault, check, stored_at
 
 
 def disk_use(folder: Path) -> float:

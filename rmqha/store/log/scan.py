@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from attrs import evolve
 
 from rmqha.store.log.interfaces import ILogReader
-from rmqha.wire.blocks import Block, walk
-from rmqha.wire.record import Fault
+from rmqha.wire.columnar.record_blocks import Block, walk
+from rmqha.wire.log.record import Fault
 
 WINDOW = 4 << 20
 """Most bytes of one block, so that numpy's scratch arrays stay in the cache."""

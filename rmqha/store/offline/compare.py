@@ -22,8 +22,8 @@ from rmqha.store.log.scan import WINDOW
 from rmqha.store.offline.follow import Bad, follow
 from rmqha.store.offline.offline_log import OfflineLog
 from rmqha.store.offline.raw_log import RawLog
-from rmqha.wire.delay import DelayLevels
-from rmqha.wire.fields import fields
+from rmqha.wire.columnar.dispatch_fields import fields
+from rmqha.wire.log.delay_levels import DelayLevels
 
 Progress = Callable[[int, int], None]
 

@@ -14,8 +14,8 @@ from attrs import frozen
 from rmqha.store.log.resync import HEAD, SMALL, judge, next_valid
 from rmqha.store.log.scan import WINDOW, scan
 from rmqha.store.offline.raw_log import RawLog
-from rmqha.wire.blocks import Block
-from rmqha.wire.record import MIN_RECORD, Fault, check
+from rmqha.wire.columnar.record_blocks import Block
+from rmqha.wire.log.record import MIN_RECORD, Fault, check
 
 
 @frozen

@@ -20,7 +20,7 @@ from stat import S_ISREG
 from attrs import frozen
 
 from rmqha.store.files.mapped import LOG_NAME, file_name
-from rmqha.wire.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_BLANK, MIN_RECORD
+from rmqha.wire.log.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_BLANK, MIN_RECORD
 
 QUARANTINE_NAME = re.compile(r"(\d{20})-(\d{20})(?:\.\d+)?\.log", re.ASCII)
 """First and last physical offset of what L{rmqha.store.log.truncate.quarantine} kept."""

@@ -27,7 +27,7 @@ from rmqha.store.files.mapped import fsync_folder
 from rmqha.store.log.resync import judge, next_valid
 from rmqha.store.log.truncate import OWN_FOLDER
 from rmqha.store.offline.offline_log import OfflineLog
-from rmqha.wire.record import Fault
+from rmqha.wire.log.record import Fault
 
 PLACE = "rebuild"
 """Folder below L{OWN_FOLDER} where new files are built and old ones wait."""

@@ -31,10 +31,10 @@ from rmqha.store.offline.follow import Bad, follow, moved_from
 from rmqha.store.offline.found_files import Finding, unreadable
 from rmqha.store.offline.offline_log import OfflineLog
 from rmqha.store.offline.raw_log import RawLog
-from rmqha.wire.blocks import Block
-from rmqha.wire.delay import DelayLevels
-from rmqha.wire.fields import fields
-from rmqha.wire.record import (
+from rmqha.wire.columnar.dispatch_fields import fields
+from rmqha.wire.columnar.record_blocks import Block
+from rmqha.wire.log.delay_levels import DelayLevels
+from rmqha.wire.log.record import (
     MAGIC_V1,
     MAGIC_V2,
     MIN_BLANK,

@@ -35,8 +35,8 @@ from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.fingerprint import TAIL, tail_crc
 from rmqha.store.published import split_index as splits
 from rmqha.store.published.split_index import SplitIndex
-from rmqha.wire.loops import NUMPY, chosen
-from rmqha.wire.published import FOLDER, POINT, Point, Why, parse_point, render_point
+from rmqha.wire.columnar.kernels import NUMPY, chosen
+from rmqha.wire.log.published import FOLDER, POINT, Point, Why, parse_point, render_point
 
 MOST_MARKS = 1024
 """Places remembered; beyond it every second one goes, so that what waits for a replica that

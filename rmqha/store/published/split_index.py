@@ -20,9 +20,9 @@ from attrs import define, field
 
 from rmqha.store.files.mapped import fsync_folder
 from rmqha.store.log.interfaces import ILogReader
-from rmqha.wire.blocks import walk
-from rmqha.wire.heads import Heads
-from rmqha.wire.published import (
+from rmqha.wire.columnar.fixed_fields import Heads
+from rmqha.wire.columnar.record_blocks import walk
+from rmqha.wire.log.published import (
     FOLDER,
     SPAN_SIZE,
     SPLITS,
@@ -31,8 +31,8 @@ from rmqha.wire.published import (
     render_span,
     render_spans,
 )
-from rmqha.wire.record import check
-from rmqha.wire.spans import SpanMaker
+from rmqha.wire.log.record import check
+from rmqha.wire.log.split_spans import SpanMaker
 
 MOST_BACKLOG = 1 << 30
 """Bytes of log that are walked to make an index where there is none; with more, it begins

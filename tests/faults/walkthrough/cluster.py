@@ -13,7 +13,7 @@ from demo.traffic import Cpp, why_not
 from rmqha.store.files import json_table as tables
 from rmqha.store.log.scan import scan
 from rmqha.store.offline.offline_log import OfflineLog
-from rmqha.wire.record import decode
+from rmqha.wire.log.record import decode
 from rmqha.wire.remoting.bodies.route import TopicRoute
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command

@@ -16,7 +16,6 @@ from twisted.internet.error import CannotListenError, ConnectionLost
 from twisted.trial.unittest import TestCase
 
 from rmqha.errors import RemotingUnreachable
-from rmqha.net.regions import regions
 from rmqha.net.remoting.client import RemotingClient, tcp_endpoints
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.connections import Limits
@@ -24,6 +23,7 @@ from rmqha.net.remoting.handlers import Answer, Registry, Scattered
 from rmqha.net.remoting.listening import listen, listen_twice
 from rmqha.net.remoting.server import RemotingFactory
 from rmqha.net.remoting.tls import TlsGate, TlsMode, client_context, server_context
+from rmqha.net.zero_copy_send import regions
 from rmqha.wire.remoting.command import Command, SerializeType
 from rmqha.wire.remoting.frame import encode
 from tests.support.certificates import certificate

@@ -1,0 +1,157 @@
+"""
+Where a log on the disk and a running master part, without touching either.
+
+One connection after another asks, each further back, as a slave's probe does, until
+one brings bytes to compare; only then is anything concluded.  Nobody's acknowledgement
+comes of it: what is reported is below the end that the master has just told, or far
+below our own where it tells none, and never rises (L{rmqha.ha.observer_protocol}).
+
+Source: docs/operations.rst, Against a running master.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from attrs import define, evolve, field
+from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
+from twisted.internet.task import deferLater
+
+from rmqha.errors import NothingCommon
+from rmqha.ha.observer_protocol import Onlooker
+from rmqha.ha.slave.master_bounds import Ask, ClientPort, MasterBounds
+from rmqha.ha.slave.probe import Ask as Asks
+from rmqha.ha.slave.probe import OverlapSearch
+from rmqha.ha.slave.reconnect import NEXT_QUESTION, AskedFirst, OneByOne
+from rmqha.store.offline.compare import Beyond, Parting, Progress, beyond, valid_end
+from rmqha.store.offline.found_files import quarantine_name
+from rmqha.store.offline.offline_log import OfflineLog
+from rmqha.store.offline.raw_log import RawLog
+from rmqha.wire.ha import DEFAULT_BATCH
+
+
+@define(eq=False)
+class Against:
+    """
+    Compare one log with a master's.
+
+    @ivar ours: The log; compared up to its C{end}.
+    @ivar endpoint: The master's HA port.
+    @ivar peer: The same, for people.
+    @ivar ask: Asks the client port; C{None} to go without.
+    @ivar folder: Where the master's own bytes may lie while they are counted.
+    @ivar earliest: Compare from here on at the latest; C{None}: from where a slave
+        would.
+    @ivar port: What the client port said.
+    @ivar asked: How many questions there were.
+    """
+
+    ours: OfflineLog
+    endpoint: IStreamClientEndpoint
+    peer: str
+    ask: Ask | None
+    clock: IReactorTime
+    folder: Path
+    earliest: int | None = None
+    progress: Progress | None = None
+    port: ClientPort = field(init=False)
+    asked: int = field(default=0, init=False)
+    _first: int = field(init=False)
+    _whole: int = field(init=False)
+    _search: OverlapSearch | None = field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.port = ClientPort(self.ask, self.clock, self.peer)
+        self._first = self.ours.raw.run_start(self.ours.end)
+        self._whole = valid_end(self.ours)
+
+    async def parting(self) -> Parting:
+        """
+        Ask until there is an answer.
+
+        @raise NothingCommon: If the master sends nothing that could be compared.
+        @raise MasterLeft: If it leaves before it was compared.
+        @raise ProtocolViolation: If it is none.
+        """
+        endpoint = AskedFirst(self.endpoint, self.port.look)
+        with open(self.folder / "kept", "w+b") as kept:
+            while True:
+                looking: Any = endpoint.connect(OneByOne(lambda: self._onlooker(kept)))
+                onlooker = await looking
+                if await onlooker.done:
+                    break
+                assert self._search is not None, "it gave the question"
+                self._search.lower()
+                await deferLater(self.clock, NEXT_QUESTION, lambda: None)
+        return self._told(onlooker)
+
+    def _onlooker(self, kept: BinaryIO) -> Onlooker:
+        bounds = self.port.bounds
+        search = self._search
+        if search is None or not search.fits(self.ours.end, bounds):
+            search = self._search = self._begin(bounds)
+        question = search.question()
+        if question.ask is Asks.SURVEY:
+            raise self._nothing(bounds)
+        self.asked += 1
+        return Onlooker(
+            self.ours,
+            self._whole,
+            question.report,
+            question.report == search.low,
+            None if bounds is None else bounds.max_offset,
+            self.peer,
+            kept,
+            self.clock,
+            self.progress,
+        )
+
+    def _begin(self, bounds: MasterBounds | None) -> OverlapSearch:
+        search = OverlapSearch.of(
+            self._first,
+            self.ours.end,
+            self.ours.file_size,
+            batch=DEFAULT_BATCH,
+            proven_before=False,
+            bounds=bounds,
+        )
+        if self.earliest is not None and search.start >= search.low:
+            search = evolve(search, start=min(search.start, max(self.earliest, search.low)))
+        return search
+
+    def _nothing(self, bounds: MasterBounds | None) -> NothingCommon:
+        if bounds is None:
+            said = "sent nothing from there"
+        else:
+            said = f"says it holds [{bounds.min_offset}, {bounds.max_offset})"
+            if self._search is not None and self._search.low < self._search.high:
+                said += ", and sent nothing from there"
+        return NothingCommon(self.peer, self._first, self.ours.end, said)
+
+    def _told(self, onlooker: Onlooker) -> Parting:
+        at, cursor, end = onlooker.at, onlooker.cursor, onlooker.end
+        assert at is not None and cursor is not None, "it has learned something"
+        return Parting(
+            start=onlooker.report,
+            stop=onlooker.compared,
+            difference=onlooker.difference,
+            at=at,
+            first=beyond(self.ours, at, self._whole),
+            second=self._kept(at, cursor, None if end is None else end - cursor),
+        )
+
+    def _kept(self, at: int, end: int, unread: int | None) -> Beyond:
+        """
+        What the master has for itself: the bytes kept, read like what a cut puts aside.
+        """
+        if end <= at:
+            return Beyond(end=at, bytes=0, records=0, topics={}, bad=0, tail=0, unread=unread)
+        path = (self.folder / "kept").rename(self.folder / quarantine_name(at, end))
+        log = OfflineLog.of(RawLog.open(path, self.ours.file_size), end)
+        own = beyond(log, at, valid_end(log))
+        log.close()
+        if unread == 0:
+            return own
+        # What was fetched may end in the middle of a record.
+        return evolve(own, tail=0, unread=None if unread is None else unread + own.tail)

@@ -1,0 +1,181 @@
+"""
+Which life of the log this is, and how far each replica was brought in it.
+
+A master that lost the tail of its log (power cut) and grows again has other bytes at
+the same offsets than the slave that still holds the old tail.  Equal offsets then say
+nothing.  The incarnation draws the line: what lies below its C{start} is the history
+everybody shares, what lies above was written in it, and a slave can only have it if
+we sent it (L{rmqha.ha.master.ledger}, marks).  A slave that serves others has the same, with
+"written" meaning "fetched".
+
+B{When it goes on.}  After a clean stop the file says so, with the end of the log and a
+CRC of its last bytes.  If the log is still exactly that, nobody else wrote it, and
+start and marks go on: otherwise a slave that was ahead would be proven by a mere
+restart of its master.  In every other case (a kill, a power cut, a Java broker, a
+replication or a cut that moved the end, a slave that becomes a master) a new
+incarnation begins at the recovered end.  After a kill that forgives a slave that was
+ahead of the incarnation before, and that nobody saw since; marks that are stale by some
+frames would instead refuse every good slave.
+
+The C{id} is new in each run, for logs and status.
+
+B{A log seeded by hand.}  A slave whose store was copied from the stopped master is
+above the start and has no mark: unproven.  A slave of ours then compares from further
+back and is proven by that; for a stock one there is C{haAcceptUnproven=true}.
+
+The file is written when serving begins and when it ends, never between.
+
+Source: docs/architecture.rst, The incarnation.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from attrs import define
+from twisted.logger import Logger
+
+from rmqha.errors import TableUnreadable
+from rmqha.store.files import json_table as tables
+from rmqha.store.log.fingerprint import tail_crc
+from rmqha.store.log.interfaces import ILogReader
+
+FILE = Path("rmqha") / "incarnation.json"
+"""
+Below the store's root.
+"""
+
+
+@define(kw_only=True, eq=False)
+class Incarnation:
+    """
+    One run's part of a life of the log.
+
+    @ivar path: Where it is kept.
+    @ivar master: Whether our own writes make the log grow.
+    @ivar id: Of this run.
+    @ivar start: Physical offset at which this life of the log began.
+    @ivar marks: Highest offset sent to each address in the runs before this one.
+    @ivar continued: Whether an earlier run's was taken up.
+    """
+
+    path: Path
+    master: bool
+    id: str
+    start: int
+    marks: dict[str, int]
+    continued: bool
+
+    _log = Logger()
+
+    @classmethod
+    def begin(cls, root: Path, log: ILogReader, *, master: bool = True) -> Incarnation:
+        """
+        Begin a run: take the earlier incarnation up, or start a new one.
+
+        @param root: The store's root.
+        @param log: The recovered log, before anything is written to it.
+        """
+        path = root / FILE
+        start, marks, continued = log.confirmed, dict[str, int](), False
+        known = cls._closed(path, log, master=master)
+        if known is not None:
+            start, marks, continued = known["start"], known["marks"], True
+        self = cls(
+            path=path,
+            master=master,
+            id=uuid4().hex,
+            start=start,
+            marks=marks,
+            continued=continued,
+        )
+        self._save(log, marks, closed=False)
+        self._log.info(
+            "Incarnation {id} of the log: {kind} at byte {start}, the log ends at {end}",
+            id=self.id,
+            kind="goes on from the one that began" if continued else "begins",
+            start=start,
+            end=log.confirmed,
+        )
+        return self
+
+    @classmethod
+    def goes_on(cls, root: Path, log: ILogReader, *, master: bool = True) -> bool:
+        """
+        Whether a run that begins now would take an earlier incarnation up.
+        """
+        return cls._closed(root / FILE, log, master=master) is not None
+
+    @classmethod
+    def crashed_from(cls, root: Path) -> int | None:
+        """
+        Where the last run began to write, if it was a master of ours and did not end
+        cleanly.
+
+        @return: A physical offset: records from there on are rmqha's; C{None} if the
+            last writer may have been another.
+        """
+        known = cls._load(root / FILE)
+        if known is None or known["closed"] is True or known.get("master", True) is not True:
+            return None
+        return int(known["end"])
+
+    def close(self, log: ILogReader, marks: dict[str, int]) -> None:
+        """
+        End the run cleanly.  Nothing may be written to the log, nor sent, after this.
+
+        @param marks: All there are now.
+        """
+        self._save(log, marks, closed=True)
+
+    def _save(self, log: ILogReader, marks: dict[str, int], *, closed: bool) -> None:
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        tables.replace(
+            self.path,
+            {
+                "id": self.id,
+                "master": self.master,
+                "start": self.start,
+                "closed": closed,
+                "end": log.confirmed,
+                "crc": tail_crc(log, log.confirmed),
+                "marks": marks,
+            },
+        )
+
+    @classmethod
+    def _closed(cls, path: Path, log: ILogReader, *, master: bool) -> dict[str | int, Any] | None:
+        """
+        What the file says, if its run ended cleanly and the log is still what it was then.
+        """
+        known = cls._load(path)
+        if (
+            known is not None
+            and known["closed"] is True
+            and known.get("master", True) is master
+            and known["end"] == log.confirmed
+            and known["crc"] == tail_crc(log, log.confirmed)
+        ):
+            return known
+        return None
+
+    @classmethod
+    def _load(cls, path: Path) -> dict[str | int, Any] | None:
+        """
+        What the file says, if it says anything sound.
+        """
+        try:
+            known = tables.read(path)
+        except TableUnreadable as error:
+            cls._log.warn("Starting a new incarnation: {error}", error=error)
+            return None
+        if known is None:
+            return None
+        numbers = [known.get("start"), known.get("end"), known.get("crc")]
+        marks = known.get("marks")
+        if not isinstance(marks, dict) or "closed" not in known:
+            return None
+        numbers += marks.values()
+        return known if all(type(number) is int for number in numbers) else None

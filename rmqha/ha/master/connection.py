@@ -1,0 +1,301 @@
+"""
+One slave's connection, as its master sees it.
+
+A peer is sent nothing before a first report that the ledger takes.  What it may then
+do wrong ends its connection and its claim, with a reason that the factory counts.
+
+On a plain TCP connection of L{rmqha.net.zero_copy_send} a frame's body is a view of the log, and
+a small frame is given to the kernel before the append that caused it returns.  On every
+other transport (TLS, in memory) header and body are written as bytes: the same stream,
+and the reference for it.
+
+Source: docs/protocol/ha.rst, The master's side.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from twisted.internet.interfaces import IDelayedCall, IPushProducer, ITCPTransport
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from rmqha.errors import LogLost, ReportRejected
+from rmqha.ha.master.ledger import Claim
+from rmqha.ha.states import Standing
+from rmqha.net.rate_limit import Speed, TokenBucket
+from rmqha.net.zero_copy_send import RegionServer, regions
+from rmqha.wire.ha import OFFSET_REPORT, TRANSFER_HEADER, OffsetReports
+
+if TYPE_CHECKING:
+    from rmqha.ha.master.master import MasterFactory
+
+_REPORT = OFFSET_REPORT.size
+_unpack_report = OFFSET_REPORT.unpack
+_pack_header = TRANSFER_HEADER.pack
+
+
+@implementer(IPushProducer)
+class MasterProtocol(Protocol):
+    """
+    Feed one slave and believe it as far as the ledger does.
+
+    @ivar claim: What it may say; C{None} once the connection is given up.
+    @ivar host: The peer's address without the port.
+    @ivar peer: Host and port, for people.
+    @ivar opened: When it connected, in the clock's seconds.
+    @ivar heard: When it last made a whole report, in the clock's seconds.
+    @ivar speed: Body bytes a second.
+    """
+
+    claim: Claim | None = None
+    _paused = False
+    _greeted = False
+    _later: IDelayedCall | None = None
+    transport: Any
+
+    def __init__(self, factory: MasterFactory, host: str) -> None:
+        self.factory = factory
+        self.host = self.peer = host
+        self._clock = factory.clock
+        self._reports = OffsetReports()
+        self._bucket = TokenBucket(factory.settings.max_send_rate, factory.clock)
+        self.speed = Speed(factory.clock)
+        self.opened = self.heard = self._written = factory.clock.seconds()
+
+    # --- connection ---------------------------------------------------------
+
+    def connectionMade(self) -> None:
+        """
+        Wait for the first report; nothing is sent before it.
+        """
+        transport = self.transport
+        if ITCPTransport.providedBy(transport):
+            transport.setTcpNoDelay(True)
+        port = getattr(transport.getPeer(), "port", None)
+        if port is not None:
+            self.peer = f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
+        self._regions = regions(transport) if self.factory.settings.zero_copy else None
+        transport.registerProducer(self, True)
+        self.claim = self.factory.joined(self)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """
+        Nothing this peer said counts any longer.
+        """
+        self._end("peer", None)
+        self.factory.gone(self)
+
+    def close(self, reason: str, error: Exception | None = None, *, gently: bool = False) -> None:
+        """
+        Give the peer up.
+
+        @param reason: One word, for the counters.
+        @param error: What it did, for the log.
+        @param gently: Let it have what was written; a peer that is wrong gets nothing more.
+        """
+        if self._end(reason, error):
+            self.transport.unregisterProducer()
+            if gently:
+                self.transport.loseConnection()
+            else:
+                self.transport.abortConnection()
+
+    def _end(self, reason: str, error: Exception | None) -> bool:
+        claim, self.claim = self.claim, None
+        if claim is None:
+            return False
+        claim.close()
+        self._paused = True
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+        self.factory.left(self, claim, reason, error)
+        return True
+
+    # --- reports ------------------------------------------------------------
+
+    def dataReceived(self, data: bytes) -> None:
+        """
+        Take reports, in any pieces.  Those that came together count together: if one of
+        them is wrong, none does.
+        """
+        claim = self.claim
+        if claim is None:
+            return
+        try:
+            if len(data) == _REPORT and claim.live and not self._reports.pending:
+                claim.report(_unpack_report(data)[0])
+            else:
+                whole = self._reports.receive(data)
+                if not whole:
+                    return
+                if not claim.live:
+                    self._begin(claim, whole.pop(0))
+                for offset in whole:
+                    claim.report(offset)
+        except ReportRejected as error:
+            self.close(error.reason, error)
+            return
+        self.heard = self._clock.seconds()
+        self.factory.transfer.acked(claim)
+
+    def _begin(self, claim: Claim, offset: int) -> None:
+        origin = claim.first(offset)
+        self.factory.fed(self, offset, origin)
+        self.pump(self.factory.limit())
+
+    # --- frames -------------------------------------------------------------
+
+    def pump(self, limit: int) -> None:
+        """
+        Send what the log has below C{limit}, as much as one turn and the transport allow.
+
+        A slave concludes from a short frame, and from a heartbeat, that the log ends
+        there.  Where it does not, it gets whole frames.
+        """
+        claim = self.claim
+        if self._paused or self._later is not None or claim is None or not claim.live:
+            return
+        position = claim.sent
+        ends = self._tells_end()
+        if not ends:
+            limit = self._whole_frames(position, limit)
+        if position < limit:
+            oldest = self.factory.log.min_offset
+            if position < oldest:
+                self.close("lost", LogLost(position, oldest))
+                return
+            stop = min(limit, position + self.factory.turn)
+            if stop < limit:
+                stop = self._whole_frames(position, stop)
+            if self._regions is not None:
+                self._send_views(self._regions, claim, position, stop)
+            else:
+                self._send_bytes(claim, position, stop)
+            self._written = self._clock.seconds()
+            self.speed.count(claim.sent - position)
+            self._go_on_later(claim.sent - position, claim.sent < limit)
+        if ends and not self._greeted and claim.sent == limit and not self._paused:
+            # A slave that probes learns from it, without waiting for the next one, that
+            # what it got is all there is.
+            self._greeted = True
+            self.heartbeat()
+
+    def _tells_end(self) -> bool:
+        """
+        Whether this peer may learn where our log ends.
+
+        Once it has, it holds nothing that we did not send it, whatever our log is worth
+        since.
+        """
+        return self._greeted or self.factory.standing() is Standing.WHOLE
+
+    def _whole_frames(self, position: int, stop: int) -> int:
+        """
+        Where frames that begin at C{position} end at or before C{stop}, each as large as
+        any unless a file ends with it.
+        """
+        first = max(position, stop - stop % self.factory.log.file_size)
+        whole: int = stop - (stop - first) % self.factory.batch
+        return whole
+
+    def _send_views(self, transport: RegionServer, claim: Claim, position: int, stop: int) -> None:
+        """
+        The zero-copy path: headers, and views of the log.
+        """
+        log, batch = self.factory.log, self.factory.batch
+        parts: list[bytes | memoryview] = []
+        while position < stop:
+            span = log.read(position, stop - position)
+            size = len(span)
+            if size <= batch:
+                parts += (_pack_header(position, size), span)
+            else:
+                for at in range(0, size, batch):
+                    body = span[at : at + batch]
+                    parts += (_pack_header(position + at, len(body)), body)
+            position += size
+        claim.sent = position
+        transport.writeParts(parts)
+
+    def _send_bytes(self, claim: Claim, position: int, stop: int) -> None:
+        """
+        The portable path.  The transport pauses us when it has enough.
+        """
+        log, batch = self.factory.log, self.factory.batch
+        while position < stop and not self._paused:
+            body = bytes(log.read(position, min(batch, stop - position)))
+            header = _pack_header(position, len(body))
+            claim.sent = position = position + len(body)
+            self.transport.writeSequence((header, body))
+
+    def _go_on_later(self, size: int, more: bool) -> None:
+        """
+        Come back when the rate allows it, or when the others had their turn.
+        """
+        delay = self._bucket.take(size) if self.factory.settings.max_send_rate else 0.0
+        if delay > 0 or (more and not self._paused):
+            self._later = self._clock.callLater(delay, self._go_on)
+
+    def _go_on(self) -> None:
+        self._later = None
+        self.pump(self.factory.limit())
+
+    def heartbeat(self) -> None:
+        """
+        Send an empty frame at the offset that comes next.
+        """
+        claim = self.claim
+        if claim is not None:
+            self.transport.write(_pack_header(claim.sent, 0))
+            self._written = self._clock.seconds()
+
+    def look(self, now: float, heartbeat_after: float) -> None:
+        """
+        A sweep: close what is silent, lost or mute, keep the rest alive.
+
+        @param heartbeat_after: Write silence that calls for an empty frame, in seconds.
+        """
+        claim = self.claim
+        if claim is None:
+            return
+        claim.breathe()
+        housekeeping = self.factory.settings.housekeeping
+        oldest = self.factory.log.min_offset
+        if not claim.live:
+            if now - self.opened >= housekeeping:
+                self.close("no-report")
+        elif now - self.heard >= housekeeping:
+            self.close("silent")
+        elif claim.sent < oldest:
+            self.close("lost", LogLost(claim.sent, oldest))
+        elif self._paused or not self._tells_end() or claim.sent < self.factory.limit():
+            # A heartbeat says that the log ends here; what the rate holds back is log too.
+            return
+        elif now - self._written > heartbeat_after:
+            self.heartbeat()
+
+    # --- IPushProducer ------------------------------------------------------
+
+    def pauseProducing(self) -> None:
+        """
+        The transport has enough for now.
+        """
+        self._paused = True
+
+    def resumeProducing(self) -> None:
+        """
+        The transport is empty.
+        """
+        if self.claim is not None:
+            self._paused = False
+            self._written = self._clock.seconds()
+            self.pump(self.factory.limit())
+
+    def stopProducing(self) -> None:
+        """
+        The transport will take nothing more.
+        """
+        self._paused = True

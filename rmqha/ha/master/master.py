@@ -1,0 +1,416 @@
+"""
+The sending side of replication: one L{MasterFactory} a log, one
+L{MasterProtocol<rmqha.ha.master.connection.MasterProtocol>} a connection.
+
+Reports go to the ledger and from there to the writes that wait; frames go out as soon
+as the log has grown.  One sweep looks after heartbeats, silence and lost replicas of
+all connections.  What peers do wrong is counted by reason, and logged at a bounded
+rate.
+
+Source: docs/protocol/ha.rst, The master's side.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IAddress, IDelayedCall, IReactorTime
+from twisted.internet.protocol import ServerFactory
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+
+from rmqha.config.settings import HASettings, ReplicaIdentity
+from rmqha.ha.master.connection import MasterProtocol
+from rmqha.ha.master.ledger import Claim, Ledger
+from rmqha.ha.master.replicas import IN_SYNC_WITHIN, ReplicaState, ReplicaView, Timeline
+from rmqha.ha.master.transfer import GroupTransfer
+from rmqha.ha.states import Standing
+from rmqha.net.allowed_peers import Allowed
+from rmqha.net.rate_limited_log import RateLimitedLog
+from rmqha.store.log.commit_log import CommitLog
+from rmqha.wire.ha import MAX_BODY
+
+TURN = 1 << 20
+"""
+Most body bytes one connection is given before the others get their turn.
+"""
+
+SWEEP = 1.0
+"""
+Seconds between two looks at all connections; less when a heartbeat is due more often.
+"""
+
+FAREWELL = 1.0
+"""
+Seconds a connection has at a stop to take what was written to it.
+"""
+
+VERDICTS = {
+    "ahead": ReplicaState.AHEAD,
+    "unproven": ReplicaState.UNPROVEN,
+    "below-min": ReplicaState.BELOW_MIN,
+    "lost": ReplicaState.LOST,
+}
+"""
+Reasons for a close that say something about a replica, not only about a peer.
+"""
+
+VERDICT_KEPT = 60.0
+"""
+Seconds a verdict is shown after the last connection it was made on; a stock slave is
+back within 10.
+"""
+
+MOST_VERDICTS = 64
+"""
+Verdicts shown at most; garbage from many addresses looks like slaves that are ahead.
+"""
+
+
+MOST_NEWS = 10
+"""
+Lines about replicas that come and go, between two sweeps.
+"""
+
+
+def host_of(address: IAddress | None) -> str:
+    """
+    The network address of a peer, without the port.
+    """
+    host = str(getattr(address, "host", None) or address)
+    return host.removeprefix("::ffff:")
+
+
+class MasterFactory(ServerFactory):
+    """
+    Serve one log to its replicas.
+
+    @ivar log: What is served.
+    @ivar settings: The C{ha*} keys.
+    @ivar clock: Its C{seconds} must not jump: give it a monotonic one.
+    @ivar ledger: Who holds what.
+    @ivar transfer: The writes that wait for it.
+    @ivar standing: What the log is worth: on a slave it is itself a copy.
+    @ivar batch: Most body bytes of a frame.
+    @ivar turn: Most body bytes of a turn.
+    @ivar closed: How many connections ended, or were refused, by reason: C{peer} (it
+        left), C{not-allowed}, C{too-many}, C{no-report}, C{silent}, C{lost}, C{stopped},
+        C{internal}, C{upstream} (our log is doubtful), or the reason of a
+        L{ReportRejected}.
+    """
+
+    noisy = False
+    _log = Logger()
+
+    def __init__(
+        self,
+        log: CommitLog,
+        settings: HASettings,
+        clock: IReactorTime,
+        ledger: Ledger,
+        transfer: GroupTransfer,
+        standing: Callable[[], Standing] = lambda: Standing.WHOLE,
+    ) -> None:
+        self.log = log
+        self.settings = settings
+        self.clock = clock
+        self.ledger = ledger
+        self.transfer = transfer
+        self.standing = standing
+        self.batch = min(settings.batch, MAX_BODY)
+        self.turn = TURN
+        if settings.max_send_rate:
+            self.turn = max(self.batch, min(TURN, settings.max_send_rate // 20))
+        self.closed: Counter[str] = Counter()
+        self._allowed = Allowed(settings.allowed_peers)
+        self._quiet = RateLimitedLog(self._log, clock)
+        self._timeline = Timeline()
+        self._open: set[MasterProtocol] = set()
+        self._fed: dict[MasterProtocol, None] = {}
+        self._verdicts: dict[str, tuple[float, ReplicaView]] = {}
+        self._news = 0
+        self._stopping = False
+        self._farewell: IDelayedCall | None = None
+        self._waiting_for_gone: list[Deferred[None]] = []
+        self._interval = min(SWEEP, settings.heartbeat / 4, settings.housekeeping / 4)
+        self._sweeping = LoopingCall(self._sweep)
+        self._sweeping.clock = clock
+
+    # --- life ---------------------------------------------------------------
+
+    def startFactory(self) -> None:
+        """
+        Listening begins.
+        """
+        self.start()
+
+    def start(self) -> None:
+        """
+        Follow the log, and begin to sweep.  Doing it twice is the same as once.
+        """
+        if self._sweeping.running or self._stopping:
+            return
+        self._timeline.note(self.log.confirmed, self.clock.seconds())
+        self.log.appended.append(self._log_moved)
+        if self.settings.send_flushed_only:
+            self.log.flush_listeners.append(self._log_moved)
+        self._sweeping.start(self._interval, now=False).addErrback(
+            lambda failure: self._log.failure("Heartbeats and housekeeping stopped", failure)
+        )
+
+    def stop(self, *, gently: bool = True) -> Deferred[None]:
+        """
+        Answer all waiting writes, close all connections, take no more.
+
+        @param gently: Let peers have what was written to them.
+        @return: Fires when the last connection is gone.
+        """
+        gone: Deferred[None] = Deferred()
+        self._waiting_for_gone.append(gone)
+        if not self._stopping:
+            self._stopping = True
+            if self._sweeping.running:
+                self._sweeping.stop()
+                self.log.appended.remove(self._log_moved)
+                if self.settings.send_flushed_only:
+                    self.log.flush_listeners.remove(self._log_moved)
+            self.transfer.stop()
+            for connection in tuple(self._open):
+                connection.close("stopped", gently=gently)
+            self._quiet.flush()
+            if self._open:
+                self._farewell = self.clock.callLater(FAREWELL, self._abort_all)
+        self._check_gone()
+        return gone
+
+    def _check_gone(self) -> None:
+        if not self._stopping or self._open:
+            return
+        if self._farewell is not None and self._farewell.active():
+            self._farewell.cancel()
+        waiting, self._waiting_for_gone = self._waiting_for_gone, []
+        for gone in waiting:
+            gone.callback(None)
+
+    def _abort_all(self) -> None:
+        for connection in tuple(self._open):
+            connection.transport.abortConnection()
+
+    # --- connections --------------------------------------------------------
+
+    def buildProtocol(self, addr: IAddress | None) -> MasterProtocol | None:
+        """
+        Take a connection, or refuse it before anything is read.
+        """
+        host = host_of(addr)
+        if not self._allowed.permits(host):
+            refusal = "not-allowed"
+        elif self._stopping:
+            refusal = "stopped"
+        elif self.standing() is Standing.DOUBTFUL:
+            refusal = "upstream"
+        elif len(self._open) >= self.settings.max_connections:
+            refusal = "too-many"
+        else:
+            return MasterProtocol(self, host)
+        self.closed[refusal] += 1
+        self._quiet.warn(
+            refusal,
+            host,
+            "Refused a connection from {peer}: {cause} ({open} are open)",
+            open=len(self._open),
+        )
+        return None
+
+    def joined(self, connection: MasterProtocol) -> Claim:
+        """
+        A peer connected.
+        """
+        self._open.add(connection)
+        by_address = self.settings.replica_identity is ReplicaIdentity.ADDRESS
+        identity = connection.host if by_address else connection.peer
+        return self.ledger.open(identity, connection.host)
+
+    def fed(self, connection: MasterProtocol, offset: int, origin: int) -> None:
+        """
+        A peer made an acceptable first report.
+        """
+        self._fed[connection] = None
+        self._verdicts.pop(connection.host, None)
+        self._tell(
+            "Replica {peer} reports {offset}, sending from {origin}; our log ends at {end}",
+            peer=connection.peer,
+            offset=offset,
+            origin=origin,
+            end=self.log.confirmed,
+        )
+
+    def left(
+        self, connection: MasterProtocol, claim: Claim, reason: str, error: Exception | None
+    ) -> None:
+        """
+        A connection is given up, by either side.
+        """
+        self.closed[reason] += 1
+        was_fed = connection in self._fed
+        self._fed.pop(connection, None)
+        if reason in VERDICTS:
+            self._judge(connection, VERDICTS[reason], error)
+        if error is not None or reason in ("silent", "no-report"):
+            self._quiet.warn(
+                reason,
+                connection.host,
+                "Closed {address}: {error}",
+                address=connection.peer,
+                error=error or reason,
+            )
+        elif was_fed:
+            self._tell(
+                "Replica {peer} is gone ({reason}): sent to {sent}, acknowledged to {acked}",
+                peer=connection.peer,
+                reason=reason,
+                sent=claim.sent,
+                acked=claim.acked,
+            )
+
+    def gone(self, connection: MasterProtocol) -> None:
+        """
+        A connection's socket is closed.
+        """
+        self._open.discard(connection)
+        self._check_gone()
+
+    # --- the log and the clock ----------------------------------------------
+
+    def limit(self) -> int:
+        """
+        Just past the last byte that may be sent.
+
+        With C{haSendFlushedOnly} that is what a power cut cannot take from us; without it
+        slaves could be left ahead of their own master.
+        """
+        log = self.log
+        if self.settings.send_flushed_only:
+            return min(log.confirmed, log.flushed)
+        return log.confirmed
+
+    def held_from(self) -> int | None:
+        """
+        The lowest offset a replica fed now still needs, for retention; C{None} when none
+        needs any.  Retention may pass it when the disk demands it: the replica is lost
+        then, and is closed.
+        """
+        return self.ledger.held_from()
+
+    def _log_moved(self) -> None:
+        self._timeline.note(self.log.confirmed, self.clock.seconds())
+        self._feed()
+
+    def _feed(self) -> None:
+        limit = self.limit()
+        for connection in tuple(self._fed):
+            try:
+                connection.pump(limit)
+            except Exception:
+                # Ours, and no reason to fail the write that called us.
+                self._fail(connection)
+
+    def _sweep(self) -> None:
+        now = self.clock.seconds()
+        self._timeline.note(self.log.confirmed, now)
+        if self.standing() is Standing.DOUBTFUL:
+            for connection in tuple(self._open):
+                connection.close("upstream")
+        # What may be sent can grow without the log: with what is known about its end.
+        self._feed()
+        # Early rather than late: the next sweep would be past the interval.
+        heartbeat_after = self.settings.heartbeat - self._interval
+        for connection in [each for each in self._open if each.claim is not None]:
+            try:
+                connection.look(now, heartbeat_after)
+            except Exception:
+                self._fail(connection)
+        for host, (since, _) in list(self._verdicts.items()):
+            if now - since > VERDICT_KEPT:
+                del self._verdicts[host]
+        self._quiet.sweep()
+        if self._news > MOST_NEWS:
+            self._log.info("{n} more lines about replicas", n=self._news - MOST_NEWS)
+        self._news = 0
+
+    def _fail(self, connection: MasterProtocol) -> None:
+        self._log.failure("Feeding {peer} failed, closing it", peer=connection.peer)
+        connection.close("internal")
+
+    def _tell(self, message: str, **fields: object) -> None:
+        """
+        Log that a replica comes or goes, at a bounded rate.
+        """
+        self._news += 1
+        if self._news <= MOST_NEWS:
+            self._log.info(message, **fields)
+
+    # --- the status ---------------------------------------------------------
+
+    @property
+    def connections(self) -> int:
+        """
+        Open connections, whatever their state.
+        """
+        return len(self._open)
+
+    def replicas(self) -> list[ReplicaView]:
+        """
+        How each replica is doing: one row for each distinct one that is connected, its
+        best connection speaking for it, and one for each that was judged lately and is
+        not fed now.
+        """
+        now = self.clock.seconds()
+        groups: dict[str, list[tuple[Claim, MasterProtocol]]] = {}
+        for connection in self._open:
+            claim = connection.claim
+            if claim is not None:
+                groups.setdefault(claim.identity, []).append((claim, connection))
+        rows = []
+        for group in groups.values():
+            claim, connection = max(group, key=lambda pair: (pair[0].live, pair[0].acked))
+            rows.append(self._view(claim, connection, len(group), now))
+        fed = {connection.host for connection in self._fed}
+        rows += [row for host, (_, row) in self._verdicts.items() if host not in fed]
+        return sorted(rows, key=lambda row: row.address)
+
+    def _view(
+        self, claim: Claim, connection: MasterProtocol, connections: int, now: float
+    ) -> ReplicaView:
+        if not claim.live:
+            return ReplicaView(
+                address=connection.peer, state=ReplicaState.WAITING, connections=connections
+            )
+        held = claim.held
+        lag_bytes = max(0, self.log.confirmed - held)
+        lag_seconds = self._timeline.age(held, now) if lag_bytes else 0.0
+        close = lag_seconds < IN_SYNC_WITHIN and not self._timeline.before(held)
+        return ReplicaView(
+            address=connection.peer,
+            state=ReplicaState.IN_SYNC if close or not lag_bytes else ReplicaState.FEEDING,
+            sent=claim.sent,
+            acked=claim.acked,
+            lag_bytes=lag_bytes,
+            lag_seconds=lag_seconds,
+            speed=connection.speed.last(),
+            connections=connections,
+        )
+
+    def _judge(
+        self, connection: MasterProtocol, state: ReplicaState, error: Exception | None
+    ) -> None:
+        """
+        Remember what was wrong with a replica.
+        """
+        row = ReplicaView(address=connection.peer, state=state, detail=str(error or ""))
+        self._verdicts.pop(connection.host, None)
+        self._verdicts[connection.host] = (self.clock.seconds(), row)
+        if len(self._verdicts) > MOST_VERDICTS:
+            del self._verdicts[next(iter(self._verdicts))]

@@ -1,0 +1,222 @@
+"""
+SYNC writes waiting for replicas.
+
+Every report that moves a claim is offered here in the same call, so a write resolves
+while its acknowledgement is being read.  Writes are appended in the order of the log
+and share one timeout: both the oldest offset and the oldest deadline are at the left
+of one deque, and one timer watches the head.
+
+The head does not hold up what is behind it.  A write that lies below what is
+acknowledged, and that some claims cannot cover because they start above its begin, is
+put aside; the others resolve meanwhile.
+
+Source: docs/protocol/ha.rst, SYNC writes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from enum import StrEnum
+
+from attrs import define, field
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+
+from rmqha.config.settings import Role
+from rmqha.ha.master.ledger import Claim, Ledger
+
+
+class PutStatus(StrEnum):
+    """
+    What became of a stored write, by RocketMQ's names; the message is stored in all cases.
+    """
+
+    PUT_OK = "PUT_OK"
+    FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+    FLUSH_SLAVE_TIMEOUT = "FLUSH_SLAVE_TIMEOUT"
+    SLAVE_NOT_AVAILABLE = "SLAVE_NOT_AVAILABLE"
+    SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
+
+
+def replicas_needed(role: Role, in_sync_replicas: int) -> int:
+    """
+    How many distinct replicas a write waits for.
+
+    @param in_sync_replicas: C{inSyncReplicas}, which counts the master itself.  Its
+        default of 1 makes a stock 5.x C{SYNC_MASTER} wait for nobody; here it waits for
+        one replica, always.
+    """
+    return max(1, in_sync_replicas - 1) if role is Role.SYNC_MASTER else 0
+
+
+@define(eq=False)
+class _Waiting:
+    """
+    One write.
+
+    @ivar done: Its Deferred; C{None} once it was cancelled.
+    """
+
+    begin: int
+    end: int
+    deadline: float
+    done: Deferred[PutStatus] | None = None
+
+    def forget(self, done: Deferred[PutStatus]) -> None:
+        """
+        Its owner does not wait any longer.
+        """
+        self.done = None
+
+
+@define(eq=False, kw_only=True)
+class GroupTransfer:
+    """
+    Resolves writes once enough distinct replicas hold them.
+
+    @ivar needed: How many; 0 resolves at once.
+    @ivar timeout: Longest wait, in seconds (C{slaveTimeout}).
+    @ivar fallbehind_max: A replica that lacks this many bytes is not waited for.
+    @ivar results: How many writes ended with which status.
+    """
+
+    ledger: Ledger
+    clock: IReactorTime
+    needed: int
+    timeout: float = 3.0
+    fallbehind_max: int = 256 << 20
+    results: Counter[PutStatus] = field(factory=Counter, init=False)
+    _waiting: deque[_Waiting] = field(factory=deque, init=False)
+    _aside: list[_Waiting] = field(factory=list, init=False)
+    _timer: IDelayedCall | None = field(default=None, init=False)
+    _stopped: bool = field(default=False, init=False)
+
+    @property
+    def guarantee(self) -> str:
+        """
+        What an acknowledged write means, in words.
+        """
+        if not self.needed:
+            return "a write is acknowledged without waiting for replicas"
+        several = "replica" if self.needed == 1 else "distinct replicas"
+        return (
+            f"a SYNC write is acknowledged once {self.needed} {several} hold it, "
+            f"or refused after {self.timeout:g} s"
+        )
+
+    @property
+    def pending(self) -> int:
+        """
+        How many writes wait.
+        """
+        both = (*self._waiting, *self._aside)
+        return sum(write.done is not None for write in both)
+
+    def wait(self, begin: int, end: int) -> Deferred[PutStatus]:
+        """
+        Wait for replicas to hold a write.
+
+        @param begin: Physical offset of its first byte.
+        @param end: Just past its last byte, C{begin < end}.
+        @return: Fires with C{PUT_OK}, with C{SLAVE_NOT_AVAILABLE} at once when too few
+            replicas are worth waiting for, with C{FLUSH_SLAVE_TIMEOUT} at the deadline,
+            with C{SERVICE_NOT_AVAILABLE} at a stop.  Never fails.  Cancelling it forgets
+            the write.
+        """
+        if self._stopped:
+            return self._at_once(PutStatus.SERVICE_NOT_AVAILABLE)
+        needed = self.needed
+        if not needed or self.ledger.covers(begin, end) >= needed:
+            return self._at_once(PutStatus.PUT_OK)
+        if self.ledger.eligible(end, self.fallbehind_max, needed) < needed:
+            return self._at_once(PutStatus.SLAVE_NOT_AVAILABLE)
+        write = _Waiting(begin, end, self.clock.seconds() + self.timeout)
+        write.done = Deferred(write.forget)
+        waiting = self._waiting
+        waiting.append(write)
+        if len(waiting) > 1 and waiting[-2].end > end:
+            # Not in the order of the log: whoever put it waited for something else first.
+            self._waiting = deque(sorted(waiting, key=lambda other: other.end))
+        if self._timer is None:
+            self._timer = self.clock.callLater(self.timeout, self._expire)
+        return write.done
+
+    def acked(self, claim: Claim) -> None:
+        """
+        A claim moved, or began to count: resolve what it completes.
+        """
+        waiting = self._waiting
+        if not (waiting or self._aside):
+            return
+        needed = self.needed
+        limit = claim.acked
+        if needed > 1:
+            limit = min(limit, self.ledger.quorum(needed))
+        due: list[_Waiting] = []
+        if self._aside and claim.start <= self._aside[-1].begin:
+            self._look_aside(due)
+        while waiting and waiting[0].end <= limit:
+            write = waiting.popleft()
+            # One claim that covers it is one replica: no need to ask for the others.
+            enough = needed == 1 and claim.covers(write.begin, write.end)
+            if enough or self.ledger.covers(write.begin, write.end) >= needed:
+                due.append(write)
+            elif write.done is not None:
+                self._aside.append(write)
+        for write in due:
+            self._resolve(write, PutStatus.PUT_OK)
+
+    def stop(self) -> None:
+        """
+        Answer all writes that wait, and all that come.
+        """
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        left = [*self._aside, *self._waiting]
+        self._aside.clear()
+        self._waiting.clear()
+        for write in left:
+            self._resolve(write, PutStatus.SERVICE_NOT_AVAILABLE)
+
+    def _at_once(self, status: PutStatus) -> Deferred[PutStatus]:
+        self.results[status] += 1
+        return succeed(status)
+
+    def _resolve(self, write: _Waiting, status: PutStatus) -> None:
+        done, write.done = write.done, None
+        if done is not None:
+            self.results[status] += 1
+            done.callback(status)
+
+    def _look_aside(self, due: list[_Waiting]) -> None:
+        """
+        Take out what is covered by now, or not wanted any more.
+        """
+        still: list[_Waiting] = []
+        for write in self._aside:
+            if self.ledger.covers(write.begin, write.end) >= self.needed:
+                due.append(write)
+            elif write.done is not None:
+                still.append(write)
+        self._aside = still
+
+    def _expire(self) -> None:
+        """
+        Answer the writes whose time is over, and look again at the next deadline.
+        """
+        self._timer = None
+        now = self.clock.seconds()
+        late = [write for write in self._aside if write.deadline <= now]
+        if late:
+            self._aside = [write for write in self._aside if write.deadline > now]
+        waiting = self._waiting
+        while waiting and (waiting[0].deadline <= now or waiting[0].done is None):
+            late.append(waiting.popleft())
+        left = [*self._aside, *([waiting[0]] if waiting else [])]
+        if left:
+            delay = min(write.deadline for write in left) - now
+            self._timer = self.clock.callLater(delay, self._expire)
+        for write in late:
+            self._resolve(write, PutStatus.FLUSH_SLAVE_TIMEOUT)

@@ -1,0 +1,57 @@
+"""
+Our bytes beside the master's, and the first byte head of a log that starts at byte 1.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from rmqha.store.log.interfaces import ILogReader
+from rmqha.wire.log.record import MAGIC_BLANK, magic_at
+
+HEAD_BYTES = 112
+"""Bytes of a record that surely reach past its body length, whatever its hosts."""
+
+
+def first_difference(log: ILogReader, offset: int, data: memoryview) -> int | None:
+    """
+    Compare bytes a master sent with ours.
+
+    @param offset: Where they belong; the whole range is ours to read.
+    @return: Physical offset of the first byte that differs, or C{None}.
+    """
+    position = 0
+    while position < len(data):
+        ours = log.read(offset + position, len(data) - position)
+        theirs = data[position : position + len(ours)]
+        if bytes(ours) != bytes(theirs):
+            differs = np.frombuffer(ours, np.uint8) != np.frombuffer(theirs, np.uint8)
+            return offset + position + int(np.argmax(differs))
+        position += len(ours)
+    return None
+
+
+def missing_first_byte(head: bytes | bytearray, file_size: int) -> int | None:
+    """
+    Byte 0 of a log whose bytes from 1 on are known.
+
+    It is the highest byte of the first record's size, which the record's own lengths
+    tell: a record is at most 64 KiB longer than its body, so only one value fits.
+
+    @param head: The log from byte 1 on.
+    @param file_size: Size of the master's first file: what a blank's size would be.
+    @return: The byte, or C{None} while C{head} is too short to tell.
+    """
+    if len(head) < HEAD_BYTES:
+        return None
+    record = b"\0" + head
+    if magic_at(record, 0) == MAGIC_BLANK:
+        return file_size >> 24
+    sys_flag = int.from_bytes(record[36:40], "big")
+    hosts = 12 * (bool(sys_flag & 0x10) + bool(sys_flag & 0x20))
+    body = int.from_bytes(record[84 + hosts : 88 + hosts], "big")
+    least = 91 + hosts + body
+    low = int.from_bytes(record[1:4], "big")
+    high = least >> 24
+    # What no record can say is cut to a byte; the record's check will name it.
+    return (high if (high << 24) + low >= least else high + 1) & 0xFF

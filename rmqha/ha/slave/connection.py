@@ -1,0 +1,496 @@
+"""
+One connection of a slave: ask, compare, append, report.
+
+The first report is a question (L{rmqha.ha.slave.probe}).  Bytes below our end are compared
+with ours, bytes behind it are appended, and what we report as held is never more than
+what was compared equal or accepted on this connection, checked record by record, and
+on the disk if this slave is C{SYNC_FLUSH}.  What an answer means for the slave as a
+whole is its L{Follower}'s to decide: the protocol tells, it owns no policy.
+
+Two paths bring bytes: C{dataReceived}, which works on any transport and does all the
+asking and comparing, and the scatter path of L{rmqha.net.zero_copy_receive}, which takes over
+once only appending is left.  Source: docs/protocol/ha.rst.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol as Interface
+
+from attrs import define, field
+from twisted.internet.interfaces import (
+    IDelayedCall,
+    IPushProducer,
+    IReactorTime,
+    ITCPTransport,
+)
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from rmqha.config.settings import HASettings
+from rmqha.errors import FrameOffsetMismatch, ProtocolViolation, StoreError
+from rmqha.ha.slave.compare_bytes import first_difference, missing_first_byte
+from rmqha.ha.slave.probe import Ask, Question
+from rmqha.net.rate_limit import Speed, TokenBucket
+from rmqha.net.zero_copy_receive import IFrameSink, scatter
+from rmqha.store.log.commit_log import CommitLog
+from rmqha.wire.ha import MAX_BODY, BodyPart, TransferDecoder, encode_report
+
+REPORT_EVERY = 5.0
+"""Most seconds between two reports: a stock master's patience is 20."""
+
+TICK = 1.0
+"""Seconds between two looks at a connection: how late housekeeping may be."""
+
+OPENING = 1.0
+"""Seconds an empty slave waits for bytes behind a heartbeat at byte 0: a stock master
+opens with one whatever it has, and its bytes follow at once."""
+
+
+class Follower(Interface):
+    """
+    What a connection tells its owner.
+    """
+
+    def first_bytes(self, connection: SlaveProtocol, offset: int) -> bool:
+        """
+        An answer's first bytes start at C{offset}.
+
+        @return: Whether to go on with them; if not, the owner ends the connection.
+        """
+
+    def silence(self, connection: SlaveProtocol) -> None:
+        """
+        No bytes came, for long enough, or the master closed.
+        """
+
+    def differs(self, connection: SlaveProtocol, offset: int) -> None:
+        """
+        The byte at C{offset} is not ours.
+        """
+
+    def master_ends(self, connection: SlaveProtocol, offset: int) -> None:
+        """
+        The master's log ends at C{offset}, at or below our end.
+        """
+
+    def moved(self, connection: SlaveProtocol) -> None:
+        """
+        More bytes are held, and the master has more.
+        """
+
+    def broken(self, connection: SlaveProtocol, error: Exception) -> None:
+        """
+        Bytes cannot be taken: a L{ProtocolViolation} of the master's, or a
+        L{StoreError} of ours.
+        """
+
+    def lost(self, connection: SlaveProtocol, reason: Failure) -> None:
+        """
+        The connection is over.
+        """
+
+
+@implementer(IFrameSink)
+@define(eq=False)
+class SlaveProtocol(Protocol):
+    """
+    Follow one master over one connection.
+
+    @ivar hold_flushed: Whether bytes count as held only once they are on our disk.
+    @ivar cursor: Just past the last byte this connection compared or accepted;
+        C{None} before the first.
+    @ivar started: Where the stream began; C{None} before the first byte.
+    @ivar received: Body bytes that came over this connection.
+    @ivar speed: The same, a second.
+    @ivar own_end: Our end when the connection began: below it is compared, behind it
+        appended.
+    @ivar reported: The last report sent.
+    @ivar finished: Whether we take nothing more from this connection.
+    @ivar by_peer: Whether the master ended it, once it is lost.
+    @ivar why: Why we ended it, for a person.
+    @ivar behind: Whether what came last shows that the master has more than it sends
+        while it waits for writes.
+    """
+
+    log: CommitLog
+    question: Question
+    settings: HASettings
+    clock: IReactorTime
+    follower: Follower
+    hold_flushed: bool = False
+    bucket: TokenBucket | None = None
+    cursor: int | None = field(default=None, init=False)
+    started: int | None = field(default=None, init=False)
+    received: int = field(default=0, init=False)
+    own_end: int = field(default=0, init=False)
+    reported: int = field(default=-1, init=False)
+    finished: bool = field(default=False, init=False)
+    speed: Speed = field(init=False)
+    _decoder: TransferDecoder = field(init=False)
+    _reporting: LoopingCall = field(init=False)
+    _silence: IDelayedCall | None = field(default=None, init=False)
+    _resume: IDelayedCall | None = field(default=None, init=False)
+    _last_received: float = field(default=0.0, init=False)
+    _largest: int = field(default=0, init=False)
+    _head: bytearray | None = field(default=None, init=False)
+    _frame: int = field(default=0, init=False)
+    _master_idle: bool = field(default=False, init=False)
+    _turn: int = field(default=0, init=False)
+    _frames: int = field(default=0, init=False)
+    _reported_at: float = field(default=0.0, init=False)
+    _interval: float = field(default=TICK, init=False)
+    _says_empty: bool = field(default=False, init=False)
+    by_peer: bool = field(default=False, init=False)
+    why: str = field(default="", init=False)
+    behind: bool = field(default=False, init=False)
+    transport: ITCPTransport = field(default=None, init=False)
+
+    _log = Logger()
+
+    def __attrs_post_init__(self) -> None:
+        self._decoder = TransferDecoder(MAX_BODY)
+        self.speed = Speed(self.clock)
+        self._reporting = LoopingCall(self._tick)
+        self._reporting.clock = self.clock
+        self._interval = min(TICK, self.settings.heartbeat / 4, self.settings.housekeeping / 4)
+        self.own_end = self.log.end
+        if self.question.ask is Ask.START and self.question.report == 1:
+            self._head = bytearray()
+
+    # --- the connection's life ----------------------------------------------
+
+    def connectionMade(self) -> None:
+        """
+        Ask at once; stock slaves wait five seconds here.
+        """
+        if ITCPTransport.providedBy(self.transport):
+            self.transport.setTcpNoDelay(True)
+            self.transport.setTcpKeepAlive(True)
+        self._last_received = self.clock.seconds()
+        self.reported = self.question.report
+        self._report()
+        self._reporting.start(self._interval, now=False).addErrback(
+            lambda failure: self._log.failure("Offset reports stopped", failure)
+        )
+        self.log.flush_listeners.append(self._report_progress)
+        if self.question.ask is not Ask.EMPTY:
+            self._silence = self.clock.callLater(self.settings.probe_silence, self._silent)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """
+        Leave no trace of a frame that did not arrive whole.
+        """
+        self.by_peer = not self.finished
+        self.finish()
+        self.log.discard()
+        self.follower.lost(self, reason)
+
+    def finish(self) -> None:
+        """
+        Take nothing more; safe to call twice.
+        """
+        if self.finished:
+            return
+        self.finished = True
+        if self._reporting.running:
+            self._reporting.stop()
+        for call in (self._silence, self._resume):
+            if call is not None and call.active():
+                call.cancel()
+        self._silence = self._resume = None
+        if self._report_progress in self.log.flush_listeners:
+            self.log.flush_listeners.remove(self._report_progress)
+
+    def drop(self, why: str = "") -> None:
+        """
+        End the connection now.
+        """
+        if self.finished:
+            return
+        self.why = why
+        self.finish()
+        if self.transport is not None:
+            self.transport.abortConnection()
+
+    def _silent(self) -> None:
+        self._silence = None
+        if self._says_empty:
+            self.follower.master_ends(self, 0)
+        else:
+            self.follower.silence(self)
+
+    def _tick(self) -> None:
+        """
+        Repeat the report; notice a master that has gone without saying so.
+        """
+        now = self.clock.seconds()
+        # While the rate limit holds us back, the silence is ours.
+        if self._resume is None and now - self._last_received >= self.settings.housekeeping:
+            self._log.warn(
+                "Master {peer} was silent for {seconds} s",
+                peer=self.transport.getPeer(),
+                seconds=self.settings.housekeeping,
+            )
+            self.drop(f"the master was silent for {self.settings.housekeeping:g} s")
+        elif now - self._reported_at > min(self.settings.heartbeat, REPORT_EVERY) - self._interval:
+            # Early rather than late: the next look would be past the time.
+            self._report()
+
+    # --- reporting ----------------------------------------------------------
+
+    def held(self) -> int:
+        """
+        How far this connection may say that we hold the master's log.
+        """
+        if self.cursor is None:
+            return self.reported
+        value = self.log.confirmed if self.settings.verify_before_ack else self.log.end
+        if self.hold_flushed:
+            value = min(value, self.log.flushed)
+        return max(self.reported, min(value, self.cursor))
+
+    def last(self) -> tuple[float, float]:
+        """
+        When something last came from the master, and when it was last told how far we are, in
+        the clock's seconds; 0 if never.
+        """
+        return self._last_received, self._reported_at
+
+    def _report(self) -> None:
+        self.reported = self.held()
+        self._reported_at = self.clock.seconds()
+        self.transport.write(encode_report(self.reported))
+
+    def _report_progress(self) -> None:
+        if not self.finished and self.held() > self.reported:
+            self._report()
+
+    # --- the portable path --------------------------------------------------
+
+    def dataReceived(self, data: bytes) -> None:
+        """
+        Decode, compare and append what came, then report once.
+        """
+        if not self.finished:
+            self._decode(data)
+
+    def _decode(self, data: bytes) -> None:
+        self._last_received = self.clock.seconds()
+        try:
+            for event in self._decoder.receive(data):
+                if isinstance(event, BodyPart):
+                    self._body(event)
+                else:
+                    self.heartbeat(event.offset)
+                if self.finished:
+                    return
+            self._end_turn()
+        except (ProtocolViolation, StoreError) as error:
+            self.violation(error)
+            return
+        self._scatter()
+
+    def _body(self, part: BodyPart) -> None:
+        if self.cursor is None and not self._first(part.offset):
+            return
+        self._frame = part.frame
+        if self._head is not None:
+            self._with_first_byte(part)
+        else:
+            self._take(part.offset, part.data)
+        if part.left == 0 and not self.finished:
+            self._frame_done()
+
+    def _first(self, offset: int) -> bool:
+        """
+        Settle where the stream starts.
+        """
+        exact = self.question.ask in (Ask.START, Ask.OVERLAP)
+        if offset < 0 or (exact and offset != self.question.report):
+            raise FrameOffsetMismatch(self.question.report, offset)
+        if self._silence is not None:
+            self._silence.cancel()
+            self._silence = None
+        if not self.follower.first_bytes(self, offset):
+            self.finish()
+            return False
+        self.cursor = self.started = offset
+        if self.question.ask in (Ask.EMPTY, Ask.START):
+            self.log.begin(0 if self._head is not None else offset)
+            self.own_end = self.log.end
+        return True
+
+    def _with_first_byte(self, part: BodyPart) -> None:
+        """
+        Collect the head of a stream that starts at byte 1 until byte 0 is known.
+        """
+        assert self._head is not None and self.cursor is not None, "only called then"
+        if part.offset != self.cursor:
+            raise FrameOffsetMismatch(self.cursor, part.offset)
+        self._head += part.data
+        self.cursor += len(part.data)
+        first = missing_first_byte(self._head, self.log.file_size)
+        if first is not None:
+            data = bytes([first]) + self._head
+            self._head, self.cursor = None, 0
+            self._take(0, memoryview(data))
+
+    def _take(self, offset: int, data: memoryview) -> None:
+        """
+        Compare what we have, append what we do not.
+        """
+        assert self.cursor is not None, "the stream has started"
+        if offset != self.cursor:
+            raise FrameOffsetMismatch(self.cursor, offset)
+        ours = data[: max(0, self.own_end - offset)]
+        known = ours[max(0, self.log.min_offset - offset) :]
+        if known:
+            differs = first_difference(self.log, offset + len(ours) - len(known), known)
+            if differs is not None:
+                self.cursor = differs
+                self.follower.differs(self, differs)
+                return
+        self.cursor = offset + len(ours)
+        self._count(len(ours))
+        rest = data[len(ours) :]
+        while rest:
+            room = self.log.reserve(self.cursor, len(rest))
+            room[:] = rest[: len(room)]
+            self.body_received(len(room))
+            rest = rest[len(room) :]
+
+    # --- IFrameSink: what both paths share ----------------------------------
+
+    def frame_starts(self, offset: int, size: int) -> None:
+        """
+        A frame's header is in (scatter path).
+
+        @raise FrameOffsetMismatch: If it does not continue the stream.
+        """
+        if offset != self.cursor:
+            raise FrameOffsetMismatch(self.cursor or 0, offset)
+        self._frame = size
+
+    def room(self, offset: int, left: int) -> memoryview:
+        """
+        Where the next body bytes go (scatter path).
+        """
+        return self.log.reserve(offset, left)
+
+    def body_received(self, count: int) -> None:
+        """
+        So many bytes are in the reserved room.
+        """
+        assert self.cursor is not None, "the stream has started"
+        self.cursor += count
+        self.log.staged(count)
+        self._count(count)
+
+    def _count(self, size: int) -> None:
+        self.received += size
+        self.speed.count(size)
+        self._turn += size
+
+    def frame_ends(self) -> None:
+        """
+        The frame is complete (scatter path).
+        """
+        self._frame_done()
+
+    def _frame_done(self) -> None:
+        assert self.cursor is not None, "the stream has started"
+        self._frames += 1
+        if self._head is None and self.cursor > self.own_end:
+            self.log.accept()
+        self._largest = max(self._largest, self._frame)
+        at_file_end = self.cursor % self.log.file_size == 0
+        # A frame shorter than usual that does not close a file ends where the master
+        # could read at that moment.
+        self._master_idle = self._frame < self._largest and not at_file_end
+
+    def heartbeat(self, offset: int) -> None:
+        """
+        An empty frame: the next offset the master would send.
+
+        Before any bytes it only echoes our question, as even a master that can answer
+        opens with one.  The answer to a report of 0 is an echo too, but one that nothing
+        follows says that the master is empty.
+        """
+        if self.cursor is None:
+            if offset == 0 and self.question.report == 0:
+                self._says_empty = True
+                if self._silence is None:
+                    self._silence = self.clock.callLater(OPENING, self._silent)
+            return
+        if offset != self.cursor:
+            raise FrameOffsetMismatch(self.cursor, offset)
+        self._master_idle = True
+        if self.cursor < self.own_end:
+            self.follower.master_ends(self, self.cursor)
+
+    def turn_ends(self) -> None:
+        """
+        A read turn of the scatter path is over.
+        """
+        self._last_received = self.clock.seconds()
+        try:
+            self._end_turn()
+        except (ProtocolViolation, StoreError) as error:
+            self.violation(error)
+
+    def _end_turn(self) -> None:
+        """
+        Check what came, tell the log's readers, report, and keep to the rate.
+        """
+        if self.finished or self.cursor is None:
+            return
+        frames, self._frames = self._frames, 0
+        if self.cursor >= self.own_end and self._head is None:
+            if self.settings.verify_before_ack:
+                self.log.verify()
+            # First of all: a write waits for it.
+            self._report_progress()
+            self.log.progress()
+            if self._master_idle:
+                self.follower.master_ends(self, self.cursor)
+            else:
+                self.behind = frames > 1 or self._frame >= self.settings.batch
+                self.follower.moved(self)
+        self._report_progress()
+        turn, self._turn = self._turn, 0
+        wait = self.bucket.take(turn) if self.bucket is not None and turn else 0.0
+        if wait > 0.0 and not self.finished:
+            IPushProducer(self.transport).pauseProducing()
+            if self._resume is None:
+                self._resume = self.clock.callLater(wait, self._go_on)
+            else:
+                self._resume.reset(wait)
+
+    def _go_on(self) -> None:
+        """
+        The rate allows more.
+        """
+        self._resume = None
+        self._last_received = self.clock.seconds()
+        IPushProducer(self.transport).resumeProducing()
+
+    def violation(self, error: Exception) -> None:
+        """
+        Nothing more can be taken from this connection.
+        """
+        if not self.finished:
+            self.follower.broken(self, error)
+            self.drop(str(error))
+
+    def _scatter(self) -> None:
+        """
+        Hand the socket to the zero-copy path once only appending is left.
+        """
+        if self.finished or self.cursor is None or self.cursor < self.own_end:
+            return
+        client = scatter(self.transport) if self.settings.zero_copy else None
+        if client is not None and self._head is None:
+            client.start_scatter(self, self._decoder.handover(), MAX_BODY)

@@ -1,0 +1,493 @@
+"""
+What a master's answers mean for a slave's log: a state machine, and a name for every
+reason why the log does not follow.
+
+Each connection tells what it saw; here is decided what that makes of the slave, and
+what is asked next (L{rmqha.ha.slave.search}).  Nothing here connects, waits or repairs: that
+is L{Follower<rmqha.ha.slave.follower.Follower>}'s.  docs/operations.rst tells what each
+state means and what to do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from attrs import define, field
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from rmqha.config.settings import HASettings
+from rmqha.errors import (
+    DiskFull,
+    FlushFailed,
+    FrameOffsetMismatch,
+    RecordCrossesFile,
+    RecordFault,
+    StartNotAligned,
+    StoreError,
+)
+from rmqha.ha.slave.connection import SlaveProtocol
+from rmqha.ha.slave.master_bounds import Ask as AskBounds
+from rmqha.ha.slave.master_bounds import ClientPort
+from rmqha.ha.slave.probe import Ask
+from rmqha.ha.slave.reconnect import Backoff
+from rmqha.ha.slave.repair import Divergence
+from rmqha.ha.slave.search import Search, Verdict
+from rmqha.ha.states import SyncState
+from rmqha.net.rate_limit import TokenBucket
+from rmqha.net.rate_limited_log import RateLimitedLog
+from rmqha.store.log.commit_log import CommitLog
+
+GAPS_BEFORE_STOP = 3
+"""Broken streams in a row after which the state is C{gap}."""
+
+LASTING = 1.0
+"""Seconds for which a slave that was in sync is behind before the log says so."""
+
+DISK_RETRY = 5.0
+"""Seconds between looks at a full disk."""
+
+
+@define(eq=False)
+class Guard:
+    """
+    How one slave's log stands to its master's.
+
+    @ivar address: The master's, in words.
+    @ivar current_log: The log to follow with; a repair replaces it.
+    @ivar bootstrapping: Told when a copy from nothing begins and when it is complete;
+        the owner keeps a marker on the disk.
+    @ivar stopped: Called when a named stop state was entered.
+    @ivar is_bootstrapping: Whether a copy from nothing is under way.
+    @ivar hold_flushed: Whether only flushed bytes are reported (SYNC_FLUSH).
+    @ivar bounds: Asks the master's client port; C{None} to go without.
+    @ivar state: The slave's state; L{reason} explains it with numbers.
+    @ivar divergence: Where the logs part, while that is known.
+    @ivar connection: The one there is.
+    @ivar port: What the master's client port says.
+    """
+
+    address: str
+    current_log: Callable[[], CommitLog]
+    settings: HASettings
+    clock: IReactorTime
+    bootstrapping: Callable[[bool], None]
+    stopped: Callable[[], None]
+    is_bootstrapping: bool = False
+    hold_flushed: bool = False
+    bounds: AskBounds | None = None
+    state: SyncState = field(default=SyncState.CONNECTING, init=False)
+    reason: str = field(default="", init=False)
+    divergence: Divergence | None = field(default=None, init=False)
+    received: int = field(default=0, init=False)
+    probes: int = field(default=0, init=False)
+    reconnects: int = field(default=0, init=False)
+    connection: SlaveProtocol | None = field(default=None, init=False)
+    port: ClientPort = field(init=False)
+    _backoff: Backoff = field(init=False)
+    _search: Search = field(init=False)
+    _gaps: int = field(default=0, init=False)
+    _refetching: bool = field(default=False, init=False)
+    _bucket: TokenBucket | None = field(default=None, init=False)
+    _quiet: RateLimitedLog = field(init=False)
+    # Since when it is behind without having said so.
+    _behind: float | None = field(default=None, init=False)
+
+    _log = Logger()
+
+    def __attrs_post_init__(self) -> None:
+        self._quiet = RateLimitedLog(self._log, self.clock)
+        self._search = Search(self.settings, self.hold_flushed)
+        self._backoff = Backoff(self.settings.backoff_max)
+        if self.settings.max_receive_rate:
+            self._bucket = TokenBucket(self.settings.max_receive_rate, self.clock)
+        self.port = ClientPort(self.bounds, self.clock, self.address)
+
+    def moved_to(self, address: str, bounds: AskBounds | None) -> None:
+        """
+        The master is somewhere else: what was learned of it is worth nothing there.
+        """
+        self.address, self.bounds = address, bounds
+        self.port = ClientPort(bounds, self.clock, address)
+        self._search = Search(self.settings, self.hold_flushed)
+        self._backoff.reset()
+        self._gaps, self._refetching, self.divergence = 0, False, None
+
+    # --- connections ----------------------------------------------------------
+
+    def delay(self) -> float:
+        """
+        Seconds before the next connection.
+
+        Success is verified bytes, not a connection: a master that accepts and closes
+        is asked ever more slowly.
+        """
+        if not self._backoff.at_once:
+            self._search.failed()
+            self._quiet.sweep()
+            if self.state is SyncState.DISK_FULL:
+                return DISK_RETRY
+            if self.state.is_stop and not self._refetching:
+                return self.settings.backoff_max
+        return self._backoff.delay()
+
+    def protocol(self) -> SlaveProtocol | None:
+        """
+        The next connection and its question; C{None} if there is nothing to ask.
+        """
+        log = self.current_log()
+        if self.settings.verify_before_ack and log.end > log.confirmed:
+            # Part of a record: never reported, so cheaper fetched again than compared.
+            log.rewind()
+        bounds = self.port.bounds
+        verdict = self._search.ruled_out(log, bounds)
+        if verdict is not None and bounds is not None:
+            self._follow(
+                verdict,
+                f"the master's log begins at {bounds.min_offset}, ours ends at {log.end}: "
+                f"the {bounds.min_offset - log.end} bytes between are gone there",
+            )
+            return None
+        question = self._search.question(log, bounds)
+        if question.ask in (Ask.EMPTY, Ask.START):
+            if not self._marked():
+                return None
+            asking = SyncState.BOOTSTRAPPING
+        else:
+            self.probes += 1
+            asking = SyncState.PROBING
+        if not self.state.is_stop:
+            self.become(asking, f"asked for byte {question.report}")
+        self.connection = SlaveProtocol(
+            log,
+            question,
+            self.settings,
+            self.clock,
+            self,
+            hold_flushed=self.hold_flushed,
+            bucket=self._bucket,
+        )
+        return self.connection
+
+    def _marked(self) -> bool:
+        """
+        Make sure that the disk says that a copy is under way.
+        """
+        try:
+            if not self.is_bootstrapping:
+                self._bootstrap(True)
+        except DiskFull as error:
+            self.become(SyncState.DISK_FULL, str(error))
+        return self.is_bootstrapping
+
+    # --- what connections tell ----------------------------------------------
+
+    def first_bytes(self, connection: SlaveProtocol, offset: int) -> bool:
+        """
+        An answer begins: is it the one we can go on with?
+        """
+        log = connection.log
+        verdict = self._search.begins(connection.question.ask, offset, log.end)
+        self._follow(
+            verdict,
+            f"the master has nothing below our end {log.end}, its bytes begin behind it ({offset})",
+        )
+        return verdict is Verdict.GO_ON
+
+    def silence(self, connection: SlaveProtocol) -> None:
+        """
+        No common ground here: ask elsewhere.
+        """
+        verdict = self._search.silence()
+        if verdict is Verdict.GO_ON:
+            self._trust(connection.question.report)
+        self._follow(verdict, "the master fell silent")
+
+    def _trust(self, offset: int) -> None:
+        """
+        Nothing came from where we end, and nothing has to: we follow unproven.
+        """
+        bounds = self.port.bounds
+        told = bounds is not None and bounds.max_offset == offset
+        self.become(
+            SyncState.IN_SYNC if told else SyncState.CATCHING_UP,
+            f"unproven, as told: waiting for the master's byte {offset}",
+        )
+
+    def _follow(self, verdict: Verdict, reason: str) -> None:
+        """
+        Do what an answer calls for.
+        """
+        if verdict is Verdict.ASK:
+            self._again()
+        elif verdict is Verdict.WAIT:
+            self.drop(reason)
+        elif verdict is Verdict.BELOW_MIN:
+            self.stop(SyncState.BELOW_MIN, reason)
+        elif verdict is Verdict.UNPROVEN:
+            log = self.current_log()
+            reason = f"the master sent nothing to compare with [{log.min_offset}, {log.end})"
+            if self.settings.accept_unproven and not self._search.beyond:
+                self._log.critical("Following unproven, as told: {reason}", reason=reason)
+                self._search.trusting = True
+                self._again()
+            else:
+                self.stop(SyncState.UNPROVEN, reason)
+
+    def differs(self, connection: SlaveProtocol, offset: int) -> None:
+        """
+        A byte is not the master's; find out since where.
+        """
+        self._no_longer_common(
+            connection,
+            SyncState.DIVERGED,
+            offset,
+            f"byte {offset} of {connection.log.folder.at(offset).path} is not the master's; "
+            f"ours ends at {connection.log.end}",
+        )
+
+    def master_ends(self, connection: SlaveProtocol, offset: int) -> None:
+        """
+        The master's end is known.
+        """
+        log = connection.log
+        if offset >= log.end:
+            self._caught_up(connection)
+            return
+        self._no_longer_common(
+            connection,
+            SyncState.AHEAD,
+            offset,
+            f"the master ends at {offset}, ours at {log.end}: {log.end - offset} bytes more",
+        )
+
+    def moved(self, connection: SlaveProtocol) -> None:
+        """
+        Bytes are held and more are coming.
+        """
+        if connection.log.confirmed > connection.own_end:
+            self._gaps = 0
+            self._succeeded()
+        elif self.state.is_stop:
+            # What is compared equal has not mended what stopped us.
+            return
+        self._good()
+        near = self.state is SyncState.IN_SYNC and not connection.behind
+        if self.is_bootstrapping and (near or self._has_what_there_was(connection)):
+            self._bootstrap(False)
+        if near:
+            self._progress(SyncState.IN_SYNC)
+        elif self.is_bootstrapping:
+            self._progress(SyncState.BOOTSTRAPPING)
+        else:
+            self._progress(SyncState.CATCHING_UP)
+
+    def _has_what_there_was(self, connection: SlaveProtocol) -> bool:
+        """
+        Whether a copy has reached where the master ended when it was last asked: under a load
+        that never pauses no frame says so.
+        """
+        bounds, log = self.port.bounds, connection.log
+        return bounds is not None and log.min_offset < log.confirmed >= bounds.max_offset
+
+    def broken(self, connection: SlaveProtocol, error: Exception) -> None:
+        """
+        A connection ended on an error; some are states of their own.
+        """
+        log = connection.log
+        if isinstance(error, DiskFull):
+            self.stop(SyncState.DISK_FULL, str(error))
+        elif isinstance(error, FlushFailed):
+            self.fail(str(error))
+        elif isinstance(error, (RecordCrossesFile, StartNotAligned)):
+            self.stop(SyncState.FILE_SIZE, str(error))
+        elif isinstance(error, RecordFault):
+            # What is not confirmed was never reported: drop it and fetch it again.
+            log.rewind()
+            self._refetching = True
+            self.divergence = None
+            self.stop(SyncState.DIVERGED, f"the master sent a bad record: {error}")
+        else:
+            self._gaps += isinstance(error, FrameOffsetMismatch)
+            self._quiet.warn(
+                type(error).__name__, self.address, "Leaving {peer}: {error}", error=str(error)
+            )
+            if isinstance(error, FrameOffsetMismatch) and self._gaps >= GAPS_BEFORE_STOP:
+                self.stop(SyncState.GAP, str(error))
+
+    def bad_record(self, error: StoreError) -> None:
+        """
+        Dispatch found a bad record (with C{haVerifyBeforeAck=false}).
+        """
+        if self.connection is not None:
+            self.connection.violation(error)
+
+    def lost(self, connection: SlaveProtocol, reason: Failure) -> None:
+        """
+        A connection is over; the client service makes the next one.
+        """
+        self.received += connection.received
+        if connection is not self.connection:
+            return
+        self.connection = None
+        self.reconnects += 1
+        if connection.by_peer and connection.cursor is None:
+            # An rmqha master's way to say "not from there".
+            self._follow(self._search.closed(connection.question.ask), "")
+        if not self.state.is_stop and not self._backoff.at_once:
+            self.become(SyncState.CONNECTING, connection.why or reason.getErrorMessage())
+
+    # --- what they mean -----------------------------------------------------
+
+    def _good(self) -> None:
+        """
+        This master and this log belong together.
+        """
+        self._search.found()
+        self.divergence = None
+
+    def _succeeded(self) -> None:
+        self._backoff.reset()
+        self._refetching = False
+
+    def _caught_up(self, connection: SlaveProtocol) -> None:
+        if connection.cursor is not None:
+            self._good()
+            self._succeeded()
+            if self.is_bootstrapping:
+                self._bootstrap(False)
+        self._progress(SyncState.IN_SYNC)
+
+    def _no_longer_common(
+        self, connection: SlaveProtocol, state: SyncState, at: int, reason: str
+    ) -> None:
+        """
+        Our log and the master's part at C{at}.
+        """
+        started = at if connection.started is None else connection.started
+        common_from = max(started, connection.log.min_offset)
+        if at <= common_from and self._search.nothing_common():
+            self._again()
+            return
+        self.divergence = Divergence(at, common_from, master_empty=at == 0)
+        self.stop(state, reason)
+
+    def _again(self) -> None:
+        """
+        Ask the next question on a new connection, at once.
+        """
+        self._backoff.at_once = True
+        self.drop()
+
+    def stop(self, state: SyncState, reason: str) -> None:
+        """
+        Enter a named stop state.
+        """
+        if not (self.state is state and self.reason.startswith(reason)):
+            self.become(state, reason)
+        self._search.forget()
+        self.drop(reason)
+        self.stopped()
+
+    def fail(self, reason: str) -> None:
+        """
+        Our store takes nothing more until the node is started again.
+        """
+        if self.state not in (SyncState.FAILED, SyncState.STOPPED):
+            self.stop(SyncState.FAILED, reason)
+
+    def repaired(self, text: str) -> None:
+        """
+        The policy was carried out: the log is another one now.
+        """
+        self.divergence = None
+        self._log.warn("{text}", text=text)
+        if self.state not in (SyncState.FAILED, SyncState.STOPPED):
+            self.become(SyncState.CONNECTING, text)
+
+    def not_repaired(self, why: str) -> None:
+        """
+        The policy was not carried out; the state stays.
+        """
+        if self.state is not SyncState.STOPPED and not self.reason.endswith(why):
+            self.reason = f"{self.reason}; {why}"
+            self._log.error("Not repaired: {reason}", reason=self.reason)
+
+    def drop(self, why: str = "") -> None:
+        """
+        End the connection, if there is one.
+        """
+        if self.connection is not None:
+            self.connection.drop(why)
+
+    def _bootstrap(self, on: bool) -> None:
+        self.bootstrapping(on)
+        self.is_bootstrapping = on
+
+    def _progress(self, state: SyncState) -> None:
+        now = self.clock.seconds()
+        if (self.state, state) == (SyncState.IN_SYNC, SyncState.CATCHING_UP):
+            # Under load that is so many times a second; only what lasts is told.
+            self.state, self._behind = state, now
+        elif self._behind is not None and state is SyncState.IN_SYNC:
+            self.state, self._behind = state, None
+        elif self._behind is not None and now - self._behind >= LASTING:
+            self.state = SyncState.IN_SYNC
+            self.become(state, "")
+        elif self.state is not state:
+            self.become(state, "")
+        self.reason = ""
+
+    def become(self, state: SyncState, reason: str) -> None:
+        """
+        Enter a state, and say so.
+        """
+        if (state, reason) != (self.state, self.reason):
+            level = self._log.warn if state.is_stop else self._log.info
+            level(
+                "Replication from {master}: {old} -> {new} {reason}",
+                master=self.address,
+                old=self.state.value,
+                new=state.value,
+                reason=reason,
+            )
+        self.state, self.reason = state, reason
+        self._behind = None
+
+    def end(self) -> None:
+        """
+        The slave stops.
+        """
+        self.become(SyncState.STOPPED, "stopping")
+        self._quiet.flush()
+
+    # --- for /status ---------------------------------------------------------
+
+    def status(self, last_stored: int) -> dict[str, Any]:
+        """
+        C{upstream} of C{/status}.
+
+        @param last_stored: Store time of the last record held, in milliseconds, 0 if none.
+        """
+        in_sync = self.state is SyncState.IN_SYNC
+        now = 0 if self.connection is None else self.connection.received
+        lag = None
+        if in_sync:
+            lag = 0.0
+        elif last_stored:
+            lag = max(0.0, time.time() - last_stored / 1000.0)
+        return {
+            "address": self.address,
+            "state": self.state.value,
+            "reason": self.reason,
+            "received": self.received + now,
+            "lagBytes": 0 if in_sync else None,
+            "lagSeconds": lag,
+            "probes": self.probes,
+            "reconnects": self.reconnects,
+            "bootstrapping": self.is_bootstrapping,
+            **self.port.status(),
+        }

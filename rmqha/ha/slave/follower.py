@@ -1,0 +1,288 @@
+"""
+A slave's side of replication: one connection after another until the log is in sync.
+
+Here is the service's life: connecting, stopping, and carrying a policy out when a
+connection showed that the log is not its master's.  What connections show is judged by
+L{Guard<rmqha.ha.slave.follow_state.Guard>}.  Nothing is cut unless common ground was compared on a
+connection, and never for an empty master.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from attrs import define, field
+from twisted.application.internet import ClientService
+from twisted.application.service import Service
+from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.error import (
+    ConnectError,
+    ConnectingCancelledError,
+    ConnectionClosed,
+    NoProtocol,
+)
+from twisted.internet.interfaces import IDelayedCall, IReactorTime, IStreamClientEndpoint
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from rmqha.config.settings import DivergencePolicy, HASettings
+from rmqha.errors import Refused, StoreError
+from rmqha.ha.slave.connection import SlaveProtocol
+from rmqha.ha.slave.follow_state import Guard
+from rmqha.ha.slave.master_bounds import Ask as AskBounds
+from rmqha.ha.slave.reconnect import AskedFirst, OneByOne, Watched
+from rmqha.ha.slave.repair import Divergence, Repair, remedy
+from rmqha.ha.states import SyncState
+from rmqha.store.log.commit_log import CommitLog
+
+UNREACHED = (
+    ConnectError,
+    ConnectingCancelledError,
+    ConnectionClosed,
+    OSError,
+    CancelledError,
+    NoProtocol,
+)
+"""What may go wrong before a connection has its protocol."""
+
+
+@define(eq=False)
+class Follower(Service):
+    """
+    Keep one slave's log equal to its master's.
+
+    @ivar endpoint: Where the master's HA port is; C{None} without an address.
+    @ivar address: The same in words.
+    @ivar current_log: The log to follow with; a repair replaces it.
+    @ivar repair: How to carry out a policy.
+    @ivar bootstrapping: Told when a copy from nothing begins and when it is complete;
+        the owner keeps a marker on the disk.
+    @ivar hold_flushed: Whether only flushed bytes are reported (SYNC_FLUSH).
+    @ivar bounds: Asks the master's client port; C{None} to go without.
+    @ivar connected: Called when the master let us in, each time.
+    @ivar guard: What is known of the log and its master.
+    """
+
+    endpoint: IStreamClientEndpoint | None
+    address: str
+    current_log: Callable[[], CommitLog]
+    settings: HASettings
+    clock: IReactorTime
+    repair: Repair
+    bootstrapping: Callable[[bool], None]
+    _unfinished: bool = field(default=False, alias="is_bootstrapping")
+    hold_flushed: bool = False
+    bounds: AskBounds | None = None
+    connected: Callable[[], None] = lambda: None
+    guard: Guard = field(init=False)
+    _client: ClientService | None = field(default=None, init=False)
+    _repairing: Deferred[None] | None = field(default=None, init=False)
+    _later: IDelayedCall | None = field(default=None, init=False)
+
+    _log = Logger()
+
+    def __attrs_post_init__(self) -> None:
+        self.guard = Guard(
+            self.address,
+            self.current_log,
+            self.settings,
+            self.clock,
+            self.bootstrapping,
+            self._stopped,
+            is_bootstrapping=self._unfinished,
+            hold_flushed=self.hold_flushed,
+            bounds=self.bounds,
+        )
+
+    @property
+    def state(self) -> SyncState:
+        """
+        The slave's state.
+        """
+        return self.guard.state
+
+    @property
+    def reason(self) -> str:
+        """
+        What explains it, with numbers.
+        """
+        return self.guard.reason
+
+    @property
+    def divergence(self) -> Divergence | None:
+        """
+        Where the logs part, while that is known.
+        """
+        return self.guard.divergence
+
+    @property
+    def is_bootstrapping(self) -> bool:
+        """
+        Whether a copy from nothing is under way.
+        """
+        return self.guard.is_bootstrapping
+
+    # --- the service ----------------------------------------------------------
+
+    def startService(self) -> None:
+        """
+        Begin to connect.
+        """
+        super().startService()
+        if self.endpoint is None:
+            self.guard.become(SyncState.CONNECTING, "no master address")
+            return
+        self._connect()
+
+    def stopService(self) -> Deferred[None]:
+        """
+        Disconnect, and wait for a repair that is under way.
+        """
+        super().stopService()
+        self.guard.end()
+        if self._later is not None and self._later.active():
+            self._later.cancel()
+        gone = self._disconnect()
+        if self._repairing is not None:
+            over: Deferred[None] = Deferred()
+            self._repairing.addCallback(over.callback)
+            gone.addCallback(lambda _: over)
+        return gone
+
+    def fail(self, reason: str) -> None:
+        """
+        Our store takes nothing more until the node is started again.
+        """
+        self.guard.fail(reason)
+
+    def bad_record(self, error: StoreError) -> None:
+        """
+        Dispatch found a bad record (with C{haVerifyBeforeAck=false}).
+        """
+        if self.guard.connection is not None:
+            self.guard.connection.violation(error)
+
+    def dial(self, endpoint: IStreamClientEndpoint, address: str, bounds: AskBounds | None) -> None:
+        """
+        Follow a master that is somewhere else, or the first one there is.
+
+        @param endpoint: Its HA port.
+        @param address: The same in words.
+        @param bounds: Asks its client port.
+        """
+        if address == self.address and self.endpoint is not None:
+            return
+        self.endpoint, self.address, self.bounds = endpoint, address, bounds
+        self.guard.moved_to(address, bounds)
+        if not self.running or self.state is SyncState.FAILED:
+            return
+        self.guard.become(SyncState.CONNECTING, f"the master is at {address}")
+        if self._repairing is None:
+            if self._later is not None and self._later.active():
+                self._later.cancel()
+            self._leave().addCallback(lambda _: self._connect())
+
+    def status(self, last_stored: int) -> dict[str, Any]:
+        """
+        C{upstream} of C{/status}.
+
+        @param last_stored: Store time of the last record held, in milliseconds, 0 if none.
+        """
+        return self.guard.status(last_stored)
+
+    # --- connecting -----------------------------------------------------------
+
+    def _connect(self) -> None:
+        if not self.running or self._client is not None:
+            return
+        endpoint = self.endpoint
+        assert endpoint is not None, "checked when the service started"
+        if self.bounds is not None:
+            endpoint = AskedFirst(endpoint, self.guard.port.look)
+        self._client = ClientService(
+            Watched(endpoint, self._not_connected),
+            OneByOne(self._protocol),
+            retryPolicy=lambda attempt: self.guard.delay(),
+            clock=self.clock,
+        )
+        self._client.startService()
+
+    def _protocol(self) -> SlaveProtocol | None:
+        protocol = self.guard.protocol()
+        if protocol is not None:
+            self.connected()
+        return protocol
+
+    def _not_connected(self, failure: Failure) -> Failure:
+        if not failure.check(*UNREACHED):
+            self._log.failure("Connecting to {master} failed", failure, master=self.address)
+        if not self.state.is_stop:
+            self.guard.become(SyncState.CONNECTING, failure.getErrorMessage())
+        return failure
+
+    def _disconnect(self) -> Deferred[None]:
+        """
+        End the connection, and make no other.
+
+        @return: Fires when nothing will touch the log any more.
+        """
+        client, self._client = self._client, None
+        self.guard.drop()
+        return succeed(None) if client is None else client.stopService()
+
+    def _leave(self) -> Deferred[None]:
+        """
+        L{_disconnect} in the reactor's next turn: C{ClientService} cannot be stopped from
+        within what it calls.
+        """
+        return deferLater(self.clock, 0.0, lambda: None).addCallback(lambda _: self._disconnect())
+
+    # --- policies -------------------------------------------------------------
+
+    def _stopped(self) -> None:
+        """
+        The guard entered a named stop state: do what the policy says about it.
+        """
+        guard = self.guard
+        if guard.state is SyncState.FAILED:
+            self._leave()
+            return
+        policy = remedy(
+            self.settings.policy,
+            guard.state,
+            guard.divergence,
+            bootstrapping=guard.is_bootstrapping,
+        )
+        if policy is not None and self._repairing is None:
+            self._repairing = Deferred()
+            # The log is closed under a repair: nobody may come back before it is over.
+            self._leave().addCallback(self._carry_out, policy).addCallbacks(
+                self._repaired, self._unrepaired
+            ).addBoth(self._repair_over)
+
+    def _carry_out(self, _: object, policy: DivergencePolicy) -> Deferred[str]:
+        if not self.running:
+            raise Refused(policy.value, "the node is stopping")
+        return self.repair(policy, self.guard.divergence)
+
+    def _repaired(self, text: str) -> float:
+        self.guard.repaired(text)
+        return 0.0
+
+    def _unrepaired(self, failure: Failure) -> float:
+        if not failure.check(StoreError, OSError):
+            self._log.failure("A repair failed", failure)
+        self.guard.not_repaired(failure.getErrorMessage())
+        return self.settings.backoff_max
+
+    def _repair_over(self, wait: float | Failure) -> None:
+        over, self._repairing = self._repairing, None
+        if isinstance(wait, Failure):
+            self._log.failure("A repair ended badly", wait)
+            wait = self.settings.backoff_max
+        if self.running and self.state is not SyncState.FAILED:
+            self._later = self.clock.callLater(wait, self._connect)
+        assert over is not None, "a repair ends once"
+        over.callback(None)

@@ -1,0 +1,200 @@
+"""
+The fixed fields of many records as numpy columns.
+
+One gather copies the first 88 bytes of every record side by side, as a record with two
+IPv4 hosts lays them out; records with a longer host are read again where their fields
+really are.  Columns are made when they are asked for.
+
+Source: docs/protocol/store.rst, Records.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from attrs import define, field
+
+from rmqha.wire.columnar.kernels import chosen
+from rmqha.wire.columnar.kernels_numpy import NARROW, WIDE, Fields, Layout
+from rmqha.wire.columnar.vectors import Array, overlapping, pick
+from rmqha.wire.log.record import (
+    BORN_IP6,
+    COMMIT,
+    IP6_EXTRA,
+    STORE_IP6,
+    TRANSACTION,
+)
+
+_FIELDS = [
+    ("size", ">i4"),
+    ("magic", ">i4"),
+    ("body_crc", ">i4"),
+    ("queue_id", ">i4"),
+    ("flag", ">i4"),
+    ("queue_offset", ">i8"),
+    ("physical_offset", ">i8"),
+    ("sys_flag", ">i4"),
+    ("born_timestamp", ">i8"),
+    ("born_ip", ">u4"),
+    ("born_port", ">i4"),
+    ("store_timestamp", ">i8"),
+    ("store_ip", ">u4"),
+    ("store_port", ">i4"),
+    ("reconsume_times", ">i4"),
+    ("prepared_transaction_offset", ">i8"),
+    ("body_length", ">i4"),
+]
+HEAD = np.dtype(_FIELDS)
+"""What stands before the body of a record with IPv4 hosts."""
+
+_NAMES = [name for name, _ in _FIELDS]
+_LATE = _NAMES[_NAMES.index("store_timestamp") :]
+_OFFSETS = {
+    name: sum(np.dtype(kind).itemsize for _, kind in _FIELDS[:row])
+    for row, name in enumerate(_NAMES)
+}
+
+
+@define(eq=False, slots=False)
+class Heads:
+    """
+    What stands in the headers of valid records, one row a record.
+
+    @ivar buf: The bytes of the log.
+    @ivar start: Where in C{buf} each record starts, C{int64}.
+    @ivar size: Its size in bytes.
+    @ivar fields: What was read of them before.
+    """
+
+    buf: memoryview = field(repr=False)
+    start: Array = field(repr=False)
+    size: Array = field(repr=False)
+    fields: Fields | None = field(default=None, repr=False)
+
+    def only(self, rows: Array) -> Heads:
+        """
+        Some of the rows.
+
+        @param rows: Their numbers, ascending, or a truth value each.
+        """
+        fields = None if self.fields is None else self.fields.only(rows)
+        return Heads(self.buf, self.start[rows], self.size[rows], fields)
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def column(self, name: str) -> Array:
+        """
+        One field of L{HEAD}, in the machine's byte order.
+        """
+        if self.fields is not None and (read := _read(self.fields, name)) is not None:
+            return read
+        found: Array = self._head[name]
+        return found.astype(found.dtype.newbyteorder("="))
+
+    @cached_property
+    def _head(self) -> Array:
+        if not len(self):
+            return np.empty(0, HEAD)
+        head = overlapping(self.buf, f"V{HEAD.itemsize}")[self.start].view(HEAD)
+        rows = np.flatnonzero(head["sys_flag"] & (BORN_IP6 | STORE_IP6))
+        if len(rows):
+            start, flags = self.start[rows], head["sys_flag"][rows]
+            born = np.where(flags & BORN_IP6, IP6_EXTRA, 0)
+            both = born + np.where(flags & STORE_IP6, IP6_EXTRA, 0)
+            for name in _LATE:
+                shift = born if name in ("store_timestamp", "store_ip") else both
+                head[name][rows] = pick(self.buf, HEAD[name].str, start + _OFFSETS[name] + shift)
+        return head
+
+    @cached_property
+    def sys_flag(self) -> Array:
+        """
+        C{int32}.
+        """
+        return self.column("sys_flag")
+
+    @cached_property
+    def store_timestamp(self) -> Array:
+        """
+        Milliseconds since 1970, C{int64}.
+        """
+        return self.column("store_timestamp")
+
+    @cached_property
+    def has_unit(self) -> Array:
+        """
+        Whether the record gets a queue unit: halves and rollbacks do not.
+        """
+        transaction = self.sys_flag & TRANSACTION
+        found: Array = (transaction == 0) | (transaction == COMMIT)
+        return found
+
+    # --- where the strings are ------------------------------------------------
+
+    @cached_property
+    def layout(self) -> Layout:
+        """
+        Where body, topic and properties are.
+        """
+        if not len(self):
+            return Layout(*np.empty((6, 0), np.int64))
+        if self.fields is not None:
+            return self.fields.layout
+        return chosen().layout(self.buf, self.start)
+
+    @property
+    def body(self) -> Array:
+        """
+        Position of the body's first byte.
+        """
+        return self.layout.body
+
+    @cached_property
+    def body_end(self) -> Array:
+        """
+        Position just past the body.
+        """
+        return self.layout.body + self.layout.body_length
+
+    @property
+    def properties_start(self) -> Array:
+        """
+        Position of the first byte of the properties.
+        """
+        return self.layout.properties
+
+    @cached_property
+    def end(self) -> Array:
+        """
+        Position just past the record, and its properties.
+        """
+        return self.start + self.size
+
+    @cached_property
+    def topics(self) -> tuple[list[str], Array]:
+        """
+        The topics that occur, and the number of each row's.
+        """
+        if not len(self):
+            return [], np.empty(0, np.int32)
+        if self.fields is not None:
+            return self.fields.topics, self.fields.narrow[len(NARROW)]
+        return chosen().number(self.buf, self.layout.topic, self.layout.topic_length)
+
+
+def _read(fields: Fields, name: str) -> Array | None:
+    """
+    A field that was read before.
+    """
+    found: Array
+    if name in WIDE:
+        found = fields.wide[WIDE.index(name)]
+        return found
+    if name not in NARROW:
+        return None
+    found = fields.narrow[NARROW.index(name)]
+    if name.endswith("_ip"):
+        found = found.view(np.uint32)
+    return found

@@ -1,0 +1,226 @@
+"""
+Write records, as a master does.
+
+Sizes are checked where a stock broker casts: properties and batches that do not fit
+their length fields are refused before anything is written, and the address bits of a
+record come from its addresses, never from the client (docs/protocol/store.rst, Records).
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from ipaddress import ip_address
+from struct import Struct
+from typing import Self
+
+from attrs import define
+
+from rmqha.errors import MessageIllegal
+from rmqha.wire.log.delay_levels import delay_level
+from rmqha.wire.log.hashing import body_crc
+from rmqha.wire.log.properties import NAME_END, PAIR_END, find
+from rmqha.wire.log.record import (
+    BORN_IP6,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD,
+    STORE_IP6,
+    TRANSACTION,
+    Host,
+    Message,
+)
+
+MAX_TOPIC = 127
+"""Bytes of a topic that fit version 1's length field."""
+MAX_TOPIC_V2 = 255
+MAX_PROPERTIES = 0x7FFF
+MAX_RECORD_OVERHEAD = 64 * 1024
+
+MAX_BATCH = 32_768
+"""Most messages of a batch: the answer names each one, in 33 bytes of a header."""
+
+_PAIR = re.compile(rb"[^\x01\x02]+\x01[^\x02]+\x02?")
+_HEAD = Struct(">iiiiiqqiq")
+_STORED = Struct(">q")
+_NO_TIME = bytes(_STORED.size)
+_TAIL = Struct(">iqi")
+_BLANK = Struct(">ii")
+_PLACE = Struct(">qq")
+_BATCH = Struct(">12xii")
+"""Of a batch's entry only flag and body length count."""
+
+
+@lru_cache(maxsize=4096)
+def _packed(host: Host) -> bytes:
+    address, port = host
+    return ip_address(address).packed + port.to_bytes(4, "big")
+
+
+def encode(message: Message, *, max_message_size: int) -> bytearray:
+    """
+    Write a record with its queue offset, physical offset and store time left zero.
+
+    @param max_message_size: Most bytes of the body.
+    @raise MessageIllegal: If topic, properties, body or record are too long, or the
+        topic is empty.
+    """
+    return _Form.of(message, max_message_size).fill(
+        message.flag, message.body, message.properties, message.prepared_transaction_offset
+    )
+
+
+@define
+class _Form:
+    """
+    What the records of one batch have in common.
+
+    @ivar topic: Behind its length.
+    @ivar most: Most bytes of a body.
+    """
+
+    magic: int
+    queue_id: int
+    sys_flag: int
+    born_timestamp: int
+    born: bytes
+    store: bytes
+    reconsume_times: int
+    topic: bytes
+    most: int
+
+    @classmethod
+    def of(cls, message: Message, most: int) -> Self:
+        topic = message.topic.encode("utf-8")
+        if not 0 < len(topic) <= MAX_TOPIC_V2:
+            raise MessageIllegal("topic", len(topic), MAX_TOPIC_V2)
+        born, store = _packed(message.born_host), _packed(message.store_host)
+        sys_flag = message.sys_flag & ~(BORN_IP6 | STORE_IP6)
+        if len(born) == 20:
+            sys_flag |= BORN_IP6
+        if len(store) == 20:
+            sys_flag |= STORE_IP6
+        long_topic = len(topic) > MAX_TOPIC
+        return cls(
+            MAGIC_V2 if long_topic else MAGIC_V1,
+            message.queue_id,
+            sys_flag,
+            message.born_timestamp,
+            born,
+            store,
+            message.reconsume_times,
+            len(topic).to_bytes(2 if long_topic else 1, "big") + topic,
+            most,
+        )
+
+    def fill(self, flag: int, body: bytes, properties: bytes, prepared: int) -> bytearray:
+        most = self.most
+        if len(body) > most:
+            raise MessageIllegal("body", len(body), most)
+        if len(properties) > MAX_PROPERTIES:
+            raise MessageIllegal("properties", len(properties), MAX_PROPERTIES)
+        born, store, topic = self.born, self.store, self.topic
+        # The smallest record has both hosts, 8 bytes each, and the length of a topic.
+        size = MIN_RECORD - 17 + len(born) + len(store) + len(body) + len(topic) + len(properties)
+        if size > most + MAX_RECORD_OVERHEAD:
+            raise MessageIllegal("record", size, most + MAX_RECORD_OVERHEAD)
+        record = bytearray().join(
+            (
+                _HEAD.pack(
+                    size,
+                    self.magic,
+                    body_crc(body),
+                    self.queue_id,
+                    flag,
+                    0,
+                    0,
+                    self.sys_flag,
+                    self.born_timestamp,
+                ),
+                born,
+                _NO_TIME,
+                store,
+                _TAIL.pack(self.reconsume_times, prepared, len(body)),
+                body,
+                topic,
+                len(properties).to_bytes(2, "big"),
+                properties,
+            )
+        )
+        assert len(record) == size, f"record of {len(record)} bytes says {size}"
+        return record
+
+
+def place(record: bytearray, *, queue_offset: int, offset: int, store_timestamp: int) -> None:
+    """
+    Fill in what is known only when the record is appended.
+
+    @param offset: Its physical offset.
+    @param store_timestamp: Milliseconds since 1970.
+    """
+    _PLACE.pack_into(record, 20, queue_offset, offset)
+    _STORED.pack_into(record, 68 if record[39] & BORN_IP6 else 56, store_timestamp)
+
+
+def encode_batch(message: Message, *, max_message_size: int) -> list[bytearray]:
+    """
+    Write the records of a client's batch.
+
+    @param message: What all have in common; its body is the client's encoding of the
+        messages, its properties are added to each one's own unless they are there already.
+        (Stock brokers add them all, and of two equal names the last one counts: the messages of
+        a 5.x batch then all have the batch's C{UNIQ_KEY}.)
+    @raise MessageIllegal: If any of them cannot be stored; then none is.
+    """
+    if message.sys_flag & TRANSACTION:
+        raise MessageIllegal("batch transaction bits", message.sys_flag & TRANSACTION, 0)
+    level = delay_level(find(message.properties, b"DELAY"))
+    if level > 0:
+        raise MessageIllegal("batch delay level", level, 0)
+    if len(message.body) > max_message_size:
+        raise MessageIllegal("batch body", len(message.body), max_message_size)
+    form = _Form.of(message, max_message_size)
+    common = [(pair[: pair.find(NAME_END) + 1], pair) for pair in _PAIR.findall(message.properties)]
+    body, at, records = message.body, 0, []
+    while at < len(body):
+        flag, own, properties, at = _entry(body, at)
+        if properties and not properties.endswith(PAIR_END):
+            properties += PAIR_END
+        for name, pair in common:
+            if PAIR_END + name not in properties and not properties.startswith(name):
+                properties += pair
+        records.append(form.fill(flag, own, properties, 0))
+        if len(records) > MAX_BATCH:
+            raise MessageIllegal("batch entries", len(records), MAX_BATCH)
+    if not records:
+        raise MessageIllegal("batch entries", 0, 1)
+    return records
+
+
+def _entry(body: bytes, at: int) -> tuple[int, bytes, bytes, int]:
+    """
+    Read one message of a batch: flag, body, properties, and where the next begins.
+    """
+    left = len(body) - at
+    if left < _BATCH.size + 2:
+        raise MessageIllegal("batch entry", left, _BATCH.size + 2)
+    flag, length = _BATCH.unpack_from(body, at)
+    start = at + _BATCH.size
+    if not 0 <= length <= len(body) - start - 2:
+        raise MessageIllegal("batch entry body", length, len(body) - start - 2)
+    end = start + length
+    properties = int.from_bytes(body[end : end + 2], "big", signed=True)
+    if not 0 <= properties <= len(body) - end - 2:
+        raise MessageIllegal("batch entry properties", properties, len(body) - end - 2)
+    stop = end + 2 + properties
+    return flag, body[start:end], body[end + 2 : stop], stop
+
+
+def blank(size: int) -> bytes:
+    """
+    The header of the blank that closes a file.
+
+    @param size: Bytes from there to the file's end.
+    """
+    return _BLANK.pack(size, MAGIC_BLANK)

@@ -1,0 +1,421 @@
+"""
+Commit log records: what they hold, and whether bytes are one.
+
+L{check} is the judge: every rule that decides where a log ends is in it, and
+L{rmqha.wire.columnar.record_blocks.walk} is its fast twin.  Source of layouts, magics and masks:
+docs/protocol/store.rst, Records.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from functools import cached_property, lru_cache
+from ipaddress import ip_address
+from struct import Struct
+from struct import error as struct_error
+
+from attrs import define, frozen
+from isal.isal_zlib import crc32
+
+from rmqha.errors import RecordFault
+from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC, DelayLevels
+from rmqha.wire.log.hashing import tags_code
+from rmqha.wire.log.properties import NAME_END, PAIR_END, find, parse
+
+MAGIC_V1 = -626843481
+MAGIC_V2 = -626843477
+"""Version 2 has a topic length of two bytes instead of one; 5.x writes it for long topics."""
+MAGIC_BLANK = -875286124
+MAGIC_BYTES = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2))
+"""How a record's magic looks on disk, four bytes behind its start."""
+
+MIN_BLANK = 8
+"""A file ends with a blank of at least its own header."""
+MIN_RECORD = 91
+"""A record with two IPv4 hosts and no body, topic or properties."""
+IP6_EXTRA = 12
+"""Bytes a host of IPv6 is longer."""
+
+COMPRESSED = 0x1
+MULTI_TAGS = 0x2
+TRANSACTION = 0xC
+PREPARED, COMMIT, ROLLBACK = 0x4, 0x8, 0xC
+BORN_IP6 = 0x10
+STORE_IP6 = 0x20
+
+Host = tuple[str, int]
+"""Address as text, and port."""
+
+_HEAD = Struct(">ii")
+_CHECKED = Struct(">8xi16xqi")
+"""Body CRC, stored offset and system flag."""
+_FIXED = Struct(">iiiiiqqiq")
+"""Size, magic, CRC, queue id, flag, queue offset, stored offset, system flag, born time."""
+_INT = Struct(">i")
+_LONG = Struct(">q")
+_SHORT = Struct(">h")
+_BYTE = Struct(">b")
+_DISPATCHED = Struct(">12xi4xq8xi")
+"""Queue id, queue offset and system flag."""
+
+
+class Fault(StrEnum):
+    """
+    Why bytes are not a whole, valid record.
+    """
+
+    NOTHING = "nothing written"
+    INCOMPLETE = "incomplete"
+    MAGIC = "bad magic"
+    SIZE = "bad size"
+    FILE_END = "crosses the file's end"
+    OFFSET = "stored offset is another"
+    LENGTHS = "lengths do not add up"
+    CRC = "body crc"
+    PROPERTIES = "properties end in NUL"
+    TOPIC = "topic is not UTF-8 or empty"
+
+
+def check(
+    buf: memoryview | bytes,
+    pos: int,
+    limit: int,
+    offset: int,
+    file_end: int,
+    *,
+    crc: bool = True,
+    max_size: int,
+    nul_is_torn: bool = False,
+) -> int | Fault:
+    """
+    Judge the bytes at one place of a log.
+
+    @param pos: Where in C{buf} they start.
+    @param limit: The first position that may not be read.
+    @param offset: The physical offset of C{pos}.
+    @param file_end: The physical offset of the end of this log file.
+    @param crc: Whether to check the body's CRC; an empty body has none.
+    @param max_size: The most bytes a record may have.
+    @param nul_is_torn: Whether properties that end in NUL are a fault.
+    @return: The size of the whole, valid record; minus the size of the blank that ends
+        the file; or what is wrong.
+    """
+    if file_end - offset < MIN_BLANK:
+        return Fault.FILE_END
+    if limit - pos < MIN_BLANK:
+        return Fault.INCOMPLETE
+    size, magic = _HEAD.unpack_from(buf, pos)
+    if magic != MAGIC_V1 and magic != MAGIC_V2:
+        return _not_a_record(size, magic, limit - pos, file_end - offset)
+    if not MIN_RECORD <= size <= max_size:
+        return Fault.SIZE
+    if offset + size > file_end:
+        return Fault.FILE_END
+    end = pos + size
+    if end > limit:
+        return Fault.INCOMPLETE
+    stored_crc, stored_offset, sys_flag = _CHECKED.unpack_from(buf, pos)
+    if stored_offset != offset:
+        return Fault.OFFSET
+    hosts = sys_flag & 0x30
+    body = pos + 88
+    if hosts:
+        body += 2 * IP6_EXTRA if hosts == 0x30 else IP6_EXTRA
+        if body + 3 > end:
+            return Fault.LENGTHS
+    (body_length,) = _INT.unpack_from(buf, body - 4)
+    topic = body + body_length + (1 if magic == MAGIC_V1 else 2)
+    if body_length < 0 or topic + 2 > end:
+        return Fault.LENGTHS
+    (topic_length,) = (_BYTE if magic == MAGIC_V1 else _SHORT).unpack_from(buf, body + body_length)
+    properties = topic + topic_length + 2
+    if topic_length <= 0 or properties > end:
+        return Fault.TOPIC if topic_length == 0 else Fault.LENGTHS
+    (properties_length,) = _SHORT.unpack_from(buf, properties - 2)
+    if properties_length < 0 or properties + properties_length != end:
+        return Fault.LENGTHS
+    if body_length and crc and crc32(buf[body : body + body_length]) & 0x7FFFFFFF != stored_crc:
+        return Fault.CRC
+    name = bytes(buf[topic : topic + topic_length])
+    if not name.isascii() and not _is_utf8(name):
+        return Fault.TOPIC
+    if nul_is_torn and properties_length and buf[end - 1] == 0:
+        return Fault.PROPERTIES
+    return int(size)
+
+
+def _not_a_record(size: int, magic: int, readable: int, left: int) -> int | Fault:
+    """
+    Judge a place whose magic is no record's.
+
+    @param readable: Bytes that may be read from there.
+    @param left: Bytes to the end of the file.
+    """
+    if magic == MAGIC_BLANK:
+        if size != left:
+            return Fault.SIZE
+        return -size if size <= readable else Fault.INCOMPLETE
+    return Fault.NOTHING if size == 0 and magic == 0 else Fault.MAGIC
+
+
+def _is_utf8(name: bytes) -> bool:
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def magic_at(buf: memoryview | bytes, pos: int) -> int:
+    """
+    The magic of what starts at C{pos}; eight bytes must be readable.
+    """
+    return int(_HEAD.unpack_from(buf, pos)[1])
+
+
+def stored_at(buf: memoryview | bytes, pos: int) -> int:
+    """
+    Store time of the valid record at C{pos}, in milliseconds since 1970.
+    """
+    born = IP6_EXTRA if buf[pos + 39] & BORN_IP6 else 0
+    return int(_LONG.unpack_from(buf, pos + 56 + born)[0])
+
+
+@frozen(kw_only=True)
+class Message:
+    """
+    What a master is asked to store.
+
+    @ivar body: The body; for a batch, the client's own encoding of its messages.
+    @ivar properties: Already encoded.
+    @ivar sys_flag: As the client sent it; the address bits are derived, not taken.
+    @ivar born_timestamp: Milliseconds since 1970.
+    """
+
+    topic: str
+    queue_id: int
+    body: bytes
+    properties: bytes = b""
+    flag: int = 0
+    sys_flag: int = 0
+    born_timestamp: int
+    born_host: Host
+    store_host: Host
+    reconsume_times: int = 0
+    prepared_transaction_offset: int = 0
+
+    @property
+    def has_unit(self) -> bool:
+        """
+        Whether it gets a place in its queue: halves and rollbacks do not.
+        """
+        return self.sys_flag & TRANSACTION in (0, COMMIT)
+
+
+@frozen(kw_only=True, slots=False)
+class Record:
+    """
+    One stored record, every field of it.
+
+    @ivar offset: Where it is, physical; L{stored_offset} is what it says itself.
+    @ivar version: 1 or 2.
+    @ivar body_crc: As stored.
+    @ivar raw_properties: The property string as stored.
+    """
+
+    offset: int
+    size: int
+    version: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    stored_offset: int
+    sys_flag: int
+    born_timestamp: int
+    born_host: Host
+    store_timestamp: int
+    store_host: Host
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body: bytes
+    topic: str
+    raw_properties: bytes
+
+    @cached_property
+    def properties(self) -> dict[str, str]:
+        """
+        The properties as RocketMQ reads them.
+        """
+        return parse(self.raw_properties)
+
+    @property
+    def offset_msg_id(self) -> str:
+        """
+        The id that tells where the record is.
+        """
+        return offset_msg_id(self.store_host, self.offset)
+
+    @property
+    def has_unit(self) -> bool:
+        """
+        Whether it gets a queue unit.
+        """
+        return self.sys_flag & TRANSACTION in (0, COMMIT)
+
+    @property
+    def indexable(self) -> bool:
+        """
+        Whether its keys are indexed.
+        """
+        return self.sys_flag & TRANSACTION != ROLLBACK
+
+
+def offset_msg_id(store_host: Host, offset: int) -> str:
+    """
+    The id of the record a broker stored at C{offset}.
+    """
+    return _msg_id_head(store_host) + f"{offset:016X}"
+
+
+@lru_cache(maxsize=64)
+def _msg_id_head(store_host: Host) -> str:
+    address, port = store_host
+    return (ip_address(address).packed + _INT.pack(port)).hex().upper()
+
+
+def decode(buf: memoryview | bytes, pos: int, offset: int) -> Record:
+    """
+    Read a record that L{check} found whole.
+
+    @raise RecordFault: If its lengths do not lie within C{buf} after all.
+    """
+    view = memoryview(buf)
+    try:
+        size, magic, body_crc, queue_id, flag, queue_offset, stored, sys_flag, born = (
+            _FIXED.unpack_from(view, pos)
+        )
+        at = pos + 48
+        born_host, at = _host(view, at, sys_flag & BORN_IP6)
+        (store_timestamp,) = _LONG.unpack_from(view, at)
+        store_host, at = _host(view, at + 8, sys_flag & STORE_IP6)
+        (reconsume_times,) = _INT.unpack_from(view, at)
+        (prepared,) = _LONG.unpack_from(view, at + 4)
+        body, at = _string(view, at + 12, _INT)
+        topic, at = _string(view, at, _BYTE if magic == MAGIC_V1 else _SHORT)
+        properties, at = _string(view, at, _SHORT)
+    except (ValueError, struct_error) as error:
+        raise RecordFault(offset, Fault.LENGTHS.value, str(error)) from error
+    return Record(
+        offset=offset,
+        size=size,
+        version=2 if magic == MAGIC_V2 else 1,
+        body_crc=body_crc,
+        queue_id=queue_id,
+        flag=flag,
+        queue_offset=queue_offset,
+        stored_offset=stored,
+        sys_flag=sys_flag,
+        born_timestamp=born,
+        born_host=born_host,
+        store_timestamp=store_timestamp,
+        store_host=store_host,
+        reconsume_times=reconsume_times,
+        prepared_transaction_offset=prepared,
+        body=body,
+        topic=topic.decode("utf-8", "replace"),
+        raw_properties=properties,
+    )
+
+
+def _host(view: memoryview, at: int, ip6: int) -> tuple[Host, int]:
+    width = 16 if ip6 else 4
+    (port,) = _INT.unpack_from(view, at + width)
+    return (str(ip_address(bytes(view[at : at + width]))), port), at + width + 4
+
+
+def _string(view: memoryview, at: int, length: Struct) -> tuple[bytes, int]:
+    (size,) = length.unpack_from(view, at)
+    at += length.size
+    if size < 0 or at + size > len(view):
+        raise ValueError(f"a string of {size} bytes at {at} in {len(view)}")
+    return bytes(view[at : at + size]), at + size
+
+
+@define
+class DispatchFields:
+    """
+    What queues and index need of one record.
+
+    @ivar store_timestamp: Milliseconds since 1970.
+    @ivar tags_code: Hash of the tags, or when a delayed message is due.
+    @ivar keys: Index keys in the order they are put: C{UNIQ_KEY}, then C{KEYS}.
+    """
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    sys_flag: int
+    store_timestamp: int
+    tags_code: int
+    has_unit: bool
+    indexable: bool
+    keys: list[str]
+
+
+def dispatch_fields(
+    buf: memoryview | bytes, pos: int, size: int, offset: int, levels: DelayLevels
+) -> DispatchFields:
+    """
+    Read what dispatch needs of a record that L{check} found whole.
+
+    @param size: Its size.
+    @param offset: Its physical offset.
+    """
+    queue_id, queue_offset, sys_flag = _DISPATCHED.unpack_from(buf, pos)
+    born = IP6_EXTRA if sys_flag & BORN_IP6 else 0
+    body = pos + 88 + born + (IP6_EXTRA if sys_flag & STORE_IP6 else 0)
+    (stored,) = _LONG.unpack_from(buf, pos + 56 + born)
+    at = body + _INT.unpack_from(buf, body - 4)[0]
+    width = _BYTE if magic_at(buf, pos) == MAGIC_V1 else _SHORT
+    (topic_length,) = width.unpack_from(buf, at)
+    at += width.size
+    topic = bytes(buf[at : at + topic_length]).decode()
+    raw = bytes(buf[at + topic_length + 2 : pos + size])
+    tags = unique = words = b""
+    for segment in raw.split(PAIR_END):
+        name, _, value = segment.partition(NAME_END)
+        if not value:
+            continue
+        if name == b"TAGS":
+            tags = value
+        elif name == b"UNIQ_KEY":
+            unique = value
+        elif name == b"KEYS":
+            words = value
+    keys = [unique.decode("utf-8", "replace")] if unique else []
+    if words:
+        keys += [word for word in words.decode("utf-8", "replace").split(" ") if word]
+    code = tags_code(tags.decode("utf-8", "replace")) if tags else 0
+    if topic == SCHEDULE_TOPIC:
+        code = _due(raw, stored, levels, code)
+    transaction = sys_flag & TRANSACTION
+    return DispatchFields(
+        topic,
+        queue_id,
+        queue_offset,
+        sys_flag,
+        stored,
+        code,
+        transaction in (0, COMMIT),
+        transaction != ROLLBACK,
+        keys,
+    )
+
+
+def _due(raw: bytes, stored: int, levels: DelayLevels, code: int) -> int:
+    """
+    A delayed message's tags code: when it is due, if its level makes sense.
+    """
+    level = levels.level(find(raw, b"DELAY"))
+    return levels.deliver_time(level, stored) if level else code
