@@ -23,7 +23,7 @@ from demo.traffic import Burst, Sent
 from demo_pipeline.report import Facts, Report
 from rmqha.pipeline.jobs.lag import Lag
 from rmqha.pipeline.jobs.stream import stream
-from rmqha.pipeline.session import builder
+from rmqha.pipeline.spark.session import builder
 from rmqha.store.offline.offline_log import OfflineLog
 from tests.interop.clients import Client
 from tests.support.nodes import NameServer, Node, until

@@ -3,6 +3,6 @@ Where Spark looks for the data source C{rmqha}: a module named C{pyspark_...} wi
 C{DefaultSource}.
 """
 
-from rmqha.pipeline.source import LogSource as DefaultSource
+from rmqha.pipeline.spark.source import LogSource as DefaultSource
 
 __all__ = ["DefaultSource"]

@@ -24,8 +24,8 @@ from typing import Any, Self
 import pyspark
 from attrs import define, field
 
-from rmqha.pipeline.java import java_home
-from rmqha.pipeline.session import SETTINGS
+from rmqha.pipeline.spark.java import java_home
+from rmqha.pipeline.spark.session import SETTINGS
 from sparkcluster.sessions import command, end, end_session, in_session
 from tests.support.nodes import Process, until
 from tests.support.ports import free_ports

@@ -18,8 +18,8 @@ from bench.report import Row
 from bench.rows import RAW
 from bench.spark.field import Field
 from bench.spark.peers import Peer, compared, in_turns, serve
-from rmqha.pipeline.files import BLOCK, Blocks, opened
-from rmqha.pipeline.memory import keep_freed
+from rmqha.pipeline.log.files import BLOCK, Blocks, opened
+from rmqha.pipeline.log.memory import keep_freed
 from rmqha.wire.columnar.decoder import COLUMNS, Decoder
 from rmqha.wire.columnar.kernels import warm_up
 

@@ -23,14 +23,14 @@ from bench.rows import NUMBERS, RAW
 from bench.spark.peers import seconds, serve
 from rmqha.pipeline.jobs.export import export
 from rmqha.pipeline.jobs.index import index
-from rmqha.pipeline.jobs.rebuild import rebuild
+from rmqha.pipeline.jobs.rebuild.rebuild import rebuild
+from rmqha.pipeline.jobs.spark_work import ranges_of, run
 from rmqha.pipeline.jobs.stream import stream
-from rmqha.pipeline.jobs.verify import verify
-from rmqha.pipeline.jobs.work import ranges_of, run
-from rmqha.pipeline.options import Options
-from rmqha.pipeline.ranges import Range
-from rmqha.pipeline.reading import MessageReader, chosen_columns
-from rmqha.pipeline.session import builder
+from rmqha.pipeline.jobs.verify.verify import verify
+from rmqha.pipeline.log.options import Options
+from rmqha.pipeline.log.ranges import Range
+from rmqha.pipeline.log.reading import MessageReader, chosen_columns
+from rmqha.pipeline.spark.session import builder
 
 SETTINGS = {
     "spark.driver.memory": "3g",

@@ -14,12 +14,12 @@ from os import PathLike
 
 import pyarrow as pa
 
-from rmqha.pipeline.files import settled
-from rmqha.pipeline.options import Options, Table
-from rmqha.pipeline.ranges import bounds, plan
-from rmqha.pipeline.reading import MessageReader, chosen_columns
-from rmqha.pipeline.stores import open_stores
-from rmqha.pipeline.tables import file_rows, range_rows, schema_of
+from rmqha.pipeline.log.files import settled
+from rmqha.pipeline.log.options import Options, Table
+from rmqha.pipeline.log.ranges import bounds, plan
+from rmqha.pipeline.log.reading import MessageReader, chosen_columns
+from rmqha.pipeline.log.stores import open_stores
+from rmqha.pipeline.log.tables import file_rows, range_rows, schema_of
 
 Path = str | PathLike[str]
 

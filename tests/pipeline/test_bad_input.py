@@ -41,13 +41,13 @@ from tests.wire.records import PLAIN, stored
 try:
     import pyarrow as pa
 
-    from rmqha.pipeline import walking
-    from rmqha.pipeline.batch import BatchReader
-    from rmqha.pipeline.options import DECOMPRESSED_LIMIT, Options
-    from rmqha.pipeline.reading import Guard
+    from rmqha.pipeline.log import log_walk as walking
+    from rmqha.pipeline.log.options import DECOMPRESSED_LIMIT, Options
+    from rmqha.pipeline.log.reading import Guard
+    from rmqha.pipeline.log.tables import schema_of
     from rmqha.pipeline.scan import snapshot
-    from rmqha.pipeline.spark_types import spark_schema
-    from rmqha.pipeline.tables import schema_of
+    from rmqha.pipeline.spark.batch import BatchReader
+    from rmqha.pipeline.spark.types import spark_schema
     from tests.pipeline.test_stream import drain, reader_of
 except ImportError as missing:  # without the extra
     skip = f"the extra pipeline is not installed: {missing}"

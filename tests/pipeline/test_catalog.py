@@ -1,5 +1,5 @@
 """
-Tests for L{rmqha.pipeline.catalog}.
+Tests for L{rmqha.pipeline.spark.catalog}.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ try:
     from pyspark.errors import PySparkException
     from pyspark.sql.types import LongType, StructField, StructType
 
-    from rmqha.pipeline.catalog import (
+    from rmqha.pipeline.spark.catalog import (
         is_sink,
         is_table,
         options_of,

@@ -15,10 +15,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from rmqha.wire.columnar.decoder import COLUMNS, KAFKA, MORE_COLUMNS
 
 try:
-    from rmqha.pipeline.options import KINDS, Options
-    from rmqha.pipeline.session import SETTINGS
-    from rmqha.pipeline.spark_types import spark_type
-    from rmqha.pipeline.tables import FILES, RANGES
+    from rmqha.pipeline.log.options import KINDS, Options
+    from rmqha.pipeline.log.tables import FILES, RANGES
+    from rmqha.pipeline.spark.session import SETTINGS
+    from rmqha.pipeline.spark.types import spark_type
     from rmqha.wire.columnar.arrow_columns import TYPES
 except ImportError as missing:  # without the extra
     skip = f"the extra pipeline is not installed: {missing}"

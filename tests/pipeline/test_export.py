@@ -22,8 +22,8 @@ try:
     from pyspark.errors import PySparkException
 
     from rmqha.cli.main import main
-    from rmqha.pipeline.failures import reason_of, reasons
     from rmqha.pipeline.jobs.export import export
+    from rmqha.pipeline.spark.failures import reason_of, reasons
     from tests.support.lake import files, found
     from tests.support.spark import session
 

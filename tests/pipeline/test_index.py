@@ -23,8 +23,8 @@ from tests.support.needs import need_java
 from tests.support.rows import expected, publish
 
 try:
-    from rmqha.pipeline.indexed import NAME
     from rmqha.pipeline.jobs import index
+    from rmqha.pipeline.log.cached_splits import NAME
     from rmqha.pipeline.scan import scan
     from tests.support import jobs
     from tests.support.spark import session

@@ -1,5 +1,5 @@
 """
-Tests for L{rmqha.pipeline.java}.
+Tests for L{rmqha.pipeline.spark.java}.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.pipeline.java import WISH, java_home, wrapped
+from rmqha.pipeline.spark.java import WISH, java_home, wrapped
 
 
 def program(path: Path, text: str) -> None:

@@ -30,12 +30,12 @@ try:
     import pyiceberg
 
     from rmqha.pipeline.jobs.rewind import rewind
-    from rmqha.pipeline.options import Options
+    from rmqha.pipeline.log.options import Options
     from rmqha.pipeline.scan import scan
     from rmqha.pipeline.sinks import folder
     from rmqha.pipeline.sinks.encoding import Compression, Encoding
-    from rmqha.pipeline.sinks.layout import By, encoded, parts
     from rmqha.pipeline.sinks.parquet import OURS
+    from rmqha.pipeline.sinks.table_layout import By, encoded, parts
     from rmqha.pipeline.sinks.target import Appending, Format, Target, found_at, local
     from tests.support.lake import append, files, found, offsets, rows
 

@@ -1,5 +1,5 @@
 """
-Tests for L{rmqha.pipeline.options}.
+Tests for L{rmqha.pipeline.log.options}.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.errors import OptionInvalid, OptionMissing, OptionUnknown
-from rmqha.pipeline.options import ONLY, Options, PointFile, Style, Table, Visibility
-from rmqha.pipeline.values import Edge
+from rmqha.pipeline.log.option_values import Edge
+from rmqha.pipeline.log.options import ONLY, Options, PointFile, Style, Table, Visibility
 
 
 def parse(**given: object) -> Options:

@@ -1,5 +1,5 @@
 """
-Tests for L{rmqha.pipeline.ranges}: how a log is divided.
+Tests for L{rmqha.pipeline.log.ranges}: how a log is divided.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.pipeline.ranges import cut_at
+from rmqha.pipeline.log.ranges import cut_at
 
 PLACES = st.integers(0, 10_000)
 

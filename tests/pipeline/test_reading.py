@@ -1,5 +1,5 @@
 """
-Tests for L{rmqha.pipeline.reading.Guard}: a task believes its host's copy only if it may.
+Tests for L{rmqha.pipeline.log.reading.Guard}: a task believes its host's copy only if it may.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from tests.support import golden
 from tests.support.rows import expected, publish
 
 try:
-    from rmqha.pipeline.options import Options
-    from rmqha.pipeline.ranges import Range, plan
-    from rmqha.pipeline.reading import PATIENCE, Guard
-    from rmqha.pipeline.stores import open_stores
+    from rmqha.pipeline.log.options import Options
+    from rmqha.pipeline.log.ranges import Range, plan
+    from rmqha.pipeline.log.reading import PATIENCE, Guard
+    from rmqha.pipeline.log.stores import open_stores
 except ImportError as missing:  # without the extra
     skip = f"the extra pipeline is not installed: {missing}"
 

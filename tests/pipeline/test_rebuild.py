@@ -1,5 +1,5 @@
 """
-Tests for L{rmqha.pipeline.jobs.rebuild}: consume queues from a log, as dispatch makes them.
+Tests for L{rmqha.pipeline.jobs.rebuild.rebuild}: consume queues from a log, as dispatch makes them.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from tests.support.needs import need_java
 from tests.support.rows import publish
 
 try:
-    from rmqha.pipeline.jobs import rebuild
-    from rmqha.pipeline.jobs.rebuild import Rebuilt
-    from rmqha.pipeline.jobs.runs import AGAIN, GAP, NO_QUEUE
+    from rmqha.pipeline.jobs.rebuild import rebuild
+    from rmqha.pipeline.jobs.rebuild.queue_runs import AGAIN, GAP, NO_QUEUE
+    from rmqha.pipeline.jobs.rebuild.rebuild import Rebuilt
     from rmqha.pipeline.scan import snapshot
     from tests.support import jobs
     from tests.support.spark import session

@@ -21,9 +21,9 @@ try:
     import pyarrow as pa
 
     from rmqha.pipeline.jobs.replay import DUPLICATE, RETRY, marked, replay, shared
-    from rmqha.pipeline.producing.resending import Resend, kept
+    from rmqha.pipeline.log.selection import is_system
+    from rmqha.pipeline.producing.resend import Resend, kept
     from rmqha.pipeline.producing.settings import SendOptions
-    from rmqha.pipeline.selection import is_system
     from tests.support.spark import session
 except ImportError as missing:  # without the extra
     skip = f"the extra pipeline is not installed: {missing}"

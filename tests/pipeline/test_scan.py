@@ -39,11 +39,11 @@ from tests.support import golden
 from tests.support.rows import COLUMNS, TORN, comparable, expected, publish, row_of
 
 try:
-    from rmqha.pipeline.options import Mode, Options
-    from rmqha.pipeline.ranges import Range, plan
-    from rmqha.pipeline.reading import Guard, MessageReader, chosen_columns
+    from rmqha.pipeline.log.options import Mode, Options
+    from rmqha.pipeline.log.ranges import Range, plan
+    from rmqha.pipeline.log.reading import Guard, MessageReader, chosen_columns
+    from rmqha.pipeline.log.stores import open_stores
     from rmqha.pipeline.scan import scan, snapshot
-    from rmqha.pipeline.stores import open_stores
 except ImportError as missing:  # without the extra
     skip = f"the extra pipeline is not installed: {missing}"
 

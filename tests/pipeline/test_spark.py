@@ -1,5 +1,5 @@
 """
-Tests for L{rmqha.pipeline.source} inside Spark: one local session for all of them.
+Tests for L{rmqha.pipeline.spark.source} inside Spark: one local session for all of them.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Tests for L{rmqha.pipeline.jobs.stats}: what a log holds, counted in tasks.
+Tests for L{rmqha.pipeline.jobs.stats.stats}: what a log holds, counted in tasks.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from tests.support.rows import expected
 try:
     import matplotlib  # noqa: F401
 
-    from rmqha.pipeline.jobs import counting, stats
-    from rmqha.pipeline.jobs.stats import Stats
-    from rmqha.pipeline.jobs.stats_plots import plots
-    from rmqha.pipeline.jobs.tallies import Tally, buckets, middle, percentile
+    from rmqha.pipeline.jobs.stats import counting, stats
+    from rmqha.pipeline.jobs.stats.stats import Stats
+    from rmqha.pipeline.jobs.stats.stats_plots import plots
+    from rmqha.pipeline.jobs.stats.tally import Tally, buckets, middle, percentile
     from tests.support import jobs
     from tests.support.spark import session
 except ImportError as missing:  # without the extras

@@ -1,5 +1,5 @@
 """
-Tests for L{rmqha.pipeline.stream}: positions, limits and what stops a stream.
+Tests for L{rmqha.pipeline.spark.stream}: positions, limits and what stops a stream.
 
 A stream is driven here as Spark drives it, without Spark.
 """
@@ -29,11 +29,11 @@ from tests.support.rows import expected, publish
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
-    from rmqha.pipeline import stream
-    from rmqha.pipeline.options import Options
-    from rmqha.pipeline.spark_types import spark_schema
-    from rmqha.pipeline.stream import StreamReader
-    from rmqha.pipeline.tables import schema_of
+    from rmqha.pipeline.log.options import Options
+    from rmqha.pipeline.log.tables import schema_of
+    from rmqha.pipeline.spark import stream
+    from rmqha.pipeline.spark.stream import StreamReader
+    from rmqha.pipeline.spark.types import spark_schema
 except ImportError as missing:  # without the extra
     skip = f"the extra pipeline is not installed: {missing}"
 

@@ -24,10 +24,10 @@ try:
     from pyspark.errors import PySparkException
 
     from rmqha.cli.spark.stream import line
-    from rmqha.pipeline.failures import reason_of
     from rmqha.pipeline.jobs.lag import Lag
     from rmqha.pipeline.jobs.rewind import rewind
     from rmqha.pipeline.jobs.stream import stream
+    from rmqha.pipeline.spark.failures import reason_of
     from tests.support.lake import found
     from tests.support.spark import session
 

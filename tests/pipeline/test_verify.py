@@ -1,5 +1,5 @@
 """
-Tests for L{rmqha.pipeline.jobs.verify}: copies of a log are held against each other.
+Tests for L{rmqha.pipeline.jobs.verify.verify}: copies of a log are held against each other.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from tests.support.rows import expected, publish
 try:
     import matplotlib  # noqa: F401
 
-    from rmqha.pipeline.jobs import digests, verify
-    from rmqha.pipeline.jobs.chunks import Absent, Sum
-    from rmqha.pipeline.jobs.digests import Digests, against, digest
-    from rmqha.pipeline.jobs.findings import RecordDifference, Report, Verdict
-    from rmqha.pipeline.jobs.verify_page import page
+    from rmqha.pipeline.jobs.verify import digests, verify
+    from rmqha.pipeline.jobs.verify.chunks import Absent, Sum
+    from rmqha.pipeline.jobs.verify.digests import Digests, against, digest
+    from rmqha.pipeline.jobs.verify.findings import RecordDifference, Report, Verdict
+    from rmqha.pipeline.jobs.verify.page import page
     from tests.support import jobs
     from tests.support.spark import session
 except ImportError as missing:  # without the extras

@@ -1,5 +1,5 @@
 """
-Tests for L{rmqha.pipeline.walking} and for what is made of it.
+Tests for L{rmqha.pipeline.log.log_walk} and for what is made of it.
 """
 
 from __future__ import annotations
@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.pipeline.advance import Limits, shares
-from rmqha.pipeline.files import LogFiles
-from rmqha.pipeline.walking import boundary, find_tail, first_stored, round_up
+from rmqha.pipeline.log.files import LogFiles
+from rmqha.pipeline.log.log_walk import boundary, find_tail, first_stored, round_up
+from rmqha.pipeline.spark.batch_end import Limits, shares
 from tests.support import golden
 
 RECORDS = [

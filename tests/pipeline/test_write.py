@@ -1,5 +1,5 @@
 """
-Tests for L{rmqha.pipeline.writing}: rows become messages at a stand-in of a broker.
+Tests for L{rmqha.pipeline.spark.writing}: rows become messages at a stand-in of a broker.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from rmqha.pipeline.jobs.progress import counted
-from rmqha.pipeline.jobs.work import ranges_of, run, working
-from rmqha.pipeline.session import builder
+from rmqha.pipeline.jobs.spark_work import ranges_of, run, working
+from rmqha.pipeline.spark.session import builder
 from tests.spark.tallying import SCHEMA, Tallied
 
 COLUMNS = "physical_offset,topic,body"

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bench.corpus import message
-from rmqha.pipeline.files import COMMITLOG
+from rmqha.pipeline.log.files import COMMITLOG
 from rmqha.store.files.mapped import file_name
 from rmqha.wire.log.encode import blank, encode, place
 from rmqha.wire.log.published import FOLDER, POINT, Point, render_point

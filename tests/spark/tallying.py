@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from attrs import frozen
 
-from rmqha.pipeline.options import Options
-from rmqha.pipeline.ranges import Range
-from rmqha.pipeline.reading import MessageReader
+from rmqha.pipeline.log.options import Options
+from rmqha.pipeline.log.ranges import Range
+from rmqha.pipeline.log.reading import MessageReader
 
 SCHEMA = pa.schema(
     [

@@ -20,7 +20,7 @@ from tests.support.nodes import Process, until
 from tests.support.rows import publish
 
 try:
-    from rmqha.pipeline.reading import PATIENCE
+    from rmqha.pipeline.log.reading import PATIENCE
     from sparkcluster.sessions import in_session
     from tests.support.drivers import LONG, cluster, driver, log, truth, write
 except ImportError as missing:  # without the extra

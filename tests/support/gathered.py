@@ -10,7 +10,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
-from rmqha.pipeline.point import read_point
+from rmqha.pipeline.log.published import read_point
 from tests.support.nodes import until
 from tests.support.spark import session
 

@@ -25,12 +25,13 @@ from tests.support.rows import expected
 from tests.wire.records import stored
 
 try:
-    from rmqha.pipeline import reading, stream
-    from rmqha.pipeline.options import Options
-    from rmqha.pipeline.ranges import Range, plan
-    from rmqha.pipeline.reading import MessageReader
+    from rmqha.pipeline.log import reading
+    from rmqha.pipeline.log.options import Options
+    from rmqha.pipeline.log.ranges import Range, plan
+    from rmqha.pipeline.log.reading import MessageReader
+    from rmqha.pipeline.log.stores import open_stores
     from rmqha.pipeline.scan import scan
-    from rmqha.pipeline.stores import open_stores
+    from rmqha.pipeline.spark import stream
 except ImportError:
     pass  # without the extra, who uses this is skipped
 

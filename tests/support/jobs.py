@@ -14,10 +14,10 @@ from typing import Any
 import pyarrow as pa
 
 from rmqha.pipeline.jobs.progress import Shown, silent
-from rmqha.pipeline.jobs.work import Stores, options_for
-from rmqha.pipeline.options import Options
-from rmqha.pipeline.ranges import Range, plan
-from rmqha.pipeline.stores import open_stores
+from rmqha.pipeline.jobs.spark_work import Stores, options_for
+from rmqha.pipeline.log.options import Options
+from rmqha.pipeline.log.ranges import Range, plan
+from rmqha.pipeline.log.stores import open_stores
 from tests.support.memorylog import MemoryLog
 
 Rows = Iterable[pa.RecordBatch]
@@ -31,7 +31,7 @@ def spread(
     shown: Shown = silent,
 ) -> pa.Table:
     """
-    As L{rmqha.pipeline.jobs.work.spread}.
+    As L{rmqha.pipeline.jobs.spark_work.spread}.
     """
     batches = [batch for number in range(count) for batch in piece(number)]
     return pa.Table.from_batches(batches, schema)
@@ -39,7 +39,7 @@ def spread(
 
 def ranges_of(spark: Any, stores: Stores, **options: object) -> list[Range]:
     """
-    As L{rmqha.pipeline.jobs.work.ranges_of}, the ranges themselves.
+    As L{rmqha.pipeline.jobs.spark_work.ranges_of}, the ranges themselves.
     """
     given = {name: value for name, value in options.items() if value is not None}
     parsed = Options.parse({"table": "ranges", **options_for(stores), **given})
@@ -53,7 +53,7 @@ def run(
     shown: Shown = silent,
 ) -> pa.Table:
     """
-    As L{rmqha.pipeline.jobs.work.run}; the last range comes first, because any may.
+    As L{rmqha.pipeline.jobs.spark_work.run}; the last range comes first, because any may.
     """
     batches = [batch for each in reversed(ranges) for batch in work(each)]
     return pa.Table.from_batches(batches, schema)

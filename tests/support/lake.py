@@ -10,12 +10,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from rmqha.pipeline.options import Options
-from rmqha.pipeline.ranges import plan
+from rmqha.pipeline.log.options import Options
+from rmqha.pipeline.log.ranges import plan
+from rmqha.pipeline.log.stores import open_stores
 from rmqha.pipeline.sinks.parquet import OURS, WriteRanges
 from rmqha.pipeline.sinks.target import Appending, Format, Target
 from rmqha.pipeline.sinks.written import Written, from_rows
-from rmqha.pipeline.stores import open_stores
 
 
 def written(work: WriteRanges, options: Options) -> list[Written]:

@@ -8,7 +8,7 @@ import os
 from unittest import SkipTest
 
 from rmqha.errors import JavaMissing
-from rmqha.pipeline.java import java_home
+from rmqha.pipeline.spark.java import java_home
 
 
 def why_no_java() -> str:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from rmqha.pipeline.session import builder
+from rmqha.pipeline.spark.session import builder
 
 SETTINGS = {
     "spark.driver.memory": "1g",

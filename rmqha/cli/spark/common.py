@@ -14,10 +14,10 @@ import click
 from attrs import frozen
 from pyspark.sql import SparkSession
 
-from rmqha.pipeline.failures import reasons
-from rmqha.pipeline.jobs.work import Stores
-from rmqha.pipeline.options import PointFile
-from rmqha.pipeline.session import builder
+from rmqha.pipeline.jobs.spark_work import Stores
+from rmqha.pipeline.log.options import PointFile
+from rmqha.pipeline.spark.failures import reasons
+from rmqha.pipeline.spark.session import builder
 
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
 

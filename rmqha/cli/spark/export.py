@@ -12,7 +12,7 @@ from rmqha.cli.spark.common import Spark, spark_options, stores_argument
 from rmqha.cli.spark.tables import table_options
 from rmqha.pipeline.jobs import export as job
 from rmqha.pipeline.jobs.progress import bar
-from rmqha.pipeline.jobs.work import Stores
+from rmqha.pipeline.jobs.spark_work import Stores
 
 
 @click.command()

@@ -15,7 +15,7 @@ from rmqha.cli.spark.common import Setting, Spark, spark_options, stores_argumen
 from rmqha.pipeline.jobs.progress import bar
 from rmqha.pipeline.jobs.replay import SELECTING, TASKS, Replayed
 from rmqha.pipeline.jobs.replay import replay as send
-from rmqha.pipeline.jobs.work import Stores
+from rmqha.pipeline.jobs.spark_work import Stores
 from rmqha.pipeline.producing.settings import SendOptions
 
 

@@ -9,8 +9,8 @@ import code
 import click
 
 from rmqha.cli.spark.common import Spark, spark_options, stores_argument
-from rmqha.pipeline.jobs.work import Stores, options_for
-from rmqha.pipeline.source import NAME
+from rmqha.pipeline.jobs.spark_work import Stores, options_for
+from rmqha.pipeline.spark.source import NAME
 
 _BANNER = """\
 spark      the session

@@ -16,7 +16,7 @@ from rmqha.cli.spark.common import Spark, spark_options, stores_argument
 from rmqha.cli.spark.tables import table_options
 from rmqha.pipeline.jobs import stream as job
 from rmqha.pipeline.jobs.lag import Lag, Told
-from rmqha.pipeline.jobs.work import Stores
+from rmqha.pipeline.jobs.spark_work import Stores
 
 
 @click.command()

@@ -12,7 +12,7 @@ import click
 
 from rmqha.cli.spark.common import Setting, named_as
 from rmqha.errors import OptionUnknown
-from rmqha.pipeline.options import KINDS, nearest
+from rmqha.pipeline.log.options import KINDS, nearest
 from rmqha.pipeline.sinks.encoding import Compression
 from rmqha.pipeline.sinks.target import Format, IcebergPlace
 

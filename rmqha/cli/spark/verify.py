@@ -14,15 +14,15 @@ from rich.table import Table
 
 from rmqha.cli.common import FAILED, JSON, note, stdout
 from rmqha.cli.spark.common import POINT_FILE, Spark, spark_options, stores_argument
-from rmqha.pipeline.jobs.chunks import CHUNK, Sum
-from rmqha.pipeline.jobs.digests import Digests, against, digest
-from rmqha.pipeline.jobs.findings import Report, Verdict
 from rmqha.pipeline.jobs.plots import require
 from rmqha.pipeline.jobs.progress import bar
-from rmqha.pipeline.jobs.verify import verify as compare
-from rmqha.pipeline.jobs.verify_page import page, summary
-from rmqha.pipeline.jobs.work import Stores
-from rmqha.pipeline.values import Size
+from rmqha.pipeline.jobs.spark_work import Stores
+from rmqha.pipeline.jobs.verify.chunks import CHUNK, Sum
+from rmqha.pipeline.jobs.verify.digests import Digests, against, digest
+from rmqha.pipeline.jobs.verify.findings import Report, Verdict
+from rmqha.pipeline.jobs.verify.page import page, summary
+from rmqha.pipeline.jobs.verify.verify import verify as compare
+from rmqha.pipeline.log.option_values import Size
 
 MOST_ROWS = 20
 """Records shown in a terminal; C{--json} has all."""

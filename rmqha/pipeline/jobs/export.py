@@ -17,11 +17,11 @@ from pyspark.sql import SparkSession
 
 from rmqha.errors import OptionInvalid
 from rmqha.pipeline.jobs.progress import Shown, silent
-from rmqha.pipeline.jobs.work import Path, Stores, options_for, ranges_of, run
-from rmqha.pipeline.options import Options
+from rmqha.pipeline.jobs.spark_work import Path, Stores, options_for, ranges_of, run
+from rmqha.pipeline.log.options import Options
 from rmqha.pipeline.sinks.encoding import Compression, Encoding
-from rmqha.pipeline.sinks.layout import By
 from rmqha.pipeline.sinks.position import Held
+from rmqha.pipeline.sinks.table_layout import By
 from rmqha.pipeline.sinks.target import Appending, Format, IcebergPlace, Target
 from rmqha.pipeline.sinks.written import WRITTEN, File, files_of, from_rows
 

@@ -23,17 +23,17 @@ from attrs import asdict, evolve, frozen
 from pyspark.sql import SparkSession
 
 from rmqha.errors import StoreLocked
-from rmqha.pipeline.files import LogFiles
-from rmqha.pipeline.indexed import replace, write_marks
 from rmqha.pipeline.jobs.progress import Shown, silent
-from rmqha.pipeline.jobs.proved import proved
-from rmqha.pipeline.jobs.work import Path as AnyPath
-from rmqha.pipeline.jobs.work import spread
-from rmqha.pipeline.marks import Mark, fingerprint
-from rmqha.pipeline.options import Options
-from rmqha.pipeline.point import read_point
-from rmqha.pipeline.ranges import Range
-from rmqha.pipeline.stores import Store
+from rmqha.pipeline.jobs.proven_records import proved
+from rmqha.pipeline.jobs.spark_work import Path as AnyPath
+from rmqha.pipeline.jobs.spark_work import spread
+from rmqha.pipeline.log.cached_splits import replace, write_marks
+from rmqha.pipeline.log.files import LogFiles
+from rmqha.pipeline.log.options import Options
+from rmqha.pipeline.log.positions import Mark, fingerprint
+from rmqha.pipeline.log.published import read_point
+from rmqha.pipeline.log.ranges import Range
+from rmqha.pipeline.log.stores import Store
 from rmqha.wire.log.published import FOLDER, SPLITS, Cut, Span, render_spans
 from rmqha.wire.log.split_spans import SpanMaker
 

@@ -17,8 +17,8 @@ from typing import Any
 from attrs import frozen
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from rmqha.pipeline.files import LogFiles, opened
-from rmqha.pipeline.marks import from_json
+from rmqha.pipeline.log.files import LogFiles, opened
+from rmqha.pipeline.log.positions import from_json
 from rmqha.wire.log.record import BORN_IP6, IP6_EXTRA, MAGIC_BYTES
 
 _SYS_FLAG = slice(36, 40)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from contextlib import closing
 
 from rmqha.errors import TableRefused
-from rmqha.pipeline.jobs.work import Path
+from rmqha.pipeline.jobs.spark_work import Path
 from rmqha.pipeline.sinks.table import Table, Taken
 from rmqha.pipeline.sinks.target import IcebergPlace, found_at
 

@@ -19,14 +19,14 @@ from pyspark.sql.streaming.query import StreamingQuery
 from rmqha.errors import TableRefused
 from rmqha.pipeline.jobs.export import given, of_ranges, target_for
 from rmqha.pipeline.jobs.lag import Listener, Told
-from rmqha.pipeline.jobs.work import Path, Stores, options_for, run
-from rmqha.pipeline.options import Options
+from rmqha.pipeline.jobs.spark_work import Path, Stores, options_for, run
+from rmqha.pipeline.log.options import Options
+from rmqha.pipeline.log.stores import Store
 from rmqha.pipeline.sinks.encoding import Compression
 from rmqha.pipeline.sinks.parquet import OURS
 from rmqha.pipeline.sinks.target import Appending, Format, IcebergPlace, local
 from rmqha.pipeline.sinks.written import WRITTEN, from_rows
-from rmqha.pipeline.source import NAME
-from rmqha.pipeline.stores import Store
+from rmqha.pipeline.spark.source import NAME
 
 CHECKPOINT = "checkpoint"
 """Folder of Spark's own position, below L{OURS} of the table's, unless another is named."""

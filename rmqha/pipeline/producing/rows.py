@@ -19,9 +19,9 @@ from rmqha.errors import (
     OptionMissing,
     RowUnsendable,
 )
-from rmqha.pipeline.options import nearest
+from rmqha.pipeline.log.options import nearest
 from rmqha.pipeline.producing.messages import KEYS, TAGS, Outgoing
-from rmqha.pipeline.spark_types import spark_type
+from rmqha.pipeline.spark.types import spark_type
 
 SENT = pa.schema(
     [

@@ -13,8 +13,8 @@ from attrs import frozen
 
 from rmqha.config.values import INT_MAX, Endpoints, Integer, Millis, Text
 from rmqha.errors import OptionMissing
-from rmqha.pipeline.options import Draft, kinds_of, option
-from rmqha.pipeline.values import Size, as_text
+from rmqha.pipeline.log.option_values import Size, as_text
+from rmqha.pipeline.log.options import Draft, kinds_of, option
 
 TIMEOUT = 3.0
 """Seconds; stock clients' C{sendMsgTimeout}."""

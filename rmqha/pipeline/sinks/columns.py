@@ -11,9 +11,9 @@ import pyarrow as pa
 from attrs import frozen
 
 from rmqha.errors import OptionInvalid
-from rmqha.pipeline.options import Options, Style
-from rmqha.pipeline.reading import MessageReader, chosen_columns
-from rmqha.pipeline.sinks.layout import DATE, By
+from rmqha.pipeline.log.options import Options, Style
+from rmqha.pipeline.log.reading import MessageReader, chosen_columns
+from rmqha.pipeline.sinks.table_layout import DATE, By
 from rmqha.wire.columnar.decoder import STYLES
 
 STORE = "store"

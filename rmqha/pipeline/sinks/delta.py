@@ -21,7 +21,7 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 
 from rmqha.errors import TableRefused
-from rmqha.pipeline.marks import Mark
+from rmqha.pipeline.log.positions import Mark
 from rmqha.pipeline.sinks.parquet import Shape
 from rmqha.pipeline.sinks.position import Held
 from rmqha.pipeline.sinks.rewrite import place_column

@@ -21,11 +21,11 @@ import pyarrow as pa
 from attrs import asdict, define, evolve, field
 
 from rmqha.errors import TableRefused
-from rmqha.pipeline.sinks.layout import By, encoded
 from rmqha.pipeline.sinks.parquet import OURS, STAGED, WAITING, Shape
 from rmqha.pipeline.sinks.position import Held
 from rmqha.pipeline.sinks.rewrite import left_of, write
 from rmqha.pipeline.sinks.table import Source, Table, Taken, require_same
+from rmqha.pipeline.sinks.table_layout import By, encoded
 from rmqha.pipeline.sinks.written import File
 
 COMMITS = "commits"

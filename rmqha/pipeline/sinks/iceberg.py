@@ -24,11 +24,11 @@ from pyiceberg.table import Table as Iceberg
 from pyiceberg.transforms import DayTransform, IdentityTransform
 
 from rmqha.errors import TableRefused
-from rmqha.pipeline.sinks.layout import DATE, By
 from rmqha.pipeline.sinks.parquet import OURS, Shape
 from rmqha.pipeline.sinks.position import Held
 from rmqha.pipeline.sinks.rewrite import left_of, place_column, write
 from rmqha.pipeline.sinks.table import Source, Table, Taken, require_same
+from rmqha.pipeline.sinks.table_layout import DATE, By
 from rmqha.pipeline.sinks.target import IcebergPlace
 from rmqha.pipeline.sinks.written import File
 

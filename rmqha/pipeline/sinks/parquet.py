@@ -19,18 +19,18 @@ import pyarrow as pa
 from attrs import define, evolve, field, frozen
 
 from rmqha.errors import RangeBroken
-from rmqha.pipeline.files import LogFiles
-from rmqha.pipeline.marks import Mark, make
-from rmqha.pipeline.options import Options
-from rmqha.pipeline.ranges import Range
-from rmqha.pipeline.reading import MessageReader
+from rmqha.pipeline.log.files import LogFiles
+from rmqha.pipeline.log.log_walk import boundary
+from rmqha.pipeline.log.options import Options
+from rmqha.pipeline.log.positions import Mark, make
+from rmqha.pipeline.log.ranges import Range
+from rmqha.pipeline.log.reading import MessageReader
 from rmqha.pipeline.sinks.columns import STORE, Columns
 from rmqha.pipeline.sinks.encoding import Encoding
-from rmqha.pipeline.sinks.layout import By, Part, encoded, parts
 from rmqha.pipeline.sinks.position import digest_of, selection_of
 from rmqha.pipeline.sinks.stats import stats_of
+from rmqha.pipeline.sinks.table_layout import By, Part, encoded, parts
 from rmqha.pipeline.sinks.written import File, Written, to_row
-from rmqha.pipeline.walking import boundary
 
 OURS = "_rmqha"
 """Folder below a table's for what is no table; readers pass over what begins so."""

@@ -15,10 +15,10 @@ from typing import Any
 from attrs import evolve, frozen
 
 from rmqha.errors import NotNext
-from rmqha.pipeline.marks import Mark
-from rmqha.pipeline.options import Options
+from rmqha.pipeline.log.option_values import Offsets, QueueOffsets
+from rmqha.pipeline.log.options import Options
+from rmqha.pipeline.log.positions import Mark
 from rmqha.pipeline.sinks.written import Written
-from rmqha.pipeline.values import Offsets, QueueOffsets
 
 _DIGITS = 8
 

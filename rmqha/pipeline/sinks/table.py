@@ -13,9 +13,9 @@ import pyarrow as pa
 from attrs import frozen
 
 from rmqha.errors import TableRefused
-from rmqha.pipeline.sinks.layout import DATE, By
 from rmqha.pipeline.sinks.parquet import Shape, scratch
 from rmqha.pipeline.sinks.position import Held
+from rmqha.pipeline.sinks.table_layout import DATE, By
 from rmqha.pipeline.sinks.written import File
 
 Source = tuple[str, str]

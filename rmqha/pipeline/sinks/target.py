@@ -15,14 +15,14 @@ import pyarrow as pa
 from attrs import field, frozen
 
 from rmqha.errors import ExtraMissing, TableRefused
-from rmqha.pipeline.options import Options
+from rmqha.pipeline.log.options import Options
 from rmqha.pipeline.sinks.columns import Columns
 from rmqha.pipeline.sinks.encoding import Encoding
 from rmqha.pipeline.sinks.folder import COMMITS, FolderTable
-from rmqha.pipeline.sinks.layout import By
 from rmqha.pipeline.sinks.parquet import OURS, Shape, WriteRanges
 from rmqha.pipeline.sinks.position import Held, advanced, selection_of
 from rmqha.pipeline.sinks.table import Table
+from rmqha.pipeline.sinks.table_layout import By
 from rmqha.pipeline.sinks.written import Written, files_of
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:", re.ASCII)

@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from attrs import asdict, field, frozen
 
-from rmqha.pipeline.marks import Mark
+from rmqha.pipeline.log.positions import Mark
 
 WRITTEN = pa.schema([("written", pa.string())])
 """One row a range: JSON for L{from_rows}."""

@@ -1,0 +1,43 @@
+"""
+The records of a range for work that needs no rows, proved as rows are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rmqha.errors import DataLost, RangeBroken
+from rmqha.pipeline.log.files import LogFile
+from rmqha.pipeline.log.log_walk import Walked, walk_on
+from rmqha.pipeline.log.options import Options
+from rmqha.pipeline.log.ranges import Range
+from rmqha.pipeline.log.reading import Guard
+from rmqha.wire.columnar.kernels import warm_up
+
+
+def proved(wanted: Range, options: Options) -> Iterator[Walked]:
+    """
+    Follow the records of a range.
+
+    Whoever takes them must not make known what it found before this ends: only then is it
+    sure that the log was not cut meanwhile.
+
+    @return: Runs of records that follow each other up to the range's end.
+    @raise PipelineError: If they cannot be had, or must not be believed.
+    """
+    warm_up()
+    guard = Guard(wanted, options)
+    guard.await_copy()
+    guard.prove()
+    file = LogFile(Path(wanted.path), wanted.file_start, wanted.file_end)
+    try:
+        for walked in walk_on(file, wanted.start, wanted.end, None):
+            guard.check_cuts()
+            yield walked
+        guard.check_cuts()
+    except RangeBroken:
+        guard.check_cuts()  # the better reason, if there is one
+        raise
+    except FileNotFoundError as error:
+        raise DataLost(wanted.store, wanted.start, wanted.end) from error

@@ -1,0 +1,3 @@
+"""
+Consume queues made anew from a log, by many tasks.
+"""

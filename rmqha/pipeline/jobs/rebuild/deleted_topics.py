@@ -1,0 +1,47 @@
+"""
+Topics that a node has deleted: their records are in the log for as long as its files, and
+have no queues any more.
+
+Source: docs/architecture.rst, Files of our own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from isal.isal_zlib import crc32
+
+from rmqha.pipeline.log.files import LogFiles, opened
+from rmqha.pipeline.log.options import Options
+from rmqha.pipeline.log.published import TAIL
+from rmqha.pipeline.log.stores import Store
+from rmqha.wire.log.published import FOLDER
+
+NAME = "deleted.json"
+
+
+def deleted_topics(path: Path, options: Options) -> dict[str, int]:
+    """
+    The topics that were deleted, and up to which physical offset of their records; none if
+    what was kept speaks of another log.
+    """
+    store = Store.open(options.names[0], path, options)
+    try:
+        table: Any = json.loads((store.files.root / FOLDER / NAME).read_bytes())
+        offset = int(table["offset"])
+        if not store.first < offset <= store.end or table["crc"] != _crc(store.files, offset):
+            return {}
+        return {str(topic): int(end) for topic, end in table["topics"].items()}
+    except (FileNotFoundError, AttributeError, KeyError, TypeError, ValueError):
+        return {}
+
+
+def _crc(files: LogFiles, end: int) -> int:
+    crc = 0
+    for file, low, high in files.pieces(max(files.first, end - TAIL), end):
+        with opened(file.path) as fd:
+            crc = crc32(os.pread(fd, high - low, low - file.start), crc)
+    return crc

@@ -1,0 +1,3 @@
+"""
+What a log holds, counted and drawn.
+"""

@@ -1,0 +1,172 @@
+"""
+Counting a range's messages by topic, queue and time, in Spark's tasks.
+
+A task gives back a few hundred rows, whatever its range holds: time is counted in steps that
+grow until there are not too many of them.  Steps are a width times a power of two, so those
+of all tasks fit together.
+
+Source: docs/guide/jobs.rst, Stats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+import numpy as np
+import pyarrow as pa
+from attrs import define, field, frozen
+
+from rmqha.pipeline.jobs.proven_records import proved
+from rmqha.pipeline.jobs.stats.tally import Cell, Tally, buckets
+from rmqha.pipeline.log.options import Options
+from rmqha.pipeline.log.ranges import Range
+from rmqha.pipeline.log.selection import Selection
+from rmqha.wire.columnar.fixed_fields import Heads
+from rmqha.wire.columnar.vectors import Array
+
+MOST_STEPS, MOST_CELLS = 1000, 50_000
+"""Steps of time that a task tells apart, and counts it has of all queues in them."""
+
+FINEST = 1000
+"""Milliseconds of a step, unless there are too many."""
+
+
+class What(StrEnum):
+    """
+    What a row counts.
+    """
+
+    QUEUE = "queue"
+    """By queue: weight is stored bytes, values are queue offsets."""
+    STORED = "stored"
+    """By queue: weight is bodies' bytes, values are store times in milliseconds."""
+    TIME = "time"
+    """By queue and step of store time: weight is stored bytes."""
+    SIZE = "size"
+    """By bucket of the body's bytes."""
+    DELAY = "delay"
+    """By bucket of store time minus born time, in milliseconds."""
+    RETRY = "retry"
+    """By how often a message was delivered before."""
+
+
+COUNTS = pa.schema(
+    [
+        ("what", pa.string()),
+        ("store", pa.string()),
+        ("topic", pa.string()),
+        ("queue_id", pa.int64()),
+        ("key", pa.int64()),
+        ("step", pa.int64()),
+        ("count", pa.int64()),
+        ("total", pa.int64()),
+        ("low", pa.int64()),
+        ("high", pa.int64()),
+    ]
+)
+"""A row a cell; C{step} is the width of a step of time in milliseconds, 0 for other rows."""
+
+
+@frozen(kw_only=True)
+class Counting:
+    """
+    The work of a task.
+
+    @ivar options: How stores are read, and which records count.
+    @ivar step: Milliseconds of a step of time; C{None} begins with L{FINEST} and lets it grow.
+    """
+
+    options: Options
+    step: int | None = None
+
+    def __call__(self, wanted: Range) -> Iterator[pa.RecordBatch]:
+        """
+        Count the records of a range.
+        """
+        counts = Counts(self.step or FINEST, self.step is None)
+        selection = Selection.of(self.options)
+        keep = None if selection.everything else selection.keep
+        for walked in proved(wanted, self.options):
+            block = walked.block
+            heads = Heads(walked.view, block.start - block.base, block.size)
+            if keep is not None and len(heads):
+                heads = heads.only(keep(heads))
+            if len(heads):
+                counts.take(heads)
+        yield pa.RecordBatch.from_pylist(list(counts.rows(wanted.store)), COUNTS)
+
+
+@define
+class Counts:
+    """
+    What was counted of one range.
+
+    @ivar step: Milliseconds of a step of time, now.
+    @ivar grows: Whether it may become longer.
+    """
+
+    step: int
+    grows: bool
+    topics: dict[str, int] = field(factory=dict)
+    tallies: dict[What, Tally] = field(factory=lambda: {what: Tally() for what in What})
+
+    def take(self, heads: Heads) -> None:
+        """
+        Count some records.
+        """
+        names, numbers = heads.topics
+        known = [self.topics.setdefault(name, len(self.topics)) for name in names]
+        topic = np.array(known, np.int64)[numbers]
+        queue = heads.column("queue_id").astype(np.int64)
+        stored = heads.store_timestamp
+        size = heads.size.astype(np.int64)
+        body = heads.column("body_length").astype(np.int64)
+        # A born time is its producer's word, and may be anything.
+        delay = stored - np.clip(heads.column("born_timestamp"), 0, 1 << 52)
+        retry = heads.column("reconsume_times").astype(np.int64)
+        here, none = [topic, queue], np.zeros(len(heads), np.int64)
+        self._add(What.QUEUE, here, size, heads.column("queue_offset"))
+        self._add(What.STORED, here, body, stored)
+        self._add(What.TIME, [*here, stored // self.step], size, stored)
+        self._add(What.SIZE, [topic, none, buckets(body)], body, body)
+        self._add(What.DELAY, [topic, none, buckets(delay)], none, delay)
+        self._add(What.RETRY, [topic, none, retry], none, retry)
+        while self.grows and self._too_fine():
+            self._coarsen()
+
+    def _add(self, what: What, keys: list[Array], weights: Array, values: Array) -> None:
+        self.tallies[what].add(keys, weights, values)
+
+    def _too_fine(self) -> bool:
+        cells = self.tallies[What.TIME].cells
+        steps = len({key[2] for key in cells})
+        return steps > MOST_STEPS or (len(cells) > MOST_CELLS and steps > 1)
+
+    def _coarsen(self) -> None:
+        self.step *= 2
+        coarse = Tally()
+        for (topic, queue, number), cell in self.tallies[What.TIME].cells.items():
+            found = coarse.cells.setdefault((topic, queue, number // 2), Cell())
+            found.add(cell.count, cell.total, cell.low, cell.high)
+        self.tallies[What.TIME] = coarse
+
+    def rows(self, store: str) -> Iterator[dict[str, object]]:
+        """
+        The cells as rows.
+        """
+        names = list(self.topics)
+        for what, tally in self.tallies.items():
+            for key, cell in tally.cells.items():
+                yield {
+                    "what": what,
+                    "store": store,
+                    "topic": names[key[0]],
+                    "queue_id": key[1],
+                    "key": key[2] if len(key) > 2 else 0,
+                    "step": self.step if what is What.TIME else 0,
+                    "count": cell.count,
+                    "total": cell.total,
+                    "low": cell.low,
+                    "high": cell.high,
+                }

@@ -1,0 +1,3 @@
+"""
+Are copies of one log the same, and which records are not?
+"""

@@ -1,0 +1,135 @@
+"""
+Copies of one log that are to be compared.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+from attrs import frozen
+
+from rmqha.errors import NothingInCommon
+from rmqha.pipeline.jobs.spark_work import Path as AnyPath
+from rmqha.pipeline.log.files import BLOCK, LogFile, LogFiles, opened, root_of
+from rmqha.pipeline.log.log_walk import find_tail
+from rmqha.pipeline.log.options import Options
+from rmqha.pipeline.log.ranges import Range
+from rmqha.pipeline.log.reading import Guard
+from rmqha.pipeline.log.stores import Store
+from rmqha.wire.log.published import Cut
+
+
+@frozen(kw_only=True)
+class Copy:
+    """
+    One copy of a log, as the job found it when it began.
+
+    @ivar name: What it is called.
+    @ivar root: Its store's root.
+    @ivar broker: The broker's name, if it is known.
+    @ivar first: Physical offset of its first byte.
+    @ivar end: How far it goes: what its node published, or without that its last byte that
+        is not zero.
+    @ivar whole: Where its last whole record ends, as far as that is known.
+    @ivar published: Whether its node published how far it goes.
+    @ivar cuts: The cuts of the log that are known.
+    """
+
+    name: str
+    root: str
+    broker: str | None
+    first: int
+    end: int
+    whole: int
+    published: bool
+    cuts: tuple[Cut, ...] = ()
+
+    def range(self, start: int, end: int) -> Range:
+        """
+        Some of it, for a L{Guard}.
+        """
+        return Range(
+            store=self.name,
+            broker=self.broker,
+            root=self.root,
+            path=self.root,
+            file_start=start,
+            file_end=end,
+            start=start,
+            end=end,
+            cuts=self.cuts,
+            proofs=(),
+        )
+
+
+def options_of(stores: Mapping[str, AnyPath], point_file: str) -> Options:
+    """
+    How the copies are read; each alone, because together they are refused.
+    """
+    named = {name: os.fspath(path) for name, path in stores.items()}
+    return Options.parse({"stores": named, "pointFile": point_file, "visibility": "log"})
+
+
+def copy_of(name: str, path: Path, options: Options) -> Copy:
+    """
+    Look at one copy.
+
+    @raise NotAStore: If there is none.
+    """
+    store = Store.open(name, root_of(path.absolute()), options)
+    published = store.point is not None
+    whole = store.end if published else find_tail(store.files).end
+    end = whole if published else max(whole, written_end(store.files))
+    return Copy(
+        name=name,
+        root=str(store.files.root),
+        broker=store.point.broker_name if store.point is not None else None,
+        first=store.files.first,
+        end=end,
+        whole=whole,
+        published=published,
+        cuts=store.cuts,
+    )
+
+
+def written_end(files: LogFiles) -> int:
+    """
+    Just past the last byte of a log that is not zero.
+    """
+    for file in reversed(files.files):
+        end = _written(file)
+        if end > file.start:
+            return end
+    return files.first
+
+
+def _written(file: LogFile) -> int:
+    with opened(file.path) as fd:
+        high = min(file.end - file.start, os.fstat(fd).st_size)
+        while high > 0:
+            low = max(0, high - BLOCK)
+            found = np.flatnonzero(np.frombuffer(os.pread(fd, high - low, low), np.uint8))
+            if len(found):
+                return file.start + low + int(found[-1]) + 1
+            high = low
+    return file.start
+
+
+def check_common(copies: Iterable[Copy], low: int, high: int) -> None:
+    """
+    @raise NothingInCommon: If there is nothing to compare, but for logs that are all empty.
+    """
+    if low > high or (low == high and any(copy.end > copy.first for copy in copies)):
+        raise NothingInCommon(low, high)
+
+
+def check_uncut(copies: Iterable[Copy], high: int, options: Options) -> None:
+    """
+    @raise LogCutBack: If a copy was cut below C{high} since the job began.
+    """
+    for copy in copies:
+        if copy.root:
+            Guard(copy.range(copy.first, high), options).check_cuts()

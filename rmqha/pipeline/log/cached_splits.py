@@ -1,0 +1,76 @@
+"""
+Split indexes of stores whose node publishes nothing: made by the job, once.
+
+Such a log may be cut and grow again without anybody telling readers.  So beside the index
+lies, for each file, a fingerprint of the last record that was indexed; while that record is
+there, so are those before it.
+
+Source: docs/protocol/store.rst, The split index.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from rmqha.pipeline.log.files import LogFiles
+from rmqha.pipeline.log.positions import Mark, fingerprint
+from rmqha.pipeline.log.published import Split, read_splits
+from rmqha.wire.log.published import FOLDER
+
+NAME = "splits.json"
+"""The file of fingerprints, beside the index."""
+
+VERSION = 1
+
+
+def trusted_splits(files: LogFiles, start: int, end: int) -> tuple[Split, ...]:
+    """
+    The index of a store's bytes C{[start, end)}, as far as it still speaks of this log.
+    """
+    found: list[Split] = []
+    marks = _marks(files.root) if end > start else {}
+    for file, low, high in files.pieces(start, end) if marks else ():
+        mark = marks.get(file.start)
+        if mark is not None and fingerprint(files, mark.last) == mark.sum:
+            found += read_splits(files.root, low, min(high, mark.offset))
+    return tuple(found)
+
+
+def write_marks(root: Path, marks: Iterable[tuple[int, Mark]]) -> None:
+    """
+    Keep the fingerprints of an index.
+
+    @param marks: The start of each file, and the position behind its last indexed record.
+    """
+    table = [[start, mark.offset, mark.last, mark.sum] for start, mark in marks]
+    replace(root / FOLDER / NAME, json.dumps({"version": VERSION, "files": table}).encode())
+
+
+def replace(path: Path, data: bytes) -> None:
+    """
+    Replace a file as a whole, durably.
+    """
+    beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    with open(beside, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(beside, path)
+    fd = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _marks(root: Path) -> dict[int, Mark]:
+    try:
+        table = json.loads((root / FOLDER / NAME).read_bytes())
+        if table["version"] != VERSION:
+            return {}
+        return {int(start): Mark(*mark) for start, *mark in table["files"]}
+    except (FileNotFoundError, KeyError, TypeError, ValueError):
+        return {}

@@ -1,0 +1,272 @@
+"""
+Follow a log from record to record: where it ends, where a record begins, when it was stored.
+
+Every walk starts at an anchor, a place that is known to begin a record: the start of a
+file, or an entry of the split index.  There is no searching for a record inside a file:
+a producer knows where its body will lie and can put there what looks like one.
+
+Source: docs/protocol/store.rst, Records and Recovery.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+from attrs import frozen
+
+from rmqha.errors import RangeBroken
+from rmqha.pipeline.log.files import Blocks, LogFile, LogFiles, opened
+from rmqha.wire.columnar.record_blocks import Block, walk
+from rmqha.wire.columnar.vectors import Array, pick
+from rmqha.wire.log.record import BORN_IP6, IP6_EXTRA, Fault, decode
+
+Behind = Callable[[int, int], int]
+"""Says for damage at a place, and for where a walk stops at most, where it goes on."""
+
+_SHORT = "the file ends here"
+_HEAD = 8
+_SYS_FLAG = 36
+_STORED = 56
+"""Where a record has its system flag, and its store time if the born host is of IPv4."""
+
+
+@frozen
+class Walked:
+    """
+    A run of records.
+
+    @ivar view: The bytes, valid until the next run.
+    @ivar block: The records.
+    """
+
+    view: memoryview
+    block: Block
+
+    def store_times(self) -> Array:
+        """
+        Store time of each record, in milliseconds since 1970.
+        """
+        start = self.block.start - self.block.base
+        born = np.where(pick(self.view, ">i4", start + _SYS_FLAG) & BORN_IP6, IP6_EXTRA, 0)
+        return pick(self.view, ">i8", start + _STORED + born)
+
+
+@frozen
+class Tail:
+    """
+    Where the whole records of a log end.
+
+    @ivar end: Physical offset.
+    @ivar reason: What is there; C{None} if it is the end of a file.
+    """
+
+    end: int
+    reason: Fault | None
+
+
+def walk_file(file: LogFile, start: int, stop: int, *, crc: bool = False) -> Iterator[Walked]:
+    """
+    Follow the records of one file until the first fault.
+
+    @param start: Where a record begins, a physical offset in the file.
+    @param stop: Where readable bytes end; it may lie inside a record.
+    @param crc: Whether bodies are checked.
+    @return: Runs that follow each other; only the last one may have a fault.
+    """
+    with opened(file.path) as fd:
+        blocks = Blocks(fd, file.start, start, min(stop, file.end))
+        used = 0
+        while blocks.more(used) or used:
+            view, base = blocks.view, blocks.base
+            if not len(view):
+                return
+            block = walk(
+                view, base, base + len(view), file.end, crc=crc, max_size=file.end - file.start
+            )
+            used = block.end - base
+            cut = block.fault is Fault.INCOMPLETE and not blocks.at_end
+            if used:
+                yield Walked(view, block)
+            elif not cut:
+                yield Walked(view, block)
+                return
+            if block.fault is not None and not cut:
+                return
+
+
+def walk_on(file: LogFile, start: int, stop: int, behind: Behind | None) -> Iterator[Walked]:
+    """
+    Follow the records of one file to a place that is known to be between two of them.
+
+    @param behind: How to go on behind damage; without it damage is an error.
+    @raise RangeBroken: If there is damage.
+    """
+    offset = start
+    while offset < stop:
+        fault: Fault | None = None
+        for walked in walk_file(file, offset, stop):
+            offset, fault = walked.block.end, walked.block.fault
+            yield walked
+        if offset < stop:
+            if behind is None:
+                reason = _SHORT if fault is None else fault.value
+                raise RangeBroken(str(file.path), offset, stop, reason)
+            offset = max(offset + 1, behind(offset, stop))
+
+
+def find_tail(files: LogFiles, known: int = 0) -> Tail:
+    """
+    Where a log ends whose store says nothing about it: at the first place of its last
+    written file that is no whole record.
+
+    A blank at a file's end is log only because another file follows.  The last record
+    before zeros is torn if its properties end in NUL: no check covers them.
+
+    @param known: A place between two records up to which all was found whole before.
+    """
+    for row in range(len(files.files) - 1, -1, -1):
+        file = files.files[row]
+        if not _begun(file):
+            continue
+        start = known if file.start < known <= file.end else file.start
+        end, last, reason, blank = start, -1, None, 0
+        for walked in walk_file(file, start, file.end, crc=True):
+            block = walked.block
+            end, reason, blank = block.end, block.fault, block.blank
+            if len(block.start):
+                last = int(block.start[-1])
+        if blank and row + 1 == len(files.files):
+            end -= blank
+        if reason is Fault.NOTHING and last >= 0 and _torn(file, last, end):
+            end, reason = last, Fault.PROPERTIES
+        return Tail(end, reason)
+    return Tail(files.first, None)
+
+
+def whole_from(files: LogFiles, offset: int) -> int:
+    """
+    Just past some whole records behind a place; the place itself if there is none.
+
+    A file's last record may be followed by a blank; what that tells of are the records of
+    the next file.
+    """
+    place = offset
+    while (file := files.at(place)) is not None:
+        found = next(walk_file(file, place, file.end), None)
+        if found is None:
+            return offset
+        if len(found.block.start) or not found.block.blank:
+            return found.block.end if len(found.block.start) else offset
+        place = found.block.end
+    return offset
+
+
+def _begun(file: LogFile) -> bool:
+    """
+    Whether anything was written to a file.
+    """
+    with opened(file.path) as fd:
+        blocks = Blocks(fd, file.start, file.start, file.start + _HEAD)
+        blocks.more(0)
+        return any(blocks.view)
+
+
+def _torn(file: LogFile, last: int, end: int) -> bool:
+    with opened(file.path) as fd:
+        blocks = Blocks(fd, file.start, last, end, end - last)
+        blocks.more(0)
+        record = decode(blocks.view, 0, last)
+    if record.raw_properties:
+        return record.raw_properties.endswith(b"\0")
+    return record.topic.endswith("\0")
+
+
+@frozen
+class Boundary:
+    """
+    A place between two records.
+
+    @ivar offset: Physical offset.
+    @ivar last: Where the last record below it starts, -1 if the walk passed none.
+    @ivar rows: How many records the walk passed.
+    """
+
+    offset: int
+    last: int
+    rows: int
+
+
+def boundary(
+    files: LogFiles,
+    anchor: int,
+    end: int,
+    *,
+    size: int | None = None,
+    rows: int | None = None,
+    behind: Behind | None = None,
+) -> Boundary:
+    """
+    The last place between two records that is not above C{end}, within some limits.
+
+    @param anchor: Where a record begins.
+    @param size: The most bytes of records to pass; the first is passed if it is longer.
+    @param rows: The most records to pass.
+    @param behind: How to go on behind damage, which counts for nothing.
+    @raise RangeBroken: If the records cannot be followed that far.
+    """
+    offset, last, passed = anchor, -1, 0
+    target = end if size is None else min(end, anchor + size)
+    while offset < end and (file := files.at(offset)) is not None:
+        for walked in walk_on(file, offset, min(file.end, end), behind):
+            block = walked.block
+            ends = block.start + block.size
+            count = max(int(np.searchsorted(ends, target, "right")), 0 if passed else 1)
+            count = min(count, len(ends), len(ends) if rows is None else rows - passed)
+            if count:
+                passed += count
+                last, offset = int(block.start[count - 1]), int(ends[count - 1])
+            if count < len(ends) or passed == rows:
+                return Boundary(offset, last, passed)
+        offset = min(file.end, end)
+    return Boundary(offset, last, passed)
+
+
+def round_up(
+    files: LogFiles, anchor: int, offset: int, end: int, behind: Behind | None = None
+) -> int:
+    """
+    The first place at or above C{offset} where a record begins, C{end} if there is none.
+
+    @param anchor: Where a record begins, not above C{offset}, in the same file.
+    @param behind: How to go on behind damage.
+    @raise RangeBroken: If there is damage in between.
+    """
+    file = files.at(anchor)
+    if file is None or anchor >= offset:
+        return max(anchor, min(offset, end))
+    for walked in walk_on(file, anchor, min(file.end, end), behind):
+        found = walked.block.start[np.searchsorted(walked.block.start, offset) :]
+        if len(found):
+            return int(found[0])
+    return min(file.end, end)
+
+
+def first_stored(
+    files: LogFiles, anchor: int, end: int, time: int, behind: Behind | None = None
+) -> int | None:
+    """
+    The first record that was stored at a time or later, C{None} if there is none.
+
+    Clocks step back, so every record is looked at.
+
+    @param time: In milliseconds since 1970.
+    @param behind: How to go on behind damage.
+    @raise RangeBroken: If there is damage before it.
+    """
+    for file, low, high in files.pieces(anchor, end):
+        for walked in walk_on(file, low, high, behind):
+            found = np.flatnonzero(walked.store_times() >= time)
+            if len(found):
+                return int(walked.block.start[found[0]])
+    return None

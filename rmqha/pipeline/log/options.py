@@ -1,0 +1,347 @@
+"""
+The options of a read, whoever gives them: Spark, SQL or a Python caller.
+
+What is wrong is told with the option's name, its text and what is allowed; a name
+nobody knows is an error too, because a misspelled C{topic} would read everything.
+
+Source: docs/guide/pipeline.rst, Options.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Self
+
+from attrs import AttrsInstance, define, field, fields, frozen
+
+from rmqha.config.values import Choice, Integer, Kind, Levels, Switch, Text
+from rmqha.errors import OptionInvalid, OptionMissing, OptionUnknown
+from rmqha.pipeline.log.option_values import (
+    Edge,
+    LocalPath,
+    Names,
+    Numbers,
+    Offsets,
+    Paths,
+    Pattern,
+    Positions,
+    QueueOffsets,
+    Size,
+    Time,
+    as_text,
+)
+from rmqha.wire.columnar.decoder import (
+    DECOMPRESSED_LIMIT,
+    DECOMPRESSED_MOST,
+    DEFAULT_LEVELS,
+    STYLES,
+)
+
+ONLY = "store"
+"""What the store of C{path} is called in offsets, wherever the folder lies."""
+
+NO_PATH = (
+    "it says where the store is (a table of Spark's catalog that was made with a list of "
+    "columns has lost its options: make it without one, the option columns chooses them)"
+)
+
+DEFAULT_PARTITION = 64 << 20
+"""Bytes of a partition: below it the start of a task costs more than its work."""
+
+CORRUPT = "_corrupt_record"
+"""Spark's name for the column that says what is wrong with a damaged record."""
+
+ROWS_MAX = 2**63 - 1
+READER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,126}", re.ASCII)
+_CAPITAL = re.compile(r"[A-Z]")
+_UNDERSCORE = re.compile(r"_([a-z])")
+
+
+class Table(StrEnum):
+    """
+    What a row is.
+    """
+
+    MESSAGES = "messages"
+    RANGES = "ranges"
+    FILES = "files"
+
+
+class Visibility(StrEnum):
+    """
+    Which records are rows: those a consumer could see, or all.
+    """
+
+    CONSUMER = "consumer"
+    LOG = "log"
+
+
+class Style(StrEnum):
+    """
+    How columns are called.
+    """
+
+    RMQHA = "rmqha"
+    ROCKETMQ = "rocketmq"
+    KAFKA = "kafka"
+
+
+class Mode(StrEnum):
+    """
+    What becomes of a damaged record, by Spark's own names: the read fails, the record
+    becomes a row that says so, or it is left out.
+    """
+
+    FAILFAST = "FAILFAST"
+    PERMISSIVE = "PERMISSIVE"
+    DROPMALFORMED = "DROPMALFORMED"
+
+
+class PointFile(StrEnum):
+    """
+    Whether the published point of a store is believed.
+    """
+
+    USE = "use"
+    IGNORE = "ignore"
+
+
+@frozen
+class ReaderName(Kind):
+    """
+    A name that can be a file's.
+    """
+
+    @property
+    def allowed(self) -> str:
+        return "up to 127 letters, digits, dots, dashes and underscores"
+
+    def parse(self, text: str) -> Any:
+        if READER_NAME.fullmatch(text) is None:
+            raise ValueError(text)
+        return text
+
+
+def option(kind: Kind, default: Any = None) -> Any:
+    """
+    Declare an option.
+
+    @param kind: What its text may be.
+    """
+    return field(default=default, metadata={"kind": kind})
+
+
+@frozen(kw_only=True)
+class Options:
+    """
+    All options, parsed; each is called here what Spark's name is in snake case.
+
+    @ivar stores: The stores by name, sorted.
+    @ivar starting_timestamp: Milliseconds since 1970, as all times here.
+    @ivar max_partition_bytes: Bytes, as all sizes here.
+    """
+
+    stores: tuple[tuple[str, Path], ...] = option(Paths())
+    table: Table = option(Choice(Table), Table.MESSAGES)
+    topic: tuple[str, ...] | None = option(Names())
+    subscribe_pattern: re.Pattern[str] | None = option(Pattern())
+    tags: tuple[str, ...] | None = option(Names("||"))
+    queue_ids: frozenset[int] | None = option(Numbers())
+    visibility: Visibility = option(Choice(Visibility), Visibility.CONSUMER)
+    starting_offsets: Offsets = option(Positions(), Edge.EARLIEST)
+    ending_offsets: Offsets = option(Positions(), Edge.LATEST)
+    starting_timestamp: int | None = option(Time())
+    ending_timestamp: int | None = option(Time())
+    columns: tuple[str, ...] | None = option(Names())
+    column_style: Style = option(Choice(Style), Style.RMQHA)
+    verify_crc: bool = option(Switch(), True)
+    decompress: bool = option(Switch(), False)
+    max_decompressed_bytes: int = option(Size(), DECOMPRESSED_MOST)
+    message_delay_level: str = option(Levels(), DEFAULT_LEVELS)
+    mode: Mode = option(Choice(Mode), Mode.FAILFAST)
+    column_name_of_corrupt_record: str = option(Text(empty=False), CORRUPT)
+    max_partition_bytes: int = option(Size(), DEFAULT_PARTITION)
+    max_bytes_per_trigger: int | None = option(Size())
+    max_rows_per_trigger: int | None = option(Integer(1, ROWS_MAX))
+    fail_on_data_loss: bool = option(Switch(), True)
+    allow_unconfirmed_tail: bool = option(Switch(), False)
+    point_file: PointFile = option(Choice(PointFile), PointFile.USE)
+    reader_name: str | None = option(ReaderName())
+    named: bool = field(default=True)
+    """Whether the caller named the stores, so that a name may stand for a broker's."""
+
+    @classmethod
+    def parse(cls, given: Mapping[str, object], *, streaming: bool | None = False) -> Self:
+        """
+        Read options.
+
+        @param given: By name; case does not matter.
+        @param streaming: Whether a stream is to be made of them; C{None} if that is not
+            known yet.
+        @raise OptionInvalid: If a value is not allowed, alone or beside another one.
+        @raise OptionUnknown: If there is no such option.
+        @raise OptionMissing: If nothing says what to read.
+        """
+        draft = Draft(KINDS)
+        for name, value in given.items():
+            draft.take(name, as_text(value))
+        found = draft.values
+        named = "stores" in found
+        paths = [name for name in ("path", "paths", "stores") if name in found]
+        if not paths:
+            raise OptionMissing("path", NO_PATH)
+        if len(paths) > 1:
+            raise draft.invalid(paths[1], f"not together with {paths[0]}")
+        if "path" in found:
+            found["stores"] = ((ONLY, found.pop("path")),)
+        elif "paths" in found:
+            found["stores"] = found.pop("paths")
+        options = cls(named=named, **draft.attributes)
+        _check_together(options, draft)
+        if streaming is not None:
+            (_check_streaming if streaming else _check_batch)(draft)
+        return options
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """
+        The stores' names.
+        """
+        return tuple(name for name, _ in self.stores)
+
+
+def _snake(name: str) -> str:
+    return _CAPITAL.sub(lambda match: "_" + match[0].lower(), name)
+
+
+def _camel(name: str) -> str:
+    return _UNDERSCORE.sub(lambda match: match[1].upper(), name)
+
+
+def kinds_of(cls: type[AttrsInstance]) -> dict[str, Kind]:
+    """
+    The options that a class declares with L{option}, by Spark's names.
+    """
+    return {
+        _camel(attribute.name): attribute.metadata["kind"]
+        for attribute in fields(cls)
+        if "kind" in attribute.metadata
+    }
+
+
+KINDS: dict[str, Kind] = {**kinds_of(Options), "path": LocalPath(), "paths": Paths()}
+"""Every option there is; C{paths} is what Spark makes of a list given to C{load}."""
+
+_STREAM_ONLY = ("maxBytesPerTrigger", "maxRowsPerTrigger", "readerName")
+_BATCH_ONLY = ("endingOffsets", "endingTimestamp", "paths")
+
+
+@define
+class Draft:
+    """
+    What was given so far.
+
+    @ivar kinds: The options there are.
+    @ivar texts: What was given for them, by Spark's names.
+    @ivar values: The same, parsed.
+    """
+
+    kinds: Mapping[str, Kind]
+    texts: dict[str, str] = field(factory=dict)
+    values: dict[str, Any] = field(factory=dict)
+
+    def take(self, given: str, text: str) -> None:
+        """
+        Read one.
+
+        @raise OptionInvalid: If its value is not allowed.
+        @raise OptionUnknown: If there is no such option.
+        """
+        lowered = {name.lower(): name for name in self.kinds}
+        name = lowered.get(given.lower())
+        if name is None:
+            raise OptionUnknown(given, nearest(given, lowered))
+        self.texts[name] = text
+        kind = self.kinds[name]
+        try:
+            self.values[name] = kind.parse(text)
+        except (ValueError, OverflowError, RecursionError) as error:
+            raise OptionInvalid(name, text, kind.allowed) from error
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """
+        The values by the names of attributes.
+        """
+        return {_snake(name): value for name, value in self.values.items()}
+
+    def invalid(self, name: str, allowed: str) -> OptionInvalid:
+        """
+        The error for a value that is not allowed here.
+        """
+        return OptionInvalid(name, self.texts[name], allowed)
+
+    def refuse(self, names: tuple[str, ...], allowed: str) -> None:
+        """
+        @raise OptionInvalid: If one of these was given.
+        """
+        for name in names:
+            if name in self.texts:
+                raise self.invalid(name, allowed)
+
+
+def nearest(unknown: str, known: Mapping[str, str]) -> str:
+    """
+    The known name somebody probably meant, or C{""}.
+
+    @param known: The names, by their lower case.
+    """
+    matches = get_close_matches(unknown.lower(), known, n=1, cutoff=0.6)
+    return known[matches[0]] if matches else ""
+
+
+def _check_together(options: Options, draft: Draft) -> None:
+    for one, other in (
+        ("subscribePattern", "topic"),
+        ("startingTimestamp", "startingOffsets"),
+        ("endingTimestamp", "endingOffsets"),
+    ):
+        if one in draft.texts and other in draft.texts:
+            raise draft.invalid(one, f"not together with {other}")
+    for name in ("startingOffsets", "endingOffsets"):
+        offsets = draft.values.get(name)
+        if isinstance(offsets, dict) and set(offsets) != set(options.names):
+            names = ", ".join(options.names)
+            raise draft.invalid(name, f"an offset for each store and no other: {names}")
+    if options.column_style is Style.KAFKA and len(options.stores) > 1:
+        raise draft.invalid(
+            "columnStyle", "one store: topic, partition and offset of several are not unique"
+        )
+    if options.max_decompressed_bytes > DECOMPRESSED_LIMIT:
+        raise draft.invalid("maxDecompressedBytes", f"at most {DECOMPRESSED_LIMIT} bytes")
+    columns = {name.lower() for name in STYLES[options.column_style.value]}
+    if options.column_name_of_corrupt_record.lower() in columns:
+        raise draft.invalid("columnNameOfCorruptRecord", "no name of another column")
+    if options.ending_offsets is Edge.EARLIEST:
+        raise draft.invalid("endingOffsets", "latest, or physical offsets by store")
+    if options.table is not Table.MESSAGES:
+        draft.refuse(
+            ("columns", "columnStyle", "topic", "subscribePattern", "tags", "queueIds", "mode"),
+            "only with table=messages",
+        )
+
+
+def _check_batch(draft: Draft) -> None:
+    draft.refuse(_STREAM_ONLY, "only in a stream")
+
+
+def _check_streaming(draft: Draft) -> None:
+    draft.refuse(_BATCH_ONLY, "not in a stream")
+    if isinstance(draft.values.get("startingOffsets"), QueueOffsets):
+        raise draft.invalid("startingOffsets", "no queue offsets in a stream")
+    if draft.values.get("table") is Table.FILES:
+        raise draft.invalid("table", "messages or ranges in a stream")

@@ -1,0 +1,119 @@
+"""
+Positions between two records that know the log they belong to.
+
+A number alone would be taken for a place in any log.  So a position names the last
+record below it and a fingerprint of that record's head: its offset, its times, its hosts
+and its body's CRC.  Whoever has the same bytes there has the same log up to there,
+whatever folder it lies in; a log that was cut and has grown again has not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from attrs import frozen
+
+from rmqha.errors import PositionInvalid
+from rmqha.pipeline.log.files import LogFiles, opened
+from rmqha.wire.log.record import BORN_IP6, IP6_EXTRA, MAGIC_BYTES, MIN_RECORD, STORE_IP6
+
+VERSION = 1
+"""Of what L{to_json} writes."""
+
+_HEAD = 88
+"""Bytes of a record before its body, with two hosts of IPv4."""
+_SUM_DIGITS = 16
+_MOST = (1 << 63) - 1
+
+
+@frozen
+class Mark:
+    """
+    A position.
+
+    @ivar offset: Physical offset, between two records.
+    @ivar last: Where the last record below it starts, -1 if there was none.
+    @ivar sum: That record's fingerprint, C{""} if there was none.
+    @ivar log: Whose log it is, C{""} if nobody says: what is asked when the record has been
+        deleted.
+    """
+
+    offset: int
+    last: int = -1
+    sum: str = ""
+    log: str = ""
+
+
+def fingerprint(files: LogFiles, offset: int) -> str:
+    """
+    A record's fingerprint, C{""} where no record can stand.
+    """
+    file = files.at(offset)
+    if file is None:
+        return ""
+    try:
+        with opened(file.path) as fd:
+            head = os.pread(fd, _HEAD + 2 * IP6_EXTRA, offset - file.start)
+    except FileNotFoundError:
+        return ""
+    if len(head) < MIN_RECORD or head[4:8] not in MAGIC_BYTES:
+        return ""
+    extra = sum(IP6_EXTRA for bit in (BORN_IP6, STORE_IP6) if head[39] & bit)
+    return hashlib.sha256(head[: _HEAD + extra]).hexdigest()[:_SUM_DIGITS]
+
+
+def make(files: LogFiles, offset: int, last: int, log: str = "") -> Mark:
+    """
+    The position at C{offset}, behind the record at C{last}.
+    """
+    return Mark(offset, last, fingerprint(files, last), log) if last >= 0 else Mark(offset)
+
+
+def to_json(marks: Mapping[str, Mark]) -> dict[str, Any]:
+    """
+    Positions by store, always in the same order: Spark compares them as text.
+    """
+    return {
+        "stores": {
+            name: {
+                "last": mark.last,
+                "log": mark.log,
+                "offset": mark.offset,
+                "sum": mark.sum,
+            }
+            for name, mark in sorted(marks.items())
+        },
+        "v": VERSION,
+    }
+
+
+def from_json(content: object) -> dict[str, Mark]:
+    """
+    Read what L{to_json} made.
+
+    @raise PositionInvalid: If it is something else.
+    """
+    if not isinstance(content, dict) or not isinstance(content.get("stores"), dict):
+        raise PositionInvalid(_text(content), "it is not an object with stores")
+    if content.get("v") != VERSION:
+        raise PositionInvalid(_text(content), f"its version is not {VERSION}")
+    marks = {}
+    for name, found in content["stores"].items():
+        mark = found if isinstance(found, dict) else {}
+        offset, last, total = mark.get("offset"), mark.get("last"), mark.get("sum")
+        log = mark.get("log", "")
+        if type(offset) is not int or type(last) is not int or not isinstance(total, str):
+            raise PositionInvalid(_text(content), f"store {name} has no offset, last and sum")
+        placed = 0 <= last < offset if total else last == -1 and offset >= 0
+        if not placed or offset > _MOST or not isinstance(log, str):
+            raise PositionInvalid(_text(content), f"store {name} contradicts itself")
+        marks[name] = Mark(offset, last, total, log)
+    return marks
+
+
+def _text(content: object) -> str:
+    return json.dumps(content, default=str)

@@ -1,0 +1,103 @@
+"""
+Read what a node publishes beside its log.
+
+Source: docs/protocol/store.rst, The published point and The split index.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left
+from pathlib import Path
+
+from attrs import frozen
+from isal.isal_zlib import crc32
+
+from rmqha.errors import PointInvalid
+from rmqha.pipeline.log.files import LogFiles, opened
+from rmqha.pipeline.log.log_walk import whole_from
+from rmqha.wire.log.published import (
+    FOLDER,
+    POINT,
+    SPAN_SIZE,
+    SPLITS,
+    Point,
+    parse_point,
+    parse_spans,
+)
+
+TAIL = 4096
+"""Bytes before the end of a closed log whose CRC the point has."""
+
+
+@frozen
+class Split:
+    """
+    A place where a record begins.
+
+    @ivar start: Physical offset.
+    @ivar end: Up to where the store times are known, a physical offset.
+    @ivar latest: The latest of them, in milliseconds since 1970.
+    """
+
+    start: int
+    end: int = 0
+    latest: int = 0
+
+
+def read_point(root: Path) -> Point | None:
+    """
+    What was published for a store's readers, C{None} if nothing was.
+
+    @raise PointInvalid: If the file is no point.
+    """
+    try:
+        raw = (root / FOLDER / POINT).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    try:
+        return parse_point(raw)
+    except PointInvalid as error:
+        raise PointInvalid(f"{root / FOLDER / POINT}: {error.reason}") from error
+
+
+def read_splits(root: Path, start: int, end: int) -> tuple[Split, ...]:
+    """
+    The split index of a store's bytes C{[start, end)}, ascending; empty without one.
+
+    Only what is asked for is read: the index of a long log has many entries.
+    """
+    try:
+        with opened(root / FOLDER / SPLITS) as fd:
+            rows = range(os.fstat(fd).st_size // SPAN_SIZE)
+            first = bisect_left(rows, start, key=lambda row: _start(fd, row))
+            last = bisect_left(rows, end, first, key=lambda row: _start(fd, row))
+            raw = os.pread(fd, (last - first) * SPAN_SIZE, first * SPAN_SIZE)
+    except FileNotFoundError:
+        return ()
+    # A damaged entry ends what is parsed, but before that it may have led the search astray.
+    return tuple(
+        Split(span.start, span.end, span.latest)
+        for span in parse_spans(raw)
+        if start <= span.start < end
+    )
+
+
+def _start(fd: int, row: int) -> int:
+    return int.from_bytes(os.pread(fd, 8, row * SPAN_SIZE), "big")
+
+
+def stale_end(files: LogFiles, point: Point) -> int | None:
+    """
+    How far a log goes that is not as its node left it; C{None} if it is.
+    """
+    end = whole_from(files, point.durable)
+    if end > point.durable:
+        return end
+    if point.tail is None or not files.first < end:
+        return None
+    crc = 0
+    for file, low, high in files.pieces(end - TAIL, end):
+        with opened(file.path) as fd:
+            crc = crc32(os.pread(fd, high - low, low - file.start), crc)
+    return None if crc == point.tail else end

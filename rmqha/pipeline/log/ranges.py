@@ -1,0 +1,193 @@
+"""
+Ranges of a log: what one task reads.
+
+A range lies in one file, begins where a record is known to begin, and has to end
+exactly where its last record does.
+
+Source: docs/guide/pipeline.rst, How a log is divided.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from logging import getLogger
+from typing import Self
+
+from attrs import asdict, frozen
+
+from rmqha.errors import DataLost
+from rmqha.pipeline.log.files import LogFile
+from rmqha.pipeline.log.option_values import Edge
+from rmqha.pipeline.log.options import Options
+from rmqha.pipeline.log.positions import Mark, fingerprint
+from rmqha.pipeline.log.stores import Store
+from rmqha.wire.log.published import Cut, Why
+
+_log = getLogger(__name__)
+
+
+@frozen(kw_only=True)
+class Range:
+    """
+    A run of whole records in one file.
+
+    @ivar store: The store's name in the query.
+    @ivar broker: The broker's name, if it is known.
+    @ivar root: The store's root.
+    @ivar path: The log file.
+    @ivar file_start: Physical offset of the file's first byte.
+    @ivar file_end: Physical offset just past the file.
+    @ivar start: Physical offset of the first record.
+    @ivar end: Physical offset just past the last one, or past the file's blank.
+    @ivar cuts: The cuts of the log that were known when this was planned.
+    @ivar proofs: Records and their fingerprints, by which another host's copy is known.
+    @ivar pointed: Whether the range ends below a published point, which every host's copy
+        has to have then.
+    """
+
+    store: str
+    broker: str | None
+    root: str
+    path: str
+    file_start: int
+    file_end: int
+    start: int
+    end: int
+    cuts: tuple[Cut, ...]
+    proofs: tuple[tuple[int, str], ...]
+    pointed: bool = False
+
+    @property
+    def size(self) -> int:
+        """
+        Bytes.
+        """
+        return self.end - self.start
+
+    def to_json(self) -> str:
+        """
+        All of it as a text, so that a range can be a value in a table.
+        """
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """
+        Read what L{to_json} made.
+        """
+        fields = json.loads(text)
+        cuts = tuple(Cut(cut["at"], cut["time"], Why(cut["why"])) for cut in fields.pop("cuts"))
+        proofs = tuple((offset, total) for offset, total in fields.pop("proofs"))
+        return cls(cuts=cuts, proofs=proofs, **fields)
+
+
+def ranges_between(
+    store: Store, start: int, end: int, options: Options, proof: Mark | None = None
+) -> Iterator[Range]:
+    """
+    Plan the ranges of C{[start, end)}, which are places between two records.
+
+    @param proof: The position at C{end}, if it is known.
+    @raise DataLost: If bytes of it are deleted, and that is not allowed.
+    """
+    for low, high in store.files.missing(start, end):
+        lost = DataLost(store.name, low, high)
+        if options.fail_on_data_loss:
+            raise lost
+        _log.warning("skipped: %s", lost)
+    anchors = [split.start for split in store.splits(start, end)]
+    ends = [] if proof is None or proof.last < start else [(proof.last, proof.sum)]
+    for file, low, high in store.files.pieces(start, end):
+        places = cut_at(low, high, anchors, options.max_partition_bytes)
+        for first, last in pairwise(places):
+            head = fingerprint(store.files, first)
+            heads = [(first, head)] if head else []
+            tails = [pair for pair in ends if first < pair[0] < last]
+            yield _range(store, file, first, last, (*heads, *tails))
+
+
+def _range(
+    store: Store, file: LogFile, start: int, end: int, proofs: tuple[tuple[int, str], ...]
+) -> Range:
+    return Range(
+        store=store.name,
+        broker=store.broker,
+        root=str(store.files.root),
+        path=str(file.path),
+        file_start=file.start,
+        file_end=file.end,
+        start=start,
+        end=end,
+        cuts=store.cuts,
+        proofs=proofs,
+        pointed=store.point is not None,
+    )
+
+
+def cut_at(start: int, end: int, anchors: Iterable[int], size: int) -> list[int]:
+    """
+    Where to cut C{[start, end)}: at anchors, so that no part is longer than C{size} if
+    anchors lie near enough, and parts are as few as that allows.
+
+    @param anchors: Ascending.
+    @return: The places, both ends included.
+    """
+    places, before = [start], start
+    for anchor in anchors:
+        if not start < anchor < end:
+            continue
+        if anchor - places[-1] > size and before > places[-1]:
+            places.append(before)
+        before = anchor
+    if end - places[-1] > size and before > places[-1]:
+        places.append(before)
+    return [*places, end]
+
+
+def bounds(store: Store, options: Options) -> tuple[int, int]:
+    """
+    The part of a log that a batch is about.
+
+    @return: Two places between records; the second is not below the first.
+    """
+    start, end = starting(store, options), store.end
+    if options.ending_timestamp is not None:
+        end = store.stored_from(options.ending_timestamp)
+    elif isinstance(options.ending_offsets, dict):
+        end = store.aligned(options.ending_offsets[store.name])
+    return start, max(start, end)
+
+
+def starting(store: Store, options: Options) -> int:
+    """
+    Where a read of a log begins.
+
+    @raise DataLost: If that is deleted, and skipping is not allowed.
+    """
+    if options.starting_timestamp is not None:
+        return store.stored_from(options.starting_timestamp)
+    if options.starting_offsets is Edge.LATEST:
+        return store.end
+    if not isinstance(options.starting_offsets, dict):
+        return store.first
+    offset = options.starting_offsets[store.name]
+    begin = store.present(offset)
+    if offset < begin:
+        lost = DataLost(store.name, offset, begin)
+        if options.fail_on_data_loss:
+            raise lost
+        _log.warning("skipped: %s", lost)
+    return store.aligned(offset)
+
+
+def plan(stores: Iterable[Store], options: Options) -> list[Range]:
+    """
+    The ranges of a batch.
+    """
+    return [
+        found
+        for store in stores
+        for found in ranges_between(store, *bounds(store, options), options)
+    ]

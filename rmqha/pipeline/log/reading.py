@@ -1,0 +1,254 @@
+"""
+Read ranges: the bytes of one file in, batches of rows out.
+
+Every range is proved while it is read: its first record must be the planned one, its
+last has to end exactly at its end, and the log must not have been cut below that end
+before the rows are given away.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from logging import getLogger
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from attrs import frozen
+
+from rmqha.errors import (
+    CopyBehind,
+    DataLost,
+    LogCopiedAnew,
+    LogCutBack,
+    NotThisLog,
+    RangeBroken,
+    RecordDamaged,
+)
+from rmqha.pipeline.log.damage import behind, corrupt_column, corrupt_row, widened, with_corrupt
+from rmqha.pipeline.log.files import Blocks, LogFiles, opened
+from rmqha.pipeline.log.options import Mode, Options, PointFile
+from rmqha.pipeline.log.positions import fingerprint
+from rmqha.pipeline.log.published import read_point
+from rmqha.pipeline.log.ranges import Range
+from rmqha.pipeline.log.selection import Selection
+from rmqha.wire.columnar.decoder import Decoder, all_columns, columns_of
+from rmqha.wire.columnar.kernels import warm_up
+from rmqha.wire.log.published import Point, Why
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PATIENCE = 10.0
+"""Seconds a task waits for its host's copy to reach the end of its range."""
+
+SHORT = "the file ends here"
+
+_POLL = 0.1
+
+_log = getLogger(__name__)
+
+
+def chosen_columns(options: Options) -> tuple[str, ...]:
+    """
+    The columns of a read, by the names of its style.
+
+    @raise ColumnUnknown: If one is none of the style's.
+    """
+    style = options.column_style.value
+    extra = corrupt_column(options)
+    if options.columns is None:
+        return (*all_columns(style), *extra)
+    columns_of([name for name in options.columns if name not in extra], style)
+    return options.columns
+
+
+@frozen
+class MessageReader:
+    """
+    Makes rows of ranges.
+
+    @ivar options: How.
+    @ivar columns: Which columns, by the names of the style.
+    """
+
+    options: Options
+    columns: tuple[str, ...]
+
+    def decoder(self, broker: str | None) -> Decoder:
+        """
+        A decoder for one broker's log.
+        """
+        options = self.options
+        selection = Selection.of(options)
+        extra = corrupt_column(options)
+        return Decoder(
+            [name for name in self.columns if name not in extra],
+            verify_crc=options.verify_crc,
+            decompress=options.decompress,
+            style=options.column_style.value,
+            broker_name=broker,
+            delay_levels=options.message_delay_level,
+            max_decompressed=options.max_decompressed_bytes,
+            keep=None if selection.everything else selection.keep,
+        )
+
+    @property
+    def schema(self) -> pa.Schema:
+        """
+        The schema of every batch.
+        """
+        return with_corrupt(self.decoder(None).schema, self.columns)
+
+    def read(self, wanted: Range) -> Iterator[pa.RecordBatch]:
+        """
+        The rows of a range; batches without rows are left out.
+
+        @raise PipelineError: If they cannot be had, or must not be believed.
+        """
+        warm_up()
+        guard = Guard(wanted, self.options)
+        guard.await_copy()
+        try:
+            with opened(Path(wanted.path)) as fd:
+                guard.prove()
+                for batch in self._batches(wanted, fd):
+                    guard.check_cuts()
+                    if batch.num_rows:
+                        yield batch
+                guard.check_cuts()
+        except RangeBroken:
+            guard.check_cuts()  # the better reason, if there is one
+            raise
+        except FileNotFoundError as error:
+            guard.check_cuts()
+            lost = guard.lost()
+            if self.options.fail_on_data_loss:
+                raise lost from error
+            _log.warning("skipped: %s", lost)
+
+    def _batches(self, wanted: Range, fd: int) -> Iterator[pa.RecordBatch]:
+        """
+        All batches of a range, those without rows too.
+        """
+        decoder = self.decoder(wanted.broker)
+        schema = with_corrupt(decoder.schema, self.columns)
+        start = wanted.start
+        while start < wanted.end:
+            blocks = Blocks(fd, wanted.file_start, start, wanted.end)
+            try:
+                for batch in self._sound(wanted, decoder, blocks):
+                    yield widened(batch, schema)
+                return
+            except RecordDamaged as error:
+                if self.options.mode is Mode.FAILFAST:
+                    raise self._broken(wanted, error.offset, str(error)) from error
+                start = behind(error, wanted)
+                _log.warning("%s, going on at byte %d", error, start)
+                if self.options.mode is Mode.PERMISSIVE:
+                    yield corrupt_row(error, schema, self.options)
+
+    def _sound(self, wanted: Range, decoder: Decoder, blocks: Blocks) -> Iterator[pa.RecordBatch]:
+        """
+        The batches up to the range's end, or to damage.
+
+        @raise RecordDamaged: If there is some; a record that goes beyond the range's end is
+            taken for one whose size is damaged.
+        @raise RangeBroken: If the file's blank crosses the range's end.
+        """
+        used = 0
+        while blocks.base + used < wanted.end:
+            if not blocks.more(used) and not used:
+                raise RecordDamaged(blocks.base, SHORT, f"{len(blocks.view)} bytes of a record")
+            batch, used = decoder.decode(blocks.view, blocks.base, file_end=wanted.file_end)
+            if not used and blocks.at_end:
+                raise RecordDamaged(blocks.base, "bad size", "it goes beyond its range")
+            if blocks.base + used > wanted.end:
+                raise self._broken(wanted, blocks.base, "a record crosses the range's end")
+            yield batch
+
+    @staticmethod
+    def _broken(wanted: Range, offset: int, reason: str) -> RangeBroken:
+        return RangeBroken(wanted.path, offset, wanted.end, reason)
+
+
+@frozen
+class Guard:
+    """
+    What has to be true of a store for the rows of a range to be believed.
+    """
+
+    wanted: Range
+    options: Options
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+
+    def await_copy(self) -> None:
+        """
+        Wait until this host's copy reaches the end of the range.
+
+        @raise CopyBehind: If it does not in time.
+        """
+        wanted = self.wanted
+        limit = self.clock() + PATIENCE
+        while True:
+            confirm = self._confirmed()
+            if confirm is None or confirm >= wanted.end:
+                return
+            if self.clock() >= limit:
+                raise CopyBehind(wanted.store, wanted.end, confirm)
+            self.sleep(_POLL)
+
+    def check_cuts(self) -> None:
+        """
+        @raise LogCutBack: If the log was cut below the range's end after it was planned.
+        @raise LogCopiedAnew: If it was put aside, to be copied anew.
+        @raise CopyBehind: If nobody says any more how far it is final.
+        """
+        if self._confirmed() == 0:
+            raise CopyBehind(self.wanted.store, self.wanted.end, 0)
+
+    def lost(self) -> DataLost:
+        """
+        The loss that a file is which is not there.
+
+        @raise NotAStore: If this host has no such store.
+        @raise CopyBehind: If its copy does not have the file yet.
+        """
+        wanted = self.wanted
+        limit = LogFiles.find(Path(wanted.root)).limit
+        if limit <= wanted.start:
+            raise CopyBehind(wanted.store, wanted.end, limit)
+        return DataLost(wanted.store, wanted.start, wanted.end)
+
+    def _confirmed(self) -> int | None:
+        """
+        How far this host's copy is final; C{None} if that is not asked for.
+        """
+        wanted, point = self.wanted, self._point()
+        if point is None:
+            return 0 if wanted.pointed else None
+        for cut in point.cuts:
+            if cut.at < wanted.end and cut not in wanted.cuts:
+                if cut.why is Why.COPY:
+                    raise LogCopiedAnew(wanted.store, cut.time, wanted.end)
+                raise LogCutBack(wanted.store, cut.at, cut.time, wanted.end)
+        return point.confirm
+
+    def prove(self) -> None:
+        """
+        Compare this host's records with those the range was planned with.
+
+        @raise NotThisLog: If they are others.
+        """
+        files = LogFiles.find(Path(self.wanted.root))
+        for offset, expected in self.wanted.proofs:
+            found = fingerprint(files, offset)
+            if found != expected and files.at(offset) is not None:
+                store = self.wanted.store
+                raise NotThisLog(store, self.wanted.end, offset, expected, found)
+
+    def _point(self) -> Point | None:
+        if self.options.point_file is PointFile.IGNORE:
+            return None
+        return read_point(Path(self.wanted.root))

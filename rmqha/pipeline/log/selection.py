@@ -1,0 +1,155 @@
+"""
+Which records become rows.
+
+Filters that Spark would push down are not taken: it keeps a read plan per relation, so
+those of one query would be another's.  What is selected is said by options alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import numpy as np
+from attrs import field, frozen
+
+from rmqha.pipeline.log.option_values import Offsets, QueueOffsets
+from rmqha.pipeline.log.options import Options, Visibility
+from rmqha.wire.columnar.fixed_fields import Heads
+from rmqha.wire.columnar.vectors import Array
+from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC
+from rmqha.wire.log.properties import find
+
+SYSTEM_TOPICS = frozenset(
+    {
+        "BenchmarkTest",
+        "OFFSET_MOVED_EVENT",
+        "RMQ_SYS_TRACE_TOPIC",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        SCHEDULE_TOPIC,
+        "SELF_TEST_TOPIC",
+        "TBW102",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+    }
+)
+"""Topics of brokers themselves (docs/guide/pipeline.rst, Rows)."""
+
+SYSTEM_PREFIX = "rmq_sys_"
+"""How the others of them begin."""
+
+ANY_TAG = "*"
+
+
+def is_system(topic: str) -> bool:
+    """
+    Whether a topic is a broker's own.
+    """
+    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)
+
+
+@frozen
+class Selection:
+    """
+    What a record must have to be a row.
+
+    @ivar visibility: C{consumer} leaves out what no consumer can get.
+    @ivar topics: Topics; C{None} for all.
+    @ivar pattern: What a topic's whole name must match; C{None} for all.
+    @ivar queue_ids: Queue ids; C{None} for all.
+    @ivar tags: Tags, as their exact text; C{None} for all.
+    @ivar first: Queue offsets below which rows are left out, by topic and queue id.
+    @ivar last: Queue offsets from which on rows are left out.
+    """
+
+    visibility: Visibility
+    topics: frozenset[str] | None = None
+    pattern: re.Pattern[str] | None = None
+    queue_ids: frozenset[int] | None = None
+    tags: frozenset[bytes] | None = None
+    first: Mapping[str, Mapping[int, int]] = field(factory=dict)
+    last: Mapping[str, Mapping[int, int]] = field(factory=dict)
+    _wanted: dict[str, bool] = field(factory=dict, init=False, repr=False, eq=False)
+
+    @classmethod
+    def of(cls, options: Options) -> Selection:
+        """
+        The selection that options describe.
+        """
+        tags = options.tags
+        return cls(
+            options.visibility,
+            None if options.topic is None else frozenset(options.topic),
+            options.subscribe_pattern,
+            options.queue_ids,
+            None if tags is None or ANY_TAG in tags else frozenset(tag.encode() for tag in tags),
+            _queues(options.starting_offsets),
+            _queues(options.ending_offsets),
+        )
+
+    @property
+    def everything(self) -> bool:
+        """
+        Whether every record is a row.
+        """
+        rules = (self.topics, self.pattern, self.queue_ids, self.tags)
+        unruled = all(rule is None for rule in rules) and not self.first and not self.last
+        return unruled and self.visibility is Visibility.LOG
+
+    def takes(self, topic: str) -> bool:
+        """
+        Whether records of a topic may be rows.
+        """
+        wanted = self._wanted.get(topic)
+        if wanted is None:
+            wanted = self._wanted[topic] = (
+                (self.topics is None or topic in self.topics)
+                and (self.pattern is None or self.pattern.fullmatch(topic) is not None)
+                and (self.visibility is Visibility.LOG or not is_system(topic))
+            )
+        return wanted
+
+    def keep(self, heads: Heads) -> Array:
+        """
+        Say for each record whether it is a row.
+        """
+        names, numbers = heads.topics
+        kept: Array = np.array([self.takes(name) for name in names], np.bool_)[numbers]
+        if self.visibility is Visibility.CONSUMER:
+            kept &= heads.has_unit
+        if self.queue_ids is not None:
+            kept &= np.isin(heads.column("queue_id"), list(self.queue_ids))
+        for queues, above in ((self.first, True), (self.last, False)):
+            for topic in queues.keys() & set(names):
+                mine = numbers == names.index(topic)
+                kept &= ~(mine & _outside(heads, queues[topic], above))
+        if self.tags is not None:
+            kept &= self._tagged(heads, np.flatnonzero(kept))
+        return kept
+
+    def _tagged(self, heads: Heads, rows: Array) -> Array:
+        assert self.tags is not None, "tags are asked for"
+        found = np.zeros(len(heads), np.bool_)
+        starts, ends = heads.properties_start[rows].tolist(), heads.end[rows].tolist()
+        found[rows] = [
+            find(bytes(heads.buf[start:end]), b"TAGS") in self.tags
+            for start, end in zip(starts, ends, strict=True)
+        ]
+        return found
+
+
+def _queues(offsets: Offsets) -> Mapping[str, Mapping[int, int]]:
+    return offsets.queues if isinstance(offsets, QueueOffsets) else {}
+
+
+def _outside(heads: Heads, queues: Mapping[int, int], above: bool) -> Array:
+    """
+    Say for each record whether it is on the wrong side of its queue's place.
+
+    @param above: Whether the right side begins there, or ends.
+    """
+    queue, offset = heads.column("queue_id"), heads.column("queue_offset")
+    found = np.zeros(len(heads), np.bool_)
+    for number, place in queues.items():
+        found |= (queue == number) & ((offset < place) if above else (offset >= place))
+    return found

@@ -1,0 +1,295 @@
+"""
+A store as a reader sees it: its files, how far they may be read, where records begin.
+
+How far is what the node that has the store published; a store that nobody published
+anything for, a Java broker's, is read up to its last whole record.
+
+Source: docs/architecture.rst, Files of our own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from itertools import pairwise
+from logging import getLogger
+from pathlib import Path
+from typing import Self
+
+from attrs import define
+
+from rmqha.errors import (
+    CopyBehind,
+    LogCutBack,
+    LogOfAnotherBroker,
+    NoPublishedPoint,
+    NotAStore,
+    NotThisLog,
+    PublishedPointStale,
+    SameLog,
+)
+from rmqha.pipeline.log.cached_splits import trusted_splits
+from rmqha.pipeline.log.files import LogFiles, root_of
+from rmqha.pipeline.log.log_walk import (
+    Behind,
+    Tail,
+    boundary,
+    find_tail,
+    first_stored,
+    round_up,
+)
+from rmqha.pipeline.log.options import Mode, Options, PointFile
+from rmqha.pipeline.log.positions import Mark, fingerprint, make
+from rmqha.pipeline.log.published import Split, read_point, read_splits, stale_end
+from rmqha.wire.log.published import Cut, Point, Why
+from rmqha.wire.log.record import Fault
+
+_log = getLogger(__name__)
+
+
+@define(slots=False)
+class Store:
+    """
+    One store at one moment.
+
+    @ivar name: What it is called in this query.
+    @ivar files: Its log's files.
+    @ivar point: What was published for readers, C{None} if nothing was.
+    @ivar broker: The broker's name, if it is known.
+    @ivar known: A place between two records, from which an end is looked for.
+    @ivar tolerant: Whether damage is passed over.
+    """
+
+    name: str
+    files: LogFiles
+    point: Point | None
+    broker: str | None
+    known: int = 0
+    tolerant: bool = False
+
+    @classmethod
+    def open(cls, name: str, path: Path, options: Options, known: int = 0) -> Self:
+        """
+        Look at a store.
+
+        @param known: A place between two records up to which it was read before.
+        @raise NotAStore: If there is none.
+        @raise CopyBehind: If files are missing that the published point speaks of.
+        @raise PublishedPointStale: If what was published is not true any more.
+        """
+        # The point first: what it promises must be in the files listed after it.
+        root = root_of(path)
+        point = read_point(root) if options.point_file is PointFile.USE else None
+        files = LogFiles.find(root)
+        broker = (point.broker_name if point else "") or (name if options.named else None)
+        store = cls(name, files, point, broker, known, options.mode is not Mode.FAILFAST)
+        if point is not None:
+            if point.confirm > files.limit:
+                raise CopyBehind(name, point.confirm, files.limit)
+            end = stale_end(files, point) if point.closed else None
+            if end is not None:
+                if read_point(root) != point:  # its node was started meanwhile
+                    return cls.open(name, path, options, known)
+                raise PublishedPointStale(str(root), point.durable, end)
+        return store
+
+    def again(self, options: Options) -> Self:
+        """
+        Look once more.
+        """
+        return self.open(self.name, self.files.root, options, self.known)
+
+    @cached_property
+    def tail(self) -> Tail:
+        """
+        How far the log may be read, and what is there.
+
+        @raise NotAStore: If its files hold no log.
+        """
+        if self.point is not None:
+            return Tail(self.point.confirm, None)
+        tail = find_tail(self.files, self.known)
+        if tail.reason is Fault.MAGIC and tail.end <= self.files.first:
+            raise NotAStore(str(self.files.root), "its first file does not begin with a record")
+        if tail.reason not in (None, Fault.NOTHING) and not self.known:
+            # A stream that looks every second would say it every second.
+            _log.warning("%s ends at byte %d: %s", self.name, tail.end, tail.reason)
+        return tail
+
+    @property
+    def end(self) -> int:
+        """
+        Physical offset up to which the log may be read.
+        """
+        return self.tail.end
+
+    @property
+    def first(self) -> int:
+        """
+        Physical offset of the first byte there is.
+        """
+        return min(self.files.first, self.end)
+
+    @property
+    def cuts(self) -> tuple[Cut, ...]:
+        """
+        Where the log was cut back, oldest first, as far as it was published.
+        """
+        return () if self.point is None else self.point.cuts
+
+    def splits(self, start: int, end: int) -> tuple[Split, ...]:
+        """
+        The split index of C{[start, end)}, empty without one.
+        """
+        start, end = max(start, self.files.first), min(end, self.end)
+        if self.point is None:
+            return trusted_splits(self.files, start, end)
+        return read_splits(self.files.root, start, end)
+
+    @property
+    def identity(self) -> str:
+        """
+        Whose log it is, as its node says; C{""} if it does not.
+        """
+        return "" if self.point is None else self.point.broker_name
+
+    @property
+    def behind(self) -> Behind | None:
+        """
+        Where to go on behind damage, C{None} if it is an error.
+        """
+        return self._behind if self.tolerant else None
+
+    def _behind(self, offset: int, stop: int) -> int:
+        splits = self.splits(offset + 1, stop)
+        return splits[0].start if splits else stop
+
+    def require_point(self, options: Options) -> None:
+        """
+        Refuse to tail a log that nobody says the end of.
+
+        @raise NoPublishedPoint: Unless the options allow it.
+        """
+        if self.point is None and not options.allow_unconfirmed_tail:
+            raise NoPublishedPoint(str(self.files.root))
+
+    # --- places -------------------------------------------------------------
+
+    def anchor(self, offset: int) -> int:
+        """
+        The last place not above C{offset} where a record is known to begin.
+        """
+        file = self.files.below(offset)
+        if file is None:
+            return self.files.first
+        splits = self.splits(file.start, offset + 1)
+        return splits[-1].start if splits else file.start
+
+    def present(self, offset: int) -> int:
+        """
+        The first byte at or above C{offset} that is in a file, at most the end; the place
+        itself if it is beyond the end.
+        """
+        if offset >= self.end or self.files.at(offset) is not None:
+            return offset
+        behind = self.files.above(offset)
+        return self.end if behind is None else min(behind.start, self.end)
+
+    def aligned(self, offset: int) -> int:
+        """
+        The first record at or above C{offset}, within what may be read.
+        """
+        offset = self.present(min(offset, self.end))
+        return round_up(self.files, self.anchor(offset), offset, self.end, self.behind)
+
+    def stored_from(self, time: int) -> int:
+        """
+        The first record that was stored at a time or later; the end if there is none.
+
+        @param time: In milliseconds since 1970.
+        """
+        known = {file.start: Split(file.start) for file in self.files.files}
+        known.update((split.start, split) for split in self.splits(0, self.end))
+        places = [known[start] for start in sorted(known) if start < self.end]
+        for split, following in pairwise([*places, Split(self.end)]):
+            if split.end >= following.start and split.latest < time:
+                continue
+            found = first_stored(self.files, split.start, following.start, time, self.behind)
+            if found is not None:
+                return found
+        return self.end
+
+    # --- positions ----------------------------------------------------------
+
+    def mark(self, offset: int) -> Mark:
+        """
+        The position at a place between two records.
+        """
+        # An anchor at the place itself has no record below it to tell of.
+        anchor = self.anchor(offset - 1) if offset > self.files.first else offset
+        last = boundary(self.files, anchor, offset, behind=self.behind).last
+        return make(self.files, offset, last, self.identity)
+
+    def verify(self, mark: Mark) -> bool:
+        """
+        Whether a position's record is here.
+
+        @return: False if this copy does not reach it yet.
+        @raise LogCutBack: If the log was cut below it.
+        @raise NotThisLog: If there is another record.
+        @raise LogOfAnotherBroker: If it has been deleted, and the log is another broker's.
+        """
+        if mark.last < 0:
+            return True
+        if mark.last < self.files.first:
+            # Deleted since.  What is missing is found when it is read.
+            if mark.log and self.identity and mark.log != self.identity:
+                raise LogOfAnotherBroker(self.name, mark.offset, mark.log, self.identity)
+            return True
+        found = fingerprint(self.files, mark.last)
+        if found == mark.sum:
+            return True
+        below = [cut for cut in self.cuts if cut.at < mark.offset]
+        cuts = [cut for cut in below if cut.why is Why.CUT]
+        copying = bool(below) and below[-1].why is Why.COPY and self.end <= mark.last
+        if cuts and not copying:
+            raise LogCutBack(self.name, cuts[-1].at, cuts[-1].time, mark.offset)
+        if self.end <= mark.last:
+            return False
+        raise NotThisLog(self.name, mark.offset, mark.last, mark.sum, found)
+
+
+def open_stores(options: Options, marks: Mapping[str, Mark] | None = None) -> list[Store]:
+    """
+    Open the stores of a query.
+
+    @param marks: Positions up to which they were read before.
+    @raise SameLog: If two are copies of one log.
+    """
+    marks = marks or {}
+    stores = [
+        Store.open(name, path, options, marks[name].offset if name in marks else 0)
+        for name, path in options.stores
+    ]
+    seen: list[Store] = []
+    for store in stores:
+        for other in seen:
+            offset = _common(store, other)
+            if offset is not None:
+                raise SameLog(other.name, store.name, offset)
+        seen.append(store)
+    return stores
+
+
+def _common(one: Store, other: Store) -> int | None:
+    """
+    A record that two stores both have, looked for where the first files of both begin.
+    """
+    if one.files.root.resolve() == other.files.root.resolve():
+        return one.first
+    starts = {file.start for file in one.files.files} & {file.start for file in other.files.files}
+    start = min(starts, default=None)
+    if start is None or start >= min(one.end, other.end):
+        return None
+    found = fingerprint(one.files, start)
+    return start if found and found == fingerprint(other.files, start) else None

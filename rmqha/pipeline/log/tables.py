@@ -1,0 +1,109 @@
+"""
+The tables about a log: its files, and the ranges that a query's tasks would read.
+
+Jobs are made of ranges; their results are small and what is read never leaves its task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from rmqha.pipeline.log.damage import corrupt_column
+from rmqha.pipeline.log.options import Options, Table
+from rmqha.pipeline.log.ranges import Range, bounds
+from rmqha.pipeline.log.reading import MessageReader, chosen_columns
+from rmqha.pipeline.log.stores import Store
+from rmqha.wire.columnar.decoder import STYLES
+
+RANGES = pa.schema(
+    [
+        ("store", pa.string()),
+        ("broker_name", pa.string()),
+        ("path", pa.string()),
+        ("start_offset", pa.int64()),
+        ("end_offset", pa.int64()),
+        ("bytes", pa.int64()),
+        ("range", pa.string()),
+    ]
+)
+"""One row a range; offsets are physical.  C{range} is all that a task needs to read it, for
+L{Range.from_json}."""
+
+FILES = pa.schema(
+    [
+        ("store", pa.string()),
+        ("broker_name", pa.string()),
+        ("path", pa.string()),
+        ("start_offset", pa.int64()),
+        ("end_offset", pa.int64()),
+        ("used_bytes", pa.int64()),
+    ]
+)
+"""One row a file; what is used of it is what the query may read."""
+
+
+def schema_of(options: Options) -> pa.Schema:
+    """
+    The schema of the table that is asked for.
+
+    @raise ColumnUnknown: If a column is asked for that it does not have.
+    """
+    if options.table is Table.RANGES:
+        return RANGES
+    if options.table is Table.FILES:
+        return FILES
+    return MessageReader(options, chosen_columns(options)).schema
+
+
+def all_of(options: Options) -> pa.Schema:
+    """
+    All columns the table can have, those too that come only when they are asked for.
+    """
+    if options.table is not Table.MESSAGES:
+        return schema_of(options)
+    columns = (*STYLES[options.column_style.value], *corrupt_column(options))
+    return MessageReader(options, columns).schema
+
+
+def range_rows(ranges: Iterable[Range]) -> pa.RecordBatch:
+    """
+    Ranges as rows.
+    """
+    rows = [
+        {
+            "store": found.store,
+            "broker_name": found.broker,
+            "path": found.path,
+            "start_offset": found.start,
+            "end_offset": found.end,
+            "bytes": found.size,
+            "range": found.to_json(),
+        }
+        for found in ranges
+    ]
+    return pa.RecordBatch.from_pylist(rows, RANGES)
+
+
+def file_rows(stores: Iterable[Store], options: Options) -> pa.RecordBatch:
+    """
+    The files of stores as rows.
+    """
+    return pa.RecordBatch.from_pylist(
+        [row for store in stores for row in _files(store, options)], FILES
+    )
+
+
+def _files(store: Store, options: Options) -> Iterator[dict[str, Any]]:
+    start, end = bounds(store, options)
+    for file in store.files.files:
+        yield {
+            "store": store.name,
+            "broker_name": store.broker,
+            "path": str(file.path),
+            "start_offset": file.start,
+            "end_offset": file.end,
+            "used_bytes": max(0, min(end, file.end) - max(start, file.start)),
+        }

@@ -1,0 +1,3 @@
+"""
+The data source for PySpark: batches, streams, writes, and a session to run them in.
+"""

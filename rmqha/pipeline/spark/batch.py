@@ -1,0 +1,122 @@
+"""
+A batch read by Spark: ranges are planned once, tasks read them.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from rmqha.errors import ColumnOfOtherType
+from rmqha.pipeline.log.files import settled
+from rmqha.pipeline.log.memory import keep_freed
+from rmqha.pipeline.log.options import Options, Table
+from rmqha.pipeline.log.ranges import Range, plan
+from rmqha.pipeline.log.reading import MessageReader
+from rmqha.pipeline.log.stores import open_stores
+from rmqha.pipeline.log.tables import all_of, file_rows, range_rows
+from rmqha.pipeline.spark.types import arrow_schema, columns_for
+
+_SETTLED = 2
+"""Tasks after which a worker has imported what it needs."""
+
+_tasks = 0
+
+
+class RangePartition(InputPartition):
+    """
+    What one task reads.
+    """
+
+    value: Range
+
+
+class Rows:
+    """
+    Makes the batches of one task, in the schema that Spark expects.
+    """
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        """
+        @raise ColumnUnknown: If the schema asks for a column that there is not.
+        @raise ColumnOfOtherType: If it asks for one by another type.
+        """
+        table = all_of(options)
+        self.options = options
+        self.columns = columns_for(schema, table)
+        self.schema = arrow_schema(schema, table)
+
+    def of(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """
+        The rows of a partition; of the empty one that Spark makes of none, none.
+
+        @raise ColumnOfOtherType: If a column is to have no nulls, and has some.
+        """
+        if isinstance(partition, RangePartition):
+            for batch in self._of_range(partition.value):
+                yield self._fitted(batch)
+        elif isinstance(partition.value, pa.RecordBatch):
+            yield self._fitted(partition.value)
+        settle()
+
+    def _of_range(self, wanted: Range) -> Iterator[pa.RecordBatch]:
+        if self.options.table is Table.RANGES:
+            return iter((range_rows([wanted]),))
+        return MessageReader(self.options, self.columns).read(wanted)
+
+    def _fitted(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch.schema.equals(self.schema):
+            return batch
+        columns = [batch.column(name) for name in self.schema.names]
+        for field, column in zip(self.schema, columns, strict=True):
+            if column.null_count and not field.nullable:
+                raise ColumnOfOtherType(field.name, "never null", "null in some rows")
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+
+def settle() -> None:
+    """
+    Take what a worker has imported out of the collector's sight: Spark collects after
+    every task, and would walk all of it each time.  And let it keep the memory of a block
+    for the next one.
+    """
+    global _tasks
+    _tasks += 1
+    if _tasks == 1:
+        keep_freed()
+    if _tasks == _SETTLED:
+        gc.collect()
+        gc.freeze()
+
+
+class BatchReader(DataSourceReader):
+    """
+    Plans and reads one batch.
+    """
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._rows = Rows(options, schema)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """
+        The tasks.  What Spark made of them once it keeps, so that a DataFrame ends where
+        the log ended when it was first used.
+        """
+        return settled(self._planned)
+
+    def _planned(self) -> Sequence[InputPartition]:
+        stores = open_stores(self._options)
+        if self._options.table is Table.FILES:
+            return [InputPartition(file_rows(stores, self._options))]
+        return [RangePartition(found) for found in plan(stores, self._options)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """
+        The rows of one task.
+        """
+        return self._rows.of(partition)

@@ -1,0 +1,83 @@
+"""
+How far the next batch of a stream goes.
+
+A batch ends between two records, holds at least one, and keeps to the limits.  Several
+logs share a limit by what each has left, so that none starves and all end together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from logging import getLogger
+
+from attrs import frozen
+
+from rmqha.errors import DataLost
+from rmqha.pipeline.log.log_walk import boundary
+from rmqha.pipeline.log.options import Options
+from rmqha.pipeline.log.positions import Mark, make
+from rmqha.pipeline.log.stores import Store
+
+_log = getLogger(__name__)
+
+
+@frozen
+class Limits:
+    """
+    The most a batch may hold; C{None} is no limit.
+
+    @ivar size: Bytes of the log.
+    @ivar rows: Records, before any selection.
+    """
+
+    size: int | None = None
+    rows: int | None = None
+
+
+def shares(limits: Limits, backlog: Mapping[str, int]) -> dict[str, Limits]:
+    """
+    Divide limits among logs.
+
+    @param backlog: Bytes that each log has left.
+    """
+    total = sum(max(0, left) for left in backlog.values())
+
+    def part(whole: int | None, left: int) -> int | None:
+        return None if whole is None else max(1, whole * max(0, left) // max(1, total))
+
+    return {
+        name: Limits(part(limits.size, left), part(limits.rows, left))
+        for name, left in backlog.items()
+    }
+
+
+def advance(store: Store, mark: Mark, end: int, limits: Limits, options: Options) -> Mark:
+    """
+    The position at the end of the next batch.
+
+    @param mark: The position at its start.
+    @param end: How far the log may be read.
+    @return: C{mark} itself if there is nothing more.
+    @raise DataLost: If what comes next is deleted, and that is not allowed.
+    """
+    start = mark.offset
+    if end <= start:
+        return mark
+    for low, high in store.files.missing(start, end):
+        if low > start:
+            end = low
+            break
+        lost = DataLost(store.name, low, high)
+        if options.fail_on_data_loss:
+            raise lost
+        _log.warning("will be skipped: %s", lost)
+        start = high
+    if limits.size is None and limits.rows is None:
+        # Nothing has to be counted, so only the last records have to be walked.
+        start = max(start, store.anchor(end - 1))
+    found = boundary(
+        store.files, start, end, size=limits.size, rows=limits.rows, behind=store.behind
+    )
+    if not found.rows:
+        return Mark(max(start, found.offset), mark.last, mark.sum, mark.log)
+    return make(store.files, found.offset, found.last, store.identity)

@@ -1,0 +1,192 @@
+"""
+A log as a stream of Spark's: where it stands, how far the next batch goes.
+
+A batch is planned again from its two positions after a restart, maybe on another machine
+and from another copy of the log, so both are proved before a range is made of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from logging import getLogger
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from rmqha.errors import CopyBehind, PositionInvalid, StoresDiffer
+from rmqha.pipeline.log.files import settled
+from rmqha.pipeline.log.options import Options
+from rmqha.pipeline.log.positions import Mark, from_json, to_json
+from rmqha.pipeline.log.ranges import ranges_between, starting
+from rmqha.pipeline.log.reader_offsets import publish
+from rmqha.pipeline.log.reading import PATIENCE
+from rmqha.pipeline.log.stores import Store, open_stores
+from rmqha.pipeline.spark.batch import RangePartition, Rows
+from rmqha.pipeline.spark.batch_end import Limits, advance, shares
+
+_POLL = 0.1
+"""Seconds between two looks at a copy that is behind."""
+
+_log = getLogger(__name__)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """
+    Plans and reads the batches of a stream.
+    """
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._rows = Rows(options, schema)
+        self._targets: dict[str, int] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        """
+        Where a stream without a checkpoint begins.
+        """
+        return settled(
+            lambda: to_json({store.name: self._initial(store) for store in self._stores()})
+        )
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """
+        The bytes of a batch.  Rows are no second limit of Spark's; they are counted here.
+        """
+        size = self._options.max_bytes_per_trigger
+        return ReadAllAvailable() if size is None else ReadMaxBytes(size)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """
+        Remember where the logs end now.
+        """
+        self._targets = settled(lambda: {store.name: store.end for store in self._stores()})
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """
+        How far the next batch goes; the start itself if there is nothing new.
+        """
+        return settled(lambda: self._latest(from_json(start), limit))
+
+    def _latest(self, marks: dict[str, Mark], limit: ReadLimit) -> dict[str, Any]:
+        stores = self._stores(marks)
+        ends = {store.name: self._end(store) for store in stores}
+        known = [store for store in stores if self._reached(store, marks)]
+        size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
+        limits = Limits(size, self._options.max_rows_per_trigger)
+        backlog = {store.name: ends[store.name] - marks[store.name].offset for store in known}
+        parts = shares(limits, backlog)
+        for store in known:
+            name = store.name
+            marks[name] = advance(store, marks[name], ends[name], parts[name], self._options)
+        for store in stores:
+            if store.name not in marks:
+                marks[store.name] = self._initial(store)
+        return to_json(marks)
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """
+        Where the logs end, for Spark's progress.
+        """
+        return settled(lambda: to_json({store.name: Mark(store.end) for store in self._stores()}))
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        """
+        The tasks between two positions.
+        """
+        return settled(lambda: self._planned(from_json(start), from_json(end)))
+
+    def _planned(self, before: dict[str, Mark], after: dict[str, Mark]) -> list[InputPartition]:
+        stores = self._stores(after)
+        found: list[InputPartition] = []
+        for store in stores:
+            first, last = before.get(store.name), after.get(store.name)
+            if first is None or last is None or first == last:
+                continue
+            if first.offset > last.offset:
+                raise PositionInvalid(str(after), f"store {store.name} goes back")
+            store = self._proved(store, first, last)
+            ranges = ranges_between(store, first.offset, last.offset, self._options, last)
+            found += [RangePartition(each) for each in ranges]
+        return found
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """
+        The rows of one task.
+        """
+        return self._rows.of(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """
+        Tell the store how far this reader is, if it has a name.
+        """
+        name, marks = self._options.reader_name, from_json(end)
+        if name is not None:
+            for store, path in self._options.stores:
+                if store in marks:
+                    publish(path, name, marks[store].offset)
+
+    def stop(self) -> None:
+        """
+        Nothing is held.
+        """
+
+    # --- stores -------------------------------------------------------------
+
+    def _stores(self, marks: dict[str, Mark] | None = None) -> list[Store]:
+        """
+        The stores as they are now.
+
+        @raise StoresDiffer: If a position is of a store that is not given any more.
+        @raise NoPublishedPoint: If nobody says where a log ends.
+        """
+        names = self._options.names
+        for name in marks or {}:
+            if name not in names:
+                raise StoresDiffer(name, names)
+        stores = open_stores(self._options, marks)
+        for store in stores:
+            store.require_point(self._options)
+        return stores
+
+    def _reached(self, store: Store, marks: dict[str, Mark]) -> bool:
+        """
+        Whether a store has a position, and its copy reaches it.
+        """
+        mark = marks.get(store.name)
+        if mark is None:
+            return False
+        if not store.verify(mark):
+            _log.warning("%s ends at %d and is behind %d", store.name, store.end, mark.offset)
+            return False
+        return True
+
+    def _initial(self, store: Store) -> Mark:
+        return store.mark(starting(store, self._options))
+
+    def _end(self, store: Store) -> int:
+        if self._targets is None:
+            return store.end
+        return min(store.end, self._targets.get(store.name, store.end))
+
+    def _proved(self, store: Store, start: Mark, end: Mark) -> Store:
+        """
+        Wait until a copy reaches a position, and prove both.
+
+        @raise CopyBehind: If it does not in time.
+        """
+        limit = time.monotonic() + PATIENCE
+        while not (store.verify(start) and store.verify(end) and store.end >= end.offset):
+            if time.monotonic() >= limit:
+                raise CopyBehind(store.name, end.offset, store.end)
+            time.sleep(_POLL)
+            store = store.again(self._options)
+        return store

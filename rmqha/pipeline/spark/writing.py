@@ -1,0 +1,138 @@
+"""
+Rows written by Spark become messages at brokers.
+
+Each is stored at least once: a task, and a batch of a stream, that is done again sends its rows
+again, under other keys unless the rows have their own.
+
+Source: docs/guide/replay.rst, Writing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from logging import getLogger
+
+import pyarrow as pa
+from attrs import frozen
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from rmqha.errors import OptionInvalid
+from rmqha.pipeline.producing.producer import Producer
+from rmqha.pipeline.producing.rows import MessageRows, check_columns
+from rmqha.pipeline.producing.settings import SendOptions
+from rmqha.pipeline.spark.batch import settle
+
+_log = getLogger(__name__)
+
+
+class Sent(WriterCommitMessage):
+    """
+    What a task has sent.
+
+    @ivar codes: Messages by the codes of the brokers' answers.
+    """
+
+    def __init__(self, codes: Counter[int]) -> None:
+        self.codes = codes
+
+
+@frozen
+class _Sending:
+    """
+    Sends the rows of one task.
+    """
+
+    options: SendOptions
+
+    @classmethod
+    def checked(cls, options: SendOptions, schema: StructType, overwrite: bool) -> _Sending:
+        """
+        Refuse what cannot be written.
+
+        @raise OptionInvalid: If messages would have to be taken back.
+        @raise PipelineError: If the columns are no messages'.
+        """
+        if overwrite:
+            raise OptionInvalid("mode", "overwrite", "append: messages cannot be taken back")
+        types = {each.name: each.dataType.simpleString() for each in schema.fields}
+        check_columns(types, options.topic)
+        return cls(options)
+
+    def send(self, batches: Iterator[pa.RecordBatch]) -> Sent:
+        """
+        Send them all.
+        """
+        rows, number = MessageRows(self.options.topic), 0
+        with Producer(self.options) as producer:
+            for batch in batches:
+                producer.send(rows.of(batch, number))
+                number += batch.num_rows
+        settle()
+        return Sent(producer.sent)
+
+
+def _tell(messages: Sequence[WriterCommitMessage | None], what: str) -> None:
+    codes: Counter[int] = sum(
+        (each.codes for each in messages if isinstance(each, Sent)), Counter()
+    )
+    _log.info("%s: %d messages, by code %s", what, codes.total(), dict(codes))
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """
+    Writes a DataFrame.
+    """
+
+    def __init__(self, options: SendOptions, schema: StructType, overwrite: bool) -> None:
+        self._sending = _Sending.checked(options, schema, overwrite)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+        """
+        Send the rows of one task.
+        """
+        return self._sending.send(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """
+        All is sent.
+        """
+        _tell(messages, "sent")
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """
+        What was sent stays where it is.
+        """
+        _tell(messages, "failed, and sent all the same")
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """
+    Writes the batches of a stream.
+    """
+
+    def __init__(self, options: SendOptions, schema: StructType, overwrite: bool) -> None:
+        self._sending = _Sending.checked(options, schema, overwrite)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Sent:
+        """
+        Send the rows of one task.
+        """
+        return self._sending.send(iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """
+        A batch is sent.
+        """
+        _tell(messages, f"batch {batchId} is sent")
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """
+        What was sent of a batch stays where it is.
+        """
+        _tell(messages, f"batch {batchId} failed, and was sent all the same")
