@@ -1,7 +1,7 @@
 """
 One SYNC write at a time, from C{put} to its Deferred, in two processes.
 
-The master is the real service tree with a writer beside it (L{tests.support.driver}),
+The master is the real service tree with a writer beside it (L{tests.support.writer}),
 the slave a C{twistd} of its own.  Beside it, in turn, two small Python processes send
 1 KiB one way and 8 bytes back on blocking sockets.
 
@@ -30,8 +30,8 @@ from rmqha.store.files.allocate import Allocator
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire.log.encode import encode
-from tests.support.driver import Driver
 from tests.support.nodes import Node
+from tests.support.writer import Driver
 
 BODY = 1024
 LOG_FILE = 64 << 20

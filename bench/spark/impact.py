@@ -19,8 +19,8 @@ from bench.report import Row, spread
 from bench.spark.field import Field
 from bench.spark.made import make
 from bench.spark.peers import Peer
-from tests.support.driver import Driver
 from tests.support.nodes import Node
+from tests.support.writer import Driver
 
 BODY = 1024
 FILE_SIZE = 64 << 20

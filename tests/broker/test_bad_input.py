@@ -20,7 +20,7 @@ from rmqha.wire.remoting.fields import to_ext
 from rmqha.wire.remoting.frame import encode
 from rmqha.wire.remoting.headers.pull import PullMessageRequest
 from rmqha.wire.remoting.requests import REQUESTS
-from tests.broker.consuming import GROUP, TOPIC, heartbeat, wants
+from tests.broker.consumer_side import GROUP, TOPIC, heartbeat, wants
 from tests.broker.support import SEND_BATCH, SEND_V2, BrokerTestCase, Client, batch, sending
 from tests.support.bad_input import (
     BODIES,

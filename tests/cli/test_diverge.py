@@ -15,7 +15,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.recovery import cut
 from tests.cli.command import CommandTestCase
-from tests.support import golden, mutilate
+from tests.support import damage as mutilate
+from tests.support import golden
 from tests.support.nodes import Folder, Node
 
 VERSION = golden.VERSIONS[0]

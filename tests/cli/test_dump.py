@@ -15,7 +15,8 @@ from typing import Any
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.truncate import quarantine
 from tests.cli.command import CommandTestCase
-from tests.support import golden, mutilate
+from tests.support import damage as mutilate
+from tests.support import golden
 
 VERSION = golden.VERSIONS[0]
 

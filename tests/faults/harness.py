@@ -16,9 +16,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.config.settings import StoreSettings
 from tests.support import compare
-from tests.support.driver import Driver, Write
 from tests.support.nodes import Folder, Node, Process, until
 from tests.support.proxy import Proxy
+from tests.support.writer import Driver, Write
 
 #: How often the random tests are repeated, times what is quick: 1 is for every day.
 ROUNDS = float(os.environ.get("RMQHA_FAULT_ROUNDS", "1"))

@@ -7,9 +7,9 @@ from __future__ import annotations
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.recovery import cut
 from tests.faults.harness import SOON_SILENT, FaultTestCase, rounds
-from tests.support.driver import Driver
 from tests.support.nodes import Node, until
 from tests.support.proxy import Proxy
+from tests.support.writer import Driver
 
 #: How long the one behind is watched while it waits, in seconds.
 WATCHED = 8.0

@@ -12,8 +12,8 @@ from pathlib import Path
 from twisted.trial.unittest import SkipTest
 
 from tests.faults.harness import FaultTestCase, rounds
-from tests.support.driver import Driver
 from tests.support.nodes import until
+from tests.support.writer import Driver
 
 MIB = 1 << 20
 

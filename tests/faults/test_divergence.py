@@ -9,8 +9,8 @@ import shutil
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.recovery import cut
 from tests.faults.harness import FaultTestCase, rounds
-from tests.support.driver import Driver, Write
 from tests.support.nodes import Node
+from tests.support.writer import Driver, Write
 
 FRAME = 32768
 

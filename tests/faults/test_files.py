@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tests.faults.harness import FaultTestCase, rounds
 from tests.support import compare
-from tests.support.driver import Driver, Write
 from tests.support.nodes import Node
+from tests.support.writer import Driver, Write
 
 CHUNK = 16384
 FILE = 1 << 20

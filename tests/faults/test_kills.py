@@ -8,8 +8,8 @@ import signal
 import time
 
 from tests.faults.harness import FaultTestCase, rounds
-from tests.support.driver import Driver
 from tests.support.nodes import Node, until
+from tests.support.writer import Driver
 
 #: The quickest of some restarts after a kill, in seconds; a log of some MiB is scanned in well
 #: below one.

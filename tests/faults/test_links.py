@@ -14,9 +14,9 @@ from tests.faults.harness import (
     rounds,
     seconds,
 )
-from tests.support.driver import Burst, Driver
 from tests.support.nodes import Node, until
 from tests.support.proxy import MOST_WAITING
+from tests.support.writer import Burst, Driver
 
 MIB = 1 << 20
 

@@ -15,9 +15,10 @@ from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import encode
 from tests.faults.harness import FaultTestCase, seconds
-from tests.support import asking, compare
-from tests.support.driver import Driver
+from tests.support import client as asking
+from tests.support import compare
 from tests.support.nodes import NameServer, Node, until
+from tests.support.writer import Driver
 
 LOOPBACK = {"brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1"}
 

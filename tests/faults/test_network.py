@@ -7,8 +7,8 @@ from __future__ import annotations
 import time
 
 from tests.faults.harness import HOUSEKEEPING, SLACK, SOON_SILENT, NetworkTestCase, rounds
-from tests.support.driver import Driver
 from tests.support.nodes import Node, until
+from tests.support.writer import Driver
 
 MIB = 1 << 20
 

@@ -16,8 +16,8 @@ from tests.faults.harness import (
     rounds,
     seconds,
 )
-from tests.support.driver import Driver
 from tests.support.nodes import Node, until
+from tests.support.writer import Driver
 
 
 class BounceTests(NetworkTestCase):

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from tests.faults.harness import FaultTestCase, rounds
-from tests.support.driver import Driver
 from tests.support.nodes import Node, until
 from tests.support.ports import free_ports
+from tests.support.writer import Driver
 
 GARBAGE = {
     "http": b"GET / HTTP/1.1\r\nHost: broker\r\n\r\n",

@@ -23,9 +23,9 @@ from rmqha.wire.remoting.fields import to_ext
 from rmqha.wire.remoting.headers.namesrv import BrokerNameRequest
 from tests.faults.harness import BRISK, NOT_HELD, FaultTestCase, rounds
 from tests.support import compare
-from tests.support.driver import Driver, Write
 from tests.support.nodes import NameServer, Node, until
 from tests.support.remote import Remote, commit, progress, send
+from tests.support.writer import Driver, Write
 
 SIZE = 500
 

@@ -23,9 +23,9 @@ from rmqha.wire.log.record import MAGIC_BLANK, decode
 from tests.interop import jars, matrix
 from tests.interop.support import Broker, Row, Sent, Tool
 from tests.support import compare
-from tests.support.driver import Driver
 from tests.support.nodes import Folder, Node, Process, until
 from tests.support.proxy import Proxy
+from tests.support.writer import Driver
 
 #: Set to 1 to run these tests, to C{full} to run all pairs.
 WANTED = os.environ.get("RMQHA_INTEROP", "")

@@ -9,9 +9,9 @@ import time
 
 from tests.interop.cases import InteropTestCase, tool
 from tests.interop.support import Broker, Sends
-from tests.support.driver import Driver
 from tests.support.nodes import Node, until
 from tests.support.proxy import Proxy
+from tests.support.writer import Driver
 
 MIB = 1 << 20
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 from tests.interop.cases import InteropTestCase
 from tests.interop.support import Broker
 from tests.support import compare
-from tests.support.driver import Driver
 from tests.support.nodes import until
+from tests.support.writer import Driver
 
 
 class JavaBehindUsTests(InteropTestCase):

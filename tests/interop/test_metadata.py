@@ -11,7 +11,7 @@ from rmqha.wire.remoting import fastjson
 from rmqha.wire.remoting.codes import RequestCode
 from tests.interop.cases import InteropTestCase
 from tests.interop.support import BOOT, SMALL, Broker
-from tests.support import asking
+from tests.support import client as asking
 from tests.support.nodes import Node, until
 
 #: What makes a broker of ours one of theirs.

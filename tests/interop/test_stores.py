@@ -9,7 +9,7 @@ from collections import Counter
 from tests.interop.cases import InteropTestCase
 from tests.interop.support import Broker, Row
 from tests.support import compare
-from tests.support.driver import Driver
+from tests.support.writer import Driver
 
 
 class HandoverTests(InteropTestCase):

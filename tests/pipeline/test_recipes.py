@@ -23,10 +23,10 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from tests.support import golden
-from tests.support.answering import StandIn
-from tests.support.needs import why_no_java
+from tests.support.fake_broker import StandIn
 from tests.support.rows import publish
 from tests.support.shop import BROKER, ORDERS, order, shop
+from tests.support.spark_needs import why_no_java
 
 try:
     from rmqha.cli.main import main

@@ -20,7 +20,7 @@ from rmqha.store.opening import Opening
 from rmqha.store.store import Store
 from tests.support import derived
 from tests.support.logs import now
-from tests.support.puppet import PuppetEndpoint
+from tests.support.scripted_master import PuppetEndpoint
 
 
 class NodeReactor(MemoryReactorClock):

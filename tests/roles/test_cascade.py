@@ -16,7 +16,7 @@ from tests.roles.nodes import PuppetSlave, settings
 from tests.roles.test_slave import SlaveCase
 from tests.support.following import SIZE
 from tests.support.logs import now
-from tests.support.puppet import Connection, frames
+from tests.support.scripted_master import Connection, frames
 
 
 class CascadeCase(SlaveCase):

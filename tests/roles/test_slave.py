@@ -22,7 +22,7 @@ from tests.roles.nodes import NodeReactor, PuppetSlave, settings
 from tests.support.compare import derived_faults
 from tests.support.following import SIZE, SIZES
 from tests.support.logs import STORED, Disk, Held, LogTestCase, content, message, now
-from tests.support.puppet import Connection
+from tests.support.scripted_master import Connection
 
 
 class SlaveCase(LogTestCase):

@@ -10,12 +10,21 @@ from rmqha.wire.log.encode import encode
 from rmqha.wire.remoting.bodies.tables import TopicConfig
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
-from tests.broker.consuming import GROUP, TOPIC, bodies, commit, heartbeat, progress, pull, wants
+from tests.broker.consumer_side import (
+    GROUP,
+    TOPIC,
+    bodies,
+    commit,
+    heartbeat,
+    progress,
+    pull,
+    wants,
+)
 from tests.net.remoting.support import Peer
 from tests.roles.nodes import PuppetSlave
 from tests.roles.test_slave import SlaveCase
 from tests.support.logs import STORED, message
-from tests.support.puppet import Connection, PuppetTransport, frames
+from tests.support.scripted_master import Connection, PuppetTransport, frames
 
 SUSPEND = 2
 QUEUE = 5

@@ -1,5 +1,5 @@
 """
-A driver that is told what to do: the child's side of L{tests.support.drivers.Driver}.
+A driver that is told what to do: the child's side of L{tests.support.spark_drivers.Driver}.
 """
 
 from __future__ import annotations

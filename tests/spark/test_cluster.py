@@ -15,14 +15,14 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.support.needs import why_no_java
 from tests.support.nodes import Process, until
 from tests.support.rows import publish
+from tests.support.spark_needs import why_no_java
 
 try:
     from rmqha.pipeline.log.reading import PATIENCE
     from sparkcluster.sessions import in_session
-    from tests.support.drivers import LONG, cluster, driver, log, truth, write
+    from tests.support.spark_drivers import LONG, cluster, driver, log, truth, write
 except ImportError as missing:  # without the extra
     skip = f"the extra pipeline is not installed: {missing}"
 else:

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.support.needs import why_no_java
+from tests.support.spark_needs import why_no_java
 
 try:
     import grpc_status  # noqa: F401
 
-    from tests.support.drivers import LONG, Driver, cluster, log, release, truth, without_java
+    from tests.support.spark_drivers import LONG, Driver, cluster, log, release, truth, without_java
 except ImportError as missing:  # without the extras
     skip = f"the extras pipeline and connect are not installed: {missing}"
 else:

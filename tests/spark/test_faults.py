@@ -17,13 +17,13 @@ from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.recovery import cut
 from rmqha.store.published.publish import load
 from tests.faults.harness import FaultTestCase
-from tests.support.driver import Driver, Write
-from tests.support.needs import why_no_java
 from tests.support.nodes import Node, until
+from tests.support.spark_needs import why_no_java
+from tests.support.writer import Driver, Write
 
 try:
     from rmqha.pipeline.scan import scan
-    from tests.support.gathered import Gathered
+    from tests.support.collected_stream import Gathered
     from tests.support.spark import session
 except ImportError as missing:  # without the extra
     skip = f"the extra pipeline is not installed: {missing}"

@@ -20,7 +20,7 @@ from attrs import define
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.errors import TableRefused
-from tests.support.needs import why_no_java
+from tests.support.spark_needs import why_no_java
 
 try:
     import deltalake

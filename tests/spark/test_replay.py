@@ -11,10 +11,10 @@ from typing import Any
 from rmqha.pipeline.producing.messages import Outgoing
 from rmqha.pipeline.producing.producer import Producer
 from tests.faults.harness import BRISK, FaultTestCase
-from tests.support.asking import make_topic
-from tests.support.needs import need_java
+from tests.support.client import make_topic
 from tests.support.nodes import NameServer, Node, until
 from tests.support.remote import Remote, send
+from tests.support.spark_needs import need_java
 
 try:
     from rmqha.pipeline.jobs.replay import DUPLICATE, replay

@@ -21,8 +21,8 @@ from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.recovery import FolderReader, find_end
 from rmqha.wire.log.record import Fault, check, decode
 from tests.support.derived import index_files, queue_files
-from tests.support.driver import Write
 from tests.support.nodes import SMALL, Folder
+from tests.support.writer import Write
 
 PIECE = 1 << 20
 

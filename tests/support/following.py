@@ -14,7 +14,7 @@ from rmqha.ha.slave.follower import Follower
 from rmqha.ha.slave.repair import Divergence
 from rmqha.store.log.commit_log import CommitLog
 from tests.support.logs import FILE_SIZE, LogTestCase, content
-from tests.support.puppet import Connection, PuppetEndpoint
+from tests.support.scripted_master import Connection, PuppetEndpoint
 
 #: Frames of the masters in these tests.
 BATCH = 1000

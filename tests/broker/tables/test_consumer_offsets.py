@@ -1,0 +1,178 @@
+"""
+How far groups are.
+"""
+
+from __future__ import annotations
+
+from twisted.logger import LogEvent, formatEvent, globalLogPublisher
+
+from rmqha.broker.consuming.consumer_progress import NONE_YET
+from rmqha.broker.tables.consumer_offsets import INTERVAL, ConsumerOffsets
+from rmqha.store.files import json_table as tables
+from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets as OffsetTable
+from rmqha.wire.remoting.codes import RequestCode, ResponseCode
+from rmqha.wire.remoting.command import Command
+from tests.broker.consumer_side import GROUP, TOPIC, ConsumingTestCase, commit, progress
+from tests.support.logs import now
+
+
+class ProgressTests(ConsumingTestCase):
+    """
+    Asking and saying how far a group is.
+    """
+
+    def setUp(self) -> None:
+        self.broker = self.consuming()
+        self.peer = self.broker.peer()
+        for _ in range(5):
+            self.broker.put()
+        self.broker.dispatch()
+
+    def test_commit(self) -> None:
+        """
+        What is committed is what is answered.
+        """
+        answer = self.assert_answer(self.ask(self.peer, commit(3)), ResponseCode.SUCCESS)
+        self.assertEqual(answer.ext, {})
+        answer = self.assert_answer(self.ask(self.peer, progress()), ResponseCode.SUCCESS)
+        self.assertEqual(answer.ext, {"offset": "3"})
+
+    def test_oneway(self) -> None:
+        """
+        A commit nobody waits for counts as well.
+        """
+        command = commit(3)
+        command.flag = 2
+        self.peer.send(command)
+        self.assertEqual(self.peer.sent(), [])
+        self.assertEqual(self.broker.offsets.get(GROUP, TOPIC, 0), 3)
+
+    def test_back(self) -> None:
+        """
+        A client may go back, and the log says who did.
+        """
+        events: list[LogEvent] = []
+        globalLogPublisher.addObserver(events.append)
+        self.addCleanup(globalLogPublisher.removeObserver, events.append)
+        self.ask(self.peer, commit(4))
+        self.ask(self.peer, commit(1))
+        self.assertEqual(self.broker.offsets.get(GROUP, TOPIC, 0), 1)
+        (line,) = [formatEvent(event) for event in events if "before" in event]
+        self.assertIn(
+            f"lowered the offset of group {GROUP} in queue 0 of {TOPIC} from 4 to 1", line
+        )
+        self.assertIn(self.peer.connection.address, line)
+
+    def test_impossible(self) -> None:
+        """
+        What no consumer can have reached is refused, by a text that names it.
+        """
+        for more, code, text in (
+            ({"commit_offset": 6}, ResponseCode.INVALID_PARAMETER, "commitOffset[6]"),
+            ({"commit_offset": -1}, ResponseCode.INVALID_PARAMETER, "commitOffset[-1]"),
+            ({"queue_id": 4}, ResponseCode.INVALID_PARAMETER, "queueId[4]"),
+            ({"queue_id": -1}, ResponseCode.INVALID_PARAMETER, "queueId[-1]"),
+            ({"topic": "nope"}, ResponseCode.TOPIC_NOT_EXIST, "topic[nope]"),
+            ({"consumer_group": "g@x"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "[g@x]"),
+        ):
+            answer = self.ask(self.peer, commit(2, **more))
+            self.assertEqual(answer.code, code)
+            self.assertIn(text, answer.remark or "")
+        self.assertEqual(self.broker.offsets.table().offset_table, {})
+
+    def test_slave_takes_what_it_has_not_yet(self) -> None:
+        """
+        A consumer may be further than a slave is.
+        """
+        self.broker = self.consuming(slave=True)
+        answer = self.ask(self.broker.peer(), commit(100))
+        self.assert_answer(answer, ResponseCode.SUCCESS)
+
+    def test_new_group(self) -> None:
+        """
+        A group without an offset starts at 0 where the queue has all its messages, and not
+        too many; else it decides itself.
+        """
+        self.assertEqual(self.ask(self.peer, progress()).ext, {"offset": "0"})
+        self.assertEqual(self.ask(self.peer, progress(queue_id=3)).ext, {"offset": "0"})
+        self.assert_answer(
+            self.ask(self.peer, progress(set_zero_if_not_found=False)),
+            ResponseCode.QUERY_NOT_FOUND,
+            NONE_YET,
+        )
+        self.broker = self.consuming(memory=100)
+        for _ in range(5):
+            self.broker.put()
+        self.broker.dispatch()
+        answer = self.ask(self.broker.peer(), progress())
+        self.assert_answer(answer, ResponseCode.QUERY_NOT_FOUND, NONE_YET)
+
+    def test_all(self) -> None:
+        """
+        A slave gets the whole table, as stock slaves read it.
+        """
+        self.ask(self.peer, commit(3))
+        self.ask(self.peer, commit(0, queue_id=2))
+        answer = self.ask(self.peer, Command.request(RequestCode.GET_ALL_CONSUMER_OFFSET))
+        self.assertEqual(bytes(answer.body), b'{"offsetTable":{"TopicA@group-a":{0:3,2:0}}}')
+        answer = self.ask(self.peer, Command.request(RequestCode.GET_ALL_DELAY_OFFSET))
+        self.assertEqual(bytes(answer.body), b'{"offsetTable":{}}')
+
+
+class TableTests(ConsumingTestCase):
+    """
+    The table and its file.
+    """
+
+    def setUp(self) -> None:
+        self.broker = self.consuming()
+        self.offsets = self.broker.offsets
+        self.path = self.broker.store.settings.root / "config" / "consumerOffset.json"
+
+    def test_written(self) -> None:
+        """
+        It is written some seconds after a change, and read again.
+        """
+        self.offsets.commit(GROUP, TOPIC, 0, 3, "127.0.0.1:1")
+        self.offsets.commit(GROUP, TOPIC, 1, 4, "127.0.0.1:1")
+        self.broker.clock.advance(INTERVAL)
+        self.assertEqual(tables.read(self.path), {"offsetTable": {"TopicA@group-a": {0: 3, 1: 4}}})
+        again = ConsumerOffsets(self.path.parent, self.broker.clock, now)
+        again.load()
+        self.assertEqual(again.queues(GROUP, TOPIC), {0: 3, 1: 4})
+
+    def test_unknown_members(self) -> None:
+        """
+        What newer releases write into it stays there.
+        """
+        table = {"offsetTable": {"T@g": {0: 1}}, "dataVersion": {"counter": 7}, "new": [1]}
+        self.path.parent.mkdir(exist_ok=True)
+        tables.replace(self.path, table)
+        self.offsets.load()
+        self.offsets.commit(GROUP, TOPIC, 0, 3, "127.0.0.1:1")
+        self.successResultOf(self.offsets.stop())
+        found = tables.read(self.path) or {}
+        self.assertEqual(found["new"], [1])
+        self.assertEqual(found["offsetTable"], {"T@g": {0: 1}, "TopicA@group-a": {0: 3}})
+
+    def test_removed(self) -> None:
+        """
+        Nothing stays of a group or a topic that is deleted.
+        """
+        for group, topic in (("g1", "T1"), ("g1", "T2"), ("g2", "T1")):
+            self.offsets.commit(group, topic, 0, 1, "127.0.0.1:1")
+        self.assertEqual(self.offsets.topics_of("g1"), {"T1", "T2"})
+        self.assertEqual(self.offsets.groups_of("T1"), {"g1", "g2"})
+        self.offsets.remove_group("g1")
+        self.assertEqual(self.offsets.table().offset_table, {"T1@g2": {0: 1}})
+        self.offsets.remove_topic("T1")
+        self.assertEqual(self.offsets.table().offset_table, {})
+
+    def test_merged(self) -> None:
+        """
+        Another broker's table only moves offsets forward.
+        """
+        self.offsets.commit("g", "T", 0, 5, "127.0.0.1:1")
+        moved = self.offsets.merge_max(OffsetTable(offset_table={"T@g": {0: 4, 1: 2}}))
+        self.assertEqual(moved, 1)
+        self.assertEqual(self.offsets.queues("g", "T"), {0: 5, 1: 2})

@@ -1,0 +1,685 @@
+"""
+One connection of a slave: bytes in, log and reports out.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.internet.error import ConnectionDone
+from twisted.internet.task import Clock
+from twisted.python.failure import Failure
+
+from rmqha.config.settings import HASettings
+from rmqha.errors import DiskFull, FrameOffsetMismatch, FrameSizeOutOfRange, RecordFault
+from rmqha.ha.slave.connection import SlaveProtocol
+from rmqha.ha.slave.probe import Ask, Question
+from rmqha.net.rate_limit import TokenBucket
+from rmqha.store.files.allocate import Allocator
+from rmqha.store.files.mapped import LogFolder
+from rmqha.store.log.commit_log import CommitLog
+from rmqha.wire.ha import MAX_BODY, encode_header
+from tests.support import golden
+from tests.support.logs import FILE_SIZE, Disk, LogTestCase, content, encoded
+from tests.support.scripted_master import Connection, frame, frames
+
+
+class Recorder:
+    """
+    An owner that only writes down what it is told.
+    """
+
+    def __init__(self, go_on: bool = True) -> None:
+        self.go_on = go_on
+        self.told: list[tuple[str, Any]] = []
+
+    def first_bytes(self, connection: SlaveProtocol, offset: int) -> bool:
+        """
+        Go on, or not.
+        """
+        self.told.append(("first", offset))
+        return self.go_on
+
+    def silence(self, connection: SlaveProtocol) -> None:
+        """
+        Leave.
+        """
+        self.told.append(("silence", None))
+        connection.drop()
+
+    def differs(self, connection: SlaveProtocol, offset: int) -> None:
+        """
+        Leave.
+        """
+        self.told.append(("differs", offset))
+        connection.drop()
+
+    def master_ends(self, connection: SlaveProtocol, offset: int) -> None:
+        """
+        Stay.
+        """
+        self.told.append(("ends", offset))
+
+    def moved(self, connection: SlaveProtocol) -> None:
+        """
+        Stay.
+        """
+        self.told.append(("moved", connection.cursor))
+
+    def broken(self, connection: SlaveProtocol, error: Exception) -> None:
+        """
+        It leaves by itself.
+        """
+        self.told.append(("broken", error))
+
+    def lost(self, connection: SlaveProtocol, reason: Failure) -> None:
+        """
+        The end.
+        """
+        self.told.append(("lost", connection.by_peer))
+
+    @property
+    def error(self) -> Any:
+        """
+        What was broken.
+        """
+        return next(what for name, what in self.told if name == "broken")
+
+
+class SlaveCase(LogTestCase):
+    """
+    A protocol with a real log, a transport in memory and an owner that writes down.
+    """
+
+    def setUp(self) -> None:
+        """
+        A clock.
+        """
+        self.clock = Clock()
+
+    def connect(
+        self,
+        log: CommitLog,
+        ask: Ask = Ask.EMPTY,
+        report: int = 0,
+        *,
+        hold_flushed: bool = False,
+        owner: Recorder | None = None,
+        **keys: Any,
+    ) -> Connection:
+        """
+        Connect with a question.
+        """
+        self.owner = owner or Recorder()
+        self.settings = HASettings(**keys)
+        rate = self.settings.max_receive_rate
+        self.slave = SlaveProtocol(
+            log,
+            Question(ask, report),
+            self.settings,
+            self.clock,
+            self.owner,
+            hold_flushed=hold_flushed,
+            bucket=TokenBucket(rate, self.clock) if rate else None,
+        )
+        connection = Connection(self.slave, self.clock)
+        self.addCleanup(connection.close)
+        return connection
+
+    def tearDown(self) -> None:
+        """
+        Nothing is left of the connections.
+        """
+        self.clock.advance(0)
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+
+
+def chunks(data: bytes, seed: int, most: int) -> list[bytes]:
+    """
+    Data in pieces of random sizes.
+    """
+    choose = random.Random(seed)
+    pieces = []
+    while data:
+        size = choose.randint(1, most)
+        pieces.append(data[:size])
+        data = data[size:]
+    return pieces
+
+
+def bodies(stream: bytes) -> tuple[int, bytes]:
+    """
+    Where a stream starts, and all its bytes: decoded here, not by the code under test.
+    """
+    position, start, parts = 0, None, []
+    while position < len(stream):
+        offset, size = struct.unpack_from(">qi", stream, position)
+        position += 12
+        if size and start is None:
+            start = offset
+        parts.append(stream[position : position + size])
+        position += size
+    assert start is not None, "there are bytes in it"
+    return start, b"".join(parts)
+
+
+class CaptureTests(SlaveCase):
+    """
+    What stock masters really sent.
+    """
+
+    def prefilled(self, start: int, *, empty: bool) -> CommitLog:
+        """
+        A log that ends where a conversation starts.
+        """
+        size = golden.LOG_FILE_SIZE
+        folder = self.folder()
+        if not empty:
+            first = start - start % size
+            (folder / f"{first:020d}").write_bytes(b"\1" * (start - first) + bytes(size))
+            with open(folder / f"{first:020d}", "r+b") as file:
+                file.truncate(size)
+        made = LogFolder.load(folder, size)
+        self.addCleanup(made.close)
+        return CommitLog(made, 0 if empty else start, Allocator())
+
+    def replay(self, stream: bytes, first: int, pieces: list[bytes]) -> None:
+        """
+        Receive one conversation.
+
+        @param first: What the stock slave reported first.
+        """
+        start, expected = bodies(stream)
+        log = self.prefilled(start, empty=first == 0)
+        ask = Ask.EMPTY if first == 0 else Ask.OVERLAP
+        # In the middle of a record there is nothing to check a record against.
+        connection = self.connect(log, ask, first, verify_before_ack=first == 0)
+        for piece in pieces:
+            connection.send(piece)
+        self.assertTrue(connection.open, str(self.owner.told[-3:]))
+        self.assertEqual(content(log, start), expected)
+        reports = connection.reports()
+        self.assertEqual(reports[0], first)
+        self.assertEqual(reports, sorted(reports))
+        self.assertEqual(reports[-1], log.confirmed if first == 0 else log.end)
+        self.assertEqual(log.end, start + len(expected))
+
+    def test_all(self) -> None:
+        """
+        Every conversation of every capture gives exactly its bytes, in any pieces.
+        """
+        count = 0
+        for name in golden.CAPTURES:
+            for master, slave in golden.capture(name).connections():
+                if len(master) <= 12 or not any(master):
+                    continue
+                first = int.from_bytes(slave[:8], "big")
+                for seed, most in ((1, 1 << 20), (2, 65536), (3, 1500), (4, 40)):
+                    with self.subTest(capture=name, seed=seed):
+                        self.replay(master, first, chunks(master, seed, most))
+                        count += 1
+        self.assertGreater(count, 40)
+
+    def test_byte_by_byte(self) -> None:
+        """
+        The smallest of them a byte at a time.
+        """
+        master, slave = next(golden.capture("4.9.7-master-restart").connections())
+        first = int.from_bytes(slave[:8], "big")
+        self.replay(master, first, [master[i : i + 1] for i in range(len(master))])
+
+
+class ReportTests(SlaveCase):
+    """
+    What is reported, and when.
+    """
+
+    def setUp(self) -> None:
+        """
+        A master's log.
+        """
+        super().setUp()
+        self.theirs = self.filled(700, 1500, 900, 600, 700, 300)
+
+    def test_at_once(self) -> None:
+        """
+        The question is the first thing sent, before anything came.
+        """
+        for report in (0, 17, 1 << 40):
+            self.assertEqual(self.connect(self.log(), Ask.START, report).reports(), [report])
+
+    def test_repeated(self) -> None:
+        """
+        The same report is repeated at least every five seconds.
+        """
+        connection = self.connect(self.log(), heartbeat=60.0, housekeeping=1000.0)
+        times = []
+        for step in range(400):
+            before = len(connection.reports())
+            self.clock.advance(0.1)
+            if len(connection.reports()) > before:
+                times.append(step / 10)
+        gaps = [later - earlier for earlier, later in zip([0.0, *times], times, strict=False)]
+        self.assertTrue(all(3.8 < gap <= 5.01 for gap in gaps), gaps)
+        self.assertEqual(set(connection.reports()), {0})
+
+    def test_shorter_heartbeat(self) -> None:
+        """
+        A shorter haSendHeartbeatInterval is kept too.
+        """
+        connection = self.connect(self.log(), heartbeat=0.5)
+        self.clock.pump([0.125] * 80)
+        self.assertGreaterEqual(len(connection.reports()), 20)
+
+    def test_once_a_turn(self) -> None:
+        """
+        All frames of one read turn are answered with one report.
+        """
+        connection = self.connect(self.log())
+        connection.send(b"".join(frames(self.theirs, 0, batch=100)))
+        self.assertEqual(connection.reports(), [0, self.theirs.end])
+
+    def test_whole_records_only(self) -> None:
+        """
+        Half a record is not reported, whole ones before it are.
+        """
+        connection = self.connect(self.log())
+        for end, reported in ((500, 0), (700, 700), (2199, 700), (2200, 2200), (2210, 2200)):
+            done = self.slave.cursor or 0
+            connection.frame(done, content(self.theirs, done, end))
+            self.assertEqual(connection.reports()[-1], reported)
+        self.assertEqual(self.slave.log.end, 2210)
+
+    def test_without_verification(self) -> None:
+        """
+        With haVerifyBeforeAck=false everything accepted is reported.
+        """
+        connection = self.connect(self.log(), verify_before_ack=False)
+        connection.frame(0, content(self.theirs, 0, 500))
+        self.assertEqual(connection.reports()[-1], 500)
+
+    def test_unfinished_frame(self) -> None:
+        """
+        Whole records in an unfinished frame are not accepted yet.
+        """
+        connection = self.connect(self.log(), verify_before_ack=False)
+        connection.send(encode_header(0, 2300) + content(self.theirs, 0, 2299))
+        self.assertEqual(connection.reports(), [0])
+        self.assertEqual(self.slave.log.end, 0)
+
+    def test_only_what_is_flushed(self) -> None:
+        """
+        A SYNC_FLUSH slave reports when the disk has it, without being asked.
+        """
+        log = self.log()
+        connection = self.connect(log, hold_flushed=True)
+        connection.frame(0, content(self.theirs, 0, 2200))
+        self.assertEqual(connection.reports(), [0])
+        log.now_flushed(700)
+        self.assertEqual(connection.reports(), [0, 700])
+        log.now_flushed(2200)
+        self.assertEqual(connection.reports(), [0, 700, 2200])
+        connection.frame(2200, content(self.theirs, 2200, 2300))
+        log.now_flushed(2300)
+        self.assertEqual(connection.reports()[-1], 2200)
+
+    def test_only_what_was_compared(self) -> None:
+        """
+        Our own log's end says nothing before the master's bytes reach it.
+        """
+        mine = self.filled(700, 1500, 900, 600, 700, 300)
+        connection = self.connect(mine, Ask.OVERLAP, 1)
+        connection.frame(1, content(self.theirs, 1, 1000))
+        self.assertEqual(connection.reports()[-1], 1000)
+        self.clock.advance(5)
+        self.assertEqual(connection.reports()[-1], 1000)
+
+    def test_never_lower(self) -> None:
+        """
+        A report never falls, whatever happens to the log.
+        """
+        log = self.log()
+        connection = self.connect(log)
+        connection.frame(0, content(self.theirs, 0, 2200))
+        log.confirmed = 700
+        self.clock.advance(6)
+        self.assertEqual(connection.reports()[-1], 2200)
+
+    def test_after_the_end(self) -> None:
+        """
+        A connection that is over reports nothing.
+        """
+        log = self.log()
+        connection = self.connect(log, hold_flushed=True)
+        connection.frame(0, content(self.theirs, 0, 2200))
+        connection.close()
+        before = connection.reports()
+        log.now_flushed(2200)
+        self.clock.advance(100)
+        self.assertEqual(connection.reports(), before)
+        self.assertEqual(log.flush_listeners, [])
+
+
+class StreamTests(SlaveCase):
+    """
+    Frames and their places.
+    """
+
+    def setUp(self) -> None:
+        """
+        A master's log of three files.
+        """
+        super().setUp()
+        self.theirs = self.filled(*((700, 1500, 900, 600) * 3))
+
+    @settings(max_examples=25, deadline=None)
+    @given(st.integers(0, 1 << 30), st.integers(1, 5000), st.integers(1, 3000))
+    def test_any_frames_in_any_pieces(self, seed: int, batch: int, most: int) -> None:
+        """
+        The log is the same however it is framed and cut.
+        """
+        log = self.log()
+        connection = self.connect(log)
+        stream = b"".join(frames(self.theirs, 0, batch=batch))
+        for piece in chunks(stream, seed, most):
+            connection.send(piece)
+        self.assertEqual(content(log), content(self.theirs))
+        self.assertEqual(connection.reports()[-1], self.theirs.end)
+        self.assertEqual(connection.reports(), sorted(connection.reports()))
+
+    def test_frames_over_our_files(self) -> None:
+        """
+        One frame may span all our files.
+        """
+        log = self.log()
+        connection = self.connect(log)
+        connection.frame(0, content(self.theirs))
+        self.assertEqual(content(log), content(self.theirs))
+        self.assertEqual(len(log.folder.files), 3)
+
+    def test_cut_in_a_frame(self) -> None:
+        """
+        A connection that is lost in the middle of one leaves zeros behind the end.
+        """
+        log = self.log()
+        connection = self.connect(log)
+        data = content(self.theirs)
+        connection.frame(0, data[:700])
+        connection.send(encode_header(700, 8000) + data[700:6000])
+        self.assertEqual(log.end, 700)
+        self.assertEqual(len(log.folder.files), 2)
+        connection.close()
+        self.assertEqual(len(log.folder.files), 1)
+        self.assertFalse(any(log.folder.files[0].view[700:]))
+        self.assertEqual(self.owner.told[-1], ("lost", True))
+
+    def test_bad_size(self) -> None:
+        """
+        Nothing is taken of an impossible frame, nor behind it.
+        """
+        for size in (-1, -(2**31), MAX_BODY + 1, 2**31 - 1):
+            log = self.log()
+            connection = self.connect(log)
+            good = frame(0, content(self.theirs, 0, 700))
+            connection.send(good + struct.pack(">qi", 700, size) + bytes(100))
+            self.assertIsInstance(self.owner.error, FrameSizeOutOfRange)
+            self.assertFalse(connection.open)
+            self.assertEqual(log.end, 700)
+            self.assertEqual(self.slave.why, str(self.owner.error))
+
+    def test_largest_frame(self) -> None:
+        """
+        A frame of exactly the limit is taken.
+        """
+        log = self.log(file_size=8 << 20)
+        connection = self.connect(log, verify_before_ack=False)
+        connection.frame(0, bytes(MAX_BODY))
+        self.assertEqual(log.end, MAX_BODY)
+
+    def test_gap_and_overlap(self) -> None:
+        """
+        Neither is taken, and the numbers are told.
+        """
+        for offset in (699, 701, 0, 5000, -1):
+            log = self.log()
+            connection = self.connect(log)
+            connection.frame(0, content(self.theirs, 0, 700))
+            connection.frame(offset, b"x" * 50)
+            self.assertIsInstance(self.owner.error, FrameOffsetMismatch)
+            self.assertEqual((self.owner.error.expected, self.owner.error.received), (700, offset))
+            self.assertEqual(log.end, 700)
+            self.assertFalse(connection.open)
+
+    def test_nothing_after_the_end(self) -> None:
+        """
+        What arrives after we left is not looked at.
+        """
+        connection = self.connect(self.log())
+        self.slave.drop("enough")
+        self.slave.dataReceived(frame(0, b"x" * 50))
+        self.assertEqual(self.slave.log.end, 0)
+        self.assertEqual(self.owner.told, [])
+        self.clock.advance(0)
+        self.assertEqual(self.owner.told, [("lost", False)])
+        self.assertFalse(connection.open)
+
+    def test_owner_does_not_go_on(self) -> None:
+        """
+        If the owner does not want an answer nothing of it is stored.
+        """
+        self.connect(self.log(), owner=Recorder(go_on=False)).frame(0, b"x" * 50)
+        self.assertEqual(self.slave.log.end, 0)
+        self.assertTrue(self.slave.finished)
+
+    def test_bad_record(self) -> None:
+        """
+        A fault is told with its place.
+        """
+        connection = self.connect(self.log())
+        connection.frame(0, content(self.theirs, 0, 700) + b"\1" * 500)
+        error = self.owner.error
+        self.assertIsInstance(error, RecordFault)
+        self.assertEqual(error.offset, 700)
+        self.assertEqual(connection.reports(), [0])
+
+    def test_disk_full(self) -> None:
+        """
+        So is a full disk.
+        """
+        disk = Disk().install(self)
+        connection = self.connect(self.log())
+        disk.full = True
+        connection.frame(0, content(self.theirs, 0, 700))
+        self.assertIsInstance(self.owner.error, DiskFull)
+        self.assertFalse(connection.open)
+
+    def test_head_in_small_frames(self) -> None:
+        """
+        Byte 0 is computed from frames however small.
+        """
+        log = self.log()
+        connection = self.connect(log, Ask.START, 1)
+        for offset in range(1, 200):
+            connection.frame(offset, content(self.theirs, offset, offset + 1))
+        self.assertEqual(content(log), content(self.theirs, 0, 200))
+        self.assertEqual(connection.reports()[-1], 1)
+        connection.frame(200, content(self.theirs, 200))
+        self.assertEqual(connection.reports()[-1], self.theirs.end)
+        self.assertEqual(content(log), content(self.theirs))
+
+    def test_gap_in_the_head(self) -> None:
+        """
+        The stream's offsets are checked there too.
+        """
+        connection = self.connect(self.log(), Ask.START, 1)
+        connection.frame(1, content(self.theirs, 1, 50))
+        connection.frame(51, content(self.theirs, 51, 200))
+        self.assertEqual((self.owner.error.expected, self.owner.error.received), (50, 51))
+
+    def test_nonsense_in_the_head(self) -> None:
+        """
+        Bytes that are no record are a fault, not an exception.
+        """
+        connection = self.connect(self.log(), Ask.START, 1)
+        connection.frame(1, b"\xff" * 500)
+        self.assertFalse(connection.open)
+        self.assertIsInstance(self.owner.error, Exception)
+        self.assertEqual(self.slave.log.confirmed, 0)
+
+
+class TimeTests(SlaveCase):
+    """
+    Silence and rates.
+    """
+
+    def test_silence(self) -> None:
+        """
+        Only received bytes count: our own reports do not keep a dead master alive.
+        """
+        connection = self.connect(self.log(), housekeeping=20.0)
+        self.clock.pump([0.5] * 20)
+        connection.heartbeat(0)
+        self.clock.pump([0.5] * 39)
+        self.assertTrue(connection.open)
+        self.clock.pump([0.5] * 3)
+        self.assertFalse(connection.open)
+        self.assertIn("silent for 20 s", self.slave.why)
+
+    def test_a_second_late_at_most(self) -> None:
+        """
+        A dead master is noticed within a second after haHousekeepingInterval, whenever it died.
+        """
+        for last in (0.1, 3.7, 4.9):
+            connection = self.connect(self.log(), housekeeping=20.0)
+            self.clock.advance(last)
+            connection.send(encode_header(0, 0)[:5])
+            waited = 0.0
+            while connection.open:
+                self.clock.advance(0.1)
+                waited += 0.1
+            self.assertTrue(19.9 < waited < 21.1, waited)
+            self.clock.advance(0)
+
+    def test_rate(self) -> None:
+        """
+        Above haMaxReceiveBytesPerSecond reading pauses until it is due again.
+        """
+        log = self.log(file_size=1 << 20)
+        connection = self.connect(log, max_receive_rate=100_000, verify_before_ack=False)
+        transport = connection.transport
+        connection.frame(0, bytes(40_000))
+        self.assertEqual(transport.producerState, "producing")
+        connection.frame(40_000, bytes(60_000))
+        self.assertEqual(transport.producerState, "paused")
+        self.clock.advance(0.3)
+        self.assertEqual(transport.producerState, "paused")
+        self.clock.advance(0.1)
+        self.assertEqual(transport.producerState, "producing")
+
+    def test_pause_is_no_silence(self) -> None:
+        """
+        While we do not read it is not the master that is silent.
+        """
+        log = self.log(file_size=4 << 20)
+        connection = self.connect(log, max_receive_rate=20_000, verify_before_ack=False)
+        connection.frame(0, bytes(2_000_000))
+        self.clock.pump([0.5] * 160)
+        self.assertTrue(connection.open)
+        self.assertEqual(connection.transport.producerState, "paused")
+        self.assertGreater(len(connection.reports()), 15)
+        self.clock.pump([0.5] * 50)
+        self.assertEqual(connection.transport.producerState, "producing")
+        self.assertTrue(connection.open)
+
+    def test_lost_while_paused(self) -> None:
+        """
+        A connection that ends during a pause is not resumed.
+        """
+        log = self.log(file_size=4 << 20)
+        connection = self.connect(log, max_receive_rate=20_000, verify_before_ack=False)
+        connection.frame(0, bytes(2_000_000))
+        connection.close()
+        self.clock.advance(200)
+        self.assertEqual(connection.transport.producerState, "paused")
+
+
+class SinkTests(SlaveCase):
+    """
+    The same protocol as the sink of the scatter path.
+    """
+
+    def test_same_as_portable(self) -> None:
+        """
+        Frames through the sink give the same log and the same reports.
+        """
+        theirs = self.filled(*((700, 1500, 900, 600) * 3))
+        log = self.log()
+        connection = self.connect(log)
+        connection.frame(0, content(theirs, 0, 700))
+        slave = self.slave
+        slave.frame_starts(700, 8000)
+        data, position = content(theirs), 700
+        while position < 8700:
+            room = slave.room(position, 8700 - position)
+            count = min(len(room), 999)
+            room[:count] = data[position : position + count]
+            slave.body_received(count)
+            position += count
+        slave.frame_ends()
+        slave.turn_ends()
+        self.assertEqual(content(log), data[:8700])
+        self.assertEqual(connection.reports()[-1], log.confirmed)
+        slave.frame_starts(8700, len(data) - 8700)
+        room = slave.room(8700, len(data) - 8700)
+        room[:] = data[8700 : 8700 + len(room)]
+        slave.body_received(len(room))
+        slave.connectionLost(Failure(ConnectionDone()))
+        self.assertEqual(log.end, 8700)
+        file = log.folder.at(8699)
+        self.assertFalse(any(file.view[8700 - file.start :]))
+
+    def test_refuses(self) -> None:
+        """
+        A frame elsewhere is refused before any of it is read.
+        """
+        log = self.log()
+        self.connect(log).frame(0, bytes(encoded(700)))
+        self.assertRaises(FrameOffsetMismatch, self.slave.frame_starts, 701, 10)
+
+    def test_full_disk(self) -> None:
+        """
+        No room is a store's error, told as a violation.
+        """
+        disk = Disk().install(self)
+        theirs = self.filled(700, 1500, 900, 600)
+        log = self.log()
+        connection = self.connect(log)
+        connection.frame(0, content(theirs))
+        disk.full = True
+        self.slave.frame_starts(log.end, FILE_SIZE)
+        room = self.slave.room(log.end, FILE_SIZE)
+        self.slave.body_received(len(room))
+        error = self.assertRaises(DiskFull, self.slave.room, FILE_SIZE, 10)
+        self.slave.violation(error)
+        self.slave.violation(error)
+        self.assertEqual([name for name, _ in self.owner.told].count("broken"), 1)
+        self.assertFalse(connection.open)
+
+    def test_bad_record(self) -> None:
+        """
+        A fault found at the end of a turn ends the connection.
+        """
+        connection = self.connect(self.log())
+        connection.frame(0, bytes(encoded(700)))
+        self.slave.frame_starts(700, 300)
+        room = self.slave.room(700, 300)
+        room[:] = b"\1" * 300
+        self.slave.body_received(300)
+        self.slave.frame_ends()
+        self.slave.turn_ends()
+        self.assertIsInstance(self.owner.error, RecordFault)
+        self.assertFalse(connection.open)

@@ -1,0 +1,150 @@
+"""
+Tests for L{rmqha.pipeline.jobs.stream}: a log that goes on into a table.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from rmqha.errors import TableRefused
+from rmqha.wire.log.published import FOLDER, POINT, parse_point, render_point
+from tests.support import golden
+from tests.support.rows import expected, publish
+from tests.support.spark_needs import why_no_java
+
+try:
+    import deltalake
+    import pyiceberg
+    from pyspark.errors import PySparkException
+
+    from rmqha.cli.spark.stream import line
+    from rmqha.pipeline.jobs.lag import Lag
+    from rmqha.pipeline.jobs.rewind import rewind
+    from rmqha.pipeline.jobs.stream import stream
+    from rmqha.pipeline.spark.failures import reason_of
+    from tests.support.lake import found
+    from tests.support.spark import session
+
+    _ = (deltalake, pyiceberg)
+except ImportError as missing:  # without the extras
+    skip = f"an extra of the pipeline is not installed: {missing}"
+else:
+    if why := why_no_java():
+        skip = why
+
+
+class StreamTests(SynchronousTestCase):
+    """
+    A stream adds every record once.
+    """
+
+    def setUp(self) -> None:
+        self.store = golden.store("5.3.3")
+        records = expected("5.3.3", "store")
+        self.all = [each["physicalOffset"] for each in records]
+        self.end = records[-1]["physicalOffset"] + records[-1]["size"]
+        self.place = Path(tempfile.mkdtemp(prefix="stream-"))
+        self.addCleanup(shutil.rmtree, self.place, ignore_errors=True)
+        self.told: list[Lag] = []
+
+    def run_stream(self, format: str, **more: Any) -> Any:
+        """
+        Stream what is there now.
+
+        @return: The query, ended.
+        """
+        given = {"visibility": "log", "every": None, "told": self.told.append, **more}
+        query = stream(session(), self.store, self.place / format, format=format, **given)
+        query.awaitTermination(120)
+        return query
+
+    def offsets(self, format: str) -> list[int]:
+        """
+        Physical offsets of a table's rows, ascending.
+        """
+        table = found(self.place / format, format)
+        return sorted(table.column("physical_offset").to_pylist())
+
+    def test_goes_on(self) -> None:
+        """
+        In batches within a limit; with the checkpoint, and with a new one.
+        """
+        publish(self.store, self.all[500])
+        query = self.run_stream("parquet", maxBytesPerTrigger="200k")
+        batches = [each for each in query.recentProgress if each.numInputRows]
+        self.assertGreater(len(batches), 1)
+        self.assertEqual(self.all[:500], self.offsets("parquet"))
+        publish(self.store, self.all[600])
+        self.run_stream("parquet")
+        self.assertEqual(self.all[:600], self.offsets("parquet"))
+        publish(self.store, self.all[700])
+        self.run_stream("parquet", checkpoint=self.place / "new")
+        self.assertEqual(self.all[:700], self.offsets("parquet"))
+
+    def test_resumes(self) -> None:
+        """
+        Where the table ends, whatever wrote it.
+        """
+        for format in ("delta", "iceberg"):
+            publish(self.store, self.all[500])
+            self.run_stream(format)
+            self.assertEqual(self.all[:500], self.offsets(format))
+            publish(self.store, self.end)
+            self.run_stream(format, resume_from_table=True)
+            self.assertEqual(self.all, self.offsets(format))
+
+    def test_lag(self) -> None:
+        """
+        Each batch tells how far the stream is behind.
+        """
+        publish(self.store, self.all[500])
+        self.run_stream("parquet", maxBytesPerTrigger="200k")
+        limit = time.monotonic() + 20
+        while not (self.told and not self.told[-1].bytes) and time.monotonic() < limit:
+            time.sleep(0.1)
+        first, last = self.told[0], self.told[-1]
+        self.assertEqual(self.all[500] - first.ends["store"], first.bytes)
+        self.assertGreater(first.seconds or 0, 0)
+        self.assertEqual((0, 0.0, {"store": self.all[500]}), (last.bytes, last.seconds, last.ends))
+        shown = Lag(2, 70, 1.26, {"a": 5}, 0.31)
+        self.assertEqual(
+            "a at 5: 70 bytes and 1.3 s behind; last batch 2 ranges in 0.3 s", line(shown)
+        )
+
+    def test_rewind(self) -> None:
+        """
+        A stream stops at a cut, and goes on after the rows are taken off.
+        """
+        publish(self.store, self.all[800])
+        self.run_stream("delta")
+        file = self.store / FOLDER / POINT
+        cut = parse_point(file.read_bytes()).cut_at(self.all[700], 5)
+        file.write_bytes(render_point(cut))
+        for path in sorted((self.store / "commitlog").iterdir()):
+            keep = max(0, min(262144, self.all[700] - int(path.name)))
+            with path.open("r+b") as opened:
+                opened.seek(keep)
+                opened.write(bytes(262144 - keep))
+        error = self.assertRaises(PySparkException, self.run_stream, "delta")
+        self.assertIn(f"was cut back to byte {self.all[700]}", reason_of(error))
+        self.assertEqual(100, rewind(self.place / "delta", self.all[700]).rows)
+        self.assertEqual(self.all[:700], self.offsets("delta"))
+        self.run_stream("delta", resume_from_table=True)
+        self.assertEqual(self.all[:700], self.offsets("delta"))
+
+    def test_refused(self) -> None:
+        """
+        A checkpoint that is not new cannot begin where a table ends.
+        """
+        publish(self.store, self.end)
+        used = self.place / "used"
+        used.mkdir()
+        self.assertRaises(
+            TableRefused, self.run_stream, "parquet", checkpoint=used, resume_from_table=True
+        )

@@ -1,0 +1,520 @@
+"""
+Tests for L{rmqha.pipeline.jobs.verify.verify}: copies of a log are held against each other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import shutil
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from rmqha.errors import (
+    DataLost,
+    DigestsInvalid,
+    LogCutBack,
+    NothingInCommon,
+    OptionInvalid,
+)
+from rmqha.wire.log.published import Cut
+from tests.cli.command import CommandTestCase
+from tests.support import golden
+from tests.support.rows import expected, publish
+from tests.support.spark_needs import need_java
+
+try:
+    import matplotlib  # noqa: F401
+
+    from rmqha.pipeline.jobs.verify import digests, verify
+    from rmqha.pipeline.jobs.verify.chunks import Absent, Sum
+    from rmqha.pipeline.jobs.verify.digests import Digests, against, digest
+    from rmqha.pipeline.jobs.verify.findings import RecordDifference, Report, Verdict
+    from rmqha.pipeline.jobs.verify.page import page
+    from tests.support import jobs
+    from tests.support.spark import session
+except ImportError as missing:  # without the extras
+    skip = f"an extra is not installed: {missing}"
+
+VERSION = "5.3.3"
+CHUNK = 100_000
+"""Not a part of a file's size, and far smaller than the log."""
+
+NO_SPARK: Any = None
+
+
+class CopiesTestCase(SynchronousTestCase):
+    """
+    Two copies of one log, compared without Spark.
+    """
+
+    def setUp(self) -> None:
+        self.patch(verify, "spread", jobs.spread)
+        self.patch(digests, "spread", jobs.spread)
+        self.master, self.slave = golden.store(VERSION), golden.store(VERSION)
+        self.records = expected(VERSION, "store")
+        self.end = self.records[-1]["physicalOffset"] + self.records[-1]["size"]
+
+    def verify(self, **more: Any) -> Report:
+        """
+        Compare the two.
+        """
+        stores = {"master": self.master, "slave": self.slave}
+        return verify.verify(NO_SPARK, stores, **{"chunk": CHUNK, **more})
+
+    def change(self, offset: int, data: bytes, store: Path | None = None) -> None:
+        """
+        Write into a log.
+
+        @param offset: Physical offset.
+        """
+        file = jobs.log_files(store or self.slave)[offset // golden.LOG_FILE_SIZE]
+        jobs.change(file, offset % golden.LOG_FILE_SIZE, data)
+
+    def byte(self, offset: int) -> int:
+        """
+        A byte of the master's log.
+        """
+        file = jobs.log_files(self.master)[offset // golden.LOG_FILE_SIZE]
+        return file.read_bytes()[offset % golden.LOG_FILE_SIZE]
+
+    def flip(self, offset: int) -> None:
+        """
+        Turn one bit of the slave's.
+        """
+        self.change(offset, bytes([self.byte(offset) ^ 0x20]))
+
+    def record_at(self, row: int) -> tuple[int, int]:
+        """
+        Physical offset and size of a record.
+        """
+        record = self.records[row]
+        return record["physicalOffset"], record["size"]
+
+    def only_record(self, report: Report) -> RecordDifference:
+        """
+        The one record that differs.
+        """
+        self.assertEqual(Verdict.DIFFERENT, report.verdict)
+        self.assertEqual(1, len(report.records), report.records)
+        self.assertEqual(1, report.record_count)
+        return report.records[0]
+
+
+class VerifyTests(CopiesTestCase):
+    """
+    Faults are found where they are, and nothing else is.
+    """
+
+    def test_equal(self) -> None:
+        """
+        Stores of every kind equal themselves, torn tails too.
+        """
+        for version, name in golden.ARCHIVES:
+            self.master, self.slave = (golden.store(version, name) for _ in range(2))
+            report = self.verify()
+            self.assertEqual(Verdict.EQUAL, report.verdict, (version, name))
+            self.assertEqual(((), (), {}), (report.differences, report.skipped, report.behind))
+            self.assertLess(report.low, report.high)
+
+    def test_flipped_bit_of_a_body(self) -> None:
+        """
+        One bit is found, with its record, its field and the copy that is damaged.
+        """
+        offset, size = self.record_at(700)
+        self.flip(offset + 95)
+        report = self.verify()
+        (found,) = report.differences
+        self.assertEqual((offset + 95, offset + 96, 1), (found.start, found.end, found.count))
+        record = self.only_record(report)
+        self.assertEqual((offset, size, "damaged"), (record.offset, record.size, record.kind))
+        self.assertEqual((("body",), "whole", "body crc"), (record.fields, *self.states(record)))
+        wanted = self.records[700]
+        self.assertEqual(
+            (wanted["topic"], wanted["queueId"], wanted["queueOffset"]),
+            (record.topic, record.queue_id, record.queue_offset),
+        )
+        self.assertEqual(wanted["properties"]["UNIQ_KEY"], record.key)
+
+    def states(self, record: RecordDifference) -> tuple[str | None, str | None]:
+        """
+        What the record is in both copies.
+        """
+        return record.reference, record.other
+
+    def test_bit_nothing_covers(self) -> None:
+        """
+        What no CRC covers makes records that are whole in both copies and differ.
+        """
+        offset, size = self.record_at(900)
+        self.flip(offset + size - 5)
+        record = self.only_record(self.verify())
+        self.assertEqual(("differs", ("properties",)), (record.kind, record.fields))
+        self.assertEqual(("whole", "whole"), self.states(record))
+
+    def test_bit_of_a_size(self) -> None:
+        """
+        A size that is wrong hides no record behind it, whichever copy has it.
+        """
+        offset, _ = self.record_at(300)
+        self.flip(offset + 2)
+        self.flip(self.record_at(310)[0] + 95)
+        for one, other in ((self.master, self.slave), (self.slave, self.master)):
+            self.master, self.slave = one, other
+            report = self.verify()
+            self.assertEqual(
+                [offset, self.record_at(310)[0]], [each.offset for each in report.records]
+            )
+            self.assertEqual(("size",), report.records[0].fields)
+
+    def test_zeroed_page(self) -> None:
+        """
+        A page of zeros takes some records away and damages those at its edges.
+        """
+        start = 1_351_680
+        self.change(start, bytes(4096))
+        report = self.verify(chunk=50_000)
+        self.assertEqual(start, report.differences[0].start)
+        self.assertLessEqual(report.differences[-1].end, start + 4096)
+        touched = [
+            each["physicalOffset"]
+            for each in self.records
+            if each["physicalOffset"] < start + 4096
+            and each["physicalOffset"] + each["size"] > start
+        ]
+        self.assertEqual(touched, [each.offset for each in report.records])
+        self.assertEqual(
+            {"damaged", "missing"}, {each.kind for each in report.records}, report.records
+        )
+
+    def test_short_tail(self) -> None:
+        """
+        What is published and not there is a difference, whether its file is cut or zero.
+        """
+        last = self.record_at(-3)[0]
+        for cut in (False, True):
+            publish(self.master, self.end)
+            publish(self.slave, self.end)
+            file = jobs.log_files(self.slave)[last // golden.LOG_FILE_SIZE]
+            inside = last % golden.LOG_FILE_SIZE
+            if cut:
+                os.truncate(file, inside)
+            else:
+                jobs.change(file, inside, bytes(golden.LOG_FILE_SIZE - inside))
+            report = self.verify()
+            self.assertEqual(Verdict.DIFFERENT, report.verdict)
+            self.assertEqual(Absent.SHORT if cut else None, report.differences[0].absent)
+            self.assertEqual(["missing"] * 3, [each.kind for each in report.records])
+
+    def test_behind(self) -> None:
+        """
+        A copy that ends before another is compared up to there, and what it lacks is told.
+        """
+        last = self.record_at(-3)[0]
+        self.change(last, bytes(self.end - last))
+        report = self.verify()
+        self.assertEqual((Verdict.EQUAL, ["slave"]), (report.verdict, list(report.behind)))
+        publish(self.slave, last)
+        self.assertEqual({"slave": self.end - last}, self.verify().behind)
+
+    def test_damage_at_the_end(self) -> None:
+        """
+        Without a published point damage near the end is no end.
+        """
+        offset, _ = self.record_at(-20)
+        self.change(offset, b"\xff" * 30)
+        report = self.verify()
+        self.assertEqual(Verdict.DIFFERENT, report.verdict)
+        self.assertEqual(offset, report.records[0].offset)
+        self.assertLess(report.copies[1].whole, report.copies[1].end)
+
+    def test_above_the_first_bytes(self) -> None:
+        """
+        What retention took from one copy is not compared.
+        """
+        for file in jobs.log_files(self.slave)[:3]:
+            file.unlink()
+        self.change(100, b"other", self.master)
+        report = self.verify()
+        self.assertEqual(3 * golden.LOG_FILE_SIZE, report.low)
+        self.assertEqual(Verdict.EQUAL, report.verdict)
+
+    def test_hole(self) -> None:
+        """
+        A file that is missing between others is a difference.
+        """
+        jobs.log_files(self.slave)[4].unlink()
+        report = self.verify()
+        self.assertEqual(Verdict.DIFFERENT, report.verdict)
+        self.assertEqual({Absent.MISSING}, {each.absent for each in report.differences})
+
+    def test_nothing_in_common(self) -> None:
+        """
+        Copies without a common byte are never equal; two empty logs are.
+        """
+        for file in jobs.log_files(self.master)[2:]:
+            file.unlink()
+        for file in jobs.log_files(self.slave)[:3]:
+            file.unlink()
+        self.assertRaises(NothingInCommon, self.verify)
+        for store in (self.master, self.slave):
+            for file in jobs.log_files(store):
+                file.unlink()
+        self.assertEqual(Verdict.EQUAL, self.verify().verdict)
+
+    def test_one_copy(self) -> None:
+        """
+        A copy is not compared with itself, by whatever name.
+        """
+        self.slave = self.master.parent / "link"
+        self.slave.symlink_to(self.master)
+        self.assertRaises(OptionInvalid, self.verify)
+        self.assertRaises(OptionInvalid, verify.verify, NO_SPARK, {"a": self.master})
+
+    def test_three_copies(self) -> None:
+        """
+        Each copy is held against the first.
+        """
+        third = golden.store(VERSION)
+        self.flip(self.record_at(10)[0] + 95)
+        self.change(self.record_at(20)[0] + 95, b"\0\1\2", third)
+        stores = {"a": self.master, "b": self.slave, "c": third}
+        report = verify.verify(NO_SPARK, stores, chunk=CHUNK)
+        self.assertEqual(["b", "c"], [each.store for each in report.differences])
+        self.assertEqual(["b", "c"], [each.store for each in report.records])
+
+    def test_random_bytes(self) -> None:
+        """
+        Whatever is written where, just that is told, with any size of chunks.
+        """
+        rolled = random.Random(7)
+        for _ in range(8):
+            self.slave = golden.store(VERSION)
+            start = rolled.randrange(self.end - 2000)
+            start -= max(0, start % golden.LOG_FILE_SIZE + 2000 - golden.LOG_FILE_SIZE)
+            data = rolled.randbytes(rolled.randrange(1, 2000))
+            self.change(start, data)
+            wanted = [start + i for i, byte in enumerate(data) if self.byte(start + i) != byte]
+            report = self.verify(chunk=rolled.randrange(1000, 3_000_000))
+            found = report.differences
+            self.assertEqual((wanted[0], wanted[-1] + 1), (found[0].start, found[-1].end))
+            self.assertEqual(len(wanted), sum(each.count for each in found))
+            ends = {each["physicalOffset"]: each["size"] for each in self.records}
+            touched = [
+                offset
+                for offset, size in ends.items()
+                if any(offset <= place < offset + size for place in wanted)
+            ]
+            told = [each.offset for each in report.records if each.offset in ends]
+            self.assertEqual(touched, told)
+
+    def test_other_log(self) -> None:
+        """
+        A log of another broker differs from the start.
+        """
+        self.slave = golden.store("4.9.7")
+        report = self.verify()
+        self.assertEqual(Verdict.DIFFERENT, report.verdict)
+        self.assertLess(report.differences[0].start, 1000)
+        self.assertTrue(report.records)
+
+
+class MovingTests(CopiesTestCase):
+    """
+    Stores that change while they are compared.
+    """
+
+    def meanwhile(self, happens: Callable[[], None]) -> None:
+        """
+        Let something happen between the plan and the tasks.
+        """
+
+        def spread(*args: Any, **more: Any) -> Any:
+            happens()
+            return jobs.spread(*args, **more)
+
+        self.patch(verify, "spread", spread)
+        self.patch(digests, "spread", spread)
+
+    def test_deleted(self) -> None:
+        """
+        What retention takes meanwhile is named, and not said to be equal.
+        """
+        first = jobs.log_files(self.slave)[0]
+        self.meanwhile(lambda: first.unlink(missing_ok=True))
+        self.flip(self.record_at(900)[0] + 95)
+        report = self.verify()
+        self.assertEqual(0, report.skipped[0].start)
+        self.assertLessEqual(golden.LOG_FILE_SIZE, report.skipped[-1].end)
+        self.assertEqual({"slave"}, {each.store for each in report.skipped})
+        self.assertEqual(1, len(report.differences))
+
+    def test_cut(self) -> None:
+        """
+        A log that is cut below what is compared is an error, before and after the tasks.
+        """
+        for happened in (self.verify, self.digest):
+            publish(self.master, self.end)
+            publish(self.slave, self.end)
+            cut = Cut(self.record_at(500)[0], 5)
+            self.meanwhile(lambda cut=cut: publish(self.slave, self.end, cuts=(cut,)))
+            error = self.assertRaises(LogCutBack, happened)
+            self.assertEqual(("slave", cut.at), (error.store, error.at))
+
+    def digest(self) -> Digests:
+        """
+        The slave's digests.
+        """
+        return digest(NO_SPARK, {"slave": self.slave}, chunk=CHUNK)
+
+
+class DigestTests(CopiesTestCase):
+    """
+    Copies that no machine sees together.
+    """
+
+    def test_equal(self) -> None:
+        """
+        A file made at one place says at the other that the copies are equal.
+        """
+        for kind in Sum:
+            made = digest(NO_SPARK, {"master": self.master}, chunk=CHUNK, sum=kind)
+            again = Digests.from_json(made.to_json())
+            self.assertEqual(made, again)
+            report = against(NO_SPARK, {"slave": self.slave}, again)
+            self.assertEqual((Verdict.EQUAL, ()), (report.verdict, report.skipped))
+            self.assertEqual(len(made.digests), report.chunks)
+
+    def test_other_bytes(self) -> None:
+        """
+        The chunk with other bytes is found.
+        """
+        offset = self.record_at(900)[0] + 95
+        self.flip(offset)
+        made = digest(NO_SPARK, {"master": self.master}, chunk=CHUNK)
+        report = against(NO_SPARK, {"slave": self.slave}, made)
+        (found,) = report.differences
+        self.assertEqual(offset // CHUNK * CHUNK, found.start)
+        self.assertIn("different", page(report))
+
+    def test_part_of_a_chunk(self) -> None:
+        """
+        What the shorter copy has beyond its last whole chunk is said not to be compared.
+        """
+        publish(self.slave, self.record_at(500)[0])
+        made = digest(NO_SPARK, {"master": self.master}, chunk=CHUNK)
+        report = against(NO_SPARK, {"slave": self.slave}, made)
+        (skipped,) = report.skipped
+        self.assertEqual(self.record_at(500)[0], skipped.end)
+        self.assertEqual(report.high, skipped.start)
+        ours = digest(NO_SPARK, {"slave": self.slave}, chunk=CHUNK)
+        self.assertEqual((), against(NO_SPARK, {"master": self.master}, ours).skipped)
+        publish(self.slave, self.record_at(2)[0])
+        self.assertRaises(NothingInCommon, against, NO_SPARK, {"slave": self.slave}, made)
+
+    def test_not_a_file_of_digests(self) -> None:
+        """
+        What is cut short, changed or something else is refused.
+        """
+        text = digest(NO_SPARK, {"master": self.master}, chunk=CHUNK).to_json()
+        table = json.loads(text)
+        del table["digests"][3]
+        wrong = [text[:200], "", "[]", "{}", json.dumps(table), text.replace(':1,"', ':9,"', 1)]
+        for each in wrong:
+            self.assertRaises(DigestsInvalid, Digests.from_json, each)
+        self.assertRaises(
+            DigestsInvalid, against, NO_SPARK, {"master": self.slave}, Digests.from_json(text)
+        )
+
+    def test_hole(self) -> None:
+        """
+        A copy that lacks a file has no digests.
+        """
+        jobs.log_files(self.slave)[4].unlink()
+        self.assertRaises(DataLost, digest, NO_SPARK, self.slave, chunk=CHUNK)
+
+
+class PageTests(CopiesTestCase):
+    """
+    The page for people.
+    """
+
+    def test_page(self) -> None:
+        """
+        It has the picture and every record, and is well-formed; names are only text.
+        """
+        self.change(1_351_680, bytes(4096))
+        publish(self.slave, self.record_at(-3)[0])
+        stores = {"<b>": self.master, "slave & co": self.slave}
+        report = verify.verify(NO_SPARK, stores, chunk=CHUNK)
+        text = page(report)
+        body = text[text.index("<body>") : text.index("</html>")]
+        tree = ElementTree.fromstring(body)
+        self.assertNotIn("<b>", text)
+        self.assertEqual(1, len(tree.findall(".//{http://www.w3.org/2000/svg}svg")))
+        for record in report.records:
+            self.assertIn(f">{record.offset}<", text)
+
+    def test_equal(self) -> None:
+        """
+        Equal copies have a page too.
+        """
+        self.assertIn('<span class="equal">equal</span>', page(self.verify()))
+
+
+class CommandTests(CommandTestCase):
+    """
+    The command, on Spark.
+    """
+
+    def setUp(self) -> None:
+        need_java()
+        session()
+        self.master, self.slave = golden.store(VERSION), golden.store(VERSION)
+        self.place = Path(tempfile.mkdtemp())
+        self.addCleanup(shutil.rmtree, self.place)
+
+    def test_command(self) -> None:
+        """
+        Copies are compared in tasks; the exit code tells how it went.
+        """
+        copies = [f"master={self.master}", f"slave={self.slave}", "--chunk", "100k"]
+        said = self.succeed("spark", "verify", *copies)
+        self.assertTrue(said.startswith("equal: "), said)
+        file = jobs.log_files(self.slave)[2]
+        jobs.change(file, 100_000, bytes([file.read_bytes()[100_000] ^ 1]))
+        html = self.place / "report.html"
+        result = self.run_command("spark", "verify", *copies, "--html", html, "--json")
+        self.assertEqual(1, result.exit_code, result.output)
+        answer = json.loads(result.stdout)
+        self.assertEqual("different", answer["verdict"])
+        offset = 2 * golden.LOG_FILE_SIZE + 100_000
+        self.assertEqual([offset], [each["start"] for each in answer["differences"]])
+        self.assertEqual(["body"], answer["records"][0]["fields"])
+        self.assertIn("<svg", html.read_text())
+
+    def test_elsewhere(self) -> None:
+        """
+        Digests of one copy are compared where the other one is.
+        """
+        file = self.place / "digests.json"
+        self.succeed("spark", "verify", f"master={self.master}", "--digests", file)
+        said = self.succeed("spark", "verify", f"slave={self.slave}", "--against", file)
+        self.assertTrue(said.startswith("equal: "), said)
+
+    def test_usage(self) -> None:
+        """
+        What makes no sense is said before Spark is started.
+        """
+        for alone in (self.master, f"a={self.master}"):
+            self.assertIn("two copies", self.fails(2, "spark", "verify", alone))
+        both = f"a={self.master}", f"b={self.slave}"
+        self.assertIn("one STORE", self.fails(2, "spark", "verify", *both, "--digests", "x"))
+        said = self.fails(1, "spark", "verify", both[0], f"b={self.place}")
+        self.assertIn("holds no commitlog", said)

@@ -1,0 +1,130 @@
+"""
+Single questions to brokers on this machine, and a port that passes questions on and changes the
+answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from rmqha.wire.remoting import fastjson
+from rmqha.wire.remoting.codes import RequestCode
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.frame import encode
+from tests.support.fake_broker import Answering
+from tests.support.remote import Remote
+
+
+def ask(address: str, code: int, body: bytes = b"", **ext: Any) -> Command:
+    """
+    Ask, over a connection of its own.
+
+    @param address: C{127.0.0.1:port}.
+    @param ext: The fields.
+    """
+    fields = {name: str(value) for name, value in ext.items()}
+    with Remote(int(address.rpartition(":")[2])) as broker:
+        return broker.ask(Command(code=code, ext=fields, body=body))
+
+
+def must(address: str, code: int, body: bytes = b"", **ext: Any) -> Command:
+    """
+    Ask what has to be answered well.
+    """
+    answer = ask(address, code, body, **ext)
+    assert answer.code == 0, f"{code} at {address}: {answer.code} {answer.remark}"
+    return answer
+
+
+def make_topic(address: str, name: str, queues: int = 4) -> None:
+    """
+    Make a topic.
+    """
+    must(
+        address,
+        RequestCode.UPDATE_AND_CREATE_TOPIC,
+        topic=name,
+        defaultTopic="TBW102",
+        readQueueNums=queues,
+        writeQueueNums=queues,
+        perm=6,
+        topicFilterType="SINGLE_TAG",
+        topicSysFlag=0,
+        order="false",
+    )
+
+
+def make_group(address: str, name: str) -> None:
+    """
+    Make a group.
+    """
+    body = fastjson.dumps({"groupName": name})
+    must(address, RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body)
+
+
+def commit(address: str, group: str, topic: str, queue_id: int, offset: int) -> None:
+    """
+    Commit an offset.
+    """
+    must(
+        address,
+        RequestCode.UPDATE_CONSUMER_OFFSET,
+        consumerGroup=group,
+        topic=topic,
+        queueId=queue_id,
+        commitOffset=offset,
+    )
+
+
+def committed(address: str, group: str, topic: str, queue_id: int) -> int | None:
+    """
+    A group's offset; C{None} if it has none there.
+    """
+    answer = ask(
+        address,
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        consumerGroup=group,
+        topic=topic,
+        queueId=queue_id,
+        setZeroIfNotFound="false",
+    )
+    return int(answer.ext["offset"]) if answer.code == 0 else None
+
+
+def topic_names(address: str) -> set[str]:
+    """
+    The names of a broker's topics.
+    """
+    answer = must(address, RequestCode.GET_ALL_TOPIC_CONFIG)
+    return set(fastjson.loads(bytes(answer.body))["topicConfigTable"])
+
+
+def group_names(address: str) -> set[str]:
+    """
+    The names of its groups.
+    """
+    answer = must(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
+    return set(fastjson.loads(bytes(answer.body))["subscriptionGroupTable"])
+
+
+Change = Callable[[Command, Command], bytes | None]
+"""Makes of a request and its answer what goes back: bytes of frames; C{None} for nothing."""
+
+
+class Between(Answering):
+    """
+    A port before a broker's client port, in a thread.
+
+    @ivar change: What becomes of answers; as they are by default.
+    """
+
+    def __init__(self, broker: str) -> None:
+        self.broker = broker
+        self.change: Change = lambda request, answer: encode(answer)
+        super().__init__(self._pass_on)
+
+    def _pass_on(self, request: Command) -> bytes | None:
+        answer = ask(self.broker, request.code, bytes(request.body), **request.ext)
+        answer.opaque = request.opaque
+        return self.change(request, answer)
