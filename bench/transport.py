@@ -146,7 +146,7 @@ def regions_server(pipe: Any, source: memoryview, options: argparse.Namespace) -
     from twisted.internet import reactor
     from twisted.internet.protocol import Factory, Protocol
 
-    from rmqha.net.zero_copy_send import TURN, RegionServerEndpoint
+    from rmqha.net.zero_copy_send import TURN, ZeroCopyServerEndpoint
 
     class Sender(Protocol):
         def connectionMade(self) -> None:
@@ -191,7 +191,7 @@ def regions_server(pipe: Any, source: memoryview, options: argparse.Namespace) -
             pipe.send(self.times)
             reactor.stop()
 
-    listening = RegionServerEndpoint(reactor, 0, interface="127.0.0.1").listen(
+    listening = ZeroCopyServerEndpoint(reactor, 0, interface="127.0.0.1").listen(
         Factory.forProtocol(Sender)
     )
     listening.addCallback(lambda port: pipe.send(port.getHost().port))
@@ -206,7 +206,7 @@ def regions_client(port: int, target: memoryview, options: argparse.Namespace) -
     from twisted.internet import reactor
     from twisted.internet.protocol import Factory, Protocol
 
-    from rmqha.net.zero_copy_receive import ScatterClientEndpoint
+    from rmqha.net.zero_copy_receive import ZeroCopyClientEndpoint
 
     seconds: list[float] = []
 
@@ -242,7 +242,7 @@ def regions_client(port: int, target: memoryview, options: argparse.Namespace) -
         def connectionLost(self, reason: Any) -> None:
             reactor.stop()
 
-    ScatterClientEndpoint(reactor, "127.0.0.1", port).connect(Factory.forProtocol(Receiver))
+    ZeroCopyClientEndpoint(reactor, "127.0.0.1", port).connect(Factory.forProtocol(Receiver))
     reactor.run()
     return seconds[0]
 

@@ -27,7 +27,7 @@ from rmqha.pipeline.jobs.rebuild.rebuild import rebuild
 from rmqha.pipeline.jobs.spark_work import ranges_of, run
 from rmqha.pipeline.jobs.stream import stream
 from rmqha.pipeline.jobs.verify.verify import verify
-from rmqha.pipeline.log.options import Options
+from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.ranges import Range
 from rmqha.pipeline.log.reading import MessageReader, chosen_columns
 from rmqha.pipeline.spark.session import builder
@@ -48,7 +48,7 @@ def count_rows(wanted: Range) -> Iterable[pa.RecordBatch]:
     """
     Decode every column of a range, and drop it.
     """
-    options = Options.parse({"path": wanted.root})
+    options = ReadOptions.parse({"path": wanted.root})
     reader = MessageReader(options, chosen_columns(options))
     yield pa.RecordBatch.from_pydict(
         {"rows": [sum(batch.num_rows for batch in reader.read(wanted))]}, COUNTED

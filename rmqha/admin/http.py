@@ -91,7 +91,7 @@ def say(request: Request, code: int, content: dict[str, Any]) -> bytes:
     return b"" if request.method == b"HEAD" else body
 
 
-class Health(Answer):
+class HealthResource(Answer):
     """
     200 while the node does its work, 503 with the reason while it does not.
     """
@@ -110,7 +110,7 @@ class Health(Answer):
         return http.OK, {"healthy": True}
 
 
-class Status(Answer):
+class StatusResource(Answer):
     """
     Everything a node says of itself.
     """
@@ -139,8 +139,8 @@ class AdminSite(Resource):
 
     def __init__(self, node: Described) -> None:
         super().__init__()
-        self.putChild(b"healthz", Health(node))
-        self.putChild(b"status", Status(node))
+        self.putChild(b"healthz", HealthResource(node))
+        self.putChild(b"status", StatusResource(node))
 
     def getChild(self, path: bytes, request: Request) -> Resource:
         """

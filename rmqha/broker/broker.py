@@ -18,7 +18,7 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from rmqha.broker.admin.cleaning import Cleaning
-from rmqha.broker.admin.configuration import Configuration, Current
+from rmqha.broker.admin.configuration import BrokerConfiguration, Current
 from rmqha.broker.admin.forwarding import Forwarding
 from rmqha.broker.admin.online import Online
 from rmqha.broker.admin.permissions import guarded
@@ -29,7 +29,7 @@ from rmqha.broker.admin.topics_and_groups import Administration
 from rmqha.broker.clients.heartbeats import SWEEP, Heartbeats
 from rmqha.broker.clients.registry import Present
 from rmqha.broker.cluster.broker_members import Members
-from rmqha.broker.cluster.duplicate_id import Siblings
+from rmqha.broker.cluster.duplicate_id import DuplicateIdCheck
 from rmqha.broker.cluster.metadata_offsets import OffsetSync
 from rmqha.broker.cluster.metadata_tables import Copies
 from rmqha.broker.cluster.offsets_from_slaves import Return
@@ -37,25 +37,25 @@ from rmqha.broker.cluster.offsets_owed import Owed
 from rmqha.broker.cluster.registration import Registration
 from rmqha.broker.cluster.slave_sync import MetadataSync
 from rmqha.broker.consuming.consumer_progress import Progress
-from rmqha.broker.consuming.long_polling import Holds
+from rmqha.broker.consuming.long_polling import LongPolling
 from rmqha.broker.consuming.lookups import Lookups
 from rmqha.broker.consuming.pull import Pulls
 from rmqha.broker.consuming.queue_locks import Locks
-from rmqha.broker.consuming.queue_reader import Reader, physical_memory
+from rmqha.broker.consuming.queue_reader import QueueReader, physical_memory
 from rmqha.broker.delay.delay_offsets import LevelOffsets
 from rmqha.broker.delay.schedule import Schedule
 from rmqha.broker.meters.latency import TimedPuts
-from rmqha.broker.meters.meters import Counts
+from rmqha.broker.meters.meters import Meters
 from rmqha.broker.ports import ClientPorts
 from rmqha.broker.sending.admission import Admission
-from rmqha.broker.sending.half_messages import Halves
+from rmqha.broker.sending.half_messages import HalfMessages
 from rmqha.broker.sending.messages import Messages
 from rmqha.broker.sending.put_status import Putter
 from rmqha.broker.sending.reply import Replies
 from rmqha.broker.sending.retry import Retries
 from rmqha.broker.sending.send import Sending
 from rmqha.broker.sending.transactions import Transactions
-from rmqha.broker.tables.consumer_offsets import ConsumerOffsets
+from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.broker.tables.subscription_groups import Groups
 from rmqha.broker.tables.topics import Topics
 from rmqha.config.settings import Settings
@@ -71,7 +71,7 @@ from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 
 
-class Part(Protocol):
+class RequestHandler(Protocol):
     """
     Answers some requests.
     """
@@ -120,7 +120,7 @@ class Broker:
         """
         self.settings = settings
         self.store = store
-        self.counts = Counts(reactor, settings.broker.cluster)
+        self.counts = Meters(reactor, settings.broker.cluster)
         self.writer = (
             None if writer is None else TimedPuts(writer, reactor.seconds, self.counts.puts_took)
         )
@@ -128,7 +128,7 @@ class Broker:
         folder = settings.store.root / "config"
         self.topics = Topics(folder, settings.broker, reactor, in_thread, store.now_ms)
         self.groups = Groups(folder, settings.broker, reactor, in_thread, store.now_ms)
-        self.offsets = ConsumerOffsets(folder, reactor, in_thread)
+        self.offsets = ConsumerOffsetTable(folder, reactor, in_thread)
         self._tables = (self.topics, self.groups, self.offsets)
         for table in self._tables:
             table.load()
@@ -156,13 +156,13 @@ class Broker:
 
     # --- the parts ------------------------------------------------------------------
 
-    def _parts(self) -> tuple[Part, ...]:
+    def _parts(self) -> tuple[RequestHandler, ...]:
         """
         Make all parts.
         """
         return (*self._taking(), *self._clients(), *self._giving(), *self._administering())
 
-    def _taking(self) -> tuple[Part, ...]:
+    def _taking(self) -> tuple[RequestHandler, ...]:
         """
         What takes messages.
         """
@@ -186,7 +186,7 @@ class Broker:
         self._transactions = Transactions(
             store=store,
             writer=self.writer,
-            halves=Halves(self.lookup, self.offsets),
+            halves=HalfMessages(self.lookup, self.offsets),
             topics=self.topics,
             producers=self.producers,
             current=self.current,
@@ -195,7 +195,7 @@ class Broker:
         )
         return sending, retries, replies, self._transactions
 
-    def _clients(self) -> tuple[Part, ...]:
+    def _clients(self) -> tuple[RequestHandler, ...]:
         """
         What knows who is there.
         """
@@ -210,13 +210,13 @@ class Broker:
         self._locks = Locks(self.reactor, self._has_queue)
         return self._heartbeats, self._locks
 
-    def _giving(self) -> tuple[Part, ...]:
+    def _giving(self) -> tuple[RequestHandler, ...]:
         """
         What gives messages.
         """
         store, settings, slave = self.store, self.settings, self.writer is None
-        reader = Reader(store.log, store.queues, settings.pull, physical_memory(), slave=slave)
-        self._holds = Holds(self.reactor, store.queues, store.dispatcher)
+        reader = QueueReader(store.log, store.queues, settings.pull, physical_memory(), slave=slave)
+        self._holds = LongPolling(self.reactor, store.queues, store.dispatcher)
         pulls = Pulls(
             settings.pull,
             reader,
@@ -245,7 +245,7 @@ class Broker:
         lookups = Lookups(self.lookup, settings.pull, settings.store.max_msgs_num_batch)
         return pulls, progress, lookups
 
-    def _administering(self) -> tuple[Part, ...]:
+    def _administering(self) -> tuple[RequestHandler, ...]:
         """
         What tells administrators of it all, and lets them change it.
         """
@@ -258,7 +258,7 @@ class Broker:
                 self.counts.forget_topic,
                 self.counts.forget_group,
             ),
-            Configuration(self.current, self.topics),
+            BrokerConfiguration(self.current, self.topics),
             Cleaning(store),
             Forwarding(name, lookup, self.consumers),
             Online(self.producers, self.consumers, self.reactor, store.now_ms),
@@ -301,7 +301,7 @@ class Broker:
             clock=clock,
             in_thread=in_thread,
         )
-        self.siblings = Siblings(members, self.registration, broker.id, clock)
+        self.siblings = DuplicateIdCheck(members, self.registration, broker.id, clock)
         copies = Copies(
             root=store.settings.root,
             name=broker.name,

@@ -33,7 +33,7 @@ CLOSED = "service not available now: the message store is not open"
 """The remark of all answers, with C{SERVICE_NOT_AVAILABLE}, while there is nothing to serve."""
 
 
-class Door(Registry):
+class ServedPort(Registry):
     """
     What one port serves: another registry's requests, once it is open.
 
@@ -94,7 +94,7 @@ class ClientPorts:
         self._settings = settings
         self._port = port
         self._reactor = reactor
-        self._doors = (Door(), Door(NOT_ON_VIP))
+        self._doors = (ServedPort(), ServedPort(NOT_ON_VIP))
         self._connections: tuple[Connections, ...] = ()
 
     def listen(self) -> list[IListeningPort]:

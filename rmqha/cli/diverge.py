@@ -19,12 +19,12 @@ from twisted.internet.task import react
 from rmqha.cli.common import FAILED, JSON, STORE, bar, note
 from rmqha.config.values import Endpoint
 from rmqha.errors import MasterLeft, ProtocolViolation, Refused
-from rmqha.ha.compare_with_master import Against
+from rmqha.ha.compare_with_master import MasterComparison
 from rmqha.ha.slave import master_bounds as bounds
 from rmqha.net.remoting.client import RemotingClient, split_address, tcp_endpoints
 from rmqha.store.files.lock import is_locked
 from rmqha.store.log.resync import data_end
-from rmqha.store.offline.compare import Beyond, Parting, Progress, parting, valid_end
+from rmqha.store.offline.compare import Beyond, LogComparison, Progress, parting, valid_end
 from rmqha.store.offline.offline_log import OfflineLog
 from rmqha.store.offline.raw_log import RawLog
 
@@ -106,7 +106,7 @@ def _address(against: str) -> Address:
         raise click.UsageError(f"--against {against}: no such folder, and not HOST:PORT") from error
 
 
-def _with_store(store: Path, other: Path) -> Parting:
+def _with_store(store: Path, other: Path) -> LogComparison:
     first, second = RawLog.open(store), RawLog.open(other)
     try:
         with bar("comparing") as progress:
@@ -117,7 +117,7 @@ def _with_store(store: Path, other: Path) -> Parting:
 
 def _with_master(
     store: Path, address: Address, earliest: int | None, client_port: int | None
-) -> Parting:
+) -> LogComparison:
     """
     Compare with a running master.
 
@@ -126,13 +126,13 @@ def _with_master(
     host, port = address
     if client_port is None:
         client_port = port - 1
-    outcome: list[Parting | Exception] = []
+    outcome: list[LogComparison | Exception] = []
     ours = _settled(store)
 
     async def run(reactor: Any, folder: Path, progress: Progress | None) -> None:
         client = RemotingClient(reactor, close_on_timeout=True)
         named = Endpoint().show((host, client_port))
-        looking = Against(
+        looking = MasterComparison(
             ours,
             tcp_endpoints(reactor)(host, port),
             Endpoint().show(address),
@@ -178,7 +178,7 @@ def _settled(store: Path) -> OfflineLog:
     return log
 
 
-def _as_json(found: Parting) -> dict[str, object]:
+def _as_json(found: LogComparison) -> dict[str, object]:
     return {
         "diverged": found.difference is not None,
         "comparedFrom": found.start,
@@ -190,7 +190,7 @@ def _as_json(found: Parting) -> dict[str, object]:
     }
 
 
-def _tell(found: Parting, store: Path, against: str) -> None:
+def _tell(found: LogComparison, store: Path, against: str) -> None:
     if found.difference is None:
         click.echo(f"equal from byte {found.start} to {found.stop}")
     else:

@@ -17,7 +17,7 @@ from attrs import frozen
 
 from rmqha.cli.common import FAILED, STORE, complain, note
 from rmqha.store.log.resync import data_end
-from rmqha.store.offline.follow import Bad, follow
+from rmqha.store.offline.follow import BadPlace, follow
 from rmqha.store.offline.raw_log import RawLog
 from rmqha.wire.log.record import MAGIC_V1, MAGIC_V2, Host, Record, decode
 
@@ -88,7 +88,7 @@ def dump(
     context.exit(0 if clean else FAILED)
 
 
-def _events(raw: RawLog, wanted: Wanted) -> Iterator[Record | Bad]:
+def _events(raw: RawLog, wanted: Wanted) -> Iterator[Record | BadPlace]:
     """
     The records wanted, and bad places among them.
     """
@@ -104,7 +104,7 @@ def _events(raw: RawLog, wanted: Wanted) -> Iterator[Record | Bad]:
             return
         start = behind
     for event in follow(raw, start):
-        if isinstance(event, Bad):
+        if isinstance(event, BadPlace):
             if wanted.stop is not None and event.offset >= wanted.stop:
                 return
             if event.next_valid is None or event.next_valid > wanted.start:
@@ -120,7 +120,7 @@ def _events(raw: RawLog, wanted: Wanted) -> Iterator[Record | Bad]:
                     yield record
 
 
-def _bad(raw: RawLog, bad: Bad) -> bool:
+def _bad(raw: RawLog, bad: BadPlace) -> bool:
     """
     Tell a bad place.
 

@@ -21,7 +21,7 @@ from rmqha.store.offline.verify import LogCheck, derived_findings, running_notes
 
 
 @define
-class Report:
+class VerifyReport:
     """
     Tells findings as they come, and what was looked at in the end.
 
@@ -133,7 +133,7 @@ def verify(
         raise click.UsageError("--against and --deep are two commands, say one of them")
     if conf is not None and not deep:
         raise click.UsageError("--conf is for --deep")
-    report = Report(as_json, limit)
+    report = VerifyReport(as_json, limit)
     check = _check(store, report)
     if deep:
         _deep(check, conf, report)
@@ -142,7 +142,7 @@ def verify(
     context.exit(report.end())
 
 
-def _check(path: Path, report: Report) -> LogCheck:
+def _check(path: Path, report: VerifyReport) -> LogCheck:
     raw = RawLog.open(path)
     for text in running_notes(raw.root):
         report.note(text)
@@ -155,7 +155,7 @@ def _check(path: Path, report: Report) -> LogCheck:
     return check
 
 
-def _deep(check: LogCheck, conf: Path | None, report: Report) -> None:
+def _deep(check: LogCheck, conf: Path | None, report: VerifyReport) -> None:
     raw = check.raw
     if raw.root is None:
         raise click.UsageError(
@@ -171,7 +171,7 @@ def _deep(check: LogCheck, conf: Path | None, report: Report) -> None:
         report.note("`rmqha rebuild` makes queues and index anew")
 
 
-def _compare(first: LogCheck, second: LogCheck, report: Report) -> None:
+def _compare(first: LogCheck, second: LogCheck, report: VerifyReport) -> None:
     ours, theirs = (OfflineLog.of(check.raw, check.end) for check in (first, second))
     start, stop = common_range(ours, theirs)
     if start > stop or (start == stop and ours.end > 0 and theirs.end > 0):

@@ -19,7 +19,7 @@ from rmqha.config.settings import (
     TlsMode,
     fitting_message_size,
 )
-from rmqha.config.sources import Draft
+from rmqha.config.sources import SettingsDraft
 from rmqha.config.values import INT_MAX
 
 _INDEX_HEADER = 40
@@ -33,7 +33,7 @@ VIP_STEP = 2
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-def check_all(draft: Draft) -> None:
+def check_all(draft: SettingsDraft) -> None:
     """
     Run every check over a draft in which all keys are chosen.
     """
@@ -46,7 +46,7 @@ def check_all(draft: Draft) -> None:
     _check_tls(draft)
 
 
-def check_namesrv(draft: Draft) -> None:
+def check_namesrv(draft: SettingsDraft) -> None:
     """
     The same for a name server's.
     """
@@ -55,7 +55,7 @@ def check_namesrv(draft: Draft) -> None:
     _check_tls(draft)
 
 
-def _check_identity(draft: Draft) -> None:
+def _check_identity(draft: SettingsDraft) -> None:
     if not draft.sound("brokerId", "brokerRole"):
         return
     broker_id = draft.value("brokerId")
@@ -66,14 +66,14 @@ def _check_identity(draft: Draft) -> None:
         draft.refuse("brokerId", "a slave needs 1 or more; 0 is the master")
 
 
-def _check_sizes(draft: Draft) -> None:
+def _check_sizes(draft: SettingsDraft) -> None:
     if draft.sound("mappedFileSizeCommitLog", "maxMessageSize"):
         _check_message_size(draft)
     if draft.sound("maxHashSlotNum", "maxIndexNum"):
         _check_index_size(draft)
 
 
-def _check_message_size(draft: Draft) -> None:
+def _check_message_size(draft: SettingsDraft) -> None:
     file_size = draft.value("mappedFileSizeCommitLog")
     most = file_size - BLANK_MIN - RECORD_OVERHEAD
     if draft.value("maxMessageSize") > most:
@@ -89,7 +89,7 @@ def _check_message_size(draft: Draft) -> None:
         )
 
 
-def _check_index_size(draft: Draft) -> None:
+def _check_index_size(draft: SettingsDraft) -> None:
     slots, entries = draft.value("maxHashSlotNum"), draft.value("maxIndexNum")
     index_size = _INDEX_HEADER + _INDEX_SLOT * slots + _INDEX_ENTRY * entries
     if index_size > INT_MAX:
@@ -101,7 +101,7 @@ def _check_index_size(draft: Draft) -> None:
         )
 
 
-def _check_times(draft: Draft) -> None:
+def _check_times(draft: SettingsDraft) -> None:
     heartbeat = draft.chosen["haSendHeartbeatInterval"]
     housekeeping = draft.chosen["haHousekeepingInterval"]
     if heartbeat.value < housekeeping.value or not draft.sound(
@@ -120,7 +120,7 @@ def _check_times(draft: Draft) -> None:
         )
 
 
-def _check_ports(draft: Draft) -> None:
+def _check_ports(draft: SettingsDraft) -> None:
     if not draft.sound("listenPort", "haListenPort", "adminListenPort"):
         return
     off = draft.sound("brokerRole") and not draft.value("brokerRole").is_master
@@ -136,7 +136,7 @@ def _check_ports(draft: Draft) -> None:
     _check_distinct(draft, ("listenPort", "haListenPort", "adminListenPort"), used)
 
 
-def _check_distinct(draft: Draft, names: tuple[str, ...], used: dict[int, str]) -> None:
+def _check_distinct(draft: SettingsDraft, names: tuple[str, ...], used: dict[int, str]) -> None:
     for name in names:
         port = draft.value(name)
         if port > 65535:
@@ -149,7 +149,7 @@ def _check_distinct(draft: Draft, names: tuple[str, ...], used: dict[int, str]) 
             used[port] = name
 
 
-def _check_folders(draft: Draft) -> None:
+def _check_folders(draft: SettingsDraft) -> None:
     if not draft.sound("storePathRootDir", "storePathCommitLog"):
         return
     root: Path = draft.value("storePathRootDir")
@@ -158,7 +158,7 @@ def _check_folders(draft: Draft) -> None:
         draft.refuse("storePathCommitLog", "a folder of its own, used for nothing else")
 
 
-def _check_master_address(draft: Draft) -> None:
+def _check_master_address(draft: SettingsDraft) -> None:
     master = draft.value("haMasterAddress")
     if master is None or not draft.sound("brokerRole", "haListenPort", "listenPort"):
         return
@@ -175,7 +175,7 @@ def _check_master_address(draft: Draft) -> None:
         draft.refuse("haMasterAddress", "another node's; this is the HA port of this one")
 
 
-def _check_tls(draft: Draft) -> None:
+def _check_tls(draft: SettingsDraft) -> None:
     if not draft.sound("tlsMode", "tlsKeyPath", "tlsCertPath", "tlsTrustCertPath", "tlsClientAuth"):
         return
     key, cert = draft.value("tlsKeyPath"), draft.value("tlsCertPath")

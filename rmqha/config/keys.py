@@ -22,12 +22,12 @@ from rmqha.config.settings import (
     DEFAULT_DELAY_LEVELS,
     MIB,
     RECORD_OVERHEAD,
+    BrokerRole,
     ClientAuth,
     DivergencePolicy,
     FirstSync,
     FlushDisk,
     ReplicaIdentity,
-    Role,
     TlsMode,
 )
 from rmqha.config.values import (
@@ -37,7 +37,7 @@ from rmqha.config.values import (
     ClientAddress,
     Endpoint,
     Endpoints,
-    File,
+    FilePath,
     Folder,
     Hours,
     HoursOfDay,
@@ -142,7 +142,7 @@ _ANSWER = Integer(1, 8 * MIB, "bytes")
 
 BROKER = rows_of(
     "broker",
-    ("brokerRole", "role", Choice(Role), "<SLAVE with ``--role slave``, else ASYNC_MASTER>",
+    ("brokerRole", "role", Choice(BrokerRole), "<SLAVE with ``--role slave``, else ASYNC_MASTER>",
      "Who takes writes, and what they wait for. Must not contradict ``--role``."),
     ("brokerId", "id", Integer(0, LONG_MAX), "<0 on a master, 1 on a slave>",
      "0 on a master, above 0 on a slave; anything else is refused."),
@@ -195,12 +195,12 @@ REMOTING = rows_of(
     ("tlsMode", "tls", Choice(TlsMode), "permissive",
      ("Whether the client ports take TLS, clear text or both. Without a certificate permissive"
       " takes clear text only."), {"aliases": ("tls.server.mode",)}),
-    ("tlsKeyPath", "tls_key", File(), "",
+    ("tlsKeyPath", "tls_key", FilePath(), "",
      "Our private key, PEM without a password.", {"aliases": ("tls.server.keyPath",)}),
-    ("tlsCertPath", "tls_cert", File(), "",
+    ("tlsCertPath", "tls_cert", FilePath(), "",
      "Our certificate and what lies between it and its root, PEM.",
      {"aliases": ("tls.server.certPath",)}),
-    ("tlsTrustCertPath", "tls_trusted", File(), "",
+    ("tlsTrustCertPath", "tls_trusted", FilePath(), "",
      "The roots of the clients' certificates, PEM.",
      {"aliases": ("tls.server.trustCertPath",)}),
     ("tlsClientAuth", "tls_client_auth", Choice(ClientAuth), "none",

@@ -20,6 +20,7 @@ from rmqha.config.keys import FILE, Vocabulary
 from rmqha.config.namesrv import FILE as NAMESRV_FILE
 from rmqha.config.settings import (
     AdminSettings,
+    BrokerRole,
     BrokerSettings,
     FlushDisk,
     HASettings,
@@ -27,14 +28,13 @@ from rmqha.config.settings import (
     PullSettings,
     RegistrationSettings,
     RemotingSettings,
-    Role,
     Settings,
     StoreSettings,
     TransactionSettings,
     fitting_message_size,
     host_name,
 )
-from rmqha.config.sources import DEFAULT, Chosen, Draft, read
+from rmqha.config.sources import DEFAULT, Chosen, SettingsDraft, read
 from rmqha.errors import BadValue, ConfigProblems
 
 HA_PORT_STEP = 1
@@ -60,9 +60,9 @@ SECTIONS: dict[str, type[Any]] = {
 }
 """What L{Settings} is made of."""
 
-ROLES: dict[str, tuple[Role, ...]] = {
-    "master": (Role.ASYNC_MASTER, Role.SYNC_MASTER),
-    "slave": (Role.SLAVE,),
+ROLES: dict[str, tuple[BrokerRole, ...]] = {
+    "master": (BrokerRole.ASYNC_MASTER, BrokerRole.SYNC_MASTER),
+    "slave": (BrokerRole.SLAVE,),
 }
 """What C{--role} allows C{brokerRole} to be; the first one is its default."""
 
@@ -123,7 +123,7 @@ def describe(settings: Settings) -> list[Row]:
 
 
 def _rows(settings: Settings, known: Vocabulary, sources: dict[str, str]) -> list[Row]:
-    defaults = Draft(known)
+    defaults = SettingsDraft(known)
     _fill_defaults(defaults, settings)
     rows = []
     for key in known.keys:
@@ -136,7 +136,7 @@ def _rows(settings: Settings, known: Vocabulary, sources: dict[str, str]) -> lis
 
 def _settle(
     path: Path | None, overrides: Sequence[str], role: str | None
-) -> tuple[Settings, Draft]:
+) -> tuple[Settings, SettingsDraft]:
     draft = read(path, overrides, NAMESRV_FILE if role == NAMESRV else FILE)
     if role == NAMESRV:
         _fill_defaults(draft)
@@ -150,7 +150,7 @@ def _settle(
     return _build(draft), draft
 
 
-def _settle_role(draft: Draft, role: str | None) -> None:
+def _settle_role(draft: SettingsDraft, role: str | None) -> None:
     """
     Choose what C{--role} says, and refuse a C{brokerRole} that contradicts it.
     """
@@ -168,7 +168,7 @@ def _settle_role(draft: Draft, role: str | None) -> None:
         draft.refuse("brokerRole", f"--role {role} was asked for, which is {' or '.join(allowed)}")
 
 
-def _fill_defaults(draft: Draft, known: Settings | None = None) -> None:
+def _fill_defaults(draft: SettingsDraft, known: Settings | None = None) -> None:
     """
     Give every key nobody gave the value its absence means.
 
@@ -191,8 +191,8 @@ def _fill_defaults(draft: Draft, known: Settings | None = None) -> None:
         _fill_broker_defaults(draft, of, base)
 
 
-def _fill_broker_defaults(draft: Draft, of: Callable[[str], Any], base: int) -> None:
-    _default(draft, "brokerRole", Role.ASYNC_MASTER)
+def _fill_broker_defaults(draft: SettingsDraft, of: Callable[[str], Any], base: int) -> None:
+    _default(draft, "brokerRole", BrokerRole.ASYNC_MASTER)
     _default(draft, "brokerId", 0 if of("brokerRole").is_master else 1)
     _default(draft, "brokerName", host_name())
     address = local_address()
@@ -214,7 +214,7 @@ def _client_port(master: tuple[str, int] | None) -> tuple[str, int] | None:
     return master[0], master[1] - CLIENT_PORT_STEP
 
 
-def _default(draft: Draft, name: str, value: Any, where: str = DEFAULT) -> None:
+def _default(draft: SettingsDraft, name: str, value: Any, where: str = DEFAULT) -> None:
     if name not in draft.chosen:
         key = draft.known.by_name[name]
         draft.chosen[name] = Chosen(
@@ -222,7 +222,7 @@ def _default(draft: Draft, name: str, value: Any, where: str = DEFAULT) -> None:
         )
 
 
-def _build(draft: Draft) -> Settings:
+def _build(draft: SettingsDraft) -> Settings:
     fields: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
     for chosen in draft.chosen.values():
         fields[chosen.key.section][chosen.key.field] = chosen.value

@@ -10,13 +10,13 @@ from __future__ import annotations
 from rmqha.config.foreign import HARMLESS as BROKERS
 from rmqha.config.foreign import Foreign, on
 from rmqha.config.keys import ADMIN, REMOTING, Key, Origin, Vocabulary, rows_of
-from rmqha.config.values import File, Integer, Millis, Networks, Switch
+from rmqha.config.values import FilePath, Integer, Millis, Networks, Switch
 
 NAMESRV: tuple[Key, ...] = rows_of(
     "namesrv",
     ("listenPort", "listen_port", Integer(1, 65535), "9876",
      "The port. The admin port is counted from it."),
-    ("kvConfigPath", "kv_path", File(empty=False), "${user.home}/namesrv/kvConfig.json",
+    ("kvConfigPath", "kv_path", FilePath(empty=False), "${user.home}/namesrv/kvConfig.json",
      "The file of what is kept for others, such as the queues of ordered topics."),
     ("orderMessageEnable", "order_messages", Switch(), "false",
      "Whether routes tell the queues of ordered topics."),

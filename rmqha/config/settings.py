@@ -44,7 +44,7 @@ QUEUE_UNIT = 20
 """One consume queue unit, in bytes; queue files are whole units."""
 
 
-class Role(StrEnum):
+class BrokerRole(StrEnum):
     """
     C{brokerRole}: who takes writes, and what they wait for.
     """
@@ -58,7 +58,7 @@ class Role(StrEnum):
         """
         Whether this node takes writes and feeds slaves.
         """
-        return self is not Role.SLAVE
+        return self is not BrokerRole.SLAVE
 
 
 class FlushDisk(StrEnum):
@@ -169,7 +169,7 @@ class BrokerSettings:
     name: str = field(factory=host_name)
     cluster: str = "DefaultCluster"
     id: int = 0
-    role: Role = Role.ASYNC_MASTER
+    role: BrokerRole = BrokerRole.ASYNC_MASTER
     listen_port: int = DEFAULT_LISTEN_PORT
     ip1: str = "127.0.0.1"
     ip2: str = "127.0.0.1"

@@ -72,7 +72,7 @@ class Chosen:
 
 
 @define
-class Draft:
+class SettingsDraft:
     """
     What was found so far: chosen values, and everything to tell about them.
 
@@ -118,7 +118,7 @@ class Draft:
         return any(name in self.chosen and self.chosen[name].where != DEFAULT for name in names)
 
 
-def read(path: Path | None, overrides: Sequence[str], known: Vocabulary = FILE) -> Draft:
+def read(path: Path | None, overrides: Sequence[str], known: Vocabulary = FILE) -> SettingsDraft:
     """
     Read both sources; what C{overrides} say wins over the file.
 
@@ -126,7 +126,7 @@ def read(path: Path | None, overrides: Sequence[str], known: Vocabulary = FILE) 
     @param overrides: C{key=value} each.
     @param known: What may stand in the file.
     """
-    draft = Draft(known)
+    draft = SettingsDraft(known)
     in_file = _last_of_each(_from_file(path, draft), draft) if path is not None else []
     on_line = _last_of_each(_from_command_line(overrides, draft), draft)
     replaced = {_canonical(given.name, known) for given in on_line}
@@ -141,7 +141,7 @@ def _canonical(name: str, known: Vocabulary) -> str:
     return key.name if key is not None else name
 
 
-def _from_file(path: Path, draft: Draft) -> list[Given]:
+def _from_file(path: Path, draft: SettingsDraft) -> list[Given]:
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -159,7 +159,7 @@ def _from_file(path: Path, draft: Draft) -> list[Given]:
     return found
 
 
-def _from_command_line(overrides: Sequence[str], draft: Draft) -> list[Given]:
+def _from_command_line(overrides: Sequence[str], draft: SettingsDraft) -> list[Given]:
     found = []
     for override in overrides:
         name, equals, text = override.partition("=")
@@ -170,7 +170,7 @@ def _from_command_line(overrides: Sequence[str], draft: Draft) -> list[Given]:
     return found
 
 
-def _last_of_each(level: Sequence[Given], draft: Draft) -> list[Given]:
+def _last_of_each(level: Sequence[Given], draft: SettingsDraft) -> list[Given]:
     """
     Take the last of each key of one source, as Java does, and say so.
     """
@@ -185,7 +185,7 @@ def _last_of_each(level: Sequence[Given], draft: Draft) -> list[Given]:
     return list(last.values())
 
 
-def _judge(level: Sequence[Given], draft: Draft) -> None:
+def _judge(level: Sequence[Given], draft: SettingsDraft) -> None:
     """
     Sort the keys of one source into chosen values, problems and ignored ones.
     """
@@ -203,7 +203,7 @@ def _judge(level: Sequence[Given], draft: Draft) -> None:
             _parse(key, given, draft)
 
 
-def _foreign(given: Given, draft: Draft) -> None:
+def _foreign(given: Given, draft: SettingsDraft) -> None:
     known = draft.known
     unsupported = known.unsupported.get(given.name)
     if unsupported is not None and unsupported.enabled(given.text):
@@ -214,7 +214,7 @@ def _foreign(given: Given, draft: Draft) -> None:
         draft.ignored.append(given.name)
 
 
-def _parse(key: Key, given: Given, draft: Draft) -> None:
+def _parse(key: Key, given: Given, draft: SettingsDraft) -> None:
     try:
         value = key.kind.parse(given.text)
     except ValueError:

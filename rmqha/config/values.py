@@ -285,7 +285,7 @@ class Folder(Kind):
 
 
 @frozen
-class File(Kind):
+class FilePath(Kind):
     """
     One file.  As with L{Folder}, a relative path becomes absolute at once.
 

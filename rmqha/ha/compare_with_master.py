@@ -19,12 +19,11 @@ from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 from twisted.internet.task import deferLater
 
 from rmqha.errors import NothingCommon
-from rmqha.ha.observer_protocol import Onlooker
-from rmqha.ha.slave.master_bounds import Ask, ClientPort, MasterBounds
-from rmqha.ha.slave.probe import Ask as Asks
-from rmqha.ha.slave.probe import OverlapSearch
-from rmqha.ha.slave.reconnect import NEXT_QUESTION, AskedFirst, OneByOne
-from rmqha.store.offline.compare import Beyond, Parting, Progress, beyond, valid_end
+from rmqha.ha.observer_protocol import ObserverProtocol
+from rmqha.ha.slave.master_bounds import AskBounds, MasterBounds, MasterClientPort
+from rmqha.ha.slave.probe import OverlapSearch, ProbeKind
+from rmqha.ha.slave.reconnect import NEXT_QUESTION, BoundsFirst, SingleConnection
+from rmqha.store.offline.compare import Beyond, LogComparison, Progress, beyond, valid_end
 from rmqha.store.offline.found_files import quarantine_name
 from rmqha.store.offline.offline_log import OfflineLog
 from rmqha.store.offline.raw_log import RawLog
@@ -32,14 +31,14 @@ from rmqha.wire.ha import DEFAULT_BATCH
 
 
 @define(eq=False)
-class Against:
+class MasterComparison:
     """
     Compare one log with a master's.
 
     @ivar ours: The log; compared up to its C{end}.
     @ivar endpoint: The master's HA port.
     @ivar peer: The same, for people.
-    @ivar ask: Asks the client port; C{None} to go without.
+    @ivar ask: ProbeKind the client port; C{None} to go without.
     @ivar folder: Where the master's own bytes may lie while they are counted.
     @ivar earliest: Compare from here on at the latest; C{None}: from where a slave
         would.
@@ -50,23 +49,23 @@ class Against:
     ours: OfflineLog
     endpoint: IStreamClientEndpoint
     peer: str
-    ask: Ask | None
+    ask: AskBounds | None
     clock: IReactorTime
     folder: Path
     earliest: int | None = None
     progress: Progress | None = None
-    port: ClientPort = field(init=False)
+    port: MasterClientPort = field(init=False)
     asked: int = field(default=0, init=False)
     _first: int = field(init=False)
     _whole: int = field(init=False)
     _search: OverlapSearch | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.port = ClientPort(self.ask, self.clock, self.peer)
+        self.port = MasterClientPort(self.ask, self.clock, self.peer)
         self._first = self.ours.raw.run_start(self.ours.end)
         self._whole = valid_end(self.ours)
 
-    async def parting(self) -> Parting:
+    async def parting(self) -> LogComparison:
         """
         Ask until there is an answer.
 
@@ -74,10 +73,10 @@ class Against:
         @raise MasterLeft: If it leaves before it was compared.
         @raise ProtocolViolation: If it is none.
         """
-        endpoint = AskedFirst(self.endpoint, self.port.look)
+        endpoint = BoundsFirst(self.endpoint, self.port.look)
         with open(self.folder / "kept", "w+b") as kept:
             while True:
-                looking: Any = endpoint.connect(OneByOne(lambda: self._onlooker(kept)))
+                looking: Any = endpoint.connect(SingleConnection(lambda: self._onlooker(kept)))
                 onlooker = await looking
                 if await onlooker.done:
                     break
@@ -86,16 +85,16 @@ class Against:
                 await deferLater(self.clock, NEXT_QUESTION, lambda: None)
         return self._told(onlooker)
 
-    def _onlooker(self, kept: BinaryIO) -> Onlooker:
+    def _onlooker(self, kept: BinaryIO) -> ObserverProtocol:
         bounds = self.port.bounds
         search = self._search
         if search is None or not search.fits(self.ours.end, bounds):
             search = self._search = self._begin(bounds)
         question = search.question()
-        if question.ask is Asks.SURVEY:
+        if question.ask is ProbeKind.SURVEY:
             raise self._nothing(bounds)
         self.asked += 1
-        return Onlooker(
+        return ObserverProtocol(
             self.ours,
             self._whole,
             question.report,
@@ -129,10 +128,10 @@ class Against:
                 said += ", and sent nothing from there"
         return NothingCommon(self.peer, self._first, self.ours.end, said)
 
-    def _told(self, onlooker: Onlooker) -> Parting:
+    def _told(self, onlooker: ObserverProtocol) -> LogComparison:
         at, cursor, end = onlooker.at, onlooker.cursor, onlooker.end
         assert at is not None and cursor is not None, "it has learned something"
-        return Parting(
+        return LogComparison(
             start=onlooker.report,
             stop=onlooker.compared,
             difference=onlooker.difference,

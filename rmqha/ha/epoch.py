@@ -49,7 +49,7 @@ Below the store's root.
 
 
 @define(kw_only=True, eq=False)
-class Incarnation:
+class Epoch:
     """
     One run's part of a life of the log.
 
@@ -71,7 +71,7 @@ class Incarnation:
     _log = Logger()
 
     @classmethod
-    def begin(cls, root: Path, log: ILogReader, *, master: bool = True) -> Incarnation:
+    def begin(cls, root: Path, log: ILogReader, *, master: bool = True) -> Epoch:
         """
         Begin a run: take the earlier incarnation up, or start a new one.
 

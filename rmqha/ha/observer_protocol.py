@@ -22,7 +22,7 @@ from twisted.python.failure import Failure
 from rmqha.errors import FrameOffsetMismatch, MasterLeft, ProtocolViolation
 from rmqha.ha.slave.compare_bytes import first_difference
 from rmqha.ha.slave.connection import REPORT_EVERY
-from rmqha.store.offline.compare import Difference, Progress, record_start
+from rmqha.store.offline.compare import FirstDifference, Progress, record_start
 from rmqha.store.offline.offline_log import OfflineLog
 from rmqha.wire.ha import BodyPart, TransferDecoder, encode_report
 
@@ -39,7 +39,7 @@ MOST_KEPT = 256 << 20
 
 
 @define(eq=False)
-class Onlooker(Protocol):
+class ObserverProtocol(Protocol):
     """
     Compare one log with a master's, from one place on.
 
@@ -71,7 +71,7 @@ class Onlooker(Protocol):
     cursor: int | None = field(default=None, init=False)
     compared: int = field(init=False)
     at: int | None = field(default=None, init=False)
-    difference: Difference | None = field(default=None, init=False)
+    difference: FirstDifference | None = field(default=None, init=False)
     transport: ITCPTransport = field(default=None, init=False)
     _decoder: TransferDecoder = field(factory=TransferDecoder, init=False)
     _repeating: LoopingCall = field(init=False)
@@ -204,7 +204,7 @@ class Onlooker(Protocol):
                 self._part(self.compared)
             return data[len(ours) :]
         self.compared = differs
-        self.difference = Difference(
+        self.difference = FirstDifference(
             differs,
             str(self.ours.raw.at(differs).path),
             self.peer,

@@ -27,7 +27,7 @@ from twisted.python.failure import Failure
 
 from rmqha.config.settings import StoreSettings
 from rmqha.errors import DiskFull, Refused, StoreLocked
-from rmqha.ha.epoch import Incarnation
+from rmqha.ha.epoch import Epoch
 from rmqha.store.derived.clamp_offsets import CONFIG, Clamped, clamp_consumers, clamp_delays
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.rebuild import open_derived
@@ -138,9 +138,9 @@ def _promote(store: Store, step: Step) -> Promotion:
     step("consumers")
     _forget_master(root)
     step("record")
-    was_master = Incarnation.goes_on(root, log)
+    was_master = Epoch.goes_on(root, log)
     if not was_master:
-        Incarnation.begin(root, log).close(log, {})
+        Epoch.begin(root, log).close(log, {})
     step("incarnation")
     kept = store.kept
     return _told(
@@ -198,7 +198,7 @@ def plan(settings: StoreSettings, *, repair: bool = False) -> Promotion:
             quarantine="",
             delays=clamp_delays(root, queues, change=False),
             consumers=clamp_consumers(root, queues, change=False),
-            was_master=Incarnation.goes_on(root, reader),
+            was_master=Epoch.goes_on(root, reader),
         )
     finally:
         queues.close()

@@ -21,7 +21,7 @@ MASTER = 0
 
 
 @frozen(kw_only=True)
-class Registration:
+class BrokerRegistration:
     """
     What a broker says of itself.
 

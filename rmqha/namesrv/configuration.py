@@ -32,7 +32,7 @@ LOCKED = frozenset({"configBlackList", "configStorePath", "rocketmqHome"})
 
 
 @define(eq=False)
-class Configuration:
+class NamesrvConfiguration:
     """
     Answers requests 318 and 319.
 

@@ -13,7 +13,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from rmqha.errors import RequestRefused
-from rmqha.namesrv.brokers import EXPIRY, Registered, Registration
+from rmqha.namesrv.brokers import EXPIRY, BrokerRegistration, Registered
 from rmqha.namesrv.kv import ORDER_TOPICS, KvConfig
 from rmqha.namesrv.routes import RouteTable
 from rmqha.net.remoting.client import split_address
@@ -71,7 +71,7 @@ class Registrations:
         topics = body.topic_config_serialize_wrapper
         silence = header.heartbeat_timeout_millis or 0
         found = self.table.register(
-            Registration(
+            BrokerRegistration(
                 cluster=header.cluster_name,
                 name=header.broker_name,
                 id=header.broker_id,

@@ -18,7 +18,7 @@ from typing import Any
 
 from attrs import define, evolve, field
 
-from rmqha.namesrv.brokers import MASTER, Gone, Registered, Registration
+from rmqha.namesrv.brokers import MASTER, BrokerRegistration, Gone, Registered
 from rmqha.wire.remoting.bodies.common import DataVersion
 from rmqha.wire.remoting.bodies.route import BrokerData, ClusterInfo, QueueData, TopicRoute
 from rmqha.wire.remoting.bodies.tables import READ, WRITE, TopicConfig
@@ -51,7 +51,7 @@ class RouteTable:
 
     # --- brokers come and go --------------------------------------------------
 
-    def register(self, broker: Registration, now: float) -> Registered:
+    def register(self, broker: BrokerRegistration, now: float) -> Registered:
         """
         A broker is there, with these topics.
 

@@ -19,7 +19,7 @@ from twisted.logger import Logger
 from rmqha.config.settings import NamesrvSettings
 from rmqha.errors import RequestRefused
 from rmqha.namesrv.brokers import Gone
-from rmqha.namesrv.configuration import Configuration
+from rmqha.namesrv.configuration import NamesrvConfiguration
 from rmqha.namesrv.kv import KvConfig
 from rmqha.namesrv.registration import Registrations
 from rmqha.namesrv.requests import Changes, KvRequests, Questions
@@ -75,7 +75,7 @@ class NameServer:
         self.clock = clock
         self.table = RouteTable()
         self.kv = kv
-        self.configuration = Configuration(settings)
+        self.configuration = NamesrvConfiguration(settings)
         self._allowed = Allowed(settings.allowed_peers)
         registry = Registry()
         for part in (

@@ -3,7 +3,7 @@
 """
 The receiving end of the replication path: from the socket into the mapped log.
 
-The portable path reads C{bytes} and copies them into the log.  L{ScatterClient} instead asks its
+The portable path reads C{bytes} and copies them into the log.  L{ZeroCopyClient} instead asks its
 sink where the bytes of a body belong and lets the kernel put them there, together with the next
 frame's header in the same call.  A body is only ever read after its header was accepted: a refused
 frame leaves no byte behind.
@@ -107,7 +107,7 @@ class IFrameSink(Interface):
         """
 
 
-class ScatterClient(tcp.Client):
+class ZeroCopyClient(tcp.Client):
     """
     A client connection that can read frames straight into the log.
 
@@ -297,19 +297,19 @@ class ScatterClient(tcp.Client):
             sink.violation(error)
 
 
-class ScatterConnector(tcp.Connector):
+class ZeroCopyConnector(tcp.Connector):
     """
-    One attempt to connect whose transport is a L{ScatterClient}.
+    One attempt to connect whose transport is a L{ZeroCopyClient}.
     """
 
-    def _makeTransport(self) -> ScatterClient:
-        return ScatterClient(self.host, self.port, self.bindAddress, self, self.reactor)
+    def _makeTransport(self) -> ZeroCopyClient:
+        return ZeroCopyClient(self.host, self.port, self.bindAddress, self, self.reactor)
 
 
 @frozen
 class _Dialler:
     """
-    Just enough of a reactor for L{TCP4ClientEndpoint} to make L{ScatterConnector}s.
+    Just enough of a reactor for L{TCP4ClientEndpoint} to make L{ZeroCopyConnector}s.
     """
 
     _reactor: Any
@@ -320,15 +320,15 @@ class _Dialler:
         """
         Start to connect.
         """
-        connector = ScatterConnector(host, port, factory, timeout, bindAddress, self._reactor)
+        connector = ZeroCopyConnector(host, port, factory, timeout, bindAddress, self._reactor)
         connector.connect()
         return connector
 
 
 @implementer(IStreamClientEndpoint)
-class ScatterClientEndpoint:
+class ZeroCopyClientEndpoint:
     """
-    Connect by TCP with a L{ScatterClient}.
+    Connect by TCP with a L{ZeroCopyClient}.
     """
 
     def __init__(
@@ -354,13 +354,13 @@ class ScatterClientEndpoint:
         return self._endpoint.connect(protocolFactory)
 
 
-def scatter(transport: object) -> ScatterClient | None:
+def scatter(transport: object) -> ZeroCopyClient | None:
     """
     Say whether a protocol's transport can read frames into the log.
 
     @return: The transport itself; C{None} when it is anything else, a wrapper around one included,
         or speaks TLS.  Then frames come through C{dataReceived}.
     """
-    if isinstance(transport, ScatterClient) and not transport.TLS:
+    if isinstance(transport, ZeroCopyClient) and not transport.TLS:
         return transport
     return None

@@ -4,7 +4,7 @@
 The sending end of the replication path: log pages to the socket without a copy in Python.
 
 Twisted's own C{write} takes C{bytes} only, joins what is queued and sends nothing before the next
-poll.  L{RegionServer} takes views of the mapped log as they are, hands many of them to the kernel
+poll.  L{ZeroCopyServer} takes views of the mapped log as they are, hands many of them to the kernel
 in one C{sendmsg}, and sends small things before C{write} returns when nothing is queued: one record
 and its acknowledgement then cost one poll each instead of two.
 
@@ -49,7 +49,7 @@ the log is let go at once.
 """
 
 
-class RegionServer(tcp.Server):
+class ZeroCopyServer(tcp.Server):
     """
     A server connection that sends views of the log as well as bytes, in the order of the calls.
 
@@ -199,18 +199,18 @@ class RegionServer(tcp.Server):
         self._part_bytes = 0
 
 
-class RegionPort(tcp.Port):
+class ZeroCopyPort(tcp.Port):
     """
-    A listening port whose connections are L{RegionServer}s.
+    A listening port whose connections are L{ZeroCopyServer}s.
     """
 
-    transport = RegionServer
+    transport = ZeroCopyServer
 
 
 @frozen
 class _Listener:
     """
-    Just enough of a reactor for L{TCP4ServerEndpoint} to make L{RegionPort}s.
+    Just enough of a reactor for L{TCP4ServerEndpoint} to make L{ZeroCopyPort}s.
     """
 
     _reactor: Any
@@ -221,15 +221,15 @@ class _Listener:
         """
         Listen now.
         """
-        listening = RegionPort(port, factory, backlog, interface, self._reactor)
+        listening = ZeroCopyPort(port, factory, backlog, interface, self._reactor)
         listening.startListening()
         return listening
 
 
 @implementer(IStreamServerEndpoint)
-class RegionServerEndpoint:
+class ZeroCopyServerEndpoint:
     """
-    Listen on TCP, IPv4 or (by an IPv6 C{interface}) IPv6, with L{RegionServer} connections.
+    Listen on TCP, IPv4 or (by an IPv6 C{interface}) IPv6, with L{ZeroCopyServer} connections.
     """
 
     def __init__(self, reactor: Any, port: int, backlog: int = 1024, interface: str = "") -> None:
@@ -248,13 +248,13 @@ class RegionServerEndpoint:
         return listening
 
 
-def regions(transport: object) -> RegionServer | None:
+def regions(transport: object) -> ZeroCopyServer | None:
     """
     Say whether a protocol's transport can send log views as they are.
 
     @return: The transport itself; C{None} when it is anything else, a wrapper around one included,
         or speaks TLS.  Then header and body must be written as C{bytes}.
     """
-    if isinstance(transport, RegionServer) and not transport.TLS:
+    if isinstance(transport, ZeroCopyServer) and not transport.TLS:
         return transport
     return None

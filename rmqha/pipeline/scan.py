@@ -15,7 +15,7 @@ from os import PathLike
 import pyarrow as pa
 
 from rmqha.pipeline.log.files import settled
-from rmqha.pipeline.log.options import Options, Table
+from rmqha.pipeline.log.options import ReadOptions, RowKind
 from rmqha.pipeline.log.ranges import bounds, plan
 from rmqha.pipeline.log.reading import MessageReader, chosen_columns
 from rmqha.pipeline.log.stores import open_stores
@@ -47,22 +47,22 @@ def snapshot(path: Path | None = None, **options: object) -> dict[str, int]:
     return settled(lambda: {store.name: bounds(store, parsed)[1] for store in open_stores(parsed)})
 
 
-def parse(path: Path | None, options: Mapping[str, object]) -> Options:
+def parse(path: Path | None, options: Mapping[str, object]) -> ReadOptions:
     """
     The options of a call.
     """
     given = {name: value for name, value in options.items() if value is not None}
     if path is not None:
         given["path"] = path
-    return Options.parse(given)
+    return ReadOptions.parse(given)
 
 
-def _batches(options: Options) -> Iterator[pa.RecordBatch]:
-    if options.table is Table.FILES:
+def _batches(options: ReadOptions) -> Iterator[pa.RecordBatch]:
+    if options.table is RowKind.FILES:
         yield settled(lambda: file_rows(open_stores(options), options))
         return
     ranges = settled(lambda: plan(open_stores(options), options))
-    if options.table is Table.RANGES:
+    if options.table is RowKind.RANGES:
         yield range_rows(ranges)
         return
     reader = MessageReader(options, chosen_columns(options))

@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.interfaces import IListeningPort
 
 from rmqha.config.settings import Settings
-from rmqha.ha.epoch import Incarnation
+from rmqha.ha.epoch import Epoch
 from rmqha.ha.master.put_service import Writer
 from rmqha.ha.master.replicas import ReplicaState
 from rmqha.roles.node import Node
@@ -43,7 +43,7 @@ class MasterNode(Node):
         return Opening(
             master=True,
             repair=self.repair,
-            ours_from=Incarnation.crashed_from(self.settings.store.root),
+            ours_from=Epoch.crashed_from(self.settings.store.root),
             before=refuse_unfinished,
         )
 

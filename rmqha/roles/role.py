@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @implementer(IPlugin, IRole)
 @frozen
-class Role:
+class LazyRole:
     """
     A role whose code is imported when it is started.
 

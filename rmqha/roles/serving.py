@@ -20,19 +20,19 @@ from twisted.logger import Logger
 
 from rmqha.config.settings import Settings
 from rmqha.errors import StoreError
-from rmqha.ha.epoch import Incarnation
+from rmqha.ha.epoch import Epoch
 from rmqha.ha.master.ledger import Ledger
 from rmqha.ha.master.master import MasterFactory
 from rmqha.ha.master.transfer import GroupTransfer, replicas_needed
 from rmqha.ha.states import Standing
-from rmqha.net.zero_copy_send import RegionServerEndpoint
+from rmqha.net.zero_copy_send import ZeroCopyServerEndpoint
 from rmqha.roles.process import listen_now
 from rmqha.store.store import Store
 
 BACKLOG = 1024
 
 
-class Gate(ServerFactory):
+class HaPort(ServerFactory):
     """
     Holds the HA port from the start, and lets nobody in while there is nothing to serve.
 
@@ -68,8 +68,8 @@ class Serving:
     reactor: Any
     standing: Callable[[], Standing] = lambda: Standing.WHOLE
     factory: MasterFactory | None = field(default=None, init=False)
-    incarnation: Incarnation | None = field(default=None, init=False)
-    gate: Gate = field(factory=Gate, init=False)
+    incarnation: Epoch | None = field(default=None, init=False)
+    gate: HaPort = field(factory=HaPort, init=False)
     _closed: Counter[str] = field(factory=Counter, init=False)
 
     _log = Logger()
@@ -83,7 +83,7 @@ class Serving:
         ha = self.settings.ha
         if not ha.listen_port:
             return []
-        endpoint: IStreamServerEndpoint = RegionServerEndpoint(
+        endpoint: IStreamServerEndpoint = ZeroCopyServerEndpoint(
             self.reactor, ha.listen_port, BACKLOG, ha.listen_address
         )
         return [listen_now(endpoint, self.gate)]
@@ -94,7 +94,7 @@ class Serving:
         """
         ha, log, role = self.settings.ha, store.log, self.settings.broker.role
         root = self.settings.store.root
-        self.incarnation = Incarnation.begin(root, log, master=role.is_master)
+        self.incarnation = Epoch.begin(root, log, master=role.is_master)
         ledger = Ledger(
             log=log,
             start=self.incarnation.start,

@@ -20,7 +20,7 @@ from rmqha.ha.slave.follower import Follower
 from rmqha.ha.slave.repair import Divergence, plan_cut
 from rmqha.ha.states import NodeState, Standing
 from rmqha.net.remoting.client import RemotingClient, split_address
-from rmqha.net.zero_copy_receive import ScatterClientEndpoint
+from rmqha.net.zero_copy_receive import ZeroCopyClientEndpoint
 from rmqha.roles.node import Node
 from rmqha.roles.serving import Serving
 from rmqha.store.files import json_table as tables
@@ -157,9 +157,9 @@ class SlaveNode(Node):
     def _dialled(self, host: str, port: int) -> IStreamClientEndpoint:
         ha = self.settings.ha
         bind = (ha.local_address, 0) if ha.local_address else None
-        return ScatterClientEndpoint(self.reactor, host, port, CONNECT_TIMEOUT, bind)
+        return ZeroCopyClientEndpoint(self.reactor, host, port, CONNECT_TIMEOUT, bind)
 
-    def _bounds(self) -> bounds.Ask | None:
+    def _bounds(self) -> bounds.AskBounds | None:
         """
         Asks the master's client port, if it is to be asked.
         """

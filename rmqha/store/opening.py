@@ -33,7 +33,7 @@ from rmqha.store.files.mapped import NO_SPACE, LogFolder, fsync_folder
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.recovery import Recovery, cut, find_end, first_file
-from rmqha.store.log.truncate import OWN_FOLDER, Intent, Step, finish, intend, pending
+from rmqha.store.log.truncate import OWN_FOLDER, CutIntent, Step, finish, intend, pending
 from rmqha.store.published import publish
 from rmqha.store.published.split_index import SplitIndex
 from rmqha.wire.columnar.kernels import warm_up
@@ -116,7 +116,7 @@ class Opener:
     folder: LogFolder | None = field(default=None, init=False)
     queues: ConsumeQueues | None = field(default=None, init=False)
     index: Index | None = field(default=None, init=False)
-    kept: Intent | None = field(default=None, init=False)
+    kept: CutIntent | None = field(default=None, init=False)
     starved: DiskFull | None = field(default=None, init=False)
     dispatcher: Dispatcher = field(init=False)
     published: tuple[Point, SplitIndex] = field(init=False)

@@ -43,7 +43,7 @@ from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.flush import Flusher, Sync
 from rmqha.store.log.recovery import Recovery
 from rmqha.store.log.retention import Retention, disk_use, local_hour
-from rmqha.store.log.truncate import Intent, Step
+from rmqha.store.log.truncate import CutIntent, Step
 from rmqha.store.opening import Opener, Opening, mark_path
 from rmqha.store.published.publish import Publisher
 from rmqha.wire.columnar.kernels import NUMPY, chosen, warm_up
@@ -359,7 +359,7 @@ class Store(Service):
         return self._opener.recovery if hasattr(self, "_opener") else None
 
     @property
-    def kept(self) -> Intent | None:
+    def kept(self) -> CutIntent | None:
         """
         The cut that the last opening made, if it made one.
         """

@@ -70,7 +70,7 @@ class OffsetReports:
 
 
 @frozen
-class Heartbeat:
+class HaHeartbeat:
     """
     An empty frame.
 
@@ -112,7 +112,7 @@ class TransferDecoder:
     _frame: int = field(init=False, default=0)
     _dead: FrameSizeOutOfRange | None = field(init=False, default=None)
 
-    def receive(self, data: bytes) -> Iterator[Heartbeat | BodyPart]:
+    def receive(self, data: bytes) -> Iterator[HaHeartbeat | BodyPart]:
         """
         Decode a chunk.  State moves before each event is given, so a consumer may stop
         early and read L{handover}, but not feed this decoder again.
@@ -142,7 +142,7 @@ class TransferDecoder:
                     raise self._dead
                 self._left = self._frame = size
                 if not size:
-                    yield Heartbeat(self._offset)
+                    yield HaHeartbeat(self._offset)
 
     def handover(self) -> tuple[bytes, int, int, int]:
         """

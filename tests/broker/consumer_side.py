@@ -14,12 +14,12 @@ from twisted.internet.task import Clock
 from rmqha.broker.clients.heartbeats import Heartbeats
 from rmqha.broker.clients.registry import Consumers, Producers
 from rmqha.broker.consuming.consumer_progress import Progress
-from rmqha.broker.consuming.long_polling import Holds
+from rmqha.broker.consuming.long_polling import LongPolling
 from rmqha.broker.consuming.lookups import Lookups
 from rmqha.broker.consuming.pull import Pulls
 from rmqha.broker.consuming.queue_locks import Locks
-from rmqha.broker.consuming.queue_reader import Reader
-from rmqha.broker.tables.consumer_offsets import ConsumerOffsets
+from rmqha.broker.consuming.queue_reader import QueueReader
+from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.broker.tables.subscription_groups import Groups
 from rmqha.broker.tables.topics import Topics
 from rmqha.config.settings import BrokerSettings, PullSettings
@@ -31,7 +31,7 @@ from rmqha.wire.log.properties import encode as encode_properties
 from rmqha.wire.log.record import Message, Record, decode
 from rmqha.wire.remoting.bodies.clients import (
     ConsumerData,
-    Heartbeat,
+    HeartbeatData,
     MessageModel,
     ProducerData,
     SubscriptionData,
@@ -70,9 +70,9 @@ class Consuming:
     peers: list[Peer] = field(init=False, factory=list)
     topics: Topics = field(init=False)
     groups: Groups = field(init=False)
-    offsets: ConsumerOffsets = field(init=False)
+    offsets: ConsumerOffsetTable = field(init=False)
     heartbeats: Heartbeats = field(init=False)
-    holds: Holds = field(init=False)
+    holds: LongPolling = field(init=False)
     locks: Locks = field(init=False)
     pulls: Pulls = field(init=False)
 
@@ -82,7 +82,7 @@ class Consuming:
         tables = (config, BrokerSettings(), clock, now, lambda: STORED)
         self.topics, self.groups = Topics(*tables), Groups(*tables)
         self.topics.put(TopicConfig(topic_name=TOPIC, read_queue_nums=4, write_queue_nums=4))
-        self.offsets = ConsumerOffsets(config, clock, now)
+        self.offsets = ConsumerOffsetTable(config, clock, now)
         self.offsets.load()
         self.heartbeats = Heartbeats(
             self.producers,
@@ -92,9 +92,9 @@ class Consuming:
             clock,
             notify=self.settings.notify,
         )
-        self.holds = Holds(clock, store.queues, store.dispatcher)
+        self.holds = LongPolling(clock, store.queues, store.dispatcher)
         self.locks = Locks(clock, self._has_queue)
-        reader = Reader(store.log, store.queues, self.settings, self.memory, slave=self.slave)
+        reader = QueueReader(store.log, store.queues, self.settings, self.memory, slave=self.slave)
         levels = DelayLevels.parse(store.settings.delay_levels)
         lookup = Lookup(store.log, store.queues, store.index, levels)
         self.pulls = Pulls(
@@ -243,7 +243,9 @@ def heartbeat(
             ),
         )
     producers = (ProducerData(group_name=producer),) if producer else ()
-    body = Heartbeat(client_id=client_id, consumer_data_set=consumers, producer_data_set=producers)
+    body = HeartbeatData(
+        client_id=client_id, consumer_data_set=consumers, producer_data_set=producers
+    )
     return Command.request(RequestCode.HEART_BEAT, body=write(body))
 
 

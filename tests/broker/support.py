@@ -19,7 +19,7 @@ from rmqha.config.settings import BrokerSettings, Settings
 from rmqha.ha.master.put_service import PutResult
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.connections import Connections, Limits
+from rmqha.net.remoting.connections import ConnectionLimits, Connections
 from rmqha.store.store import Store
 from rmqha.wire.log.record import Message, Record
 from rmqha.wire.remoting.codes import RequestCode
@@ -231,7 +231,7 @@ class BrokerTestCase(LogTestCase):
             self.clock,
             now,
         )
-        self.connections = Connections(self.clock, self.serving.registry, Limits())
+        self.connections = Connections(self.clock, self.serving.registry, ConnectionLimits())
         return self.serving
 
     def client(self) -> Client:

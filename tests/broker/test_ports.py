@@ -7,10 +7,10 @@ from __future__ import annotations
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.broker.ports import CLOSED, NOT_ON_VIP, ClientPorts, Door
+from rmqha.broker.ports import CLOSED, NOT_ON_VIP, ClientPorts, ServedPort
 from rmqha.config.settings import RemotingSettings
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.connections import Connections, Limits
+from rmqha.net.remoting.connections import ConnectionLimits, Connections
 from rmqha.net.remoting.handlers import Answer, Registry
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
@@ -28,7 +28,7 @@ def yes(connection: RemotingProtocol, command: Command) -> Answer:
 
 class DoorTests(SynchronousTestCase):
     """
-    L{Door}.
+    L{ServedPort}.
     """
 
     def setUp(self) -> None:
@@ -39,17 +39,17 @@ class DoorTests(SynchronousTestCase):
         for code in (PULL, SEND):
             self.registry.register(code, yes)
 
-    def client(self, door: Door) -> Client:
+    def client(self, door: ServedPort) -> Client:
         """
         A client of one port.
         """
-        return Client(Connections(Clock(), door, Limits()))
+        return Client(Connections(Clock(), door, ConnectionLimits()))
 
     def test_closed(self) -> None:
         """
         Until it is open, and once it is shut, nothing is available.
         """
-        door = Door()
+        door = ServedPort()
         client = self.client(door)
         answers = [client.ask(SEND)]
         door.open(self.registry)
@@ -63,7 +63,7 @@ class DoorTests(SynchronousTestCase):
         """
         The VIP port serves all but pulls.
         """
-        door = Door(NOT_ON_VIP)
+        door = ServedPort(NOT_ON_VIP)
         door.open(self.registry)
         client = self.client(door)
         self.assertEqual(client.ask(SEND).code, 0)
@@ -74,7 +74,7 @@ class DoorTests(SynchronousTestCase):
         """
         Requests are counted by their code, and what nobody knows together.
         """
-        door = Door()
+        door = ServedPort()
         door.open(self.registry)
         client = self.client(door)
         for code in (SEND, SEND, PULL, 9999, 9998):

@@ -12,14 +12,14 @@ from rmqha.config.foreign import HARMLESS, UNSUPPORTED
 from rmqha.config.keys import BY_NAME, KEYS
 from rmqha.config.load import load
 from rmqha.config.reference import reference
-from rmqha.config.settings import Role, Settings
+from rmqha.config.settings import BrokerRole, Settings
 
 ROOT = Path(__file__).parents[2]
 PAIRS = ("broker-a", "broker-b")
 LAYOUTS = {
-    "2m-noslave": Role.ASYNC_MASTER,
-    "2m-2s-async": Role.ASYNC_MASTER,
-    "2m-2s-sync": Role.SYNC_MASTER,
+    "2m-noslave": BrokerRole.ASYNC_MASTER,
+    "2m-2s-async": BrokerRole.ASYNC_MASTER,
+    "2m-2s-sync": BrokerRole.SYNC_MASTER,
 }
 
 
@@ -62,7 +62,7 @@ class ExampleTests(SynchronousTestCase):
         for name, master_role in LAYOUTS.items():
             for stem, settings in layout(name).items():
                 slave = stem.endswith("-s")
-                self.assertIs(settings.broker.role, Role.SLAVE if slave else master_role)
+                self.assertIs(settings.broker.role, BrokerRole.SLAVE if slave else master_role)
                 self.assertEqual(settings.broker.id, int(slave))
                 self.assertEqual(settings.broker.name, stem.removesuffix("-s"))
                 self.assertEqual(load(ROOT / "conf" / name / f"{stem}.properties"), settings)

@@ -15,12 +15,12 @@ from rmqha.config.foreign import HARMLESS, UNSUPPORTED
 from rmqha.config.keys import BY_NAME, FILE, KEYS, Origin
 from rmqha.config.load import load
 from rmqha.config.settings import (
+    BrokerRole,
     ClientAuth,
     DivergencePolicy,
     FirstSync,
     FlushDisk,
     ReplicaIdentity,
-    Role,
     Settings,
     StoreSettings,
     TlsMode,
@@ -136,7 +136,7 @@ OUR_DEFAULTS: dict[str, Any] = {
 
 # keys whose default depends on other keys or on the host, on an otherwise empty master
 DEPENDENT_DEFAULTS: dict[str, Any] = {
-    "brokerRole": Role.ASYNC_MASTER,
+    "brokerRole": BrokerRole.ASYNC_MASTER,
     "brokerId": 0,
     "storePathCommitLog": HOME / "store" / "commitlog",
     "maxMessageSize": 4 << 20,

@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.config.foreign import HARMLESS, UNSUPPORTED
 from rmqha.config.load import Row, check, describe, load
-from rmqha.config.settings import FlushDisk, Role, Settings, TlsMode
+from rmqha.config.settings import BrokerRole, FlushDisk, Settings, TlsMode
 from rmqha.errors import (
     BadValue,
     ConfigError,
@@ -450,9 +450,9 @@ class RoleTests(LoadTestCase):
         Without a word a node is an asynchronous master 0, or slave 1 by --role.
         """
         for role, expected in (
-            (None, (Role.ASYNC_MASTER, 0)),
-            ("master", (Role.ASYNC_MASTER, 0)),
-            ("slave", (Role.SLAVE, 1)),
+            (None, (BrokerRole.ASYNC_MASTER, 0)),
+            ("master", (BrokerRole.ASYNC_MASTER, 0)),
+            ("slave", (BrokerRole.SLAVE, 1)),
         ):
             broker = self.load("", role=role).broker
             self.assertEqual((broker.role, broker.id), expected)
@@ -462,11 +462,11 @@ class RoleTests(LoadTestCase):
         What the file says counts when it does not contradict --role.
         """
         broker = self.load("brokerRole=SYNC_MASTER\nbrokerId=0", role="master").broker
-        self.assertEqual((broker.role, broker.id), (Role.SYNC_MASTER, 0))
+        self.assertEqual((broker.role, broker.id), (BrokerRole.SYNC_MASTER, 0))
         broker = self.load("brokerId=7", role="slave").broker
-        self.assertEqual((broker.role, broker.id), (Role.SLAVE, 7))
+        self.assertEqual((broker.role, broker.id), (BrokerRole.SLAVE, 7))
         broker = self.load("brokerRole=SLAVE").broker
-        self.assertEqual((broker.role, broker.id), (Role.SLAVE, 1))
+        self.assertEqual((broker.role, broker.id), (BrokerRole.SLAVE, 1))
 
     def test_contradictions(self) -> None:
         """

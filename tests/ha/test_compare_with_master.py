@@ -12,12 +12,12 @@ from twisted.internet.task import Clock
 
 from rmqha.errors import FrameOffsetMismatch, MasterLeft, NothingCommon
 from rmqha.ha import observer_protocol as onlooker
-from rmqha.ha.compare_with_master import Against
+from rmqha.ha.compare_with_master import MasterComparison
 from rmqha.ha.slave import probe
 from rmqha.ha.slave.master_bounds import MasterBounds
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.resync import data_end
-from rmqha.store.offline.compare import Parting
+from rmqha.store.offline.compare import LogComparison
 from rmqha.store.offline.offline_log import OfflineLog
 from rmqha.store.offline.raw_log import RawLog
 from tests.support.logs import FILE_SIZE, LogTestCase, content, encoded
@@ -64,7 +64,7 @@ class AgainstTestCase(LogTestCase):
         file = self.ours.folder.at(at)
         file.view[at - file.start] ^= 0xFF
 
-    def look(self, bounds: MasterBounds | None = None, **more: Any) -> Deferred[Parting]:
+    def look(self, bounds: MasterBounds | None = None, **more: Any) -> Deferred[LogComparison]:
         """
         Begin to compare.
 
@@ -72,7 +72,7 @@ class AgainstTestCase(LogTestCase):
         """
         raw = RawLog.open(self.place)
         self.addCleanup(raw.close)
-        self.against = Against(
+        self.against = MasterComparison(
             OfflineLog.of(raw, data_end(raw, 0)),
             self.endpoint,
             "10.0.0.1:10912",
@@ -107,7 +107,7 @@ class AgainstTestCase(LogTestCase):
         connection.feed(self.theirs, connection.reports()[0])
         return connection
 
-    def found(self) -> Parting:
+    def found(self) -> LogComparison:
         """
         What was found.
         """

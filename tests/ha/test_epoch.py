@@ -8,7 +8,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.ha.epoch import FILE, Incarnation
+from rmqha.ha.epoch import FILE, Epoch
 from rmqha.ha.master.ledger import Ledger
 from tests.support.sending_log import MemoryLog
 
@@ -26,11 +26,11 @@ class IncarnationTests(SynchronousTestCase):
         self.log = MemoryLog(file_size=1000)
         self.log.put(bytes(range(250)) * 20)
 
-    def begin(self) -> Incarnation:
+    def begin(self) -> Epoch:
         """
         A master starts.
         """
-        return Incarnation.begin(self.root, self.log)
+        return Epoch.begin(self.root, self.log)
 
     def test_first_run(self) -> None:
         """
@@ -83,7 +83,7 @@ class IncarnationTests(SynchronousTestCase):
         run.close(self.log, {})
         other = MemoryLog(file_size=1000)
         other.put(bytes(5001))
-        self.assertFalse(Incarnation.begin(self.root, other).continued)
+        self.assertFalse(Epoch.begin(self.root, other).continued)
 
     def test_damaged(self) -> None:
         """
@@ -107,8 +107,8 @@ class IncarnationTests(SynchronousTestCase):
         """
         After a kill the file tells where our own records begin; else it tells nothing.
         """
-        self.assertIsNone(Incarnation.crashed_from(self.root))
+        self.assertIsNone(Epoch.crashed_from(self.root))
         run = self.begin()
-        self.assertEqual(Incarnation.crashed_from(self.root), 5000)
+        self.assertEqual(Epoch.crashed_from(self.root), 5000)
         run.close(self.log, {})
-        self.assertIsNone(Incarnation.crashed_from(self.root))
+        self.assertIsNone(Epoch.crashed_from(self.root))

@@ -12,7 +12,7 @@ from typing import Any
 from rmqha.broker.cluster import metadata_tables
 from rmqha.config.settings import StoreSettings
 from rmqha.errors import LogCorrupt, LogShortened, Refused, StoreLocked, UnfinishedCopy
-from rmqha.ha.epoch import FILE, Incarnation
+from rmqha.ha.epoch import FILE, Epoch
 from rmqha.ha.promotion import RECORD, Promotion, plan, promote
 from rmqha.store.files import json_table as tables
 from rmqha.store.files.lock import StoreLock
@@ -124,7 +124,7 @@ class PromoteTests(PromotionTestCase):
         )
         self.assertEqual(self.offsets("delayOffset.json"), {3: 5})
         store = self.opened(self.root, settings=SIZES)
-        begun = Incarnation.begin(self.root, store.log)
+        begun = Epoch.begin(self.root, store.log)
         self.assertTrue(begun.continued)
         self.assertEqual((begun.start, begun.marks), (self.end, {}))
         receipt = store.put(message(500))
@@ -202,7 +202,7 @@ class PromoteTests(PromotionTestCase):
         A store that was a master's before it was a slave's begins a new incarnation.
         """
         store = self.opened(self.root, settings=SIZES)
-        old = Incarnation.begin(self.root, store.log)
+        old = Epoch.begin(self.root, store.log)
         old.close(store.log, {"10.0.0.9": self.end})
         end = store.put(message(500)).end  # it was a slave meanwhile, and got more
         self.successResultOf(store.stopService())
@@ -216,7 +216,7 @@ class PromoteTests(PromotionTestCase):
         What a slave knew of slaves behind it is a slave's: a master begins anew.
         """
         store = self.opened(self.root, settings=SIZES)
-        Incarnation.begin(self.root, store.log, master=False).close(store.log, {"a": 5})
+        Epoch.begin(self.root, store.log, master=False).close(store.log, {"a": 5})
         self.successResultOf(store.stopService())
         self.assertFalse(promote(self.settings).was_master)
         self.assertEqual(self.incarnation()["marks"], {})

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.namesrv.brokers import Gone, Registered, Registration
+from rmqha.namesrv.brokers import BrokerRegistration, Gone, Registered
 from rmqha.namesrv.routes import RouteTable
 from rmqha.wire.remoting.bodies.common import DataVersion
 from rmqha.wire.remoting.bodies.route import QueueData
@@ -22,11 +22,11 @@ SLAVE = "10.0.0.2:10911"
 
 def registration(
     address: str = MASTER, number: int = 0, *topics: str, version: int = 1, **values: object
-) -> Registration:
+) -> BrokerRegistration:
     """
     What broker-a says of itself.
     """
-    plain = Registration(
+    plain = BrokerRegistration(
         cluster="c",
         name="broker-a",
         id=number,

@@ -36,8 +36,8 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import TestCase
 from zope.interface import implementer
 
-from rmqha.net.zero_copy_receive import ScatterClient, ScatterClientEndpoint, scatter
-from rmqha.net.zero_copy_send import TURN, RegionServer, RegionServerEndpoint, regions
+from rmqha.net.zero_copy_receive import ZeroCopyClient, ZeroCopyClientEndpoint, scatter
+from rmqha.net.zero_copy_send import TURN, ZeroCopyServer, ZeroCopyServerEndpoint, regions
 from rmqha.wire.ha import encode_header
 from tests.support.sinks import MemorySink
 
@@ -121,18 +121,18 @@ class LoopbackTestCase(TestCase):
 
     async def serve(self, factory: Factory) -> int:
         """
-        Listen with L{RegionServer}s.
+        Listen with L{ZeroCopyServer}s.
 
         @return: The port.
         """
-        endpoint = RegionServerEndpoint(reactor, 0, interface="127.0.0.1")
+        endpoint = ZeroCopyServerEndpoint(reactor, 0, interface="127.0.0.1")
         port = await endpoint.listen(factory)
         self.addCleanup(port.stopListening)
         return int(port.getHost().port)
 
     async def join(
         self, made: Callable[[End], None] = lambda end: None, *, portable: bool = True
-    ) -> tuple[RegionServer, End, End]:
+    ) -> tuple[ZeroCopyServer, End, End]:
         """
         Connect a server and a client.
 
@@ -145,7 +145,7 @@ class LoopbackTestCase(TestCase):
         accepted: Deferred[None] = Deferred()
         server.made = lambda end: accepted.callback(None)
         port = await self.serve(Once(server))
-        endpoint = TCP4ClientEndpoint if portable else ScatterClientEndpoint
+        endpoint = TCP4ClientEndpoint if portable else ZeroCopyClientEndpoint
         await endpoint(reactor, "127.0.0.1", port).connect(Once(client))
         await accepted
         self.addCleanup(self._leave, server, client)
@@ -160,7 +160,7 @@ class LoopbackTestCase(TestCase):
         return DeferredList([end.lost for end in ends])
 
 
-def small_buffer(transport: RegionServer) -> None:
+def small_buffer(transport: ZeroCopyServer) -> None:
     """
     Let the kernel take little, so that most writes are partial.
     """
@@ -175,7 +175,7 @@ class Supply:
     @ivar full: The most that was queued when it was told to resume.
     """
 
-    def __init__(self, transport: RegionServer, parts: Sequence[bytes | memoryview]) -> None:
+    def __init__(self, transport: ZeroCopyServer, parts: Sequence[bytes | memoryview]) -> None:
         self.transport = transport
         self.parts = list(parts)
         self.paused = self.resumed = self.full = 0
@@ -406,7 +406,7 @@ class RegionTests(LoopbackTestCase):
         A port that is taken fails the C{listen}.
         """
         port = await self.serve(Once(End()))
-        endpoint = RegionServerEndpoint(reactor, port, interface="127.0.0.1")
+        endpoint = ZeroCopyServerEndpoint(reactor, port, interface="127.0.0.1")
         with self.assertRaises(CannotListenError):
             await endpoint.listen(Once(End()))
 
@@ -416,11 +416,11 @@ class RegionTests(LoopbackTestCase):
         """
         server, client = End(), End()
         try:
-            port = await RegionServerEndpoint(reactor, 0, interface="::1").listen(Once(server))
+            port = await ZeroCopyServerEndpoint(reactor, 0, interface="::1").listen(Once(server))
         except CannotListenError:
             self.skipTest("no IPv6 here")
         self.addCleanup(port.stopListening)
-        endpoint = ScatterClientEndpoint(reactor, "::1", port.getHost().port)
+        endpoint = ZeroCopyClientEndpoint(reactor, "::1", port.getHost().port)
         client.made = lambda end: end.transport.write(b"hello")  # type: ignore[union-attr]
         await endpoint.connect(Once(client))
         await server.until(5)
@@ -574,7 +574,7 @@ class BothEndsTests(LoopbackTestCase):
         accepted: Deferred[None] = Deferred()
         server.made = lambda end: accepted.callback(None)
         port = await self.serve(Once(server))
-        await ScatterClientEndpoint(reactor, "127.0.0.1", port).connect(Once(client))
+        await ZeroCopyClientEndpoint(reactor, "127.0.0.1", port).connect(Once(client))
         await accepted
         frame = encode_header(3, 3) + b"abc"
         transport: Any = server.transport
@@ -617,13 +617,13 @@ class BothEndsTests(LoopbackTestCase):
         server, client = End(), End()
         port = await self.serve(Once(server))
         service = ClientService(
-            ScatterClientEndpoint(reactor, "127.0.0.1", port), Once(client), clock=reactor
+            ZeroCopyClientEndpoint(reactor, "127.0.0.1", port), Once(client), clock=reactor
         )
         service.startService()
         await service.whenConnected()
         # Its state machine must not be stopped from inside its own announcement.
         await deferLater(reactor, 0)
-        self.assertIsInstance(scatter(client.transport), ScatterClient)
+        self.assertIsInstance(scatter(client.transport), ZeroCopyClient)
         await service.stopService()
         await server.lost
 
@@ -634,10 +634,10 @@ class BothEndsTests(LoopbackTestCase):
         with socket.create_server(("127.0.0.1", 0)) as taken:
             port = taken.getsockname()[1]
         with self.assertRaises(ConnectionRefusedError):
-            await ScatterClientEndpoint(reactor, "127.0.0.1", port).connect(Once(End()))
+            await ZeroCopyClientEndpoint(reactor, "127.0.0.1", port).connect(Once(End()))
         bind = ("192.0.2.1", 0)
         with self.assertRaises(ConnectBindError):
-            await ScatterClientEndpoint(reactor, "127.0.0.1", port, 5.0, bind).connect(Once(End()))
+            await ZeroCopyClientEndpoint(reactor, "127.0.0.1", port, 5.0, bind).connect(Once(End()))
 
     async def test_bind_address(self) -> None:
         """
@@ -645,7 +645,7 @@ class BothEndsTests(LoopbackTestCase):
         """
         server, client = End(), End()
         port = await self.serve(Once(server))
-        endpoint = ScatterClientEndpoint(reactor, "127.0.0.1", port, bindAddress=("127.0.0.9", 0))
+        endpoint = ZeroCopyClientEndpoint(reactor, "127.0.0.1", port, bindAddress=("127.0.0.9", 0))
         client.made = lambda end: end.transport.write(b"hi")  # type: ignore[union-attr]
         await endpoint.connect(Once(client))
         await server.until(2)
@@ -693,7 +693,7 @@ class WrappedTests(LoopbackTestCase):
         server, client = End(), End()
         options = SelfSigned()
         port = await self.serve(TLSMemoryBIOFactory(options, False, Once(server)))
-        endpoint = ScatterClientEndpoint(reactor, "127.0.0.1", port)
+        endpoint = ZeroCopyClientEndpoint(reactor, "127.0.0.1", port)
         wrapped = TLSMemoryBIOFactory(CertificateOptions(), True, Once(client))
         await endpoint.connect(wrapped)
         client.transport.write(b"hello")  # type: ignore[union-attr]
@@ -741,7 +741,7 @@ class WrappedTests(LoopbackTestCase):
         server, client = End(), End()
         port = await self.serve(WrappingFactory(Once(server)))
         client.made = lambda end: end.transport.write(b"x")  # type: ignore[union-attr]
-        await ScatterClientEndpoint(reactor, "127.0.0.1", port).connect(Once(client))
+        await ZeroCopyClientEndpoint(reactor, "127.0.0.1", port).connect(Once(client))
         await server.until(1)
         self.assertIsInstance(server.transport, ProtocolWrapper)
         self.assertIsNone(regions(server.transport))

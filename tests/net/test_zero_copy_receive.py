@@ -24,7 +24,7 @@ from zope.interface.verify import verifyObject
 
 from rmqha.errors import FrameOffsetMismatch, FrameSizeOutOfRange, ProtocolViolation
 from rmqha.net import zero_copy_receive as scatter
-from rmqha.net.zero_copy_receive import IFrameSink, ScatterClient
+from rmqha.net.zero_copy_receive import IFrameSink, ZeroCopyClient
 from rmqha.wire.ha import BodyPart, TransferDecoder, encode_header
 from tests.support.sinks import Event, MemorySink
 
@@ -77,14 +77,14 @@ class Recorder(Protocol):
 
 class Pair:
     """
-    A L{ScatterClient} on one end of a socket pair, the test on the other.
+    A L{ZeroCopyClient} on one end of a socket pair, the test on the other.
     """
 
     def __init__(self) -> None:
         self.peer, near = socket.socketpair()
         self.reactor = Descriptors()
         self.protocol = Recorder()
-        self.client = ScatterClient.__new__(ScatterClient)
+        self.client = ZeroCopyClient.__new__(ZeroCopyClient)
         tcp.Connection.__init__(self.client, near, self.protocol, self.reactor)  # type: ignore[arg-type]
         self.client.connector = self.protocol  # only told of the end
         self.client.connected = 1

@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from rmqha.wire.columnar.decoder import COLUMNS, KAFKA, MORE_COLUMNS
 
 try:
-    from rmqha.pipeline.log.options import KINDS, Options
+    from rmqha.pipeline.log.options import KINDS, ReadOptions
     from rmqha.pipeline.log.tables import FILES, RANGES
     from rmqha.pipeline.spark.session import SETTINGS
     from rmqha.pipeline.spark.types import spark_type
@@ -80,7 +80,7 @@ class DocumentedTests(SynchronousTestCase):
         self.assertEqual(KINDS.keys() - {UNWRITTEN}, found.keys())
         defaults = {
             re.sub(r"_(.)", lambda match: match[1].upper(), field.name): field.default
-            for field in fields(Options)
+            for field in fields(ReadOptions)
         }
         for name, shown in found.items():
             if shown:

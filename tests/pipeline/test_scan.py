@@ -39,9 +39,9 @@ from tests.support import golden
 from tests.support.rows import COLUMNS, TORN, comparable, expected, publish, row_of
 
 try:
-    from rmqha.pipeline.log.options import Mode, Options
+    from rmqha.pipeline.log.options import Mode, ReadOptions
     from rmqha.pipeline.log.ranges import Range, plan
-    from rmqha.pipeline.log.reading import Guard, MessageReader, chosen_columns
+    from rmqha.pipeline.log.reading import MessageReader, RangeProof, chosen_columns
     from rmqha.pipeline.log.stores import open_stores
     from rmqha.pipeline.scan import scan, snapshot
 except ImportError as missing:  # without the extra
@@ -258,7 +258,7 @@ class TableTests(SynchronousTestCase):
         """
         store = golden.store("4.9.7")
         publish(store, snapshot(store)["store"], cuts=(Cut(5, 6), Cut(7, 8, Why.COPY)))
-        options = Options.parse({"path": store, "visibility": "log", "columns": "topic"})
+        options = ReadOptions.parse({"path": store, "visibility": "log", "columns": "topic"})
         ranges = plan(open_stores(options), options)
         found = [Range.from_json(row["range"]) for row in rows(store, table="ranges")]
         self.assertEqual(ranges, found)
@@ -334,7 +334,7 @@ class PointTests(SynchronousTestCase):
         A log that is cut below the end of a range gives no row of it afterwards.
         """
         publish(self.store, self.end)
-        options = Options.parse({"path": self.store, "visibility": "log"})
+        options = ReadOptions.parse({"path": self.store, "visibility": "log"})
         ranges = plan(open_stores(options), options)
         reader = MessageReader(options, chosen_columns(options))
         before = Point(
@@ -356,7 +356,7 @@ class PointTests(SynchronousTestCase):
         """
         publish(self.store, self.end)
         for mode in Mode:
-            options = Options.parse({"path": self.store, "visibility": "log", "mode": mode})
+            options = ReadOptions.parse({"path": self.store, "visibility": "log", "mode": mode})
             wanted = plan(open_stores(options), options)[-1]
             found = MessageReader(options, chosen_columns(options)).read(wanted)
             with self.patched_after_waiting(wanted):
@@ -370,15 +370,15 @@ class PointTests(SynchronousTestCase):
         """
         file = Path(wanted.path)
         whole = file.read_bytes()
-        wait = Guard.await_copy
+        wait = RangeProof.await_copy
 
-        def cut(guard: Guard) -> None:
+        def cut(guard: RangeProof) -> None:
             wait(guard)
             point = self.store / FOLDER / POINT
             point.write_bytes(render_point(parse_point(point.read_bytes()).cut_at(wanted.start, 7)))
             file.write_bytes(whole[:300] + bytes(len(whole) - 300))
 
-        patch = self.patch(Guard, "await_copy", cut)
+        patch = self.patch(RangeProof, "await_copy", cut)
         try:
             yield
         finally:
@@ -400,7 +400,7 @@ class BadInputTests(SynchronousTestCase):
         Files that retention deleted, before or during a read, are an error or are skipped.
         """
         whole = offsets(self.store)
-        options = Options.parse({"path": self.store, "visibility": "log"})
+        options = ReadOptions.parse({"path": self.store, "visibility": "log"})
         ranges = plan(open_stores(options), options)
         self.files[0].unlink()
         reader = MessageReader(options, ("physical_offset",))

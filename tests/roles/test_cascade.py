@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet.address import IPv4Address
 
 from rmqha.config.settings import DivergencePolicy
-from rmqha.ha.epoch import Incarnation
+from rmqha.ha.epoch import Epoch
 from rmqha.store.store import Store
 from rmqha.wire.ha import TransferDecoder, encode_report
 from tests.roles.nodes import PuppetSlave, settings
@@ -166,16 +166,16 @@ class LettingInTests(CascadeCase):
         """
         self.copied()
         self.stop()
-        real = Incarnation.begin
+        real = Epoch.begin
         tries = []
 
-        def begin(*args: Any, **more: Any) -> Incarnation:
+        def begin(*args: Any, **more: Any) -> Epoch:
             tries.append(args)
             if len(tries) == 1:
                 raise OSError(28, "No space left on device")
             return real(*args, **more)
 
-        self.patch(Incarnation, "begin", begin)
+        self.patch(Epoch, "begin", begin)
         self.start()
         self.assertIsNone(self.ask(0))
         self.reactor.advance(5)
@@ -213,13 +213,13 @@ class IncarnationTests(CascadeCase):
         start = self.theirs.end
         log = self.node.store.log
         self.stop()
-        again = Incarnation.begin(self.root, log, master=False)
+        again = Epoch.begin(self.root, log, master=False)
         self.assertTrue(again.continued)
-        self.assertIsNone(Incarnation.crashed_from(self.root))
+        self.assertIsNone(Epoch.crashed_from(self.root))
         again.close(log, {})
-        run = Incarnation.begin(self.root, log, master=True)
+        run = Epoch.begin(self.root, log, master=True)
         self.assertEqual((run.continued, run.start), (False, start))
-        self.assertEqual(Incarnation.crashed_from(self.root), start)
+        self.assertEqual(Epoch.crashed_from(self.root), start)
 
     def test_truncate(self) -> None:
         """

@@ -4,7 +4,7 @@ A slave's clients: what replication brings them, and what a repair does to them.
 
 from __future__ import annotations
 
-from rmqha.broker.ports import Door
+from rmqha.broker.ports import ServedPort
 from rmqha.store.store import LIVE_PAUSE
 from rmqha.wire.log.encode import encode
 from rmqha.wire.remoting.bodies.tables import TopicConfig
@@ -49,11 +49,11 @@ class ServedSlaveCase(SlaveCase):
             peer.connections.lost.append(self.node.broker._heartbeats.lost)
         return peer
 
-    def door(self) -> Door:
+    def door(self) -> ServedPort:
         """
         What the client port serves.
         """
-        door: Door = self.node.clients._doors[0]
+        door: ServedPort = self.node.clients._doors[0]
         return door
 
     def consumer(self) -> Peer:

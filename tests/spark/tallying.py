@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from attrs import frozen
 
-from rmqha.pipeline.log.options import Options
+from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.ranges import Range
 from rmqha.pipeline.log.reading import MessageReader
 
@@ -46,7 +46,7 @@ class Tallied:
         """
         For one store.
         """
-        options = Options.parse({"path": path, "visibility": "log"})
+        options = ReadOptions.parse({"path": path, "visibility": "log"})
         return cls(MessageReader(options, ("physical_offset", "body")), marks, pause)
 
     def __call__(self, wanted: Range) -> Iterator[pa.RecordBatch]:

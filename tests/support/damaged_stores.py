@@ -26,7 +26,7 @@ from tests.wire.records import stored
 
 try:
     from rmqha.pipeline.log import reading
-    from rmqha.pipeline.log.options import Options
+    from rmqha.pipeline.log.options import ReadOptions
     from rmqha.pipeline.log.ranges import Range, plan
     from rmqha.pipeline.log.reading import MessageReader
     from rmqha.pipeline.log.stores import open_stores
@@ -104,14 +104,14 @@ class BadInputTestCase(SynchronousTestCase):
         file = self.store / FOLDER / POINT
         file.write_bytes(render_point(parse_point(file.read_bytes()).cut_at(at, 5, why)))
 
-    def ranges(self, **given: object) -> tuple[Options, list[Range]]:
+    def ranges(self, **given: object) -> tuple[ReadOptions, list[Range]]:
         """
         The golden store, planned.
         """
-        options = Options.parse({"path": self.store, "visibility": "log", **given})
+        options = ReadOptions.parse({"path": self.store, "visibility": "log", **given})
         return options, plan(open_stores(options), options)
 
-    def read(self, options: Options, wanted: Range) -> list[int]:
+    def read(self, options: ReadOptions, wanted: Range) -> list[int]:
         """
         What a task reads.
         """

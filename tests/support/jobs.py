@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from rmqha.pipeline.jobs.progress import Shown, silent
 from rmqha.pipeline.jobs.spark_work import Stores, options_for
-from rmqha.pipeline.log.options import Options
+from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.ranges import Range, plan
 from rmqha.pipeline.log.stores import open_stores
 from tests.support.memorylog import MemoryLog
@@ -42,7 +42,7 @@ def ranges_of(spark: Any, stores: Stores, **options: object) -> list[Range]:
     As L{rmqha.pipeline.jobs.spark_work.ranges_of}, the ranges themselves.
     """
     given = {name: value for name, value in options.items() if value is not None}
-    parsed = Options.parse({"table": "ranges", **options_for(stores), **given})
+    parsed = ReadOptions.parse({"table": "ranges", **options_for(stores), **given})
     return plan(open_stores(parsed), parsed)
 
 

@@ -45,7 +45,7 @@ CALLS = {
     "marked": (">", "rmqha.store.derived.dispatch_mark.save"),
     "checkpoint": ("<", "rmqha.store.log.checkpoint.Checkpoint.save"),
     # start and stop
-    "incarnation": (">", "rmqha.ha.epoch.Incarnation.begin"),
+    "incarnation": (">", "rmqha.ha.epoch.Epoch.begin"),
     "close": ("<", "rmqha.store.store.Store._close"),
     # a cut
     "cut-zero": (">", "rmqha.store.files.mapped.MappedFile.zero"),
@@ -199,7 +199,7 @@ def _frame_half(node: Any, trigger: Trigger) -> None:
 
 
 def _in_frame(trigger: Trigger, part: Callable[[Any], Any]) -> None:
-    regions = namedAny("rmqha.net.zero_copy_send.RegionServer")
+    regions = namedAny("rmqha.net.zero_copy_send.ZeroCopyServer")
     write = regions.writeParts
 
     def instead(self: Any, parts: Any) -> None:

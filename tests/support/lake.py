@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from rmqha.pipeline.log.options import Options
+from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.ranges import plan
 from rmqha.pipeline.log.stores import open_stores
 from rmqha.pipeline.sinks.parquet import OURS, WriteRanges
@@ -18,7 +18,7 @@ from rmqha.pipeline.sinks.target import Appending, Format, Target
 from rmqha.pipeline.sinks.written import Written, from_rows
 
 
-def written(work: WriteRanges, options: Options) -> list[Written]:
+def written(work: WriteRanges, options: ReadOptions) -> list[Written]:
     """
     What tasks write of a batch.
     """
@@ -36,7 +36,7 @@ def append(target: Target, path: Path, *, commit: bool = True, **options: Any) -
 
     @param commit: Whether the batch is committed, and not left as a kill would.
     """
-    parsed = Options.parse({"path": path, "visibility": "log", **options})
+    parsed = ReadOptions.parse({"path": path, "visibility": "log", **options})
     table = Appending(target, parsed)
     try:
         found = written(table.work(), parsed)

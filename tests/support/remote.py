@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from attrs import define, evolve, field
 
-from rmqha.pipeline.producing.connection import Connection
+from rmqha.pipeline.producing.connection import BlockingConnection
 from rmqha.wire.log.record import Record, decode
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
@@ -28,7 +28,7 @@ SOON = 20.0
 WINDOW = 100
 
 
-class Remote(Connection):
+class Remote(BlockingConnection):
     """
     One connection to a broker or a name server on this machine.
     """

@@ -16,7 +16,7 @@ from rmqha.wire.ha import (
     OFFSET_REPORT,
     TRANSFER_HEADER,
     BodyPart,
-    Heartbeat,
+    HaHeartbeat,
     OffsetReports,
     TransferDecoder,
     encode_header,
@@ -56,7 +56,7 @@ def decoded(chunks: list[bytes], decoder: TransferDecoder | None = None) -> list
     left = 0
     for chunk in chunks:
         for event in decoder.receive(chunk):
-            if isinstance(event, Heartbeat):
+            if isinstance(event, HaHeartbeat):
                 assert left == 0
                 frames.append((event.offset, b""))
                 continue
@@ -250,7 +250,7 @@ def _sizes(decoder: TransferDecoder, chunks: list[bytes]) -> list[tuple[int, int
     frames = []
     for chunk in chunks:
         for event in decoder.receive(chunk):
-            if isinstance(event, Heartbeat):
+            if isinstance(event, HaHeartbeat):
                 frames.append((event.offset, 0))
             elif not event.left:
                 end = event.offset + len(event.data)

@@ -4,7 +4,7 @@ What C{twistd} finds of rmqha: one service maker, and the roles it can start.
 
 from twisted.application.service import ServiceMaker
 
-from rmqha.roles.role import Role
+from rmqha.roles.role import LazyRole
 
 rmqha = ServiceMaker(
     "rmqha",
@@ -13,6 +13,8 @@ rmqha = ServiceMaker(
     "rmqha",
 )
 
-master = Role("master", "rmqha.roles.master.make_service", "Serve the log to slaves.")
-slave = Role("slave", "rmqha.roles.slave.make_service", "Follow a master.")
-namesrv = Role("namesrv", "rmqha.roles.namesrv.make_service", "Tell clients who has which topic.")
+master = LazyRole("master", "rmqha.roles.master.make_service", "Serve the log to slaves.")
+slave = LazyRole("slave", "rmqha.roles.slave.make_service", "Follow a master.")
+namesrv = LazyRole(
+    "namesrv", "rmqha.roles.namesrv.make_service", "Tell clients who has which topic."
+)

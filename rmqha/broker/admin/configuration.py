@@ -113,7 +113,7 @@ def _value(key: Key, text: str) -> Any:
 
 
 @define(eq=False)
-class Configuration:
+class BrokerConfiguration:
     """
     Answers requests 25 and 26.
     """

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from attrs import define
 
 from rmqha.broker.clients.registry import Consumers, Member
-from rmqha.broker.tables.consumer_offsets import ConsumerOffsets
+from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.broker.tables.topics import Topics
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
@@ -43,7 +43,7 @@ class Resets:
     name: str
     lookup: Lookup
     topics: Topics
-    offsets: ConsumerOffsets
+    offsets: ConsumerOffsetTable
     consumers: Consumers
 
     def handlers(self) -> Mapping[RequestCode, Handler]:

@@ -18,7 +18,7 @@ from attrs import define
 
 from rmqha.broker.admin.configuration import Current
 from rmqha.broker.meters.latency import TimedPuts
-from rmqha.broker.meters.meters import Counts, Flow
+from rmqha.broker.meters.meters import Flow, Meters
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler
 from rmqha.store.derived.lookup import Lookup
@@ -77,7 +77,7 @@ class Runtime:
     current: Current
     store: Store
     lookup: Lookup
-    counts: Counts
+    counts: Meters
     puts: TimedPuts | None
     delays: Callable[[], DelayOffsets]
     ha: Callable[[], HaStatus]

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from attrs import define
 
 from rmqha.broker.clients.registry import Consumers
-from rmqha.broker.meters.meters import MINUTE, Counts
-from rmqha.broker.tables.consumer_offsets import ConsumerOffsets
+from rmqha.broker.meters.meters import MINUTE, Meters
+from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.broker.tables.subscription_groups import Groups
 from rmqha.broker.tables.topics import Topics
 from rmqha.errors import RequestRefused
@@ -63,9 +63,9 @@ class Statistics:
     lookup: Lookup
     topics: Topics
     groups: Groups
-    offsets: ConsumerOffsets
+    offsets: ConsumerOffsetTable
     consumers: Consumers
-    counts: Counts
+    counts: Meters
 
     def handlers(self) -> Mapping[RequestCode, Handler]:
         """

@@ -18,7 +18,7 @@ from twisted.internet.defer import Deferred, succeed
 from rmqha.broker.clients.registry import Consumers
 from rmqha.broker.tables import subscription_groups as group_names
 from rmqha.broker.tables import topics as topic_names
-from rmqha.broker.tables.consumer_offsets import ConsumerOffsets
+from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.broker.tables.subscription_groups import Groups
 from rmqha.broker.tables.topics import Topics
 from rmqha.errors import RequestRefused
@@ -67,7 +67,7 @@ class Administration:
 
     topics: Topics
     groups: Groups
-    offsets: ConsumerOffsets
+    offsets: ConsumerOffsetTable
     consumers: Consumers
     published: Callable[[], Deferred[Any]] = lambda: succeed(None)
     topic_gone: Callable[[str], None] = lambda topic: None

@@ -23,7 +23,7 @@ from rmqha.wire.remoting.bodies.clients import (
     CheckClientConfig,
     ConsumerData,
     ConsumerIds,
-    Heartbeat,
+    HeartbeatData,
 )
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
@@ -103,7 +103,7 @@ class Heartbeats:
         self._quiet.sweep()
 
     def _heartbeat(self, connection: RemotingProtocol, command: Command) -> None:
-        heartbeat = read(Heartbeat, command.body)
+        heartbeat = read(HeartbeatData, command.body)
         for producer in heartbeat.producer_data_set:
             self._producers.heard(producer.group_name, self._member(connection, command, heartbeat))
         for consumer in heartbeat.consumer_data_set:
@@ -111,7 +111,7 @@ class Heartbeats:
             self._consumes(consumer, member, keep=heartbeat.without_sub)
 
     def _member(
-        self, connection: RemotingProtocol, command: Command, heartbeat: Heartbeat
+        self, connection: RemotingProtocol, command: Command, heartbeat: HeartbeatData
     ) -> Member:
         return Member(
             connection=connection,

@@ -30,7 +30,7 @@ TIMEOUT = 3.0
 
 
 @define(eq=False)
-class Siblings:
+class DuplicateIdCheck:
     """
     Finds another broker that has our name and id.
 

@@ -20,8 +20,8 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from rmqha.broker.cluster.metadata_rules import SHOWN, age
-from rmqha.broker.cluster.offsets_owed import Owed, Step, told
-from rmqha.broker.tables.consumer_offsets import ConsumerOffsets
+from rmqha.broker.cluster.offsets_owed import OffsetMove, Owed, told
+from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.store.files.allocate import InThread
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets as OffsetTable
@@ -42,7 +42,7 @@ class Change:
     @ivar gone: The keys that are there no more.
     """
 
-    back: tuple[Step, ...] = ()
+    back: tuple[OffsetMove, ...] = ()
     gone: tuple[str, ...] = ()
 
 
@@ -57,7 +57,7 @@ def taken_back(before: Table, after: Table) -> Change:
             gone.append(key)
         elif now != queues:
             back += [
-                Step(key, queue_id, offset, now[queue_id])
+                OffsetMove(key, queue_id, offset, now[queue_id])
                 for queue_id, offset in queues.items()
                 if now.get(queue_id, offset) < offset
             ]
@@ -65,7 +65,7 @@ def taken_back(before: Table, after: Table) -> Change:
 
 
 async def merge(
-    offsets: ConsumerOffsets, items: Iterable[tuple[str, dict[int, int]]], clock: IReactorTime
+    offsets: ConsumerOffsetTable, items: Iterable[tuple[str, dict[int, int]]], clock: IReactorTime
 ) -> int:
     """
     Take the higher offsets of a table's items, some in each turn of the reactor.
@@ -90,7 +90,7 @@ class OffsetSync:
     @ivar regressions: How many were not.
     """
 
-    offsets: ConsumerOffsets
+    offsets: ConsumerOffsetTable
     clock: IReactorTime
     in_thread: InThread
     known: Callable[[str, str], bool]

@@ -46,7 +46,7 @@ class Last:
 
 
 @frozen(kw_only=True)
-class Held:
+class TableChecks:
     """
     What a table is held against.
 
@@ -65,7 +65,7 @@ def age(version: DataVersion) -> tuple[int, int, int]:
     return version.state_version, version.counter, version.timestamp
 
 
-def topics(body: bytes, held: Held, broker: str, cluster: str) -> TopicTable:
+def topics(body: bytes, held: TableChecks, broker: str, cluster: str) -> TopicTable:
     """
     The table of an answer to request 21.
 
@@ -93,7 +93,7 @@ def topics(body: bytes, held: Held, broker: str, cluster: str) -> TopicTable:
     return table
 
 
-def groups(body: bytes, held: Held) -> GroupTable:
+def groups(body: bytes, held: TableChecks) -> GroupTable:
     """
     The table of an answer to request 201.
 
@@ -162,7 +162,7 @@ def _read(what: str, cls: type[B], member: str, body: bytes) -> B:
         raise MetadataRefused(what, f"{len(body)} bytes that are none: {error}") from None
 
 
-def _judge(what: str, found: Collection[str], version: DataVersion, held: Held) -> None:
+def _judge(what: str, found: Collection[str], version: DataVersion, held: TableChecks) -> None:
     """
     Refuse what is older than what the same master gave before, and what lost more entries than
     its version counts changes.

@@ -18,8 +18,8 @@ from twisted.logger import Logger
 
 from rmqha.broker.cluster import metadata_rules as rules
 from rmqha.broker.cluster.metadata_offsets import OffsetSync
-from rmqha.broker.cluster.metadata_rules import DELAYS, GROUPS, OFFSETS, TOPICS, Held, Last
-from rmqha.broker.cluster.offsets_owed import Ask, Owed
+from rmqha.broker.cluster.metadata_rules import DELAYS, GROUPS, OFFSETS, TOPICS, Last, TableChecks
+from rmqha.broker.cluster.offsets_owed import Owed, SendRequest
 from rmqha.broker.tables.persisted import Persisted
 from rmqha.broker.tables.subscription_groups import PRESETS, Groups
 from rmqha.broker.tables.topics import Topics
@@ -36,7 +36,7 @@ RECORD_INTERVAL = 5.0
 """Most seconds from a commit here to its being noted on the disk, as of offsets themselves."""
 
 
-class PartState(StrEnum):
+class TableState(StrEnum):
     """
     How the last try with one table went.
     """
@@ -48,7 +48,7 @@ class PartState(StrEnum):
 
 
 @define(eq=False)
-class Part:
+class SyncedTable:
     """
     One table's synchronization.
 
@@ -59,7 +59,7 @@ class Part:
     @ivar body: The answer it was in.
     """
 
-    state: PartState = PartState.WAITING
+    state: TableState = TableState.WAITING
     reason: str = ""
     adopted: int | None = None
     changes: int = 0
@@ -133,7 +133,7 @@ class Copies:
     clock: IReactorTime
     in_thread: InThread
     master: str = field(default="", init=False)
-    parts: dict[str, Part] = field(init=False)
+    parts: dict[str, SyncedTable] = field(init=False)
     _file: Persisted = field(init=False)
     _deleted: set[str] = field(factory=set, init=False)
 
@@ -217,7 +217,7 @@ class Copies:
         if body == part.body:
             return False
         own = frozenset(name for name in self.topics.names() if not self.topics.is_system(name))
-        held = Held(last=part.last, own=own)
+        held = TableChecks(last=part.last, own=own)
         table = await self.in_thread(rules.topics, body, held, self.name, self.cluster)
         before = part.last.names
         if before is None:
@@ -245,7 +245,7 @@ class Copies:
         if body == part.body:
             return False
         own = frozenset(self.groups.names()).difference(PRESETS)
-        table = await self.in_thread(rules.groups, body, Held(last=part.last, own=own))
+        table = await self.in_thread(rules.groups, body, TableChecks(last=part.last, own=own))
         changed = self.groups.adopt(table)
         self._keep(part, body, table.data_version, table.subscription_group_table)
         return changed
@@ -261,7 +261,7 @@ class Copies:
         part.keep(body, table.data_version, map(str, table.offset_table))
         return changed
 
-    async def adopt_offsets(self, body: bytes, boot: int | None, ask: Ask) -> bool:
+    async def adopt_offsets(self, body: bytes, boot: int | None, ask: SendRequest) -> bool:
         """
         Take over the answer to request 43, as L{adopt_topics} does, and give back what the
         master does not know.
@@ -293,13 +293,15 @@ class Copies:
             self._deleted |= names
             raise
 
-    def _keep(self, part: Part, body: bytes, version: DataVersion, names: Iterable[str]) -> None:
+    def _keep(
+        self, part: SyncedTable, body: bytes, version: DataVersion, names: Iterable[str]
+    ) -> None:
         if part.last.version != version:
             self._file.dirty()
         part.keep(body, version, names)
 
     def _new_parts(self) -> None:
-        self.parts = {name: Part() for name in (TOPICS, GROUPS, DELAYS, OFFSETS)}
+        self.parts = {name: SyncedTable() for name in (TOPICS, GROUPS, DELAYS, OFFSETS)}
 
     def _record(self) -> SyncRecord:
         return SyncRecord(

@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 from rmqha.broker.cluster import metadata_rules as rules
 from rmqha.broker.cluster.broker_members import Members
 from rmqha.broker.cluster.metadata_offsets import merge
-from rmqha.broker.tables.consumer_offsets import ConsumerOffsets
+from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.errors import RequestRefused, RmqhaError
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.store.files.allocate import InThread
@@ -45,7 +45,7 @@ class Return:
     client: RemotingClient
     members: Members
     servers: tuple[str, ...]
-    offsets: ConsumerOffsets
+    offsets: ConsumerOffsetTable
     known: Callable[[str], bool]
     queue_end: Callable[[str, int], int]
     clock: IReactorTime

@@ -35,12 +35,12 @@ them, and hears of a group when a consumer of it is back."""
 UNKNOWN = (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, ResponseCode.TOPIC_NOT_EXIST)
 """What it answers then."""
 
-Ask = Callable[[Command], "Deferred[Command]"]
+SendRequest = Callable[[Command], "Deferred[Command]"]
 """Asks the master, on the connection its tables came by."""
 
 
 @frozen
-class Step:
+class OffsetMove:
     """
     One offset that moved, or is to.
 
@@ -88,7 +88,7 @@ class Owed:
         self.committed.setdefault(f"{topic}@{group}", {})[queue_id] = offset
         self.changed()
 
-    async def give_back(self, table: OffsetTable, ask: Ask, master: str) -> int:
+    async def give_back(self, table: OffsetTable, ask: SendRequest, master: str) -> int:
         """
         Tell the master of what consumers committed here and it does not know.
 
@@ -102,14 +102,14 @@ class Owed:
             for key, queues in self.committed.items()
             for queue_id, offset in queues.items()
         ]
-        given: list[Step] = []
+        given: list[OffsetMove] = []
         wanted = []
         for key, queue_id, offset in due:
             theirs = table.offset_table.get(key, {}).get(queue_id, -1)
             if offset <= theirs:
                 self.forget(key, queue_id)
             elif offset <= self.queue_end(key.partition("@")[0], queue_id):
-                wanted.append(Step(key, queue_id, max(theirs, 0), offset))
+                wanted.append(OffsetMove(key, queue_id, max(theirs, 0), offset))
         for start in range(0, len(wanted), WINDOW):
             window = wanted[start : start + WINDOW]
             asked = [ask(_commit(step)) for step in window]
@@ -129,7 +129,9 @@ class Owed:
             )
         return len(given)
 
-    def _given(self, step: Step, answer: Command, given: list[Step], master: str) -> None:
+    def _given(
+        self, step: OffsetMove, answer: Command, given: list[OffsetMove], master: str
+    ) -> None:
         place = (step.key, step.queue_id)
         if answer.code in UNKNOWN and self._refused[place] < ROUNDS:
             self._refused[place] += 1
@@ -170,7 +172,7 @@ class Owed:
             self.forget(key, queue_id)
 
 
-def _commit(step: Step) -> Command:
+def _commit(step: OffsetMove) -> Command:
     topic, _, group = step.key.partition("@")
     header = UpdateConsumerOffsetRequest(
         consumer_group=group, topic=topic, queue_id=step.queue_id, commit_offset=step.after
@@ -178,7 +180,7 @@ def _commit(step: Step) -> Command:
     return Command.request(RequestCode.UPDATE_CONSUMER_OFFSET, header)
 
 
-def told(steps: Sequence[Step]) -> str:
+def told(steps: Sequence[OffsetMove]) -> str:
     """
     Some of them, and how many more there are.
     """

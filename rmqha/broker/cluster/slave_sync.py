@@ -23,7 +23,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.broker.cluster.metadata_rules import DELAYS, GROUPS, OFFSETS, TOPICS
-from rmqha.broker.cluster.metadata_tables import Copies, PartState
+from rmqha.broker.cluster.metadata_tables import Copies, TableState
 from rmqha.errors import (
     AnotherBroker,
     MetadataRefused,
@@ -211,7 +211,7 @@ class MetadataSync:
             ),
         )
         await self._forget(end)
-        if all(part.state is PartState.UNREACHABLE for part in self.copies.parts.values()):
+        if all(part.state is TableState.UNREACHABLE for part in self.copies.parts.values()):
             # Whatever that connection leads to, the next round is on another.
             connection.close("silent")
 
@@ -232,11 +232,11 @@ class MetadataSync:
         except MetadataRefused as error:
             if isinstance(error, AnotherBroker):
                 self._stranger = error.reason
-            self._note(name, PartState.REFUSED, error.reason)
+            self._note(name, TableState.REFUSED, error.reason)
         except RequestRefused as error:
-            self._note(name, PartState.REFUSED, str(error))
+            self._note(name, TableState.REFUSED, str(error))
         except UNREACHED as error:
-            self._note(name, PartState.UNREACHABLE, str(error) or type(error).__name__)
+            self._note(name, TableState.UNREACHABLE, str(error) or type(error).__name__)
         else:
             if name == TOPICS:
                 self._stranger = ""
@@ -260,7 +260,7 @@ class MetadataSync:
         Nothing can be asked at all: that is one thing to tell, not one a table.
         """
         parts = self.copies.parts.values()
-        if any((part.state, part.reason) != (PartState.UNREACHABLE, reason) for part in parts):
+        if any((part.state, part.reason) != (TableState.UNREACHABLE, reason) for part in parts):
             self._quiet.warn(
                 "unreachable",
                 self.copies.master,
@@ -268,9 +268,9 @@ class MetadataSync:
                 reason=reason,
             )
         for part in parts:
-            part.state, part.reason = PartState.UNREACHABLE, reason
+            part.state, part.reason = TableState.UNREACHABLE, reason
 
-    def _note(self, name: str, state: PartState, reason: str) -> None:
+    def _note(self, name: str, state: TableState, reason: str) -> None:
         part = self.copies.parts[name]
         news = (state, reason) != (part.state, part.reason)
         part.state, part.reason = state, reason
@@ -286,13 +286,13 @@ class MetadataSync:
 
     def _adopted(self, name: str, changed: bool) -> None:
         part = self.copies.parts[name]
-        if part.state is not PartState.ADOPTED:
+        if part.state is not TableState.ADOPTED:
             self._log.info(
                 "The {name} are those of the master {master}",
                 name=name,
                 master=self.copies.master,
             )
-        part.state, part.reason = PartState.ADOPTED, ""
+        part.state, part.reason = TableState.ADOPTED, ""
         part.adopted = self.now_ms()
         part.changes += changed
 

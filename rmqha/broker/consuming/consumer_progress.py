@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from rmqha.broker.consuming.queue_reader import Reader
-from rmqha.broker.tables.consumer_offsets import ConsumerOffsets
+from rmqha.broker.consuming.queue_reader import QueueReader
+from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.broker.tables.subscription_groups import Groups, check_name
 from rmqha.broker.tables.topics import Topics
 from rmqha.errors import RequestRefused
@@ -38,8 +38,8 @@ class Progress:
 
     def __init__(
         self,
-        offsets: ConsumerOffsets,
-        reader: Reader,
+        offsets: ConsumerOffsetTable,
+        reader: QueueReader,
         queues: ConsumeQueues,
         topics: Topics,
         groups: Groups,

@@ -54,7 +54,7 @@ class _Hold:
     skipping: bool = False
 
 
-class Holds:
+class LongPolling:
     """
     All pulls that wait.
 

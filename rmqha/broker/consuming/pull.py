@@ -15,9 +15,9 @@ from twisted.internet.defer import Deferred
 
 from rmqha.broker.clients.registry import Consumers
 from rmqha.broker.clients.subscriptions import Subscription, parse, require_understood
-from rmqha.broker.consuming.long_polling import Holds
-from rmqha.broker.consuming.queue_reader import Reader, Reading, Status
-from rmqha.broker.tables.consumer_offsets import ConsumerOffsets
+from rmqha.broker.consuming.long_polling import LongPolling
+from rmqha.broker.consuming.queue_reader import QueueReader, ReadResult, ReadStatus
+from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.broker.tables.subscription_groups import Groups
 from rmqha.broker.tables.topics import Topics
 from rmqha.config.settings import PullSettings
@@ -48,13 +48,13 @@ MASTER = 0
 """The id of a master."""
 
 CODES = {
-    Status.FOUND: ResponseCode.SUCCESS,
-    Status.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
-    Status.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
-    Status.NO_MESSAGE_IN_QUEUE: ResponseCode.PULL_NOT_FOUND,
-    Status.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
-    Status.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
-    Status.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+    ReadStatus.FOUND: ResponseCode.SUCCESS,
+    ReadStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ReadStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ReadStatus.NO_MESSAGE_IN_QUEUE: ResponseCode.PULL_NOT_FOUND,
+    ReadStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    ReadStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    ReadStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
 }
 """The answers' codes.  Where there is no message at all and one was asked for that is not the
 first, the offset has moved."""
@@ -83,12 +83,12 @@ class Pulls:
     def __init__(
         self,
         settings: PullSettings,
-        reader: Reader,
-        holds: Holds,
+        reader: QueueReader,
+        holds: LongPolling,
         topics: Topics,
         groups: Groups,
         consumers: Consumers,
-        offsets: ConsumerOffsets,
+        offsets: ConsumerOffsetTable,
         *,
         permission: int = 6,
         slave: bool = False,
@@ -233,7 +233,7 @@ class Pulls:
 
     # --- work -----------------------------------------------------------------
 
-    def _commit(self, request: PullMessageRequest, reading: Reading) -> None:
+    def _commit(self, request: PullMessageRequest, reading: ReadResult) -> None:
         """
         Note how far the consumer is.  This never lowers an offset: a pull may be older than
         what somebody else committed, and who means to go back says so.
@@ -242,7 +242,7 @@ class Pulls:
         if offset <= reading.max_offset:
             self._offsets.advance(request.consumer_group, request.topic, request.queue_id, offset)
 
-    def _read(self, request: PullMessageRequest, subscription: Subscription) -> Reading:
+    def _read(self, request: PullMessageRequest, subscription: Subscription) -> ReadResult:
         most = min(max(request.max_msg_nums, 1), MOST)
         begun = perf_counter()
         reading = self._reader.read(
@@ -256,9 +256,9 @@ class Pulls:
         self._took(perf_counter() - begun)
         return reading
 
-    def _code(self, request: PullMessageRequest, reading: Reading) -> ResponseCode:
+    def _code(self, request: PullMessageRequest, reading: ReadResult) -> ResponseCode:
         code = CODES[reading.status]
-        if reading.status is Status.NO_MESSAGE_IN_QUEUE and request.queue_offset:
+        if reading.status is ReadStatus.NO_MESSAGE_IN_QUEUE and request.queue_offset:
             return ResponseCode.PULL_OFFSET_MOVED
         return code
 
@@ -291,7 +291,7 @@ class Pulls:
         command: Command,
         request: PullMessageRequest,
         subscription: Subscription,
-        reading: Reading,
+        reading: ReadResult,
     ) -> Deferred[Answer] | None:
         code = self._code(request, reading)
         seconds = request.suspend_timeout_millis / 1000
@@ -319,7 +319,7 @@ class Pulls:
     ) -> Answer:
         return self._answer(command, request, self._read(request, subscription))
 
-    def _answer(self, command: Command, request: PullMessageRequest, reading: Reading) -> Answer:
+    def _answer(self, command: Command, request: PullMessageRequest, reading: ReadResult) -> Answer:
         code = self._code(request, reading)
         if self._uncertain(code):
             code = ResponseCode.PULL_RETRY_IMMEDIATELY

@@ -38,7 +38,7 @@ Run = tuple[int, int]
 """Physical offset and size of a piece of the log."""
 
 
-class Status(StrEnum):
+class ReadStatus(StrEnum):
     """
     How a reading went; the names are known to clients.
     """
@@ -53,7 +53,7 @@ class Status(StrEnum):
 
 
 @frozen
-class Reading:
+class ReadResult:
     """
     What was found.
 
@@ -64,7 +64,7 @@ class Reading:
     @ivar lagging: Whether the last message looked at may have left memory.
     """
 
-    status: Status
+    status: ReadStatus
     next_offset: int
     min_offset: int = 0
     max_offset: int = 0
@@ -79,7 +79,7 @@ def physical_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-class Reader:
+class QueueReader:
     """
     Reads queues within the limits of an answer.
     """
@@ -120,7 +120,7 @@ class Reader:
         most: int,
         codes: frozenset[int] | None = None,
         most_bytes: int | None = None,
-    ) -> Reading:
+    ) -> ReadResult:
         """
         Read messages.
 
@@ -134,14 +134,14 @@ class Reader:
         if queue is not None and low <= offset < high:
             return self._found(queue, offset, most, codes, most_bytes)
         if offset == high and high:
-            return Reading(Status.OFFSET_OVERFLOW_ONE, offset, low, high)
+            return ReadResult(ReadStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
         if not high:
-            status, corrected = Status.NO_MESSAGE_IN_QUEUE, 0
+            status, corrected = ReadStatus.NO_MESSAGE_IN_QUEUE, 0
         elif offset < low:
-            status, corrected = Status.OFFSET_TOO_SMALL, low
+            status, corrected = ReadStatus.OFFSET_TOO_SMALL, low
         else:
-            status, corrected = Status.OFFSET_OVERFLOW_BADLY, high
-        return Reading(status, corrected if self._correct else offset, low, high)
+            status, corrected = ReadStatus.OFFSET_OVERFLOW_BADLY, high
+        return ReadResult(status, corrected if self._correct else offset, low, high)
 
     def holds(self, topic: str, queue_id: int) -> bool:
         """
@@ -165,7 +165,7 @@ class Reader:
         most: int,
         codes: frozenset[int] | None,
         most_bytes: int | None,
-    ) -> Reading:
+    ) -> ReadResult:
         limits = self._limits
         raw = queue.units(offset, max(SCAN, most) if codes is not None else most)
         first, size, _ = UNIT.unpack_from(raw)
@@ -173,7 +173,7 @@ class Reader:
             queue.correct_min(self._log.min_offset)
             low, high = queue.min_offset, queue.max_offset
             lagging = self.on_disk(first)
-            return Reading(Status.MESSAGE_WAS_REMOVING, low, low, high, lagging=lagging)
+            return ReadResult(ReadStatus.MESSAGE_WAS_REMOVING, low, low, high, lagging=lagging)
         if self.on_disk(first):
             count, room = limits.disk_count, limits.disk_bytes
         else:
@@ -181,10 +181,10 @@ class Reader:
         if most_bytes is not None:
             room = min(room, most_bytes)
         scanned, runs = choose(raw, min(count, most), room, codes)
-        status = Status.FOUND if runs else Status.NO_MATCHED_MESSAGE
+        status = ReadStatus.FOUND if runs else ReadStatus.NO_MATCHED_MESSAGE
         # What fills a gap in the queue says that it is at 0, which is nowhere.
         last = max(first, UNIT.unpack_from(raw, (scanned - 1) * UNIT_SIZE)[0])
-        return Reading(
+        return ReadResult(
             status,
             offset + scanned,
             queue.min_offset,

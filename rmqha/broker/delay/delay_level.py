@@ -59,7 +59,7 @@ class Delivery:
     lookup: Lookup
     messages: Messages
     clock: IReactorTime
-    delivered: Callable[[Level], None]
+    delivered: Callable[[DelayLevel], None]
     late: Callable[[int], None]
     skipped: int = field(default=0, init=False)
     quiet: RateLimitedLog = field(init=False)
@@ -83,7 +83,7 @@ class _Flight:
 
 
 @define(eq=False)
-class Level:
+class DelayLevel:
     """
     Delivers the messages of one level.
 

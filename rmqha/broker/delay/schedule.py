@@ -18,7 +18,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from rmqha.broker.delay.delay_level import Delivery, Level
+from rmqha.broker.delay.delay_level import DelayLevel, Delivery
 from rmqha.broker.delay.delay_offsets import LevelOffsets
 from rmqha.broker.delay.lateness import Lateness
 from rmqha.broker.sending.messages import Messages
@@ -76,11 +76,11 @@ class Schedule:
         self._lateness = Lateness()
         self._began = 0
         self._running = False
-        self._levels: dict[int, Level] = {}
+        self._levels: dict[int, DelayLevel] = {}
         # Each level is in one of these: it waits for the time, for its turn, or for an event.
-        self._timers: dict[Level, IDelayedCall] = {}
-        self._ready: deque[Level] = deque()
-        self._idle: set[Level] = set()
+        self._timers: dict[DelayLevel, IDelayedCall] = {}
+        self._ready: deque[DelayLevel] = deque()
+        self._idle: set[DelayLevel] = set()
         self._turn: IDelayedCall | None = None
         # Levels that units came to in the running slice of dispatch.
         self._came: set[int] = set()
@@ -182,12 +182,12 @@ class Schedule:
 
     # --- delivery ---------------------------------------------------------------------
 
-    def _level(self, number: int) -> Level:
+    def _level(self, number: int) -> DelayLevel:
         level = self._levels.get(number)
         if level is None:
             assert self._delivery is not None, "only a master delivers"
             delay = self._messages.levels.deliver_time(number, 0) / 1000
-            level = Level(number, delay, self._delivery, self._offsets.get(number))
+            level = DelayLevel(number, delay, self._delivery, self._offsets.get(number))
             self._levels[number] = level
             self._idle.add(level)
         return level
@@ -210,7 +210,7 @@ class Schedule:
                 level.came()
             self._wake(level)
 
-    def _wake(self, level: Level) -> None:
+    def _wake(self, level: DelayLevel) -> None:
         """
         Look at a level that waits for an event.
         """
@@ -219,7 +219,7 @@ class Schedule:
             self._ready.append(level)
             self._later()
 
-    def _rung(self, level: Level) -> None:
+    def _rung(self, level: DelayLevel) -> None:
         del self._timers[level]
         self._ready.append(level)
         if self._turn is None:
@@ -252,7 +252,7 @@ class Schedule:
         if self._ready:
             self._later()
 
-    def _step(self, level: Level) -> float | None:
+    def _step(self, level: DelayLevel) -> float | None:
         try:
             return level.step()
         except Exception:
@@ -261,7 +261,7 @@ class Schedule:
             )
             return AFTER_ERROR
 
-    def _delivered(self, level: Level) -> None:
+    def _delivered(self, level: DelayLevel) -> None:
         self._offsets.delivered(level.number, level.done)
         if self._landed is not None and not self._flying:
             landed, self._landed = self._landed, None

@@ -141,7 +141,7 @@ class Flow(Meter):
 
 
 @define(eq=False)
-class Counts:
+class Meters:
     """
     All that is counted on a broker.
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from attrs import define, field
 
-from rmqha.broker.tables.consumer_offsets import ConsumerOffsets
+from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.broker.tables.topics import HALF, HALF_DONE
 from rmqha.store.derived.lookup import Lookup
 from rmqha.wire.log.record import Record
@@ -29,7 +29,7 @@ QUEUE = 0
 
 
 @define(eq=False)
-class Halves:
+class HalfMessages:
     """
     The half queue and the op queue.
 
@@ -37,7 +37,7 @@ class Halves:
     """
 
     lookup: Lookup
-    offsets: ConsumerOffsets
+    offsets: ConsumerOffsetTable
     first: int = field(default=0, init=False)
     _ended: set[int] = field(factory=set, init=False)
     # Ops by their own offset, from _op on: which half messages each one ends.

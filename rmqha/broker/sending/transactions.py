@@ -19,7 +19,7 @@ from twisted.logger import Logger
 
 from rmqha.broker.admin.configuration import Current
 from rmqha.broker.clients.registry import Producers
-from rmqha.broker.sending.half_messages import QUEUE, Halves
+from rmqha.broker.sending.half_messages import QUEUE, HalfMessages
 from rmqha.broker.sending.messages import (
     DELAY,
     PRODUCER_GROUP,
@@ -74,7 +74,7 @@ class Transactions:
 
     store: Store
     writer: Putter | None
-    halves: Halves
+    halves: HalfMessages
     topics: Topics
     producers: Producers
     current: Current

@@ -27,7 +27,7 @@ INTERVAL = 5.0
 """Most seconds from a commit to its being written; stock brokers' too."""
 
 
-class ConsumerOffsets:
+class ConsumerOffsetTable:
     """
     The table of offsets, in messages.
 

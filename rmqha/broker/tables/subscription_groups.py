@@ -12,7 +12,7 @@ from pathlib import Path
 
 from twisted.internet.interfaces import IReactorTime
 
-from rmqha.broker.tables.table import Table
+from rmqha.broker.tables.table import ConfigTable
 from rmqha.broker.tables.topics import RETRY_PREFIX
 from rmqha.config.settings import BrokerSettings
 from rmqha.errors import RequestRefused
@@ -61,7 +61,7 @@ def check_name(name: str) -> None:
     raise RequestRefused(ResponseCode.SYSTEM_ERROR, fault)
 
 
-class Groups(Table[GroupConfig, GroupTable]):
+class Groups(ConfigTable[GroupConfig, GroupTable]):
     """
     The table of groups.
     """

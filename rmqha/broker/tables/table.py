@@ -28,7 +28,7 @@ MOST_MADE = 20_000
 may go on.  With three times as many of usual names a registration is still a frame."""
 
 
-class Table(Generic[Row, Body]):
+class ConfigTable(Generic[Row, Body]):
     """
     Rows that administrators and clients make, and other brokers take over.
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from attrs import evolve
 from twisted.internet.interfaces import IReactorTime
 
-from rmqha.broker.tables.table import Table
+from rmqha.broker.tables.table import ConfigTable
 from rmqha.config.settings import BrokerSettings
 from rmqha.errors import RequestRefused
 from rmqha.store.files.allocate import InThread
@@ -105,7 +105,7 @@ def perm_text(perm: int) -> str:
     return "".join(letter if perm & bit else "-" for bit, letter in bits)
 
 
-class Topics(Table[TopicConfig, TopicTable]):
+class Topics(ConfigTable[TopicConfig, TopicTable]):
     """
     The table of topics.
     """

@@ -17,9 +17,9 @@ from rmqha.cli.spark.common import POINT_FILE, Spark, spark_options, stores_argu
 from rmqha.pipeline.jobs.plots import require
 from rmqha.pipeline.jobs.progress import bar
 from rmqha.pipeline.jobs.spark_work import Stores
-from rmqha.pipeline.jobs.verify.chunks import CHUNK, Sum
+from rmqha.pipeline.jobs.verify.chunks import CHUNK, DigestKind
 from rmqha.pipeline.jobs.verify.digests import Digests, against, digest
-from rmqha.pipeline.jobs.verify.findings import Report, Verdict
+from rmqha.pipeline.jobs.verify.findings import ComparisonReport, ComparisonResult
 from rmqha.pipeline.jobs.verify.page import page, summary
 from rmqha.pipeline.jobs.verify.verify import verify as compare
 from rmqha.pipeline.log.option_values import Size
@@ -57,7 +57,10 @@ class Bytes(click.ParamType[int]):
 @stores_argument
 @click.option("--chunk", type=Bytes(), default=CHUNK, help="Bytes of a chunk (8m).")
 @click.option(
-    "--sum", "kind", type=click.Choice([each.value for each in Sum]), default=Sum.CRC32.value
+    "--sum",
+    "kind",
+    type=click.Choice([each.value for each in DigestKind]),
+    default=DigestKind.CRC32.value,
 )
 @click.option("--end", type=click.IntRange(0), help="Compare below this physical offset only.")
 @click.option(
@@ -103,7 +106,7 @@ def verify(
 
     Copies that no machine sees together: --digests where one is, --against where the other is.
     """
-    sum = Sum(kind)
+    sum = DigestKind(kind)
     count = len(stores) if isinstance(stores, Mapping) else 1
     if digests is not None and (other is not None or html is not None or as_json or whole):
         raise click.UsageError("--digests compares nothing: say it alone")
@@ -151,11 +154,11 @@ def verify(
         click.echo(json.dumps(report.to_json(), indent=2, ensure_ascii=False))
     else:
         _tell(report, stdout())
-    wrong = report.verdict is Verdict.DIFFERENT or (whole and bool(report.behind))
+    wrong = report.verdict is ComparisonResult.DIFFERENT or (whole and bool(report.behind))
     context.exit(FAILED if wrong else 0)
 
 
-def _tell(report: Report, console: Console) -> None:
+def _tell(report: ComparisonReport, console: Console) -> None:
     """
     Print a report.
     """

@@ -25,7 +25,7 @@ from rmqha.errors import LogLost, ReportRejected
 from rmqha.ha.master.ledger import Claim
 from rmqha.ha.states import Standing
 from rmqha.net.rate_limit import Speed, TokenBucket
-from rmqha.net.zero_copy_send import RegionServer, regions
+from rmqha.net.zero_copy_send import ZeroCopyServer, regions
 from rmqha.wire.ha import OFFSET_REPORT, TRANSFER_HEADER, OffsetReports
 
 if TYPE_CHECKING:
@@ -201,7 +201,9 @@ class MasterProtocol(Protocol):
         whole: int = stop - (stop - first) % self.factory.batch
         return whole
 
-    def _send_views(self, transport: RegionServer, claim: Claim, position: int, stop: int) -> None:
+    def _send_views(
+        self, transport: ZeroCopyServer, claim: Claim, position: int, stop: int
+    ) -> None:
         """
         The zero-copy path: headers, and views of the log.
         """

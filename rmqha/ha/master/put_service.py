@@ -12,7 +12,7 @@ from attrs import define, frozen
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
-from rmqha.config.settings import FlushDisk, Role
+from rmqha.config.settings import BrokerRole, FlushDisk
 from rmqha.errors import FlushFailed, NotWritable
 from rmqha.ha.master.transfer import GroupTransfer, PutStatus
 from rmqha.store.store import Receipt, Store
@@ -41,7 +41,7 @@ class Writer:
 
     store: Store
     transfer: GroupTransfer
-    role: Role
+    role: BrokerRole
 
     def guarantee(self) -> str:
         """
@@ -49,7 +49,7 @@ class Writer:
         """
         disk = self.store.settings.flush_disk is FlushDisk.SYNC_FLUSH
         here = "on this node's disk" if disk else "in this node's page cache"
-        if self.role is Role.SYNC_MASTER:
+        if self.role is BrokerRole.SYNC_MASTER:
             count = self.transfer.needed
             copies = "1 replica" if count == 1 else f"{count} replicas"
             return f"SYNC: {here} and held by {copies}"
@@ -68,7 +68,7 @@ class Writer:
         """
         receipt = self.store.put(message, batch=batch)
         disk = wait and self.store.settings.flush_disk is FlushDisk.SYNC_FLUSH
-        replicas = wait and self.role is Role.SYNC_MASTER
+        replicas = wait and self.role is BrokerRole.SYNC_MASTER
         if not disk and not replicas:
             return succeed(PutResult(PutStatus.PUT_OK, receipt))
         if not disk:

@@ -22,7 +22,7 @@ from attrs import define, field
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-from rmqha.config.settings import Role
+from rmqha.config.settings import BrokerRole
 from rmqha.ha.master.ledger import Claim, Ledger
 
 
@@ -38,7 +38,7 @@ class PutStatus(StrEnum):
     SERVICE_NOT_AVAILABLE = "SERVICE_NOT_AVAILABLE"
 
 
-def replicas_needed(role: Role, in_sync_replicas: int) -> int:
+def replicas_needed(role: BrokerRole, in_sync_replicas: int) -> int:
     """
     How many distinct replicas a write waits for.
 
@@ -46,7 +46,7 @@ def replicas_needed(role: Role, in_sync_replicas: int) -> int:
         default of 1 makes a stock 5.x C{SYNC_MASTER} wait for nobody; here it waits for
         one replica, always.
     """
-    return max(1, in_sync_replicas - 1) if role is Role.SYNC_MASTER else 0
+    return max(1, in_sync_replicas - 1) if role is BrokerRole.SYNC_MASTER else 0
 
 
 @define(eq=False)

@@ -5,7 +5,7 @@ The first report is a question (L{rmqha.ha.slave.probe}).  Bytes below our end a
 with ours, bytes behind it are appended, and what we report as held is never more than
 what was compared equal or accepted on this connection, checked record by record, and
 on the disk if this slave is C{SYNC_FLUSH}.  What an answer means for the slave as a
-whole is its L{Follower}'s to decide: the protocol tells, it owns no policy.
+whole is its L{ConnectionOwner}'s to decide: the protocol tells, it owns no policy.
 
 Two paths bring bytes: C{dataReceived}, which works on any transport and does all the
 asking and comparing, and the scatter path of L{rmqha.net.zero_copy_receive}, which takes over
@@ -32,7 +32,7 @@ from zope.interface import implementer
 from rmqha.config.settings import HASettings
 from rmqha.errors import FrameOffsetMismatch, ProtocolViolation, StoreError
 from rmqha.ha.slave.compare_bytes import first_difference, missing_first_byte
-from rmqha.ha.slave.probe import Ask, Question
+from rmqha.ha.slave.probe import Probe, ProbeKind
 from rmqha.net.rate_limit import Speed, TokenBucket
 from rmqha.net.zero_copy_receive import IFrameSink, scatter
 from rmqha.store.log.commit_log import CommitLog
@@ -49,7 +49,7 @@ OPENING = 1.0
 opens with one whatever it has, and its bytes follow at once."""
 
 
-class Follower(Interface):
+class ConnectionOwner(Interface):
     """
     What a connection tells its owner.
     """
@@ -116,10 +116,10 @@ class SlaveProtocol(Protocol):
     """
 
     log: CommitLog
-    question: Question
+    question: Probe
     settings: HASettings
     clock: IReactorTime
-    follower: Follower
+    follower: ConnectionOwner
     hold_flushed: bool = False
     bucket: TokenBucket | None = None
     cursor: int | None = field(default=None, init=False)
@@ -157,7 +157,7 @@ class SlaveProtocol(Protocol):
         self._reporting.clock = self.clock
         self._interval = min(TICK, self.settings.heartbeat / 4, self.settings.housekeeping / 4)
         self.own_end = self.log.end
-        if self.question.ask is Ask.START and self.question.report == 1:
+        if self.question.ask is ProbeKind.START and self.question.report == 1:
             self._head = bytearray()
 
     # --- the connection's life ----------------------------------------------
@@ -176,7 +176,7 @@ class SlaveProtocol(Protocol):
             lambda failure: self._log.failure("Offset reports stopped", failure)
         )
         self.log.flush_listeners.append(self._report_progress)
-        if self.question.ask is not Ask.EMPTY:
+        if self.question.ask is not ProbeKind.EMPTY:
             self._silence = self.clock.callLater(self.settings.probe_silence, self._silent)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
@@ -308,7 +308,7 @@ class SlaveProtocol(Protocol):
         """
         Settle where the stream starts.
         """
-        exact = self.question.ask in (Ask.START, Ask.OVERLAP)
+        exact = self.question.ask in (ProbeKind.START, ProbeKind.OVERLAP)
         if offset < 0 or (exact and offset != self.question.report):
             raise FrameOffsetMismatch(self.question.report, offset)
         if self._silence is not None:
@@ -318,7 +318,7 @@ class SlaveProtocol(Protocol):
             self.finish()
             return False
         self.cursor = self.started = offset
-        if self.question.ask in (Ask.EMPTY, Ask.START):
+        if self.question.ask in (ProbeKind.EMPTY, ProbeKind.START):
             self.log.begin(0 if self._head is not None else offset)
             self.own_end = self.log.end
         return True

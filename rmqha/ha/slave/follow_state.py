@@ -30,12 +30,11 @@ from rmqha.errors import (
     StoreError,
 )
 from rmqha.ha.slave.connection import SlaveProtocol
-from rmqha.ha.slave.master_bounds import Ask as AskBounds
-from rmqha.ha.slave.master_bounds import ClientPort
-from rmqha.ha.slave.probe import Ask
+from rmqha.ha.slave.master_bounds import AskBounds, MasterClientPort
+from rmqha.ha.slave.probe import ProbeKind
 from rmqha.ha.slave.reconnect import Backoff
 from rmqha.ha.slave.repair import Divergence
-from rmqha.ha.slave.search import Search, Verdict
+from rmqha.ha.slave.search import Search, SearchResult
 from rmqha.ha.states import SyncState
 from rmqha.net.rate_limit import TokenBucket
 from rmqha.net.rate_limited_log import RateLimitedLog
@@ -52,7 +51,7 @@ DISK_RETRY = 5.0
 
 
 @define(eq=False)
-class Guard:
+class FollowState:
     """
     How one slave's log stands to its master's.
 
@@ -86,7 +85,7 @@ class Guard:
     probes: int = field(default=0, init=False)
     reconnects: int = field(default=0, init=False)
     connection: SlaveProtocol | None = field(default=None, init=False)
-    port: ClientPort = field(init=False)
+    port: MasterClientPort = field(init=False)
     _backoff: Backoff = field(init=False)
     _search: Search = field(init=False)
     _gaps: int = field(default=0, init=False)
@@ -104,14 +103,14 @@ class Guard:
         self._backoff = Backoff(self.settings.backoff_max)
         if self.settings.max_receive_rate:
             self._bucket = TokenBucket(self.settings.max_receive_rate, self.clock)
-        self.port = ClientPort(self.bounds, self.clock, self.address)
+        self.port = MasterClientPort(self.bounds, self.clock, self.address)
 
     def moved_to(self, address: str, bounds: AskBounds | None) -> None:
         """
         The master is somewhere else: what was learned of it is worth nothing there.
         """
         self.address, self.bounds = address, bounds
-        self.port = ClientPort(bounds, self.clock, address)
+        self.port = MasterClientPort(bounds, self.clock, address)
         self._search = Search(self.settings, self.hold_flushed)
         self._backoff.reset()
         self._gaps, self._refetching, self.divergence = 0, False, None
@@ -152,7 +151,7 @@ class Guard:
             )
             return None
         question = self._search.question(log, bounds)
-        if question.ask in (Ask.EMPTY, Ask.START):
+        if question.ask in (ProbeKind.EMPTY, ProbeKind.START):
             if not self._marked():
                 return None
             asking = SyncState.BOOTSTRAPPING
@@ -195,14 +194,14 @@ class Guard:
             verdict,
             f"the master has nothing below our end {log.end}, its bytes begin behind it ({offset})",
         )
-        return verdict is Verdict.GO_ON
+        return verdict is SearchResult.GO_ON
 
     def silence(self, connection: SlaveProtocol) -> None:
         """
         No common ground here: ask elsewhere.
         """
         verdict = self._search.silence()
-        if verdict is Verdict.GO_ON:
+        if verdict is SearchResult.GO_ON:
             self._trust(connection.question.report)
         self._follow(verdict, "the master fell silent")
 
@@ -217,17 +216,17 @@ class Guard:
             f"unproven, as told: waiting for the master's byte {offset}",
         )
 
-    def _follow(self, verdict: Verdict, reason: str) -> None:
+    def _follow(self, verdict: SearchResult, reason: str) -> None:
         """
         Do what an answer calls for.
         """
-        if verdict is Verdict.ASK:
+        if verdict is SearchResult.ASK:
             self._again()
-        elif verdict is Verdict.WAIT:
+        elif verdict is SearchResult.WAIT:
             self.drop(reason)
-        elif verdict is Verdict.BELOW_MIN:
+        elif verdict is SearchResult.BELOW_MIN:
             self.stop(SyncState.BELOW_MIN, reason)
-        elif verdict is Verdict.UNPROVEN:
+        elif verdict is SearchResult.UNPROVEN:
             log = self.current_log()
             reason = f"the master sent nothing to compare with [{log.min_offset}, {log.end})"
             if self.settings.accept_unproven and not self._search.beyond:

@@ -3,8 +3,8 @@ A slave's side of replication: one connection after another until the log is in 
 
 Here is the service's life: connecting, stopping, and carrying a policy out when a
 connection showed that the log is not its master's.  What connections show is judged by
-L{Guard<rmqha.ha.slave.follow_state.Guard>}.  Nothing is cut unless common ground was compared on a
-connection, and never for an empty master.
+L{FollowState<rmqha.ha.slave.follow_state.FollowState>}.  Nothing is cut unless common ground was
+compared on a connection, and never for an empty master.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from twisted.python.failure import Failure
 from rmqha.config.settings import DivergencePolicy, HASettings
 from rmqha.errors import Refused, StoreError
 from rmqha.ha.slave.connection import SlaveProtocol
-from rmqha.ha.slave.follow_state import Guard
-from rmqha.ha.slave.master_bounds import Ask as AskBounds
-from rmqha.ha.slave.reconnect import AskedFirst, OneByOne, Watched
+from rmqha.ha.slave.follow_state import FollowState
+from rmqha.ha.slave.master_bounds import AskBounds
+from rmqha.ha.slave.reconnect import BoundsFirst, ReportingEndpoint, SingleConnection
 from rmqha.ha.slave.repair import Divergence, Repair, remedy
 from rmqha.ha.states import SyncState
 from rmqha.store.log.commit_log import CommitLog
@@ -76,7 +76,7 @@ class Follower(Service):
     hold_flushed: bool = False
     bounds: AskBounds | None = None
     connected: Callable[[], None] = lambda: None
-    guard: Guard = field(init=False)
+    guard: FollowState = field(init=False)
     _client: ClientService | None = field(default=None, init=False)
     _repairing: Deferred[None] | None = field(default=None, init=False)
     _later: IDelayedCall | None = field(default=None, init=False)
@@ -84,7 +84,7 @@ class Follower(Service):
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self.guard = Guard(
+        self.guard = FollowState(
             self.address,
             self.current_log,
             self.settings,
@@ -200,10 +200,10 @@ class Follower(Service):
         endpoint = self.endpoint
         assert endpoint is not None, "checked when the service started"
         if self.bounds is not None:
-            endpoint = AskedFirst(endpoint, self.guard.port.look)
+            endpoint = BoundsFirst(endpoint, self.guard.port.look)
         self._client = ClientService(
-            Watched(endpoint, self._not_connected),
-            OneByOne(self._protocol),
+            ReportingEndpoint(endpoint, self._not_connected),
+            SingleConnection(self._protocol),
             retryPolicy=lambda attempt: self.guard.delay(),
             clock=self.clock,
         )

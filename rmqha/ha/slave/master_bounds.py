@@ -122,12 +122,12 @@ def ask(client: Client, address: str) -> Deferred[MasterBounds]:
     return client.request(address, request, timeout=ASK_TIMEOUT).addCallback(answered)
 
 
-Ask = Callable[[], "Deferred[MasterBounds]"]
+AskBounds = Callable[[], "Deferred[MasterBounds]"]
 """Asks the master for its bounds once; has an answer or fails within L{ASK_TIMEOUT}."""
 
 
 @define(eq=False)
-class ClientPort:
+class MasterClientPort:
     """
     What a slave knows of its master from the master's client port.
 
@@ -139,7 +139,7 @@ class ClientPort:
     @ivar boot_before: The same of the process before it; C{None} until a change was seen.
     """
 
-    ask: Ask | None
+    ask: AskBounds | None
     clock: IReactorTime
     peer: str
     bounds: MasterBounds | None = field(default=None, init=False)

@@ -22,7 +22,7 @@ PROBE_WINDOW = 64 << 20
 """Bytes of our own log compared on a reconnect, at least."""
 
 
-class Ask(Enum):
+class ProbeKind(Enum):
     """
     What a connection wants to know.
     """
@@ -38,14 +38,14 @@ class Ask(Enum):
 
 
 @frozen
-class Question:
+class Probe:
     """
     One connection's first report.
 
     @ivar report: The offset to report first.
     """
 
-    ask: Ask
+    ask: ProbeKind
     report: int
 
 
@@ -132,13 +132,13 @@ class OverlapSearch:
         told = bounds.min_offset <= self.low and self.high <= bounds.max_offset
         return told and end == self.end
 
-    def question(self) -> Question:
+    def question(self) -> Probe:
         """
         What to ask now.
         """
         if self._next < self.low:
-            return Question(Ask.SURVEY, 0)
-        return Question(Ask.OVERLAP, self._next)
+            return Probe(ProbeKind.SURVEY, 0)
+        return Probe(ProbeKind.OVERLAP, self._next)
 
     def lower(self) -> bool:
         """
@@ -192,13 +192,13 @@ class StartSearch:
     _asked: int = field(init=False, default=0)
     _searching: bool = field(init=False, default=False)
 
-    def question(self) -> Question:
+    def question(self) -> Probe:
         """
         What to ask now.
         """
         if not self._searching:
-            return Question(Ask.EMPTY, 0)
-        return Question(Ask.START, self._asked)
+            return Probe(ProbeKind.EMPTY, 0)
+        return Probe(ProbeKind.START, self._asked)
 
     def told(self, min_offset: int) -> None:
         """

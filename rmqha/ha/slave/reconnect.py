@@ -65,7 +65,7 @@ class Backoff:
 
 @implementer(IStreamClientEndpoint)
 @frozen
-class Watched:
+class ReportingEndpoint:
     """
     An endpoint that tells why it could not connect: C{ClientService} keeps that to itself.
     """
@@ -84,7 +84,7 @@ class Watched:
 
 @implementer(IStreamClientEndpoint)
 @frozen
-class AskedFirst:
+class BoundsFirst:
     """
     An endpoint that connects, asks, and only then lets a protocol begin.
 
@@ -163,7 +163,7 @@ class _HeldFactory(Factory):
     protocol = _Held
 
 
-class OneByOne(Factory):
+class SingleConnection(Factory):
     """
     Makes each connection's protocol, or none when there can be none now.
     """

@@ -17,11 +17,11 @@ from attrs import define, field
 
 from rmqha.config.settings import FirstSync, HASettings
 from rmqha.ha.slave.master_bounds import MasterBounds
-from rmqha.ha.slave.probe import Ask, OverlapSearch, Question, StartSearch
+from rmqha.ha.slave.probe import OverlapSearch, Probe, ProbeKind, StartSearch
 from rmqha.store.log.commit_log import CommitLog
 
 
-class Verdict(Enum):
+class SearchResult(Enum):
     """
     What to do after an answer.
     """
@@ -58,7 +58,7 @@ class Search:
     _proven: bool = field(default=False, init=False)
     _concluded: object = field(default=None, init=False)
 
-    def question(self, log: CommitLog, bounds: MasterBounds | None = None) -> Question:
+    def question(self, log: CommitLog, bounds: MasterBounds | None = None) -> Probe:
         """
         What the next connection asks.
 
@@ -76,7 +76,7 @@ class Search:
         own = max(durable, log.min_offset, 1)
         self.beyond = bounds is not None and log.end > bounds.max_offset
         if self.trusting and not self.beyond:
-            return Question(Ask.OVERLAP, own)
+            return Probe(ProbeKind.OVERLAP, own)
         self.trusting = False
         if self._overlap is None or not self._overlap.fits(log.end, bounds):
             self._overlap = OverlapSearch.of(
@@ -90,72 +90,72 @@ class Search:
             )
         return self._overlap.question()
 
-    def ruled_out(self, log: CommitLog, bounds: MasterBounds | None) -> Verdict | None:
+    def ruled_out(self, log: CommitLog, bounds: MasterBounds | None) -> SearchResult | None:
         """
         What the master's word alone says: that it has nothing of what we have.
         """
         if bounds is None or log.end == log.min_offset or bounds.min_offset < log.end:
             return None
         if bounds.min_offset > log.end:
-            return Verdict.BELOW_MIN
-        return None if self.trusting else Verdict.UNPROVEN
+            return SearchResult.BELOW_MIN
+        return None if self.trusting else SearchResult.UNPROVEN
 
-    def begins(self, ask: Ask, offset: int, end: int) -> Verdict:
+    def begins(self, ask: ProbeKind, offset: int, end: int) -> SearchResult:
         """
         An answer's bytes begin at C{offset}.
 
         @param end: Where our log ends.
         """
         start, overlap = self._start, self._overlap
-        if ask is Ask.SURVEY:
+        if ask is ProbeKind.SURVEY:
             if offset < end:
-                return Verdict.GO_ON
+                return SearchResult.GO_ON
             if overlap is not None and overlap.try_last_file():
-                return Verdict.ASK
+                return SearchResult.ASK
             if overlap is not None and overlap.doubtful and not self._twice(ask):
                 self._overlap = None
-                return Verdict.ASK
-            return Verdict.BELOW_MIN if offset > end else Verdict.UNPROVEN
-        if start is None or ask is Ask.OVERLAP:
-            return Verdict.GO_ON
-        if ask is Ask.EMPTY:
+                return SearchResult.ASK
+            return SearchResult.BELOW_MIN if offset > end else SearchResult.UNPROVEN
+        if start is None or ask is ProbeKind.OVERLAP:
+            return SearchResult.GO_ON
+        if ask is ProbeKind.EMPTY:
             if offset > 0 and self.settings.first_sync is FirstSync.BEGINNING:
                 start.begins_at(offset)
-                return Verdict.ASK
-            return Verdict.GO_ON
+                return SearchResult.ASK
+            return SearchResult.GO_ON
         start.answered()
         if not start.settled:
-            return Verdict.ASK
+            return SearchResult.ASK
         if start.doubtful and not self._twice(offset):
             self._start = None
-            return Verdict.ASK
-        return Verdict.GO_ON
+            return SearchResult.ASK
+        return SearchResult.GO_ON
 
-    def silence(self) -> Verdict:
+    def silence(self) -> SearchResult:
         """
         No bytes came for what was asked.
         """
         if self._start is not None:
             if self._start.settled:
                 self._start = None  # it had bytes there just now
-                return Verdict.WAIT
+                return SearchResult.WAIT
             self._start.silent()
-            return Verdict.ASK
+            return SearchResult.ASK
         if self.trusting:
-            return Verdict.GO_ON
+            return SearchResult.GO_ON
         if self._overlap is None or not self._overlap.lower():
             self._overlap = None
-            return Verdict.UNPROVEN
-        return Verdict.ASK
+            return SearchResult.UNPROVEN
+        return SearchResult.ASK
 
-    def closed(self, ask: Ask) -> Verdict:
+    def closed(self, ask: ProbeKind) -> SearchResult:
         """
         The master closed before any bytes.
         """
-        search = self._start if ask is Ask.START else self._overlap
-        if search is None or ask in (Ask.EMPTY, Ask.SURVEY):
+        search = self._start if ask is ProbeKind.START else self._overlap
+        if search is None or ask in (ProbeKind.EMPTY, ProbeKind.SURVEY):
             self.forget()
-            return Verdict.WAIT
+            return SearchResult.WAIT
         search.doubtful = True
         return self.silence()
 

@@ -24,7 +24,7 @@ from twisted.python.failure import Failure
 
 from rmqha.errors import RemotingTimeout, RemotingUnreachable
 from rmqha.net.remoting.connection import REQUEST_TIMEOUT, RemotingProtocol
-from rmqha.net.remoting.connections import Connections, Limits
+from rmqha.net.remoting.connections import ConnectionLimits, Connections
 from rmqha.net.remoting.handlers import Registry
 from rmqha.wire.remoting.command import Command
 
@@ -100,7 +100,7 @@ class RemotingClient:
         endpoints: Endpoints | None = None,
         *,
         registry: Registry | None = None,
-        limits: Limits | None = None,
+        limits: ConnectionLimits | None = None,
         close_on_timeout: bool = False,
     ) -> None:
         """
@@ -111,7 +111,7 @@ class RemotingClient:
         """
         self._clock = clock
         self._endpoint = endpoints or tcp_endpoints(clock)
-        self.connections = Connections(clock, registry or Registry(), limits or Limits())
+        self.connections = Connections(clock, registry or Registry(), limits or ConnectionLimits())
         self._factory = _Factory(self.connections, close_on_timeout)
         self._open: dict[str, RemotingProtocol] = {}
         self._attempts: dict[str, _Attempt] = {}

@@ -22,7 +22,7 @@ from rmqha.errors import PeerNotReading, RemotingFrameError, RemotingTimeout
 from rmqha.net.remoting.connections import Connections
 from rmqha.net.remoting.handlers import Answer, Scattered, failed, overloaded
 from rmqha.net.remoting.outbox import Outbox
-from rmqha.net.remoting.pending_requests import Outstanding, Question
+from rmqha.net.remoting.pending_requests import PendingRequest, PendingRequests
 from rmqha.net.remoting.tls import HANDSHAKE, HANDSHAKE_TIMEOUT, TlsGate
 from rmqha.wire.remoting.command import ONEWAY, Command
 from rmqha.wire.remoting.frame import FrameDecoder, encode, encode_head
@@ -64,7 +64,7 @@ class RemotingProtocol(Protocol):
         self._gate = gate
         self.close_on_timeout = close_on_timeout
         self._decoder = FrameDecoder(connections.limits.frame)
-        self._outstanding: Outstanding | None = None
+        self._outstanding: PendingRequests | None = None
         self._serving: set[Deferred[Answer]] = set()
         self._active = 0.0
 
@@ -224,7 +224,7 @@ class RemotingProtocol(Protocol):
             return fail(ConnectionLost(f"{self.address}: closed"))
         outstanding = self._outstanding
         if outstanding is None:
-            outstanding = self._outstanding = Outstanding(self._all.clock, self._expired)
+            outstanding = self._outstanding = PendingRequests(self._all.clock, self._expired)
         command.opaque = outstanding.number()
         try:
             self.send(command)
@@ -237,12 +237,12 @@ class RemotingProtocol(Protocol):
         Tell; there is no answer.
         """
         if self._outstanding is None:
-            self._outstanding = Outstanding(self._all.clock, self._expired)
+            self._outstanding = PendingRequests(self._all.clock, self._expired)
         command.opaque = self._outstanding.number()
         command.flag |= ONEWAY
         self.send(command)
 
-    def _expired(self, question: Question) -> None:
+    def _expired(self, question: PendingRequest) -> None:
         error = RemotingTimeout(question.code, question.timeout, self.address)
         question.answered.errback(error)
         if self.close_on_timeout:

@@ -36,7 +36,7 @@ MiB = 1024 * 1024
 
 
 @frozen(kw_only=True)
-class Limits:
+class ConnectionLimits:
     """
     How long and how much.
 
@@ -74,7 +74,7 @@ class Connections:
 
     _log = Logger()
 
-    def __init__(self, clock: IReactorTime, registry: Registry, limits: Limits) -> None:
+    def __init__(self, clock: IReactorTime, registry: Registry, limits: ConnectionLimits) -> None:
         self.clock = clock
         self.registry = registry
         self.limits = limits

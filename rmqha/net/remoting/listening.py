@@ -11,7 +11,7 @@ from typing import Any
 from twisted.internet.interfaces import IListeningPort
 from twisted.internet.protocol import ServerFactory
 
-from rmqha.net.zero_copy_send import RegionPort
+from rmqha.net.zero_copy_send import ZeroCopyPort
 
 VIP_STEP = -2
 """Where, from C{listenPort}, stock slaves and old clients expect a second port."""
@@ -28,7 +28,7 @@ def listen(reactor: Any, factory: ServerFactory, port: int, interface: str = "")
     @param port: 0 takes a free one.
     @raise CannotListenError: If the port is in use.
     """
-    listening = RegionPort(port, factory, BACKLOG, interface, reactor)
+    listening = ZeroCopyPort(port, factory, BACKLOG, interface, reactor)
     listening.startListening()
     return listening
 

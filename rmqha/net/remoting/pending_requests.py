@@ -20,7 +20,7 @@ _SIGN = 1 << 31
 
 
 @frozen
-class Question:
+class PendingRequest:
     """
     One request that waits.
 
@@ -37,7 +37,7 @@ class Question:
 
 
 @define
-class Outstanding:
+class PendingRequests:
     """
     Number requests and find them again by their answers.
 
@@ -48,9 +48,9 @@ class Outstanding:
     """
 
     _clock: IReactorTime
-    expired: Callable[[Question], None]
+    expired: Callable[[PendingRequest], None]
     _opaque: int = field(default=0, init=False)
-    _questions: dict[int, Question] = field(factory=dict, init=False)
+    _questions: dict[int, PendingRequest] = field(factory=dict, init=False)
     _timer: IDelayedCall | None = field(default=None, init=False)
     _due: float = field(default=0.0, init=False)
 
@@ -75,7 +75,7 @@ class Outstanding:
         """
         answered: Deferred[Command] = Deferred(partial(self._forget, opaque))
         deadline = self._clock.seconds() + timeout
-        self._questions[opaque] = Question(code, timeout, deadline, answered)
+        self._questions[opaque] = PendingRequest(code, timeout, deadline, answered)
         if self._timer is None or deadline < self._due:
             self._set(deadline)
         return answered

@@ -12,7 +12,7 @@ from twisted.internet.protocol import ServerFactory
 from rmqha.config.settings import TlsMode
 from rmqha.net.allowed_peers import Allowed, Network
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.connections import Connections, Limits
+from rmqha.net.remoting.connections import ConnectionLimits, Connections
 from rmqha.net.remoting.handlers import Registry
 from rmqha.net.remoting.tls import TlsGate
 
@@ -31,7 +31,7 @@ class RemotingFactory(ServerFactory):
         registry: Registry,
         clock: IReactorTime,
         *,
-        limits: Limits | None = None,
+        limits: ConnectionLimits | None = None,
         allowed: Iterable[Network] = (),
         gate: TlsGate | None = None,
     ) -> None:
@@ -40,7 +40,7 @@ class RemotingFactory(ServerFactory):
         @param allowed: Who may connect; empty is everybody.
         @param gate: Whether TLS is spoken; by default it is not.
         """
-        self.connections = Connections(clock, registry, limits or Limits())
+        self.connections = Connections(clock, registry, limits or ConnectionLimits())
         self._allowed = Allowed(allowed)
         self._gate = gate or TlsGate(TlsMode.DISABLED)
 

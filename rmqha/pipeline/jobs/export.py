@@ -18,12 +18,12 @@ from pyspark.sql import SparkSession
 from rmqha.errors import OptionInvalid
 from rmqha.pipeline.jobs.progress import Shown, silent
 from rmqha.pipeline.jobs.spark_work import Path, Stores, options_for, ranges_of, run
-from rmqha.pipeline.log.options import Options
+from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.sinks.encoding import Compression, Encoding
-from rmqha.pipeline.sinks.position import Held
+from rmqha.pipeline.sinks.position import TablePosition
 from rmqha.pipeline.sinks.table_layout import By
 from rmqha.pipeline.sinks.target import Appending, Format, IcebergPlace, Target
-from rmqha.pipeline.sinks.written import WRITTEN, File, files_of, from_rows
+from rmqha.pipeline.sinks.written import WRITTEN, WrittenFile, files_of, from_rows
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
@@ -88,7 +88,7 @@ def export(
         out, format, compression, level, partition_by_topic, table_per_topic, iceberg
     )
     chosen = given(options)
-    with closing(Appending(target, Options.parse({**options_for(stores), **chosen}))) as table:
+    with closing(Appending(target, ReadOptions.parse({**options_for(stores), **chosen}))) as table:
         work = table.work()
         ranges = ranges_of(spark, stores, **of_ranges(chosen))
         written = from_rows(run(ranges, work, WRITTEN, shown))
@@ -143,7 +143,7 @@ def of_ranges(options: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in options.items() if name.lower() not in OF_ROWS}
 
 
-def _summary(files: Iterable[File], held: Mapping[str, Held]) -> Exported:
+def _summary(files: Iterable[WrittenFile], held: Mapping[str, TablePosition]) -> Exported:
     topics: dict[str, tuple[int, int]] = {}
     files = list(files)
     for file in files:

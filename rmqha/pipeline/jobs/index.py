@@ -29,11 +29,11 @@ from rmqha.pipeline.jobs.spark_work import Path as AnyPath
 from rmqha.pipeline.jobs.spark_work import spread
 from rmqha.pipeline.log.cached_splits import replace, write_marks
 from rmqha.pipeline.log.files import LogFiles
-from rmqha.pipeline.log.options import Options
-from rmqha.pipeline.log.positions import Mark, fingerprint
+from rmqha.pipeline.log.options import ReadOptions
+from rmqha.pipeline.log.positions import Position, fingerprint
 from rmqha.pipeline.log.published import read_point
 from rmqha.pipeline.log.ranges import Range
-from rmqha.pipeline.log.stores import Store
+from rmqha.pipeline.log.stores import StoreView
 from rmqha.wire.log.published import FOLDER, SPLITS, Cut, Span, render_spans
 from rmqha.wire.log.split_spans import SpanMaker
 
@@ -97,7 +97,7 @@ class Walking:
     first: int
     end: int
     cuts: tuple[Cut, ...]
-    options: Options
+    options: ReadOptions
 
     def __call__(self, number: int) -> Iterator[pa.RecordBatch]:
         """
@@ -145,9 +145,9 @@ def index(
     @raise StoreLocked: If a node of rmqha runs on the store: it makes its own.
     @raise LogCutBack: If the log was cut meanwhile.
     """
-    options = Options.parse({"path": store, "pointFile": point_file})
+    options = ReadOptions.parse({"path": store, "pointFile": point_file})
     ((name, path),) = options.stores
-    found = Store.open(name, path, options)
+    found = StoreView.open(name, path, options)
     root = found.files.root
     with _alone(root) as free:
         _refuse(root, free)
@@ -157,7 +157,7 @@ def index(
     rows = spread(spark, count, work, SPANS, shown).to_pylist()
     rows.sort(key=lambda row: int(row["start"]))
     spans: list[Span] = []
-    marks: dict[int, Mark] = {}
+    marks: dict[int, Position] = {}
     ordinal = 0
     for row in rows:
         last = row.pop("last")
@@ -166,7 +166,7 @@ def index(
         ordinal += span.count
         file = files.at(span.start)
         if last >= 0 and file is not None:
-            marks[file.start] = Mark(span.end, last, fingerprint(files, last))
+            marks[file.start] = Position(span.end, last, fingerprint(files, last))
     folder = root / FOLDER
     with _alone(root) as free:
         _refuse(root, free)

@@ -10,13 +10,13 @@ from pathlib import Path
 from rmqha.errors import DataLost, RangeBroken
 from rmqha.pipeline.log.files import LogFile
 from rmqha.pipeline.log.log_walk import Walked, walk_on
-from rmqha.pipeline.log.options import Options
+from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.ranges import Range
-from rmqha.pipeline.log.reading import Guard
+from rmqha.pipeline.log.reading import RangeProof
 from rmqha.wire.columnar.kernels import warm_up
 
 
-def proved(wanted: Range, options: Options) -> Iterator[Walked]:
+def proved(wanted: Range, options: ReadOptions) -> Iterator[Walked]:
     """
     Follow the records of a range.
 
@@ -27,7 +27,7 @@ def proved(wanted: Range, options: Options) -> Iterator[Walked]:
     @raise PipelineError: If they cannot be had, or must not be believed.
     """
     warm_up()
-    guard = Guard(wanted, options)
+    guard = RangeProof(wanted, options)
     guard.await_copy()
     guard.prove()
     file = LogFile(Path(wanted.path), wanted.file_start, wanted.file_end)

@@ -11,7 +11,7 @@ from contextlib import closing
 
 from rmqha.errors import TableRefused
 from rmqha.pipeline.jobs.spark_work import Path
-from rmqha.pipeline.sinks.table import Table, Taken
+from rmqha.pipeline.sinks.table import LakeTable, Taken
 from rmqha.pipeline.sinks.target import IcebergPlace, found_at
 
 
@@ -31,7 +31,7 @@ def rewind(
         return opened.take_off(store if store is not None else only_store(opened), to)
 
 
-def only_store(table: Table) -> str:
+def only_store(table: LakeTable) -> str:
     """
     The store that a table has rows of.
 

@@ -20,8 +20,8 @@ from rmqha.errors import TableRefused
 from rmqha.pipeline.jobs.export import given, of_ranges, target_for
 from rmqha.pipeline.jobs.lag import Listener, Told
 from rmqha.pipeline.jobs.spark_work import Path, Stores, options_for, run
-from rmqha.pipeline.log.options import Options
-from rmqha.pipeline.log.stores import Store
+from rmqha.pipeline.log.options import ReadOptions
+from rmqha.pipeline.log.stores import StoreView
 from rmqha.pipeline.sinks.encoding import Compression
 from rmqha.pipeline.sinks.parquet import OURS
 from rmqha.pipeline.sinks.target import Appending, Format, IcebergPlace, local
@@ -86,7 +86,7 @@ def stream(
         out, format, compression, level, partition_by_topic, table_per_topic, iceberg
     )
     chosen = given(options)
-    parsed = Options.parse({**options_for(stores), **chosen}, streaming=True)
+    parsed = ReadOptions.parse({**options_for(stores), **chosen}, streaming=True)
     table = Appending(target, parsed)
     place = checkpoint_of(target.root, checkpoint, resume_from_table)
     if resume_from_table:
@@ -133,6 +133,6 @@ def next_offsets(table: Appending) -> Mapping[str, int]:
     """
     held, options = table.held, table.options
     return {
-        name: held[name].end if name in held else Store.open(name, path, options).first
+        name: held[name].end if name in held else StoreView.open(name, path, options).first
         for name, path in options.stores
     }

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from rmqha.pipeline.log.files import LogFiles
-from rmqha.pipeline.log.positions import Mark, fingerprint
+from rmqha.pipeline.log.positions import Position, fingerprint
 from rmqha.pipeline.log.published import Split, read_splits
 from rmqha.wire.log.published import FOLDER
 
@@ -39,7 +39,7 @@ def trusted_splits(files: LogFiles, start: int, end: int) -> tuple[Split, ...]:
     return tuple(found)
 
 
-def write_marks(root: Path, marks: Iterable[tuple[int, Mark]]) -> None:
+def write_marks(root: Path, marks: Iterable[tuple[int, Position]]) -> None:
     """
     Keep the fingerprints of an index.
 
@@ -66,11 +66,11 @@ def replace(path: Path, data: bytes) -> None:
         os.close(fd)
 
 
-def _marks(root: Path) -> dict[int, Mark]:
+def _marks(root: Path) -> dict[int, Position]:
     try:
         table = json.loads((root / FOLDER / NAME).read_bytes())
         if table["version"] != VERSION:
             return {}
-        return {int(start): Mark(*mark) for start, *mark in table["files"]}
+        return {int(start): Position(*mark) for start, *mark in table["files"]}
     except (FileNotFoundError, KeyError, TypeError, ValueError):
         return {}

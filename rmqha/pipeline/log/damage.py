@@ -14,13 +14,13 @@ from pathlib import Path
 import pyarrow as pa
 
 from rmqha.errors import RecordDamaged
-from rmqha.pipeline.log.options import Mode, Options
+from rmqha.pipeline.log.options import Mode, ReadOptions
 from rmqha.pipeline.log.published import read_splits
 from rmqha.pipeline.log.ranges import Range
 from rmqha.wire.columnar.decoder import STYLES
 
 
-def corrupt_column(options: Options) -> tuple[str, ...]:
+def corrupt_column(options: ReadOptions) -> tuple[str, ...]:
     """
     The name of the column that tells damage; none unless damage becomes rows.
     """
@@ -54,7 +54,7 @@ def widened(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def corrupt_row(error: RecordDamaged, schema: pa.Schema, options: Options) -> pa.RecordBatch:
+def corrupt_row(error: RecordDamaged, schema: pa.Schema, options: ReadOptions) -> pa.RecordBatch:
     """
     The row of a damaged record: where it is and what is wrong, and nothing else.
     """

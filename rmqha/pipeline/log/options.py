@@ -61,7 +61,7 @@ _CAPITAL = re.compile(r"[A-Z]")
 _UNDERSCORE = re.compile(r"_([a-z])")
 
 
-class Table(StrEnum):
+class RowKind(StrEnum):
     """
     What a row is.
     """
@@ -136,7 +136,7 @@ def option(kind: Kind, default: Any = None) -> Any:
 
 
 @frozen(kw_only=True)
-class Options:
+class ReadOptions:
     """
     All options, parsed; each is called here what Spark's name is in snake case.
 
@@ -146,7 +146,7 @@ class Options:
     """
 
     stores: tuple[tuple[str, Path], ...] = option(Paths())
-    table: Table = option(Choice(Table), Table.MESSAGES)
+    table: RowKind = option(Choice(RowKind), RowKind.MESSAGES)
     topic: tuple[str, ...] | None = option(Names())
     subscribe_pattern: re.Pattern[str] | None = option(Pattern())
     tags: tuple[str, ...] | None = option(Names("||"))
@@ -186,7 +186,7 @@ class Options:
         @raise OptionUnknown: If there is no such option.
         @raise OptionMissing: If nothing says what to read.
         """
-        draft = Draft(KINDS)
+        draft = OptionsDraft(KINDS)
         for name, value in given.items():
             draft.take(name, as_text(value))
         found = draft.values
@@ -233,7 +233,7 @@ def kinds_of(cls: type[AttrsInstance]) -> dict[str, Kind]:
     }
 
 
-KINDS: dict[str, Kind] = {**kinds_of(Options), "path": LocalPath(), "paths": Paths()}
+KINDS: dict[str, Kind] = {**kinds_of(ReadOptions), "path": LocalPath(), "paths": Paths()}
 """Every option there is; C{paths} is what Spark makes of a list given to C{load}."""
 
 _STREAM_ONLY = ("maxBytesPerTrigger", "maxRowsPerTrigger", "readerName")
@@ -241,7 +241,7 @@ _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "paths")
 
 
 @define
-class Draft:
+class OptionsDraft:
     """
     What was given so far.
 
@@ -304,7 +304,7 @@ def nearest(unknown: str, known: Mapping[str, str]) -> str:
     return known[matches[0]] if matches else ""
 
 
-def _check_together(options: Options, draft: Draft) -> None:
+def _check_together(options: ReadOptions, draft: OptionsDraft) -> None:
     for one, other in (
         ("subscribePattern", "topic"),
         ("startingTimestamp", "startingOffsets"),
@@ -328,20 +328,20 @@ def _check_together(options: Options, draft: Draft) -> None:
         raise draft.invalid("columnNameOfCorruptRecord", "no name of another column")
     if options.ending_offsets is Edge.EARLIEST:
         raise draft.invalid("endingOffsets", "latest, or physical offsets by store")
-    if options.table is not Table.MESSAGES:
+    if options.table is not RowKind.MESSAGES:
         draft.refuse(
             ("columns", "columnStyle", "topic", "subscribePattern", "tags", "queueIds", "mode"),
             "only with table=messages",
         )
 
 
-def _check_batch(draft: Draft) -> None:
+def _check_batch(draft: OptionsDraft) -> None:
     draft.refuse(_STREAM_ONLY, "only in a stream")
 
 
-def _check_streaming(draft: Draft) -> None:
+def _check_streaming(draft: OptionsDraft) -> None:
     draft.refuse(_BATCH_ONLY, "not in a stream")
     if isinstance(draft.values.get("startingOffsets"), QueueOffsets):
         raise draft.invalid("startingOffsets", "no queue offsets in a stream")
-    if draft.values.get("table") is Table.FILES:
+    if draft.values.get("table") is RowKind.FILES:
         raise draft.invalid("table", "messages or ranges in a stream")

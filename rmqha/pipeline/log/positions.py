@@ -31,7 +31,7 @@ _MOST = (1 << 63) - 1
 
 
 @frozen
-class Mark:
+class Position:
     """
     A position.
 
@@ -66,14 +66,14 @@ def fingerprint(files: LogFiles, offset: int) -> str:
     return hashlib.sha256(head[: _HEAD + extra]).hexdigest()[:_SUM_DIGITS]
 
 
-def make(files: LogFiles, offset: int, last: int, log: str = "") -> Mark:
+def make(files: LogFiles, offset: int, last: int, log: str = "") -> Position:
     """
     The position at C{offset}, behind the record at C{last}.
     """
-    return Mark(offset, last, fingerprint(files, last), log) if last >= 0 else Mark(offset)
+    return Position(offset, last, fingerprint(files, last), log) if last >= 0 else Position(offset)
 
 
-def to_json(marks: Mapping[str, Mark]) -> dict[str, Any]:
+def to_json(marks: Mapping[str, Position]) -> dict[str, Any]:
     """
     Positions by store, always in the same order: Spark compares them as text.
     """
@@ -91,7 +91,7 @@ def to_json(marks: Mapping[str, Mark]) -> dict[str, Any]:
     }
 
 
-def from_json(content: object) -> dict[str, Mark]:
+def from_json(content: object) -> dict[str, Position]:
     """
     Read what L{to_json} made.
 
@@ -111,7 +111,7 @@ def from_json(content: object) -> dict[str, Mark]:
         placed = 0 <= last < offset if total else last == -1 and offset >= 0
         if not placed or offset > _MOST or not isinstance(log, str):
             raise PositionInvalid(_text(content), f"store {name} contradicts itself")
-        marks[name] = Mark(offset, last, total, log)
+        marks[name] = Position(offset, last, total, log)
     return marks
 
 

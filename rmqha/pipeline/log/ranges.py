@@ -20,9 +20,9 @@ from attrs import asdict, frozen
 from rmqha.errors import DataLost
 from rmqha.pipeline.log.files import LogFile
 from rmqha.pipeline.log.option_values import Edge
-from rmqha.pipeline.log.options import Options
-from rmqha.pipeline.log.positions import Mark, fingerprint
-from rmqha.pipeline.log.stores import Store
+from rmqha.pipeline.log.options import ReadOptions
+from rmqha.pipeline.log.positions import Position, fingerprint
+from rmqha.pipeline.log.stores import StoreView
 from rmqha.wire.log.published import Cut, Why
 
 _log = getLogger(__name__)
@@ -84,7 +84,7 @@ class Range:
 
 
 def ranges_between(
-    store: Store, start: int, end: int, options: Options, proof: Mark | None = None
+    store: StoreView, start: int, end: int, options: ReadOptions, proof: Position | None = None
 ) -> Iterator[Range]:
     """
     Plan the ranges of C{[start, end)}, which are places between two records.
@@ -109,7 +109,7 @@ def ranges_between(
 
 
 def _range(
-    store: Store, file: LogFile, start: int, end: int, proofs: tuple[tuple[int, str], ...]
+    store: StoreView, file: LogFile, start: int, end: int, proofs: tuple[tuple[int, str], ...]
 ) -> Range:
     return Range(
         store=store.name,
@@ -146,7 +146,7 @@ def cut_at(start: int, end: int, anchors: Iterable[int], size: int) -> list[int]
     return [*places, end]
 
 
-def bounds(store: Store, options: Options) -> tuple[int, int]:
+def bounds(store: StoreView, options: ReadOptions) -> tuple[int, int]:
     """
     The part of a log that a batch is about.
 
@@ -160,7 +160,7 @@ def bounds(store: Store, options: Options) -> tuple[int, int]:
     return start, max(start, end)
 
 
-def starting(store: Store, options: Options) -> int:
+def starting(store: StoreView, options: ReadOptions) -> int:
     """
     Where a read of a log begins.
 
@@ -182,7 +182,7 @@ def starting(store: Store, options: Options) -> int:
     return store.aligned(offset)
 
 
-def plan(stores: Iterable[Store], options: Options) -> list[Range]:
+def plan(stores: Iterable[StoreView], options: ReadOptions) -> list[Range]:
     """
     The ranges of a batch.
     """

@@ -27,7 +27,7 @@ from rmqha.errors import (
 )
 from rmqha.pipeline.log.damage import behind, corrupt_column, corrupt_row, widened, with_corrupt
 from rmqha.pipeline.log.files import Blocks, LogFiles, opened
-from rmqha.pipeline.log.options import Mode, Options, PointFile
+from rmqha.pipeline.log.options import Mode, PointFile, ReadOptions
 from rmqha.pipeline.log.positions import fingerprint
 from rmqha.pipeline.log.published import read_point
 from rmqha.pipeline.log.ranges import Range
@@ -49,7 +49,7 @@ _POLL = 0.1
 _log = getLogger(__name__)
 
 
-def chosen_columns(options: Options) -> tuple[str, ...]:
+def chosen_columns(options: ReadOptions) -> tuple[str, ...]:
     """
     The columns of a read, by the names of its style.
 
@@ -72,7 +72,7 @@ class MessageReader:
     @ivar columns: Which columns, by the names of the style.
     """
 
-    options: Options
+    options: ReadOptions
     columns: tuple[str, ...]
 
     def decoder(self, broker: str | None) -> Decoder:
@@ -107,7 +107,7 @@ class MessageReader:
         @raise PipelineError: If they cannot be had, or must not be believed.
         """
         warm_up()
-        guard = Guard(wanted, self.options)
+        guard = RangeProof(wanted, self.options)
         guard.await_copy()
         try:
             with opened(Path(wanted.path)) as fd:
@@ -173,13 +173,13 @@ class MessageReader:
 
 
 @frozen
-class Guard:
+class RangeProof:
     """
     What has to be true of a store for the rows of a range to be believed.
     """
 
     wanted: Range
-    options: Options
+    options: ReadOptions
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
 

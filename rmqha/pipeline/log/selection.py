@@ -14,8 +14,8 @@ import numpy as np
 from attrs import field, frozen
 
 from rmqha.pipeline.log.option_values import Offsets, QueueOffsets
-from rmqha.pipeline.log.options import Options, Visibility
-from rmqha.wire.columnar.fixed_fields import Heads
+from rmqha.pipeline.log.options import ReadOptions, Visibility
+from rmqha.wire.columnar.fixed_fields import FixedFields
 from rmqha.wire.columnar.vectors import Array
 from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC
 from rmqha.wire.log.properties import find
@@ -72,7 +72,7 @@ class Selection:
     _wanted: dict[str, bool] = field(factory=dict, init=False, repr=False, eq=False)
 
     @classmethod
-    def of(cls, options: Options) -> Selection:
+    def of(cls, options: ReadOptions) -> Selection:
         """
         The selection that options describe.
         """
@@ -109,7 +109,7 @@ class Selection:
             )
         return wanted
 
-    def keep(self, heads: Heads) -> Array:
+    def keep(self, heads: FixedFields) -> Array:
         """
         Say for each record whether it is a row.
         """
@@ -127,7 +127,7 @@ class Selection:
             kept &= self._tagged(heads, np.flatnonzero(kept))
         return kept
 
-    def _tagged(self, heads: Heads, rows: Array) -> Array:
+    def _tagged(self, heads: FixedFields, rows: Array) -> Array:
         assert self.tags is not None, "tags are asked for"
         found = np.zeros(len(heads), np.bool_)
         starts, ends = heads.properties_start[rows].tolist(), heads.end[rows].tolist()
@@ -142,7 +142,7 @@ def _queues(offsets: Offsets) -> Mapping[str, Mapping[int, int]]:
     return offsets.queues if isinstance(offsets, QueueOffsets) else {}
 
 
-def _outside(heads: Heads, queues: Mapping[int, int], above: bool) -> Array:
+def _outside(heads: FixedFields, queues: Mapping[int, int], above: bool) -> Array:
     """
     Say for each record whether it is on the wrong side of its queue's place.
 

@@ -38,8 +38,8 @@ from rmqha.pipeline.log.log_walk import (
     first_stored,
     round_up,
 )
-from rmqha.pipeline.log.options import Mode, Options, PointFile
-from rmqha.pipeline.log.positions import Mark, fingerprint, make
+from rmqha.pipeline.log.options import Mode, PointFile, ReadOptions
+from rmqha.pipeline.log.positions import Position, fingerprint, make
 from rmqha.pipeline.log.published import Split, read_point, read_splits, stale_end
 from rmqha.wire.log.published import Cut, Point, Why
 from rmqha.wire.log.record import Fault
@@ -48,7 +48,7 @@ _log = getLogger(__name__)
 
 
 @define(slots=False)
-class Store:
+class StoreView:
     """
     One store at one moment.
 
@@ -68,7 +68,7 @@ class Store:
     tolerant: bool = False
 
     @classmethod
-    def open(cls, name: str, path: Path, options: Options, known: int = 0) -> Self:
+    def open(cls, name: str, path: Path, options: ReadOptions, known: int = 0) -> Self:
         """
         Look at a store.
 
@@ -93,7 +93,7 @@ class Store:
                 raise PublishedPointStale(str(root), point.durable, end)
         return store
 
-    def again(self, options: Options) -> Self:
+    def again(self, options: ReadOptions) -> Self:
         """
         Look once more.
         """
@@ -164,7 +164,7 @@ class Store:
         splits = self.splits(offset + 1, stop)
         return splits[0].start if splits else stop
 
-    def require_point(self, options: Options) -> None:
+    def require_point(self, options: ReadOptions) -> None:
         """
         Refuse to tail a log that nobody says the end of.
 
@@ -221,7 +221,7 @@ class Store:
 
     # --- positions ----------------------------------------------------------
 
-    def mark(self, offset: int) -> Mark:
+    def mark(self, offset: int) -> Position:
         """
         The position at a place between two records.
         """
@@ -230,7 +230,7 @@ class Store:
         last = boundary(self.files, anchor, offset, behind=self.behind).last
         return make(self.files, offset, last, self.identity)
 
-    def verify(self, mark: Mark) -> bool:
+    def verify(self, mark: Position) -> bool:
         """
         Whether a position's record is here.
 
@@ -259,7 +259,9 @@ class Store:
         raise NotThisLog(self.name, mark.offset, mark.last, mark.sum, found)
 
 
-def open_stores(options: Options, marks: Mapping[str, Mark] | None = None) -> list[Store]:
+def open_stores(
+    options: ReadOptions, marks: Mapping[str, Position] | None = None
+) -> list[StoreView]:
     """
     Open the stores of a query.
 
@@ -268,10 +270,10 @@ def open_stores(options: Options, marks: Mapping[str, Mark] | None = None) -> li
     """
     marks = marks or {}
     stores = [
-        Store.open(name, path, options, marks[name].offset if name in marks else 0)
+        StoreView.open(name, path, options, marks[name].offset if name in marks else 0)
         for name, path in options.stores
     ]
-    seen: list[Store] = []
+    seen: list[StoreView] = []
     for store in stores:
         for other in seen:
             offset = _common(store, other)
@@ -281,7 +283,7 @@ def open_stores(options: Options, marks: Mapping[str, Mark] | None = None) -> li
     return stores
 
 
-def _common(one: Store, other: Store) -> int | None:
+def _common(one: StoreView, other: StoreView) -> int | None:
     """
     A record that two stores both have, looked for where the first files of both begin.
     """

@@ -12,10 +12,10 @@ from typing import Any
 import pyarrow as pa
 
 from rmqha.pipeline.log.damage import corrupt_column
-from rmqha.pipeline.log.options import Options, Table
+from rmqha.pipeline.log.options import ReadOptions, RowKind
 from rmqha.pipeline.log.ranges import Range, bounds
 from rmqha.pipeline.log.reading import MessageReader, chosen_columns
-from rmqha.pipeline.log.stores import Store
+from rmqha.pipeline.log.stores import StoreView
 from rmqha.wire.columnar.decoder import STYLES
 
 RANGES = pa.schema(
@@ -45,24 +45,24 @@ FILES = pa.schema(
 """One row a file; what is used of it is what the query may read."""
 
 
-def schema_of(options: Options) -> pa.Schema:
+def schema_of(options: ReadOptions) -> pa.Schema:
     """
     The schema of the table that is asked for.
 
     @raise ColumnUnknown: If a column is asked for that it does not have.
     """
-    if options.table is Table.RANGES:
+    if options.table is RowKind.RANGES:
         return RANGES
-    if options.table is Table.FILES:
+    if options.table is RowKind.FILES:
         return FILES
     return MessageReader(options, chosen_columns(options)).schema
 
 
-def all_of(options: Options) -> pa.Schema:
+def all_of(options: ReadOptions) -> pa.Schema:
     """
     All columns the table can have, those too that come only when they are asked for.
     """
-    if options.table is not Table.MESSAGES:
+    if options.table is not RowKind.MESSAGES:
         return schema_of(options)
     columns = (*STYLES[options.column_style.value], *corrupt_column(options))
     return MessageReader(options, columns).schema
@@ -87,7 +87,7 @@ def range_rows(ranges: Iterable[Range]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(rows, RANGES)
 
 
-def file_rows(stores: Iterable[Store], options: Options) -> pa.RecordBatch:
+def file_rows(stores: Iterable[StoreView], options: ReadOptions) -> pa.RecordBatch:
     """
     The files of stores as rows.
     """
@@ -96,7 +96,7 @@ def file_rows(stores: Iterable[Store], options: Options) -> pa.RecordBatch:
     )
 
 
-def _files(store: Store, options: Options) -> Iterator[dict[str, Any]]:
+def _files(store: StoreView, options: ReadOptions) -> Iterator[dict[str, Any]]:
     start, end = bounds(store, options)
     for file in store.files.files:
         yield {

@@ -21,7 +21,7 @@ _CHUNK = 1 << 16
 _NUMBERS = 1 << 31
 
 
-class Connection:
+class BlockingConnection:
     """
     Asks one peer.
 

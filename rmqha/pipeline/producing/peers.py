@@ -16,7 +16,7 @@ from rmqha.errors import (
     RemotingUnreachable,
     RmqhaError,
 )
-from rmqha.pipeline.producing.connection import Connection
+from rmqha.pipeline.producing.connection import BlockingConnection
 from rmqha.wire.remoting.command import Command
 
 
@@ -29,7 +29,7 @@ class Peers:
     """
 
     timeout: float
-    _open: dict[str, Connection] = field(factory=dict, init=False)
+    _open: dict[str, BlockingConnection] = field(factory=dict, init=False)
 
     def __enter__(self) -> Self:
         return self
@@ -70,11 +70,11 @@ class Peers:
             for each, (_, command) in zip(sent, requests, strict=True)
         ]
 
-    def _sent(self, address: str, command: Command) -> tuple[Connection, int] | RmqhaError:
+    def _sent(self, address: str, command: Command) -> tuple[BlockingConnection, int] | RmqhaError:
         connection = self._open.get(address)
         try:
             if connection is None:
-                connection = self._open[address] = Connection(address, self.timeout)
+                connection = self._open[address] = BlockingConnection(address, self.timeout)
         except (OSError, ValueError) as error:
             return RemotingUnreachable(address, _reason(error))
         try:
@@ -82,14 +82,18 @@ class Peers:
         except (OSError, RemotingFrameError) as error:
             return self._failed(connection, command, error)
 
-    def _answered(self, sent: tuple[Connection, int], command: Command) -> Command | RmqhaError:
+    def _answered(
+        self, sent: tuple[BlockingConnection, int], command: Command
+    ) -> Command | RmqhaError:
         connection, number = sent
         try:
             return connection.answer(number, self.timeout)
         except (OSError, RemotingFrameError) as error:
             return self._failed(connection, command, error)
 
-    def _failed(self, connection: Connection, command: Command, error: Exception) -> RmqhaError:
+    def _failed(
+        self, connection: BlockingConnection, command: Command, error: Exception
+    ) -> RmqhaError:
         """
         Give a connection up, with all that waits for answers there.
         """

@@ -14,7 +14,7 @@ from attrs import frozen
 from rmqha.config.values import INT_MAX, Endpoints, Integer, Millis, Text
 from rmqha.errors import OptionMissing
 from rmqha.pipeline.log.option_values import Size, as_text
-from rmqha.pipeline.log.options import Draft, kinds_of, option
+from rmqha.pipeline.log.options import OptionsDraft, kinds_of, option
 
 TIMEOUT = 3.0
 """Seconds; stock clients' C{sendMsgTimeout}."""
@@ -77,7 +77,7 @@ class SendOptions:
         @raise OptionUnknown: If there is no such option.
         @raise OptionMissing: If nothing says where brokers are.
         """
-        draft = Draft(SEND_KINDS)
+        draft = OptionsDraft(SEND_KINDS)
         for name, value in given.items():
             draft.take(name, as_text(value))
         if "nameServer" not in draft.texts:

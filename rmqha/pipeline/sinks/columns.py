@@ -11,7 +11,7 @@ import pyarrow as pa
 from attrs import frozen
 
 from rmqha.errors import OptionInvalid
-from rmqha.pipeline.log.options import Options, Style
+from rmqha.pipeline.log.options import ReadOptions, Style
 from rmqha.pipeline.log.reading import MessageReader, chosen_columns
 from rmqha.pipeline.sinks.table_layout import DATE, By
 from rmqha.wire.columnar.decoder import STYLES
@@ -21,7 +21,7 @@ STORE = "store"
 
 
 @frozen
-class Columns:
+class TableColumns:
     """
     The columns of a table by their names in its style.
 
@@ -32,14 +32,14 @@ class Columns:
     @ivar size: That of the record's size.
     """
 
-    options: Options
+    options: ReadOptions
     kept: tuple[str, ...]
     topic: str
     time: str
     size: str
 
     @classmethod
-    def of(cls, options: Options) -> Self:
+    def of(cls, options: ReadOptions) -> Self:
         """
         The columns that options ask for.
 

@@ -21,19 +21,19 @@ from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 
 from rmqha.errors import TableRefused
-from rmqha.pipeline.log.positions import Mark
+from rmqha.pipeline.log.positions import Position
 from rmqha.pipeline.sinks.parquet import Shape
-from rmqha.pipeline.sinks.position import Held
+from rmqha.pipeline.sinks.position import TablePosition
 from rmqha.pipeline.sinks.rewrite import place_column
 from rmqha.pipeline.sinks.table import (
+    LakeTable,
     Source,
-    Table,
     Taken,
     fitting,
     folder_columns,
     require_same,
 )
-from rmqha.pipeline.sinks.written import File
+from rmqha.pipeline.sinks.written import WrittenFile
 
 LOG = "_delta_log"
 
@@ -55,7 +55,7 @@ def application(selection: str, store: str) -> str:
 
 
 @define
-class DeltaSink(Table):
+class DeltaSink(LakeTable):
     """
     A Delta table.
     """
@@ -95,18 +95,22 @@ class DeltaSink(Table):
     def generation(self) -> int:
         return self._version(_REWINDS) or 0
 
-    def sources(self) -> dict[Source, Held]:
+    def sources(self) -> dict[Source, TablePosition]:
         found = {}
         for selection, store in self._known():
             name = application(selection, store)
             end = self._version(name)
             if end is not None:
                 last, total = self._version(f"{name}/last"), self._version(f"{name}/sum")
-                mark = Mark(end) if last is None or last < 0 else Mark(end, last, _text(total or 0))
-                found[selection, store] = Held(self._version(f"{name}/first") or 0, mark)
+                mark = (
+                    Position(end)
+                    if last is None or last < 0
+                    else Position(end, last, _text(total or 0))
+                )
+                found[selection, store] = TablePosition(self._version(f"{name}/first") or 0, mark)
         return found
 
-    def commit(self, files: Iterable[File], moved: Mapping[Source, Held]) -> None:
+    def commit(self, files: Iterable[WrittenFile], moved: Mapping[Source, TablePosition]) -> None:
         before = {source: held for source, held in self.sources().items() if source in moved}
         self._table.update_incremental()
         now = {source: held for source, held in self.sources().items() if source in moved}
@@ -153,7 +157,7 @@ class DeltaSink(Table):
         text = self._table.metadata().configuration.get(_SOURCES) or "[]"
         return [(selection, store) for selection, store in json.loads(text)]
 
-    def _declare(self, moved: Mapping[Source, Held]) -> None:
+    def _declare(self, moved: Mapping[Source, TablePosition]) -> None:
         """
         Name sources that are new, before anything comes from them.
         """
@@ -178,7 +182,7 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _transactions(moved: Mapping[Source, Held]) -> list[Transaction]:
+def _transactions(moved: Mapping[Source, TablePosition]) -> list[Transaction]:
     """
     What says how far the table is.
     """
@@ -197,7 +201,7 @@ def _transactions(moved: Mapping[Source, Held]) -> list[Transaction]:
     return found
 
 
-def _added(file: File) -> AddAction:
+def _added(file: WrittenFile) -> AddAction:
     return AddAction(
         path=file.path,
         size=file.bytes,

@@ -22,11 +22,11 @@ from attrs import asdict, define, evolve, field
 
 from rmqha.errors import TableRefused
 from rmqha.pipeline.sinks.parquet import OURS, STAGED, WAITING, Shape
-from rmqha.pipeline.sinks.position import Held
+from rmqha.pipeline.sinks.position import TablePosition
 from rmqha.pipeline.sinks.rewrite import left_of, write
-from rmqha.pipeline.sinks.table import Source, Table, Taken, require_same
+from rmqha.pipeline.sinks.table import LakeTable, Source, Taken, require_same
 from rmqha.pipeline.sinks.table_layout import By, encoded
-from rmqha.pipeline.sinks.written import File
+from rmqha.pipeline.sinks.written import WrittenFile
 
 COMMITS = "commits"
 """Folder with a file a commit, below L{OURS}; the last one says how far the table is."""
@@ -38,7 +38,7 @@ _VERSION = 1
 
 
 @define
-class FolderTable(Table):
+class FolderTable(LakeTable):
     """
     A folder of Parquet files.
 
@@ -78,14 +78,14 @@ class FolderTable(Table):
     def generation(self) -> int:
         return int(self._last.get("generation", 0))
 
-    def sources(self) -> dict[Source, Held]:
+    def sources(self) -> dict[Source, TablePosition]:
         return {
-            (selection, store): Held.from_json(held)
+            (selection, store): TablePosition.from_json(held)
             for selection, stores in self._last.get("held", {}).items()
             for store, held in stores.items()
         }
 
-    def commit(self, files: Iterable[File], moved: Mapping[Source, Held]) -> None:
+    def commit(self, files: Iterable[WrittenFile], moved: Mapping[Source, TablePosition]) -> None:
         self._commit([asdict(each) for each in files], [], moved, self.generation)
 
     def take_off(self, store: str, to: int) -> Taken:
@@ -114,7 +114,7 @@ class FolderTable(Table):
         self,
         added: list[dict[str, Any]],
         removed: list[str],
-        moved: Mapping[Source, Held],
+        moved: Mapping[Source, TablePosition],
         generation: int,
     ) -> None:
         held: dict[str, dict[str, Any]] = {}

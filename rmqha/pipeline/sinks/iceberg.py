@@ -25,12 +25,12 @@ from pyiceberg.transforms import DayTransform, IdentityTransform
 
 from rmqha.errors import TableRefused
 from rmqha.pipeline.sinks.parquet import OURS, Shape
-from rmqha.pipeline.sinks.position import Held
+from rmqha.pipeline.sinks.position import TablePosition
 from rmqha.pipeline.sinks.rewrite import left_of, place_column, write
-from rmqha.pipeline.sinks.table import Source, Table, Taken, require_same
+from rmqha.pipeline.sinks.table import LakeTable, Source, Taken, require_same
 from rmqha.pipeline.sinks.table_layout import DATE, By
 from rmqha.pipeline.sinks.target import IcebergPlace
-from rmqha.pipeline.sinks.written import File
+from rmqha.pipeline.sinks.written import WrittenFile
 
 CATALOG = "catalog.db"
 """The catalog that is made when none is named, below L{OURS} of the table's folder."""
@@ -64,7 +64,7 @@ def catalog_of(place: IcebergPlace, root: Path) -> Catalog:
 
 
 @define
-class IcebergSink(Table):
+class IcebergSink(LakeTable):
     """
     An Iceberg table.
     """
@@ -96,15 +96,15 @@ class IcebergSink(Table):
     def generation(self) -> int:
         return int(self._table.properties.get(_GENERATION, 0))
 
-    def sources(self) -> dict[Source, Held]:
+    def sources(self) -> dict[Source, TablePosition]:
         found = {}
         for name, text in self._table.properties.items():
             if name.startswith(_HELD):
                 selection, _, store = name[len(_HELD) :].partition(".")
-                found[selection, store] = Held.from_json(json.loads(text))
+                found[selection, store] = TablePosition.from_json(json.loads(text))
         return found
 
-    def commit(self, files: Iterable[File], moved: Mapping[Source, Held]) -> None:
+    def commit(self, files: Iterable[WrittenFile], moved: Mapping[Source, TablePosition]) -> None:
         before = {source: held for source, held in self.sources().items() if source in moved}
         self._table.refresh()
         now = {source: held for source, held in self.sources().items() if source in moved}
@@ -160,7 +160,7 @@ class IcebergSink(Table):
         pass
 
 
-def _properties(moved: Mapping[Source, Held]) -> dict[str, str]:
+def _properties(moved: Mapping[Source, TablePosition]) -> dict[str, str]:
     """
     What says how far the table is: a property each, so that jobs do not meet in one.
     """

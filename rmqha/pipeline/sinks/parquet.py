@@ -21,16 +21,16 @@ from attrs import define, evolve, field, frozen
 from rmqha.errors import RangeBroken
 from rmqha.pipeline.log.files import LogFiles
 from rmqha.pipeline.log.log_walk import boundary
-from rmqha.pipeline.log.options import Options
-from rmqha.pipeline.log.positions import Mark, make
+from rmqha.pipeline.log.options import ReadOptions
+from rmqha.pipeline.log.positions import Position, make
 from rmqha.pipeline.log.ranges import Range
 from rmqha.pipeline.log.reading import MessageReader
-from rmqha.pipeline.sinks.columns import STORE, Columns
+from rmqha.pipeline.sinks.columns import STORE, TableColumns
 from rmqha.pipeline.sinks.encoding import Encoding
 from rmqha.pipeline.sinks.position import digest_of, selection_of
 from rmqha.pipeline.sinks.stats import stats_of
-from rmqha.pipeline.sinks.table_layout import By, Part, encoded, parts
-from rmqha.pipeline.sinks.written import File, Written, to_row
+from rmqha.pipeline.sinks.table_layout import By, Partition, encoded, parts
+from rmqha.pipeline.sinks.written import Written, WrittenFile, to_row
 
 OURS = "_rmqha"
 """Folder below a table's for what is no table; readers pass over what begins so."""
@@ -76,9 +76,9 @@ class WriteRanges:
         names.
     """
 
-    options: Options
+    options: ReadOptions
     shape: Shape
-    floors: Mapping[str, Mark] = field(factory=dict)
+    floors: Mapping[str, Position] = field(factory=dict)
     generation: int = 0
 
     def __call__(self, wanted: Range) -> Iterator[pa.RecordBatch]:
@@ -87,9 +87,9 @@ class WriteRanges:
         """
         trimmed = above(wanted, self.floors.get(wanted.store))
         if trimmed is None:
-            yield to_row(Written(wanted.store, wanted.start, Mark(wanted.end)))
+            yield to_row(Written(wanted.store, wanted.start, Position(wanted.end)))
             return
-        columns = Columns.of(self.options)
+        columns = TableColumns.of(self.options)
         reader = MessageReader(self.options, columns.read)
         with _Files(self, trimmed, columns.schema(self.shape.by, self.shape.whole)) as files:
             for rows in chunks(reader.read(trimmed)):
@@ -105,7 +105,7 @@ class WriteRanges:
         options = self.options
         content = [
             selection_of(options),
-            Columns.of(options).kept,
+            TableColumns.of(options).kept,
             options.column_style,
             options.mode,
             options.column_name_of_corrupt_record,
@@ -131,7 +131,7 @@ def scratch(root: Path, store: str, selection: str) -> Path:
     return root / OURS / "unfinished" / f"{encoded(store)}-{selection}"
 
 
-def above(wanted: Range, floor: Mark | None) -> Range | None:
+def above(wanted: Range, floor: Position | None) -> Range | None:
     """
     The part of a range that a table does not hold, to be read only if the log is the one
     that the table has the rest of.
@@ -144,13 +144,13 @@ def above(wanted: Range, floor: Mark | None) -> Range | None:
     return evolve(wanted, start=floor.offset, proofs=proofs)
 
 
-def mark_at_end(wanted: Range) -> Mark:
+def mark_at_end(wanted: Range) -> Position:
     """
     The position at a range's end.
     """
     for offset, total in wanted.proofs[1:]:  # it was planned with one
         if wanted.start < offset < wanted.end:
-            return Mark(wanted.end, offset, total)
+            return Position(wanted.end, offset, total)
     files = LogFiles.find(Path(wanted.root))
     try:
         last = boundary(files, wanted.start, wanted.end).last
@@ -181,7 +181,7 @@ class _Open:
     A file that is being written.
     """
 
-    part: Part
+    part: Partition
     place: Path
     writer: Any
     told: list[Any]
@@ -205,7 +205,7 @@ class _Files:
     work: WriteRanges
     wanted: Range
     schema: pa.Schema
-    done: list[File] = field(factory=list)
+    done: list[WrittenFile] = field(factory=list)
     _open: dict[PurePosixPath, _Open] = field(factory=dict)
     _cleared: ExitStack = field(factory=ExitStack)
 
@@ -219,7 +219,7 @@ class _Files:
             if kind is None:
                 self.done = [self._named(folder, each) for folder, each in self._open.items()]
 
-    def add(self, part: Part, columns: Columns) -> None:
+    def add(self, part: Partition, columns: TableColumns) -> None:
         shape = self.work.shape
         folder = part.folder(shape.by)
         opened = self._open.get(folder)
@@ -231,7 +231,7 @@ class _Files:
         rows = rows.append_column(STORE, store).select(self.schema.names).cast(self.schema)
         opened.add(rows, topics)
 
-    def _begin(self, part: Part) -> _Open:
+    def _begin(self, part: Partition) -> _Open:
         place = self.work.scratch(self.wanted.store) / uuid.uuid4().hex
         place.parent.mkdir(parents=True, exist_ok=True)
         self._cleared.callback(place.unlink, missing_ok=True)
@@ -240,7 +240,7 @@ class _Files:
         writer = self.work.shape.encoding.writer(place, self.schema, told, style)
         return _Open(part, place, writer, told)
 
-    def _named(self, folder: PurePosixPath, opened: _Open) -> File:
+    def _named(self, folder: PurePosixPath, opened: _Open) -> WrittenFile:
         shape = self.work.shape
         path = folder / self.work.name(self.wanted)
         final = Path(shape.root, path)
@@ -249,7 +249,7 @@ class _Files:
         final.parent.mkdir(parents=True, exist_ok=True)
         size = opened.place.stat().st_size
         os.replace(opened.place, final)
-        return File(
+        return WrittenFile(
             path=str(path),
             values=opened.part.values(shape.by),
             rows=opened.rows,

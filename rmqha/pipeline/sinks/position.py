@@ -16,15 +16,15 @@ from attrs import evolve, frozen
 
 from rmqha.errors import NotNext
 from rmqha.pipeline.log.option_values import Offsets, QueueOffsets
-from rmqha.pipeline.log.options import Options
-from rmqha.pipeline.log.positions import Mark
+from rmqha.pipeline.log.options import ReadOptions
+from rmqha.pipeline.log.positions import Position
 from rmqha.pipeline.sinks.written import Written
 
 _DIGITS = 8
 
 
 @frozen
-class Held:
+class TablePosition:
     """
     What a table holds of one store.
 
@@ -33,7 +33,7 @@ class Held:
     """
 
     first: int
-    mark: Mark
+    mark: Position
 
     @property
     def end(self) -> int:
@@ -42,11 +42,11 @@ class Held:
         """
         return self.mark.offset
 
-    def cut(self, to: int) -> Held:
+    def cut(self, to: int) -> TablePosition:
         """
         What is left when rows from an offset on are taken off.
         """
-        return self if to >= self.end else Held(min(self.first, to), Mark(to))
+        return self if to >= self.end else TablePosition(min(self.first, to), Position(to))
 
     def to_json(self) -> dict[str, Any]:
         """
@@ -56,14 +56,14 @@ class Held:
         return {"first": self.first, "last": mark.last, "offset": mark.offset, "sum": mark.sum}
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Held:
+    def from_json(cls, found: Mapping[str, Any]) -> TablePosition:
         """
         Read what L{to_json} made.
         """
-        return cls(found["first"], Mark(found["offset"], found["last"], found["sum"]))
+        return cls(found["first"], Position(found["offset"], found["last"], found["sum"]))
 
 
-def selection_of(options: Options) -> str:
+def selection_of(options: ReadOptions) -> str:
     """
     A short name of which records are chosen: tables hold what they have by it.
 
@@ -94,19 +94,19 @@ def _queues(offsets: Offsets) -> object:
 
 
 def advanced(
-    held: Mapping[str, Held], written: Iterable[Written], *, gaps: bool
-) -> dict[str, Held]:
+    held: Mapping[str, TablePosition], written: Iterable[Written], *, gaps: bool
+) -> dict[str, TablePosition]:
     """
     What a table holds with a batch; stores that do not move are left out.
 
     @param gaps: Whether there may be a hole between the two, because the log has one.
     @raise NotNext: If there would be one, or the batch begins before what is held.
     """
-    found: dict[str, Held] = {}
+    found: dict[str, TablePosition] = {}
     for each in sorted(written, key=lambda each: (each.store, each.planned)):
         before = found.get(each.store) or held.get(each.store)
         if before is None:
-            before = Held(each.planned, Mark(each.planned))
+            before = TablePosition(each.planned, Position(each.planned))
         if each.planned < before.first or (each.planned > before.end and not gaps):
             raise NotNext(each.store, before.first, before.end, each.planned)
         if each.end > before.end:

@@ -14,9 +14,9 @@ from attrs import frozen
 
 from rmqha.errors import TableRefused
 from rmqha.pipeline.sinks.parquet import Shape, scratch
-from rmqha.pipeline.sinks.position import Held
+from rmqha.pipeline.sinks.position import TablePosition
 from rmqha.pipeline.sinks.table_layout import DATE, By
-from rmqha.pipeline.sinks.written import File
+from rmqha.pipeline.sinks.written import WrittenFile
 
 Source = tuple[str, str]
 """What a table holds something of: a selection and a store."""
@@ -35,7 +35,7 @@ class Taken:
     to: Mapping[str, int]
 
 
-class Table(ABC):
+class LakeTable(ABC):
     """
     A table that is open.
 
@@ -50,13 +50,13 @@ class Table(ABC):
     def generation(self) -> int: ...
 
     @abstractmethod
-    def sources(self) -> dict[Source, Held]:
+    def sources(self) -> dict[Source, TablePosition]:
         """
         What it holds.
         """
 
     @abstractmethod
-    def commit(self, files: Iterable[File], moved: Mapping[Source, Held]) -> None:
+    def commit(self, files: Iterable[WrittenFile], moved: Mapping[Source, TablePosition]) -> None:
         """
         Add files and say how far the table is, both or none.
 
@@ -83,7 +83,7 @@ class Table(ABC):
 
     # --- what they share ----------------------------------------------------
 
-    def held(self, selection: str, stores: Iterable[str]) -> dict[str, Held]:
+    def held(self, selection: str, stores: Iterable[str]) -> dict[str, TablePosition]:
         """
         What it holds of stores, by their names.
         """
@@ -97,7 +97,7 @@ class Table(ABC):
         for store in stores:
             shutil.rmtree(scratch(self.shape.root, store, selection), ignore_errors=True)
 
-    def _cut_back(self, store: str, to: int) -> dict[Source, Held]:
+    def _cut_back(self, store: str, to: int) -> dict[Source, TablePosition]:
         """
         The sources of a store after a cut.
 

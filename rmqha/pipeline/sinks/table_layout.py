@@ -43,7 +43,7 @@ class By(StrEnum):
 
 
 @frozen
-class Part:
+class Partition:
     """
     Rows that go to one folder.
 
@@ -88,7 +88,7 @@ def encoded(name: str) -> str:
     return text
 
 
-def parts(rows: pa.Table, topic: str, time: str, by: By) -> Iterator[Part]:
+def parts(rows: pa.Table, topic: str, time: str, by: By) -> Iterator[Partition]:
     """
     Divide rows by folders; those of each keep the log's order within a topic, and topics
     are sorted.
@@ -99,10 +99,10 @@ def parts(rows: pa.Table, topic: str, time: str, by: By) -> Iterator[Part]:
     rows = _sorted(rows, topic)
     for date, of_day in _by_day(rows, time):
         if by is By.DATE:
-            yield Part(None, date, of_day)
+            yield Partition(None, date, of_day)
         else:
             for name, of_topic in _by_topic(of_day, topic):
-                yield Part(name, date, of_topic)
+                yield Partition(name, date, of_topic)
 
 
 def _sorted(rows: pa.Table, topic: str) -> pa.Table:

@@ -15,13 +15,13 @@ import pyarrow as pa
 from attrs import field, frozen
 
 from rmqha.errors import ExtraMissing, TableRefused
-from rmqha.pipeline.log.options import Options
-from rmqha.pipeline.sinks.columns import Columns
+from rmqha.pipeline.log.options import ReadOptions
+from rmqha.pipeline.sinks.columns import TableColumns
 from rmqha.pipeline.sinks.encoding import Encoding
 from rmqha.pipeline.sinks.folder import COMMITS, FolderTable
 from rmqha.pipeline.sinks.parquet import OURS, Shape, WriteRanges
-from rmqha.pipeline.sinks.position import Held, advanced, selection_of
-from rmqha.pipeline.sinks.table import Table
+from rmqha.pipeline.sinks.position import TablePosition, advanced, selection_of
+from rmqha.pipeline.sinks.table import LakeTable
 from rmqha.pipeline.sinks.table_layout import By
 from rmqha.pipeline.sinks.written import Written, files_of
 
@@ -96,7 +96,7 @@ class Target:
             whole=self.format is Format.ICEBERG,
         )
 
-    def open(self, schema: pa.Schema | None = None) -> Table:
+    def open(self, schema: pa.Schema | None = None) -> LakeTable:
         """
         Open it, or make it.
 
@@ -137,7 +137,7 @@ def local(out: str | PathLike[str]) -> Path:
     return Path(text).expanduser().absolute()
 
 
-def found_at(out: str | PathLike[str], iceberg: IcebergPlace | None = None) -> Table:
+def found_at(out: str | PathLike[str], iceberg: IcebergPlace | None = None) -> LakeTable:
     """
     Open a table that is there, whatever its kind.
 
@@ -162,13 +162,13 @@ class Appending:
     It travels to where a batch is committed, and opens the table there.
     """
 
-    def __init__(self, target: Target, options: Options) -> None:
+    def __init__(self, target: Target, options: ReadOptions) -> None:
         """
         @param options: What is read, and how.
         """
         self.target = target
         self.options = options
-        self._table: Table | None = None
+        self._table: LakeTable | None = None
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_table": None}
@@ -181,18 +181,18 @@ class Appending:
         return selection_of(self.options)
 
     @property
-    def table(self) -> Table:
+    def table(self) -> LakeTable:
         """
         The table, opened when it is first asked for.
         """
         if self._table is None:
-            schema = Columns.of(self.options).schema(self.target.by, self.target.shape.whole)
+            schema = TableColumns.of(self.options).schema(self.target.by, self.target.shape.whole)
             self._table = self.target.open(schema)
             self._table.sweep(self.selection, self.options.names)
         return self._table
 
     @property
-    def held(self) -> Mapping[str, Held]:
+    def held(self) -> Mapping[str, TablePosition]:
         """
         How far the table is, by store.
         """
@@ -209,7 +209,7 @@ class Appending:
             generation=self.table.generation,
         )
 
-    def commit(self, written: Iterable[Written]) -> dict[str, Held]:
+    def commit(self, written: Iterable[Written]) -> dict[str, TablePosition]:
         """
         Add what tasks wrote.
 

@@ -11,14 +11,14 @@ from typing import Any
 import pyarrow as pa
 from attrs import asdict, field, frozen
 
-from rmqha.pipeline.log.positions import Mark
+from rmqha.pipeline.log.positions import Position
 
 WRITTEN = pa.schema([("written", pa.string())])
 """One row a range: JSON for L{from_rows}."""
 
 
 @frozen
-class File:
+class WrittenFile:
     """
     A file with rows.
 
@@ -53,8 +53,8 @@ class Written:
 
     store: str
     planned: int
-    mark: Mark
-    files: tuple[File, ...] = ()
+    mark: Position
+    files: tuple[WrittenFile, ...] = ()
 
     @property
     def end(self) -> int:
@@ -80,13 +80,13 @@ def from_rows(rows: pa.Table) -> list[Written]:
 
 def _read(found: dict[str, Any]) -> Written:
     files = tuple(
-        File(**{**each, "topics": {k: (v[0], v[1]) for k, v in each["topics"].items()}})
+        WrittenFile(**{**each, "topics": {k: (v[0], v[1]) for k, v in each["topics"].items()}})
         for each in found["files"]
     )
-    return Written(found["store"], found["planned"], Mark(**found["mark"]), files)
+    return Written(found["store"], found["planned"], Position(**found["mark"]), files)
 
 
-def files_of(written: Iterable[Written]) -> Iterator[File]:
+def files_of(written: Iterable[Written]) -> Iterator[WrittenFile]:
     """
     All files, in the order of the log.
     """

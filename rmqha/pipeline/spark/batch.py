@@ -14,7 +14,7 @@ from pyspark.sql.types import StructType
 from rmqha.errors import ColumnOfOtherType
 from rmqha.pipeline.log.files import settled
 from rmqha.pipeline.log.memory import keep_freed
-from rmqha.pipeline.log.options import Options, Table
+from rmqha.pipeline.log.options import ReadOptions, RowKind
 from rmqha.pipeline.log.ranges import Range, plan
 from rmqha.pipeline.log.reading import MessageReader
 from rmqha.pipeline.log.stores import open_stores
@@ -35,12 +35,12 @@ class RangePartition(InputPartition):
     value: Range
 
 
-class Rows:
+class TaskRows:
     """
     Makes the batches of one task, in the schema that Spark expects.
     """
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
         """
         @raise ColumnUnknown: If the schema asks for a column that there is not.
         @raise ColumnOfOtherType: If it asks for one by another type.
@@ -64,7 +64,7 @@ class Rows:
         settle()
 
     def _of_range(self, wanted: Range) -> Iterator[pa.RecordBatch]:
-        if self.options.table is Table.RANGES:
+        if self.options.table is RowKind.RANGES:
             return iter((range_rows([wanted]),))
         return MessageReader(self.options, self.columns).read(wanted)
 
@@ -98,9 +98,9 @@ class BatchReader(DataSourceReader):
     Plans and reads one batch.
     """
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
-        self._rows = Rows(options, schema)
+        self._rows = TaskRows(options, schema)
 
     def partitions(self) -> Sequence[InputPartition]:
         """
@@ -111,7 +111,7 @@ class BatchReader(DataSourceReader):
 
     def _planned(self) -> Sequence[InputPartition]:
         stores = open_stores(self._options)
-        if self._options.table is Table.FILES:
+        if self._options.table is RowKind.FILES:
             return [InputPartition(file_rows(stores, self._options))]
         return [RangePartition(found) for found in plan(stores, self._options)]
 

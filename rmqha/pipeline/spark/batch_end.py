@@ -14,15 +14,15 @@ from attrs import frozen
 
 from rmqha.errors import DataLost
 from rmqha.pipeline.log.log_walk import boundary
-from rmqha.pipeline.log.options import Options
-from rmqha.pipeline.log.positions import Mark, make
-from rmqha.pipeline.log.stores import Store
+from rmqha.pipeline.log.options import ReadOptions
+from rmqha.pipeline.log.positions import Position, make
+from rmqha.pipeline.log.stores import StoreView
 
 _log = getLogger(__name__)
 
 
 @frozen
-class Limits:
+class BatchLimits:
     """
     The most a batch may hold; C{None} is no limit.
 
@@ -34,7 +34,7 @@ class Limits:
     rows: int | None = None
 
 
-def shares(limits: Limits, backlog: Mapping[str, int]) -> dict[str, Limits]:
+def shares(limits: BatchLimits, backlog: Mapping[str, int]) -> dict[str, BatchLimits]:
     """
     Divide limits among logs.
 
@@ -46,12 +46,14 @@ def shares(limits: Limits, backlog: Mapping[str, int]) -> dict[str, Limits]:
         return None if whole is None else max(1, whole * max(0, left) // max(1, total))
 
     return {
-        name: Limits(part(limits.size, left), part(limits.rows, left))
+        name: BatchLimits(part(limits.size, left), part(limits.rows, left))
         for name, left in backlog.items()
     }
 
 
-def advance(store: Store, mark: Mark, end: int, limits: Limits, options: Options) -> Mark:
+def advance(
+    store: StoreView, mark: Position, end: int, limits: BatchLimits, options: ReadOptions
+) -> Position:
     """
     The position at the end of the next batch.
 
@@ -79,5 +81,5 @@ def advance(store: Store, mark: Mark, end: int, limits: Limits, options: Options
         store.files, start, end, size=limits.size, rows=limits.rows, behind=store.behind
     )
     if not found.rows:
-        return Mark(max(start, found.offset), mark.last, mark.sum, mark.log)
+        return Position(max(start, found.offset), mark.last, mark.sum, mark.log)
     return make(store.files, found.offset, found.last, store.identity)

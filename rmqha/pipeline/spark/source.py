@@ -19,7 +19,7 @@ from pyspark.sql.datasource import (
     DataSourceWriter,
 )
 
-from rmqha.pipeline.log.options import Options
+from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.producing.settings import SendOptions
 from rmqha.pipeline.spark.catalog import (
     is_sink,
@@ -62,11 +62,11 @@ class LogSource(DataSource):
 
         options = options_of(self.options)
         if not is_table(self.options):
-            return spark_schema(schema_of(Options.parse(options, streaming=None)))
+            return spark_schema(schema_of(ReadOptions.parse(options, streaming=None)))
         if is_sink(options):
             SendOptions.parse(options)
             return remembering(spark_schema(SENT), options)
-        found = schema_of(Options.parse(reading(options), streaming=None))
+        found = schema_of(ReadOptions.parse(reading(options), streaming=None))
         return remembering(spark_schema(found), options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -75,7 +75,7 @@ class LogSource(DataSource):
         """
         from rmqha.pipeline.spark.batch import BatchReader
 
-        return BatchReader(Options.parse(recalled(schema, self.options)), schema)
+        return BatchReader(ReadOptions.parse(recalled(schema, self.options)), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """
@@ -83,7 +83,7 @@ class LogSource(DataSource):
         """
         from rmqha.pipeline.spark.stream import StreamReader
 
-        options = Options.parse(recalled(schema, self.options), streaming=True)
+        options = ReadOptions.parse(recalled(schema, self.options), streaming=True)
         return StreamReader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

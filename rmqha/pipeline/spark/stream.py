@@ -24,14 +24,14 @@ from pyspark.sql.types import StructType
 
 from rmqha.errors import CopyBehind, PositionInvalid, StoresDiffer
 from rmqha.pipeline.log.files import settled
-from rmqha.pipeline.log.options import Options
-from rmqha.pipeline.log.positions import Mark, from_json, to_json
+from rmqha.pipeline.log.options import ReadOptions
+from rmqha.pipeline.log.positions import Position, from_json, to_json
 from rmqha.pipeline.log.ranges import ranges_between, starting
 from rmqha.pipeline.log.reader_offsets import publish
 from rmqha.pipeline.log.reading import PATIENCE
-from rmqha.pipeline.log.stores import Store, open_stores
-from rmqha.pipeline.spark.batch import RangePartition, Rows
-from rmqha.pipeline.spark.batch_end import Limits, advance, shares
+from rmqha.pipeline.log.stores import StoreView, open_stores
+from rmqha.pipeline.spark.batch import RangePartition, TaskRows
+from rmqha.pipeline.spark.batch_end import BatchLimits, advance, shares
 
 _POLL = 0.1
 """Seconds between two looks at a copy that is behind."""
@@ -44,9 +44,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     Plans and reads the batches of a stream.
     """
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
-        self._rows = Rows(options, schema)
+        self._rows = TaskRows(options, schema)
         self._targets: dict[str, int] | None = None
 
     def initialOffset(self) -> dict[str, Any]:
@@ -76,12 +76,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         return settled(lambda: self._latest(from_json(start), limit))
 
-    def _latest(self, marks: dict[str, Mark], limit: ReadLimit) -> dict[str, Any]:
+    def _latest(self, marks: dict[str, Position], limit: ReadLimit) -> dict[str, Any]:
         stores = self._stores(marks)
         ends = {store.name: self._end(store) for store in stores}
         known = [store for store in stores if self._reached(store, marks)]
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
-        limits = Limits(size, self._options.max_rows_per_trigger)
+        limits = BatchLimits(size, self._options.max_rows_per_trigger)
         backlog = {store.name: ends[store.name] - marks[store.name].offset for store in known}
         parts = shares(limits, backlog)
         for store in known:
@@ -96,7 +96,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         Where the logs end, for Spark's progress.
         """
-        return settled(lambda: to_json({store.name: Mark(store.end) for store in self._stores()}))
+        return settled(
+            lambda: to_json({store.name: Position(store.end) for store in self._stores()})
+        )
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """
@@ -104,7 +106,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         return settled(lambda: self._planned(from_json(start), from_json(end)))
 
-    def _planned(self, before: dict[str, Mark], after: dict[str, Mark]) -> list[InputPartition]:
+    def _planned(
+        self, before: dict[str, Position], after: dict[str, Position]
+    ) -> list[InputPartition]:
         stores = self._stores(after)
         found: list[InputPartition] = []
         for store in stores:
@@ -141,7 +145,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- stores -------------------------------------------------------------
 
-    def _stores(self, marks: dict[str, Mark] | None = None) -> list[Store]:
+    def _stores(self, marks: dict[str, Position] | None = None) -> list[StoreView]:
         """
         The stores as they are now.
 
@@ -157,7 +161,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             store.require_point(self._options)
         return stores
 
-    def _reached(self, store: Store, marks: dict[str, Mark]) -> bool:
+    def _reached(self, store: StoreView, marks: dict[str, Position]) -> bool:
         """
         Whether a store has a position, and its copy reaches it.
         """
@@ -169,15 +173,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return False
         return True
 
-    def _initial(self, store: Store) -> Mark:
+    def _initial(self, store: StoreView) -> Position:
         return store.mark(starting(store, self._options))
 
-    def _end(self, store: Store) -> int:
+    def _end(self, store: StoreView) -> int:
         if self._targets is None:
             return store.end
         return min(store.end, self._targets.get(store.name, store.end))
 
-    def _proved(self, store: Store, start: Mark, end: Mark) -> Store:
+    def _proved(self, store: StoreView, start: Position, end: Position) -> StoreView:
         """
         Wait until a copy reaches a position, and prove both.
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from attrs import define, field
 
 from rmqha.errors import DerivedFault
-from rmqha.store.derived.record_at import Peek
+from rmqha.store.derived.record_at import RecordReader
 from rmqha.store.derived.unit_runs import first_difference, first_from, last_below, sound_prefix
 from rmqha.store.files.descriptors import Descriptors
 from rmqha.store.files.mapped import LOG_NAME, file_name, zero_range
@@ -419,7 +419,7 @@ class ConsumeQueue:
             self.min_offset = self.first_offset
             self.correct_min(log_min)
 
-    def recover(self, peek: Peek) -> list[DerivedFault]:
+    def recover(self, peek: RecordReader) -> list[DerivedFault]:
         """
         Find the valid end of loaded files and zero what lies behind it.
 
@@ -465,7 +465,7 @@ class ConsumeQueue:
                 return offset
         return self.max_offset
 
-    def _points_right(self, offset: int, peek: Peek) -> bool:
+    def _points_right(self, offset: int, peek: RecordReader) -> bool:
         unit = self.unit(offset)
         if unit is None or unit[0] < peek.log.min_offset:
             return unit is not None  # its record is deleted: nothing to compare

@@ -16,7 +16,7 @@ from attrs import define, field
 
 from rmqha.errors import DerivedFault
 from rmqha.store.derived.consume_queue import ConsumeQueue
-from rmqha.store.derived.record_at import Peek
+from rmqha.store.derived.record_at import RecordReader
 from rmqha.store.files.descriptors import Descriptors
 from rmqha.wire.columnar.queue_units import OFFSET_MAX, UNIT_SIZE, UNIT_TYPE, fileable
 
@@ -163,7 +163,7 @@ class ConsumeQueues:
         for queue in self:
             queue.inspect(log_min)
 
-    def recover(self, peek: Peek) -> None:
+    def recover(self, peek: RecordReader) -> None:
         """
         Find the valid end of every queue (see L{ConsumeQueue.recover}).
         """

@@ -26,9 +26,9 @@ from rmqha.errors import DerivedFault, RecordFault
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.index import Index
 from rmqha.store.derived.index_keys import keys, read_block
-from rmqha.store.derived.record_at import Peek
+from rmqha.store.derived.record_at import RecordReader
 from rmqha.store.log.interfaces import ILogReader
-from rmqha.wire.columnar.dispatch_fields import Fields, fields
+from rmqha.wire.columnar.dispatch_fields import DispatchRows, fields
 from rmqha.wire.columnar.queue_units import UNIT, grouped_units
 from rmqha.wire.columnar.record_blocks import Block
 from rmqha.wire.log.delay_levels import DelayLevels
@@ -126,7 +126,7 @@ class Dispatcher:
         @param clean: Whether the last stop was clean.
         @param mark: The last mark that is known to be on disk.
         """
-        peek = Peek(self.log, self.levels, self.max_record)
+        peek = RecordReader(self.log, self.levels, self.max_record)
         if mark is not None and not self.log.min_offset <= mark.offset <= self.log.confirmed:
             mark = None
         self.queues.load()
@@ -254,7 +254,7 @@ class Dispatcher:
         """
         self.queues.truncate_to(offset)
         if self.index is not None:
-            self.index.truncate_to(offset, Peek(self.log, self.levels, self.max_record))
+            self.index.truncate_to(offset, RecordReader(self.log, self.levels, self.max_record))
         self.position = min(self.position, offset)
 
     def delete_before(self, log_min: int) -> None:
@@ -359,11 +359,11 @@ class Dispatcher:
                 return self.log.read(block.base, block.end - block.base), block
         return read_block(self.log, self.position, self.window, self.max_record)
 
-    def _block_units(self, block: Block, rows: Fields) -> None:
+    def _block_units(self, block: Block, rows: DispatchRows) -> None:
         for queue, first, raw in grouped_units(block, rows):
             self._units(*queue, first, raw)
 
-    def _block_keys(self, block: Block, rows: Fields) -> None:
+    def _block_keys(self, block: Block, rows: DispatchRows) -> None:
         if self.index is not None:
             hashes, offsets, timestamps = keys(block, rows)
             if len(hashes):

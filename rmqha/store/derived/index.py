@@ -20,7 +20,7 @@ from attrs import define, field
 from rmqha.errors import DerivedFault
 from rmqha.store.derived.consume_queues import set_aside
 from rmqha.store.derived.index_file import IndexFile, IndexShape, Ints
-from rmqha.store.derived.record_at import Peek
+from rmqha.store.derived.record_at import RecordReader
 from rmqha.store.files.descriptors import Descriptors
 from rmqha.wire.log.hashing import key_hash
 
@@ -208,7 +208,7 @@ class Index:
 
     # --- cutting ---
 
-    def truncate_to(self, limit: int, peek: Peek) -> None:
+    def truncate_to(self, limit: int, peek: RecordReader) -> None:
         """
         Forget every message at or above a physical offset.
 
@@ -228,7 +228,7 @@ class Index:
         self.position = min(self.position, limit)
 
     @staticmethod
-    def _time(file: IndexFile, number: int, offset: int, peek: Peek) -> int:
+    def _time(file: IndexFile, number: int, offset: int, peek: RecordReader) -> int:
         found = peek.at(offset)
         if found is not None:
             return found.fields.store_timestamp
@@ -307,7 +307,7 @@ class Index:
             self._files.append(file)
         self._find_tail()
 
-    def recover(self, peek: Peek, *, clean: bool, trusted: int = 0) -> None:
+    def recover(self, peek: RecordReader, *, clean: bool, trusted: int = 0) -> None:
         """
         Find out how far the index goes, and put right what a crash left.
 
@@ -330,7 +330,7 @@ class Index:
             return
         self.position = min(max(log.min_offset, trusted, self.end_offset), log.confirmed)
 
-    def _repair(self, peek: Peek, trusted: int) -> None:
+    def _repair(self, peek: RecordReader, trusted: int) -> None:
         """
         Cut every file above C{trusted} to the entries that can be true, less those of the
         last message, which may be incomplete; nothing stays behind a file that was cut.
@@ -357,7 +357,7 @@ class Index:
                 break
         self._drop_message(peek)
 
-    def _restore(self, file: IndexFile, peek: Peek) -> None:
+    def _restore(self, file: IndexFile, peek: RecordReader) -> None:
         if file.empty:
             return
         first = peek.at(int(file.entries(1, 1)["offset"][0]))
@@ -368,7 +368,7 @@ class Index:
             None if last is None else last.fields.store_timestamp,
         )
 
-    def _drop_message(self, peek: Peek) -> None:
+    def _drop_message(self, peek: RecordReader) -> None:
         """
         Pop the last message, then those whose offset is no record's.
         """

@@ -7,7 +7,7 @@ Source: docs/protocol/store.rst, Dispatch.
 from __future__ import annotations
 
 from rmqha.store.log.interfaces import ILogReader
-from rmqha.wire.columnar.dispatch_fields import Fields
+from rmqha.wire.columnar.dispatch_fields import DispatchRows
 from rmqha.wire.columnar.record_blocks import Block, walk
 from rmqha.wire.columnar.vectors import Array
 from rmqha.wire.log.record import Fault
@@ -35,7 +35,7 @@ def read_block(
         window = max(window + 8, int.from_bytes(buf[:4], "big", signed=True))
 
 
-def keys(block: Block, rows: Fields) -> tuple[Array, Array, Array]:
+def keys(block: Block, rows: DispatchRows) -> tuple[Array, Array, Array]:
     """
     Key hash, physical offset and store time of every index entry of a block.
     """

@@ -14,7 +14,7 @@ from attrs import define, field
 from rmqha.store.derived.by_time import offset_by_time
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.index import Index
-from rmqha.store.derived.record_at import Peek, Peeked
+from rmqha.store.derived.record_at import RecordAt, RecordReader
 from rmqha.store.log.interfaces import ILogReader
 from rmqha.wire.columnar.queue_units import BLANK_SIZE
 from rmqha.wire.log.delay_levels import DelayLevels
@@ -40,10 +40,10 @@ class Lookup:
     queues: ConsumeQueues
     index: Index | None
     levels: DelayLevels
-    _peek: Peek = field(init=False)
+    _peek: RecordReader = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._peek = Peek(self.log, self.levels, self.log.file_size)
+        self._peek = RecordReader(self.log, self.levels, self.log.file_size)
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
         """
@@ -118,7 +118,7 @@ class Lookup:
         @param end: Latest store time, milliseconds since 1970.
         @return: In the order of the log, the newest C{max_num} of them.
         """
-        found: dict[int, Peeked] = {}
+        found: dict[int, RecordAt] = {}
         seen: set[int] = set()
         if self.index is None or max_num <= 0:
             return []
@@ -145,12 +145,12 @@ class Lookup:
         found = self._peek.at(offset)
         return None if found is None else found.fields.store_timestamp
 
-    def _decoded(self, found: Peeked) -> Record:
+    def _decoded(self, found: RecordAt) -> Record:
         buf = self.log.read(found.offset, found.size)
         return decode(buf, 0, found.offset)
 
 
-def _is_wanted(found: Peeked, topic: str, key: str, begin: int, end: int) -> bool:
+def _is_wanted(found: RecordAt, topic: str, key: str, begin: int, end: int) -> bool:
     fields = found.fields
     return (
         fields.topic == topic

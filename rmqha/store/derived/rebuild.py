@@ -52,7 +52,7 @@ def open_derived(
 
 
 @frozen(kw_only=True)
-class Rebuilt:
+class RebuiltFiles:
     """
     What a rebuild made.
 
@@ -74,7 +74,7 @@ class Rebuilt:
 
 def rebuild(
     log: ILogReader, root: Path, settings: StoreSettings, progress: Progress | None = None
-) -> Rebuilt:
+) -> RebuiltFiles:
     """
     Make all derived files of a log in a folder that has none.
 
@@ -109,7 +109,7 @@ def rebuild(
         queues.close()
         if index is not None:
             index.close()
-    return Rebuilt(
+    return RebuiltFiles(
         records=maker.dispatched,
         queues=len(queues),
         units=sum(queue.max_offset for queue in queues),

@@ -18,7 +18,7 @@ _FIRST_READ = 16 << 10
 
 
 @frozen
-class Peeked:
+class RecordAt:
     """
     A whole record found at a physical offset.
 
@@ -40,7 +40,7 @@ class Peeked:
 
 
 @frozen
-class Peek:
+class RecordReader:
     """
     Looks up single records.
 
@@ -53,7 +53,7 @@ class Peek:
     levels: DelayLevels
     max_record: int
 
-    def at(self, offset: int) -> Peeked | None:
+    def at(self, offset: int) -> RecordAt | None:
         """
         Give the record at C{offset}, or C{None} when there is no whole, valid one.
 
@@ -77,4 +77,4 @@ class Peek:
         )
         if not isinstance(verdict, int) or verdict <= 0:
             return None
-        return Peeked(offset, verdict, dispatch_fields(buf, 0, verdict, offset, self.levels))
+        return RecordAt(offset, verdict, dispatch_fields(buf, 0, verdict, offset, self.levels))

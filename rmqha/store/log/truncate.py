@@ -34,7 +34,7 @@ Step = Callable[[str], None]
 
 
 @frozen
-class Intent:
+class CutIntent:
     """
     A cut that has been decided.
 
@@ -87,26 +87,26 @@ def quarantine(root: Path, folder: LogFolder, at: int, end: int) -> Path:
 
 def intend(
     root: Path, folder: LogFolder, at: int, end: int, step: Step = lambda name: None
-) -> Intent:
+) -> CutIntent:
     """
     Keep the tail and make the cut certain.
     """
     path = quarantine(root, folder, at, end)
     step("quarantined")
-    intent = Intent(at, end, str(path.relative_to(root)))
+    intent = CutIntent(at, end, str(path.relative_to(root)))
     replace(root / OWN_FOLDER / INTENT, {"at": at, "end": end, "quarantine": intent.quarantine})
     step("intended")
     return intent
 
 
-def pending(root: Path) -> Intent | None:
+def pending(root: Path) -> CutIntent | None:
     """
     A cut that was decided and may not be finished.
     """
     table = read(root / OWN_FOLDER / INTENT)
     if not table:
         return None
-    return Intent(table["at"], table["end"], table["quarantine"])
+    return CutIntent(table["at"], table["end"], table["quarantine"])
 
 
 def finish(root: Path, step: Step = lambda name: None) -> None:

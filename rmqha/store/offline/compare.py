@@ -19,7 +19,7 @@ from attrs import frozen
 
 from rmqha.store.log.resync import data_end
 from rmqha.store.log.scan import WINDOW
-from rmqha.store.offline.follow import Bad, follow
+from rmqha.store.offline.follow import BadPlace, follow
 from rmqha.store.offline.offline_log import OfflineLog
 from rmqha.store.offline.raw_log import RawLog
 from rmqha.wire.columnar.dispatch_fields import fields
@@ -29,7 +29,7 @@ Progress = Callable[[int, int], None]
 
 
 @frozen
-class Difference:
+class FirstDifference:
     """
     The first byte two logs do not share.
 
@@ -72,7 +72,7 @@ class Beyond:
 
 
 @frozen(kw_only=True)
-class Parting:
+class LogComparison:
     """
     How two logs compare.
 
@@ -88,7 +88,7 @@ class Parting:
 
     start: int
     stop: int
-    difference: Difference | None
+    difference: FirstDifference | None
     at: int
     first: Beyond
     second: Beyond
@@ -96,7 +96,7 @@ class Parting:
 
 def first_difference(
     first: OfflineLog, second: OfflineLog, progress: Progress | None = None
-) -> Difference | None:
+) -> FirstDifference | None:
     """
     Compare two logs byte for byte where both have bytes; missing files are passed over.
     """
@@ -109,7 +109,7 @@ def first_difference(
         ours, theirs = bytes(a[:size]), bytes(b[:size])
         if ours != theirs:
             row = _first_other(ours, theirs)
-            return Difference(
+            return FirstDifference(
                 position + row,
                 str(first.raw.at(position + row).path),
                 str(second.raw.at(position + row).path),
@@ -165,7 +165,7 @@ def record_start(log: OfflineLog, offset: int) -> int:
         return log.end
     found = max(log.raw.at(offset).start, log.min_offset)
     for event in follow(log.raw, found, crc=False):
-        if isinstance(event, Bad):
+        if isinstance(event, BadPlace):
             if event.offset > offset:
                 break
             found = event.offset
@@ -180,7 +180,7 @@ def record_start(log: OfflineLog, offset: int) -> int:
     return found
 
 
-def parting(first: RawLog, second: RawLog, progress: Progress | None = None) -> Parting:
+def parting(first: RawLog, second: RawLog, progress: Progress | None = None) -> LogComparison:
     """
     Compare two logs and count what each has for itself.
 
@@ -196,7 +196,7 @@ def parting(first: RawLog, second: RawLog, progress: Progress | None = None) -> 
     difference = first_difference(ours, theirs, progress)
     ends = [valid_end(log) for log in (ours, theirs)]
     at = min(ends) if difference is None else record_start(ours, difference.offset)
-    return Parting(
+    return LogComparison(
         start=start,
         stop=stop if difference is not None else max(stop, at),
         difference=difference,
@@ -217,7 +217,7 @@ def valid_end(log: OfflineLog) -> int:
         return raw.min_offset
     end, blank = raw.at(log.end - 1).start, 0
     for event in follow(raw, end):
-        if not isinstance(event, Bad):
+        if not isinstance(event, BadPlace):
             end, blank = event[1].end, event[1].blank
     return end - blank if end == raw.end else end
 
@@ -235,7 +235,7 @@ def beyond(log: OfflineLog, at: int, end: int) -> Beyond:
     bad = 0
     levels = DelayLevels.parse("1s")
     for event in follow(raw, start) if start is not None else ():
-        if isinstance(event, Bad):
+        if isinstance(event, BadPlace):
             bad += event.next_valid is not None
         elif len(event[1].start):
             rows = fields(*event, levels)

@@ -19,7 +19,7 @@ from rmqha.wire.log.record import MIN_RECORD, Fault, check
 
 
 @frozen
-class Bad:
+class BadPlace:
     """
     A place where the log cannot be followed.
 
@@ -36,7 +36,7 @@ class Bad:
 
 def follow(
     raw: RawLog, start: int, *, crc: bool = True
-) -> Iterator[tuple[memoryview, Block] | Bad]:
+) -> Iterator[tuple[memoryview, Block] | BadPlace]:
     """
     Give all records from one on, and every bad place between them.
 
@@ -76,9 +76,9 @@ def _at_end(raw: RawLog, position: int) -> bool:
     return raw.run_end(position - 1) == position
 
 
-def _bad(raw: RawLog, offset: int, fault: Fault) -> Bad | None:
+def _bad(raw: RawLog, offset: int, fault: Fault) -> BadPlace | None:
     found = next_valid(raw, offset + 1)
-    return Bad(offset, fault, found) if isinstance(judge(raw, offset), Fault) else None
+    return BadPlace(offset, fault, found) if isinstance(judge(raw, offset), Fault) else None
 
 
 def moved_from(raw: RawLog, offset: int) -> int | None:

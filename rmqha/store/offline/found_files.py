@@ -51,7 +51,7 @@ class Finding:
 
 
 @frozen
-class Piece:
+class FoundFile:
     """
     A run of the log's bytes in one file.
 
@@ -70,7 +70,7 @@ class Piece:
 
 
 @frozen
-class Pieces:
+class FoundFiles:
     """
     What a folder, or a quarantine file, holds of a log.
 
@@ -80,11 +80,11 @@ class Pieces:
     """
 
     file_size: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[FoundFile, ...]
     findings: tuple[Finding, ...]
 
 
-def in_folder(folder: Path, file_size: int | None = None) -> Pieces:
+def in_folder(folder: Path, file_size: int | None = None) -> FoundFiles:
     """
     List the files of a C{commitlog} folder; one that does not exist holds none.
 
@@ -113,14 +113,14 @@ def in_folder(folder: Path, file_size: int | None = None) -> Pieces:
         if problem:
             findings.append(Finding(str(path), start, f"unreadable: {problem}"))
         else:
-            pieces.append(Piece(path, start, start + wanted, 0, min(size, wanted)))
+            pieces.append(FoundFile(path, start, start + wanted, 0, min(size, wanted)))
     for before, after in pairwise(placed):
         if before + wanted != after:
             count = (after - before) // wanted - 1
             reason = f"missing, {count} files: the log goes on in {file_name(after)}"
             path = folder / file_name(before + wanted)
             findings.append(Finding(str(path), before + wanted, reason))
-    return Pieces(wanted, tuple(pieces), tuple(findings))
+    return FoundFiles(wanted, tuple(pieces), tuple(findings))
 
 
 def likely_size(sizes: dict[int, int]) -> int:
@@ -155,7 +155,7 @@ def quarantine_name(start: int, end: int) -> str:
     return f"{start:020d}-{end:020d}.log"
 
 
-def in_quarantine(path: Path, file_size: int | None = None) -> Pieces:
+def in_quarantine(path: Path, file_size: int | None = None) -> FoundFiles:
     """
     The log bytes a quarantine file kept.
 
@@ -182,9 +182,9 @@ def in_quarantine(path: Path, file_size: int | None = None) -> Pieces:
     for file_end in ends:
         place = position - start
         size = max(0, min(held - place, file_end - position))
-        pieces.append(Piece(path, position, file_end, place, size))
+        pieces.append(FoundFile(path, position, file_end, place, size))
         position = file_end
-    return Pieces(file_size, tuple(pieces), tuple(findings))
+    return FoundFiles(file_size, tuple(pieces), tuple(findings))
 
 
 def _ends_by_blanks(path: Path, start: int, held: int) -> list[int]:

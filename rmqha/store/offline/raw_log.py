@@ -24,8 +24,8 @@ from rmqha.store.offline.found_files import (
     QUARANTINE_NAME,
     STRAY,
     Finding,
-    Piece,
-    Pieces,
+    FoundFile,
+    FoundFiles,
     in_folder,
     in_quarantine,
 )
@@ -53,7 +53,7 @@ class RawLog:
     path: Path
     root: Path | None
     file_size: int
-    pieces: tuple[Piece, ...]
+    pieces: tuple[FoundFile, ...]
     findings: list[Finding]
     _starts: list[int] = field(init=False)
     _opened: Path | None = field(default=None, init=False)
@@ -82,7 +82,7 @@ class RawLog:
         return cls._of(path, root, in_folder(path, file_size))
 
     @classmethod
-    def _of(cls, path: Path, root: Path | None, found: Pieces) -> Self:
+    def _of(cls, path: Path, root: Path | None, found: FoundFiles) -> Self:
         return cls(path, root, found.file_size, found.pieces, list(found.findings))
 
     @property
@@ -120,7 +120,7 @@ class RawLog:
         """
         return next((found for found in self.findings if found.reason != STRAY), None)
 
-    def at(self, offset: int) -> Piece:
+    def at(self, offset: int) -> FoundFile:
         """
         The piece that holds a byte.
 
@@ -193,7 +193,7 @@ class RawLog:
             if piece.end > offset:
                 yield from self._extents(piece, offset)
 
-    def _extents(self, piece: Piece, offset: int) -> list[tuple[int, int]]:
+    def _extents(self, piece: FoundFile, offset: int) -> list[tuple[int, int]]:
         shift = piece.start - piece.place
         first = max(offset, piece.start) - shift
         try:
@@ -203,7 +203,7 @@ class RawLog:
             return []
         return [(start + shift, stop + shift) for start, stop in ranges]
 
-    def _pread(self, piece: Piece, size: int, inside: int) -> bytes:
+    def _pread(self, piece: FoundFile, size: int, inside: int) -> bytes:
         try:
             fd = self._open(piece.path)
             data = os.pread(fd, size, piece.place + inside)
@@ -217,7 +217,7 @@ class RawLog:
             return b""
         return data
 
-    def _failed(self, piece: Piece, error: OSError) -> None:
+    def _failed(self, piece: FoundFile, error: OSError) -> None:
         """
         Tell once for each file that it cannot be read.
         """
@@ -242,7 +242,7 @@ class RawLog:
         self._fd, self._opened = -1, None
 
 
-def _quarantined(path: Path, file_size: int | None) -> Pieces:
+def _quarantined(path: Path, file_size: int | None) -> FoundFiles:
     if not QUARANTINE_NAME.fullmatch(path.name):
         raise NotAStore(str(path), "a file can only be a quarantine file, <at>-<end>.log")
     if file_size is None:

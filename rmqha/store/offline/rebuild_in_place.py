@@ -21,7 +21,7 @@ from rmqha.config.settings import StoreSettings
 from rmqha.errors import LogCorrupt, Refused
 from rmqha.store.derived import consume_queues as queues_module
 from rmqha.store.derived import index as index_module
-from rmqha.store.derived.rebuild import Progress, Rebuilt, rebuild
+from rmqha.store.derived.rebuild import Progress, RebuiltFiles, rebuild
 from rmqha.store.files.lock import StoreLock
 from rmqha.store.files.mapped import fsync_folder
 from rmqha.store.log.resync import judge, next_valid
@@ -53,7 +53,9 @@ def exclusively(root: Path) -> Iterator[None]:
         lock.release()
 
 
-def remake(log: OfflineLog, settings: StoreSettings, progress: Progress | None = None) -> Rebuilt:
+def remake(
+    log: OfflineLog, settings: StoreSettings, progress: Progress | None = None
+) -> RebuiltFiles:
     """
     Rebuild queues, and the index if it is enabled.  Blocking; only L{exclusively}.
 

@@ -27,7 +27,7 @@ from rmqha.store.files.lock import is_locked
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.log.resync import data_end
 from rmqha.store.log.scan import WINDOW
-from rmqha.store.offline.follow import Bad, follow, moved_from
+from rmqha.store.offline.follow import BadPlace, follow, moved_from
 from rmqha.store.offline.found_files import Finding, unreadable
 from rmqha.store.offline.offline_log import OfflineLog
 from rmqha.store.offline.raw_log import RawLog
@@ -82,7 +82,7 @@ class LogCheck:
         told = len(raw.findings)
         yield from raw.findings[:told]
         for event in follow(raw, raw.min_offset):
-            if isinstance(event, Bad):
+            if isinstance(event, BadPlace):
                 yield from self._bad(event)
                 blank = 0
                 continue
@@ -117,7 +117,7 @@ class LogCheck:
     def _at(self, offset: int, reason: str) -> Finding:
         return Finding(str(self.raw.at(offset).path), offset, reason)
 
-    def _bad(self, bad: Bad) -> Iterator[Finding]:
+    def _bad(self, bad: BadPlace) -> Iterator[Finding]:
         """
         Tell damage from the log's end.
         """

@@ -20,7 +20,7 @@ from attrs import define, field
 
 from rmqha.store.files.mapped import fsync_folder
 from rmqha.store.log.interfaces import ILogReader
-from rmqha.wire.columnar.fixed_fields import Heads
+from rmqha.wire.columnar.fixed_fields import FixedFields
 from rmqha.wire.columnar.record_blocks import walk
 from rmqha.wire.log.published import (
     FOLDER,
@@ -179,7 +179,7 @@ class SplitIndex:
         block = walk(view, base, base + len(view), file_end, crc=False, max_size=left)
         if block.end == base:
             return False
-        times = Heads(view, block.start - base, block.size).store_timestamp
+        times = FixedFields(view, block.start - base, block.size).store_timestamp
         done = render_spans(self._spans.add(block.start + block.size, times))
         self.position = block.end
         if block.end == file_end > self.start:

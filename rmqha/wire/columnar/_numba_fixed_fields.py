@@ -168,7 +168,7 @@ def heads(
     max_size: int,
     nul_is_torn: bool,
     bodies: bool,
-) -> plain.Fields:
+) -> plain.FixedColumns:
     """
     Find the sound records at the front of a buffer, and read their fixed fields.
 
@@ -215,11 +215,11 @@ def heads(
             # Topics have their numbers in the order in which they come.
             rows, names = int((numbers == number).argmax()), names[:number]
             break
-    return plain.Fields(
+    return plain.FixedColumns(
         chain[: rows + 1].copy(),
         narrow[:, :rows].copy(),
         wide[:, :rows].copy(),
-        plain.Layout(*places[:, :rows].copy()),
+        plain.StringLayout(*places[:, :rows].copy()),
         [name.decode() for name in names],
         (ends[: rows + 1].copy(), _tight(copies, int(ends[rows]))) if bodies else None,
     )

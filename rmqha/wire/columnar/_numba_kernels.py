@@ -29,7 +29,7 @@ from rmqha.wire.columnar._numba_common import (
 )
 from rmqha.wire.columnar._numba_rows import layout, number, properties
 from rmqha.wire.columnar._numba_texts import gather, hosts, offset_ids
-from rmqha.wire.columnar.kernels import Heads, Loops
+from rmqha.wire.columnar.kernels import Heads, Kernels
 from rmqha.wire.columnar.vectors import Array
 from rmqha.wire.log.record import MAGIC_V1, MAGIC_V2, MIN_RECORD
 
@@ -225,7 +225,7 @@ def rules(
     return plain.Bodies(starts[:count], ends[:count], crc[:count])
 
 
-def columns(buf: memoryview, starts: Array, ends: Array) -> plain.Columns:
+def columns(buf: memoryview, starts: Array, ends: Array) -> plain.DispatchColumns:
     """
     See L{rmqha.wire.columnar.kernels_numpy.columns}.
     """
@@ -244,7 +244,7 @@ def columns(buf: memoryview, starts: Array, ends: Array) -> plain.Columns:
         bytes(buf[start : start + length]).decode()
         for start, length in topics[:2, :count].T.tolist()
     ]
-    return plain.Columns(
+    return plain.DispatchColumns(
         names,
         narrow[0],
         narrow[1],
@@ -303,7 +303,7 @@ except (AttributeError, OSError, RuntimeError):
     crcs = plain.crcs
 
 # Measured: a call costs about 20 microseconds before its first record.
-LOOPS = Loops(
+LOOPS = Kernels(
     "numba",
     8,
     follow,

@@ -185,7 +185,7 @@ def _properties(
 @compiled(types.void(BYTES, int64[:], int64[:, :]))
 def _layout(data: Array, positions: Array, found: Array) -> None:
     """
-    @param found: The columns of L{rmqha.wire.columnar.kernels_numpy.Layout}, one row each.
+    @param found: The columns of L{rmqha.wire.columnar.kernels_numpy.StringLayout}, one row each.
     """
     for row in range(len(positions)):
         position = positions[row]
@@ -260,10 +260,10 @@ def properties(
     return plain.Properties(found_start, found_end, counts, places[:total], ascii, copies)
 
 
-def layout(buf: memoryview, position: Array) -> plain.Layout:
+def layout(buf: memoryview, position: Array) -> plain.StringLayout:
     """
     See L{rmqha.wire.columnar.kernels_numpy.layout}; the records have to be valid.
     """
     found = np.empty((6, len(position)), np.int64)
     _layout(as_bytes(buf), position, found)
-    return plain.Layout(*found)
+    return plain.StringLayout(*found)

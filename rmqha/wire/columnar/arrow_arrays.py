@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rmqha.wire.columnar.fixed_fields import Heads
+from rmqha.wire.columnar.fixed_fields import FixedFields
 from rmqha.wire.columnar.kernels import chosen
 from rmqha.wire.columnar.vectors import Array
 from rmqha.wire.log.record import BORN_IP6, IP6_EXTRA, STORE_IP6
@@ -123,7 +123,7 @@ def _address6(host: bytes) -> str:
     return f"[{IPv6Address(host[:16])}]:{port}"
 
 
-def hosts(heads: Heads, which: str) -> Any:
+def hosts(heads: FixedFields, which: str) -> Any:
     """
     A column of addresses, C{1.2.3.4:5} or C{[::1]:5}.
 
@@ -144,14 +144,14 @@ def hosts(heads: Heads, which: str) -> Any:
     return pa.array(texts, pa.string()).take(pa.array(numbers))
 
 
-def _longer(heads: Heads, which: str) -> Array:
+def _longer(heads: FixedFields, which: str) -> Array:
     """
     The rows whose host is of IPv6.
     """
     return np.flatnonzero(heads.sys_flag & (BORN_IP6 if which == "born" else STORE_IP6))
 
 
-def _host6(heads: Heads, which: str, row: int) -> bytes:
+def _host6(heads: FixedFields, which: str, row: int) -> bytes:
     start = int(heads.start[row]) + 48
     if which == "store":
         start += 16 + (IP6_EXTRA if heads.sys_flag[row] & BORN_IP6 else 0)
@@ -171,7 +171,7 @@ def _offset_ids(ip: Array, port: Array, places: Array) -> Array:
     return letters
 
 
-def offset_ids(heads: Heads, base: int) -> Any:
+def offset_ids(heads: FixedFields, base: int) -> Any:
     """
     A column of ids that tell where a record is: store host and physical offset.
     """

@@ -23,7 +23,7 @@ from rmqha.wire.columnar.arrow_arrays import (
     strung,
     times,
 )
-from rmqha.wire.columnar.fixed_fields import Heads
+from rmqha.wire.columnar.fixed_fields import FixedFields
 from rmqha.wire.columnar.kernels import chosen
 from rmqha.wire.columnar.kernels_numpy import Properties
 from rmqha.wire.columnar.vectors import Array
@@ -82,7 +82,7 @@ _STORED = 1
 
 
 @frozen(eq=False)
-class Rows:
+class ColumnSource:
     """
     What columns are made of.
 
@@ -93,7 +93,7 @@ class Rows:
     @ivar bodies: Bodies that were decompressed, by row.
     """
 
-    heads: Heads
+    heads: FixedFields
     base: int
     found: Properties | None
     names: Sequence[bytes]
@@ -133,7 +133,7 @@ def _number(text: bytes) -> int | None:
     return int(text) if digits.isdigit() and len(digits) < 19 else None
 
 
-def _body(rows: Rows) -> Any:
+def _body(rows: ColumnSource) -> Any:
     heads = rows.heads
     if heads.fields is not None and heads.fields.bodies is not None:
         column = strung(*heads.fields.bodies, pa.binary())
@@ -147,7 +147,7 @@ def _body(rows: Rows) -> Any:
     return pa.concat_arrays([column, whole]).take(pa.array(numbers))
 
 
-def _topic(rows: Rows) -> Any:
+def _topic(rows: ColumnSource) -> Any:
     at = rows.heads.layout
     if chosen().gather is not None:
         # Sound records have topics of UTF-8.
@@ -156,7 +156,7 @@ def _topic(rows: Rows) -> Any:
     return pa.array(names, pa.string()).take(pa.array(number))
 
 
-def _pairs(rows: Rows) -> tuple[Any, Any, Any]:
+def _pairs(rows: ColumnSource) -> tuple[Any, Any, Any]:
     """
     Where each row's pairs start, all names, all values: as bytes, or as text if that is
     sure to be the same.
@@ -177,7 +177,7 @@ def _pairs(rows: Rows) -> tuple[Any, Any, Any]:
     return pa.array(offsets), names, values
 
 
-def _properties(rows: Rows) -> Any:
+def _properties(rows: ColumnSource) -> Any:
     offsets, names, values = _pairs(rows)
     if names.type == pa.string():
         return pa.MapArray.from_arrays(offsets, names, values)
@@ -197,7 +197,7 @@ def _merged(offsets: Any, names: Any, values: Any) -> Any:
     return pa.array([list(each.items()) for each in maps], TYPES["properties"])
 
 
-def _headers(rows: Rows) -> Any:
+def _headers(rows: ColumnSource) -> Any:
     offsets, names, values = _pairs(rows)
     fields = list(HEADERS.value_type)
     columns = [as_text(names), values.view(pa.binary())]
@@ -205,13 +205,13 @@ def _headers(rows: Rows) -> Any:
     return pa.ListArray.from_arrays(offsets, pairs, type=HEADERS)
 
 
-def _raw_properties(rows: Rows) -> Any:
+def _raw_properties(rows: ColumnSource) -> Any:
     heads = rows.heads
     column = binaries(heads.buf, heads.properties_start, heads.end, utf8=rows.ascii)
     return column if rows.ascii else as_text(column)
 
 
-def _real_queue_id(rows: Rows) -> Any:
+def _real_queue_id(rows: ColumnSource) -> Any:
     assert rows.found is not None, "a wanted property is looked for"
     some = np.flatnonzero(rows.found.end[rows.names.index(b"REAL_QID")])
     if not len(some):
@@ -224,7 +224,7 @@ def _real_queue_id(rows: Rows) -> Any:
     return pa.array(ids, pa.int32())
 
 
-def _due(rows: Rows, levels: DelayLevels) -> Any:
+def _due(rows: ColumnSource, levels: DelayLevels) -> Any:
     """
     When a waiting message is due: by its level, or at the time it says.
     """
@@ -247,15 +247,15 @@ def _due(rows: Rows, levels: DelayLevels) -> Any:
     return times(due, known)
 
 
-def _plain(name: str) -> Callable[[Rows], Any]:
+def _plain(name: str) -> Callable[[ColumnSource], Any]:
     return lambda rows: pa.array(rows.heads.column(name))
 
 
-def _text(name: bytes) -> Callable[[Rows], Any]:
+def _text(name: bytes) -> Callable[[ColumnSource], Any]:
     return lambda rows: rows.value(name, True) if rows.ascii else as_text(rows.value(name))
 
 
-MAKERS: dict[str, Callable[[Rows], Any]] = {
+MAKERS: dict[str, Callable[[ColumnSource], Any]] = {
     "topic": _topic,
     "queue_id": _plain("queue_id"),
     "queue_offset": _plain("queue_offset"),
@@ -286,7 +286,7 @@ MAKERS: dict[str, Callable[[Rows], Any]] = {
 """How each column is made that needs nothing but the records."""
 
 
-class Maker:
+class BatchMaker:
     """
     Makes the batches of one selection of columns.
     """
@@ -298,7 +298,7 @@ class Maker:
         @param columns: Keys of L{TYPES}.
         """
         name = pa.scalar(broker_name, pa.string())
-        own: dict[str, Callable[[Rows], Any]] = {
+        own: dict[str, Callable[[ColumnSource], Any]] = {
             "broker_name": lambda rows: pa.repeat(name, len(rows.heads)),
             "deliver_timestamp": lambda rows: _due(rows, levels),
         }
@@ -314,7 +314,7 @@ class Maker:
         return pa.schema(list(zip(names, self._types, strict=True)))
 
     def batch(
-        self, schema: pa.Schema, heads: Heads, base: int, bodies: dict[int, bytes] | None
+        self, schema: pa.Schema, heads: FixedFields, base: int, bodies: dict[int, bytes] | None
     ) -> pa.RecordBatch:
         """
         Make the columns of some records.
@@ -329,7 +329,7 @@ class Maker:
             found = chosen().properties(
                 heads.buf, heads.properties_start, heads.end, self._names, self._pairs
             )
-        rows = Rows(heads, base, found, self._names, bodies)
+        rows = ColumnSource(heads, base, found, self._names, bodies)
         if not self._makers:
             bare = pa.Array.from_buffers(pa.struct([]), len(heads), [None], children=[])
             return pa.RecordBatch.from_struct_array(bare)

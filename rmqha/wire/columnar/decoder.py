@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmqha.errors import ColumnUnknown, RecordDamaged
-from rmqha.wire.columnar.fixed_fields import Heads
+from rmqha.wire.columnar.fixed_fields import FixedFields
 from rmqha.wire.columnar.kernels import chosen
 from rmqha.wire.columnar.record_blocks import Block, walk
 from rmqha.wire.columnar.vectors import Array
@@ -141,7 +141,7 @@ class Decoder:
         broker_name: str | None = None,
         delay_levels: str = DEFAULT_LEVELS,
         max_decompressed: int = DECOMPRESSED_MOST,
-        keep: Callable[[Heads], Array] | None = None,
+        keep: Callable[[FixedFields], Array] | None = None,
     ) -> None:
         """
         @param columns: Names of the style, in the order of the schema.
@@ -155,7 +155,7 @@ class Decoder:
         @param keep: Says which records become rows, a truth value each.
         @raise ColumnUnknown: If a name means nothing in the style.
         """
-        from rmqha.wire.columnar.arrow_columns import Maker
+        from rmqha.wire.columnar.arrow_columns import BatchMaker
 
         self._columns = columns_of(columns, style)
         self._verify_crc = verify_crc
@@ -163,7 +163,7 @@ class Decoder:
         self._decompress = decompress and "body" in self._columns.values()
         self._most = max_decompressed
         self._copied = keep is None and "body" in self._columns.values()
-        self._maker = Maker(
+        self._maker = BatchMaker(
             list(self._columns.values()), broker_name, DelayLevels.parse(delay_levels)
         )
         self.schema = self._maker.schema(list(self._columns))
@@ -216,7 +216,7 @@ class Decoder:
             used += blank
         if fields is not None and len(fields.chain) != len(found.start) + 1:
             fields = None
-        heads = Heads(view, found.start - base, found.size, fields)
+        heads = FixedFields(view, found.start - base, found.size, fields)
         if self._keep is not None and len(heads):
             kept = self._keep(heads)
             whole = bool(kept.all())
@@ -232,7 +232,7 @@ class Decoder:
                 heads = heads.only(np.arange(count))
         return self._maker.batch(self.schema, heads, base, bodies), used
 
-    def _inflated(self, heads: Heads, base: int) -> tuple[dict[int, bytes], int]:
+    def _inflated(self, heads: FixedFields, base: int) -> tuple[dict[int, bytes], int]:
         """
         Decompress bodies.
 

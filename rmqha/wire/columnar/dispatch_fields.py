@@ -24,7 +24,7 @@ _TRANSACTION, _COMMIT, _ROLLBACK = 0xC, 0x8, 0xC
 
 
 @frozen(kw_only=True, eq=False)
-class Fields:
+class DispatchRows:
     """
     The dispatch fields of a block's records, one row a record.
 
@@ -56,7 +56,7 @@ class Fields:
     key_hash: Array = field(repr=False)
 
 
-def fields(buf: memoryview, block: Block, levels: DelayLevels) -> Fields:
+def fields(buf: memoryview, block: Block, levels: DelayLevels) -> DispatchRows:
     """
     Read the dispatch fields of a block's records.
 
@@ -82,7 +82,7 @@ def fields(buf: memoryview, block: Block, levels: DelayLevels) -> Fields:
         order = np.argsort(record, kind="stable")
         record, hashes = record[order], np.concatenate((hashes[usual], slow_hashes))[order]
     transaction = found.sys_flag & _TRANSACTION
-    return Fields(
+    return DispatchRows(
         topics=found.topics,
         topic=found.topic,
         queue_id=found.queue_id,
@@ -120,7 +120,7 @@ def _keys(rows: Array, fields: Sequence[DispatchFields]) -> tuple[Array, Array]:
     return record, hashes
 
 
-def _few(buf: memoryview, block: Block, levels: DelayLevels) -> Fields:
+def _few(buf: memoryview, block: Block, levels: DelayLevels) -> DispatchRows:
     """
     Do with the scalar codec what would not repay numpy's fixed cost.
     """
@@ -128,7 +128,7 @@ def _few(buf: memoryview, block: Block, levels: DelayLevels) -> Fields:
     slow = _scalar(buf, block, rows, levels)
     numbers = {name: number for number, name in enumerate({row.topic: None for row in slow})}
     record, hashes = _keys(rows, slow)
-    return Fields(
+    return DispatchRows(
         topics=list(numbers),
         topic=np.array([numbers[row.topic] for row in slow], np.int32),
         queue_id=np.array([row.queue_id for row in slow], np.int32),

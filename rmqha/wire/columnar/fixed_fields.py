@@ -16,7 +16,7 @@ import numpy as np
 from attrs import define, field
 
 from rmqha.wire.columnar.kernels import chosen
-from rmqha.wire.columnar.kernels_numpy import NARROW, WIDE, Fields, Layout
+from rmqha.wire.columnar.kernels_numpy import NARROW, WIDE, FixedColumns, StringLayout
 from rmqha.wire.columnar.vectors import Array, overlapping, pick
 from rmqha.wire.log.record import (
     BORN_IP6,
@@ -57,7 +57,7 @@ _OFFSETS = {
 
 
 @define(eq=False, slots=False)
-class Heads:
+class FixedFields:
     """
     What stands in the headers of valid records, one row a record.
 
@@ -70,16 +70,16 @@ class Heads:
     buf: memoryview = field(repr=False)
     start: Array = field(repr=False)
     size: Array = field(repr=False)
-    fields: Fields | None = field(default=None, repr=False)
+    fields: FixedColumns | None = field(default=None, repr=False)
 
-    def only(self, rows: Array) -> Heads:
+    def only(self, rows: Array) -> FixedFields:
         """
         Some of the rows.
 
         @param rows: Their numbers, ascending, or a truth value each.
         """
         fields = None if self.fields is None else self.fields.only(rows)
-        return Heads(self.buf, self.start[rows], self.size[rows], fields)
+        return FixedFields(self.buf, self.start[rows], self.size[rows], fields)
 
     def __len__(self) -> int:
         return len(self.start)
@@ -134,12 +134,12 @@ class Heads:
     # --- where the strings are ------------------------------------------------
 
     @cached_property
-    def layout(self) -> Layout:
+    def layout(self) -> StringLayout:
         """
         Where body, topic and properties are.
         """
         if not len(self):
-            return Layout(*np.empty((6, 0), np.int64))
+            return StringLayout(*np.empty((6, 0), np.int64))
         if self.fields is not None:
             return self.fields.layout
         return chosen().layout(self.buf, self.start)
@@ -184,7 +184,7 @@ class Heads:
         return chosen().number(self.buf, self.layout.topic, self.layout.topic_length)
 
 
-def _read(fields: Fields, name: str) -> Array | None:
+def _read(fields: FixedColumns, name: str) -> Array | None:
     """
     A field that was read before.
     """

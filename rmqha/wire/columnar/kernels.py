@@ -17,10 +17,10 @@ from typing import NamedTuple
 from rmqha.wire.columnar import kernels_numpy as plain
 from rmqha.wire.columnar.vectors import Array
 
-Heads = Callable[[memoryview, int, int, bool, int, bool, bool], plain.Fields]
+Heads = Callable[[memoryview, int, int, bool, int, bool, bool], plain.FixedColumns]
 
 
-class Loops(NamedTuple):
+class Kernels(NamedTuple):
     """
     One implementation of the inner loops.
 
@@ -46,8 +46,8 @@ class Loops(NamedTuple):
     follow: Callable[[memoryview, int], Array]
     rules: Callable[[memoryview, int, Array, int, bool], plain.Bodies]
     crcs: Callable[[memoryview, Array, Array], Array]
-    columns: Callable[[memoryview, Array, Array], plain.Columns]
-    layout: Callable[[memoryview, Array], plain.Layout]
+    columns: Callable[[memoryview, Array, Array], plain.DispatchColumns]
+    layout: Callable[[memoryview, Array], plain.StringLayout]
     number: Callable[[memoryview, Array, Array], tuple[list[str], Array]]
     properties: Callable[[memoryview, Array, Array, Sequence[bytes], bool], plain.Properties]
     gather: Callable[[memoryview, Array, Array, Array], None] | None = None
@@ -58,7 +58,7 @@ class Loops(NamedTuple):
 
 # Measured: numpy costs about 60 microseconds before its first record, the scalar codec
 # about 2 a record.
-NUMPY = Loops(
+NUMPY = Kernels(
     "numpy",
     24,
     plain.follow,
@@ -72,14 +72,14 @@ NUMPY = Loops(
 _chosen = NUMPY
 
 
-def chosen() -> Loops:
+def chosen() -> Kernels:
     """
     The loops in use now.
     """
     return _chosen
 
 
-def warm_up() -> Loops:
+def warm_up() -> Kernels:
     """
     Compile numba's loops, when there is numba, and use them from now on.
 

@@ -36,7 +36,7 @@ class Bodies(NamedTuple):
     crc: Array
 
 
-class Columns(NamedTuple):
+class DispatchColumns(NamedTuple):
     """
     What stands in the header and the properties of many records, one row a record.
 
@@ -66,7 +66,7 @@ class Columns(NamedTuple):
     key_hash: Array
 
 
-class Scan(NamedTuple):
+class PropertyScan(NamedTuple):
     """
     What dispatch needs from the properties of many records.
 
@@ -86,7 +86,7 @@ class Scan(NamedTuple):
     key_length: Array
 
 
-class Layout(NamedTuple):
+class StringLayout(NamedTuple):
     """
     Where the strings of records lie, as positions in the buffer and lengths.
 
@@ -104,7 +104,7 @@ class Layout(NamedTuple):
     fixed: Array
 
 
-class Fields(NamedTuple):
+class FixedColumns(NamedTuple):
     """
     The fixed fields of sound records, in the machine's byte order.
 
@@ -121,19 +121,19 @@ class Fields(NamedTuple):
     chain: Array
     narrow: Array
     wide: Array
-    layout: Layout
+    layout: StringLayout
     topics: list[str]
     bodies: tuple[Array, Array] | None = None
 
-    def only(self, rows: Array) -> Fields:
+    def only(self, rows: Array) -> FixedColumns:
         """
         Those of some records; C{chain} and C{topics} stay, C{bodies} go.
         """
-        return Fields(
+        return FixedColumns(
             self.chain,
             self.narrow[:, rows],
             self.wide[:, rows],
-            Layout(*(column[rows] for column in self.layout)),
+            StringLayout(*(column[rows] for column in self.layout)),
             self.topics,
         )
 
@@ -158,7 +158,7 @@ WIDE = (
 )
 
 
-def layout(buf: memoryview, position: Array) -> Layout:
+def layout(buf: memoryview, position: Array) -> StringLayout:
     """
     Read the lengths in records, as they stand there: nothing is checked.
 
@@ -175,7 +175,7 @@ def layout(buf: memoryview, position: Array) -> Layout:
     if version_2.any():
         topic_length = np.where(version_2, pick(buf, ">i2", topic - 2), topic_length)
     properties = topic + topic_length + 2
-    return Layout(
+    return StringLayout(
         body, body_length, topic, topic_length, properties, MIN_RECORD + longer + version_2
     )
 
@@ -251,7 +251,7 @@ def _text(buf: memoryview, starts: Array, ends: Array) -> _Text:
     return _Text(text, row_ends, opens, marks[np.searchsorted(marks, opens)], closes)
 
 
-def scan(buf: memoryview, starts: Array, ends: Array) -> Scan:
+def scan(buf: memoryview, starts: Array, ends: Array) -> PropertyScan:
     """
     Find TAGS and the index keys in the property strings of many records.
 
@@ -292,7 +292,7 @@ def scan(buf: memoryview, starts: Array, ends: Array) -> Scan:
     length = np.concatenate((id_end[has_id], word_end))[order] - start
     is_ascii = np.ones(len(row_ends), np.bool_)
     is_ascii[np.searchsorted(row_ends, np.flatnonzero(data > 0x7F), side="right")] = False
-    return Scan(
+    return PropertyScan(
         java_hashes(text, tag_start, tag_end - tag_start),
         is_ascii,
         record[order],
@@ -466,7 +466,7 @@ def is_utf8(name: bytes) -> bool:
     return True
 
 
-def columns(buf: memoryview, starts: Array, ends: Array) -> Columns:
+def columns(buf: memoryview, starts: Array, ends: Array) -> DispatchColumns:
     """
     Read what dispatch needs of valid records.
 
@@ -481,7 +481,7 @@ def columns(buf: memoryview, starts: Array, ends: Array) -> Columns:
     # hash(topic + "#" + key) = hash(topic + "#") * 31**len(key) + hash(key)
     begun = np.array([java_hash(f"{name}#") & 0xFFFFFFFF for name in topics], np.uint32)
     hashes = begun[topic[found.key_record]] * POWERS[found.key_length] + found.key_hash
-    return Columns(
+    return DispatchColumns(
         topics,
         topic,
         pick(buf, ">i4", starts + 12),

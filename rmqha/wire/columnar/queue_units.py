@@ -13,7 +13,7 @@ from struct import Struct
 
 import numpy as np
 
-from rmqha.wire.columnar.dispatch_fields import Fields
+from rmqha.wire.columnar.dispatch_fields import DispatchRows
 from rmqha.wire.columnar.record_blocks import Block
 
 UNIT = Struct(">qiq")
@@ -44,7 +44,7 @@ def fileable(topic: str, queue_id: int) -> bool:
     )
 
 
-def grouped_units(block: Block, rows: Fields) -> list[tuple[tuple[str, int], int, bytes]]:
+def grouped_units(block: Block, rows: DispatchRows) -> list[tuple[tuple[str, int], int, bytes]]:
     """
     Sort a block's units by queue.
 

@@ -12,13 +12,13 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.broker.meters import meters as counting
-from rmqha.broker.meters.meters import DAY, HOUR, MINUTE, Counts, Meter
+from rmqha.broker.meters.meters import DAY, HOUR, MINUTE, Meter, Meters
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.ha.slave.master_bounds import MasterBounds
 from rmqha.wire.remoting import fastjson
 from rmqha.wire.remoting.bodies.clients import (
     ConsumerData,
-    Heartbeat,
+    HeartbeatData,
     ProducerData,
     SubscriptionData,
 )
@@ -76,7 +76,7 @@ class StatisticsTestCase(BrokerTestCase):
         """
         client = self.client()
         wishes = tuple(SubscriptionData(topic=topic, sub_string="*") for topic in topics)
-        body = Heartbeat(
+        body = HeartbeatData(
             client_id="c1",
             producer_data_set=(ProducerData(group_name="pg"),),
             consumer_data_set=(ConsumerData(group_name="cg", subscription_data_set=wishes),),
@@ -516,7 +516,7 @@ class MeterTests(SynchronousTestCase):
         """
         A queue that was removed and begins anew counts from there.
         """
-        counts = Counts(Clock(), "C")
+        counts = Meters(Clock(), "C")
         for end in (5, 7, 2, 3):
             counts.came("T", 0, end)
         self.assertEqual(counts.puts.total, 10)
@@ -526,7 +526,7 @@ class MeterTests(SynchronousTestCase):
         At midnight today becomes yesterday.
         """
         day = [1]
-        counts = Counts(Clock(), "C", lambda: day[0])
+        counts = Meters(Clock(), "C", lambda: day[0])
         counts.came("T", 0, 5)
         counts.tick()
         day[0] = 2

@@ -11,7 +11,7 @@ from rmqha.wire.log.properties import parse
 from rmqha.wire.log.record import decode
 from rmqha.wire.remoting.bodies.clients import (
     ConsumerData,
-    Heartbeat,
+    HeartbeatData,
     ProducerData,
     SubscriptionData,
 )
@@ -51,7 +51,7 @@ class BetweenTestCase(BrokerTestCase):
         client = self.client()
         wishes = tuple(SubscriptionData(topic=topic, sub_string="*") for topic in topics)
         consumers = (ConsumerData(group_name="cg", subscription_data_set=wishes),)
-        body = Heartbeat(
+        body = HeartbeatData(
             client_id=client_id,
             producer_data_set=() if topics else (ProducerData(group_name="pg"),),
             consumer_data_set=consumers if topics else (),

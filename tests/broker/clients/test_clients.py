@@ -13,7 +13,7 @@ from rmqha.config.settings import PullSettings
 from rmqha.wire.remoting.bodies.clients import (
     CheckClientConfig,
     ConsumerIds,
-    Heartbeat,
+    HeartbeatData,
     LockedQueues,
     QueueLocks,
     SubscriptionData,
@@ -184,8 +184,8 @@ class HeartbeatTests(ConsumingTestCase):
         A heartbeat that leaves subscriptions out does not take them away.
         """
         self.tell(self.one, heartbeat("c1", wants("A")))
-        body = read(Heartbeat, heartbeat("c1", wants("B")).body)
-        left_out = Heartbeat(
+        body = read(HeartbeatData, heartbeat("c1", wants("B")).body)
+        left_out = HeartbeatData(
             client_id="c1", consumer_data_set=body.consumer_data_set, without_sub=True
         )
         self.tell(self.one, Command.request(RequestCode.HEART_BEAT, body=write(left_out)))

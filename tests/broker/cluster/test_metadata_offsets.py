@@ -14,7 +14,7 @@ from twisted.internet.task import Clock
 
 from rmqha.broker.cluster.metadata_offsets import SLICE, OffsetSync, merge, taken_back
 from rmqha.broker.cluster.offsets_owed import WINDOW, Owed
-from rmqha.broker.tables.consumer_offsets import ConsumerOffsets
+from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.errors import RemotingTimeout
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets as OffsetTable
 from rmqha.wire.remoting.command import Command
@@ -44,7 +44,7 @@ class OffsetTestCase(LogTestCase):
         """
         An empty one again.
         """
-        self.offsets = ConsumerOffsets(self.folder(), self.clock, now)
+        self.offsets = ConsumerOffsetTable(self.folder(), self.clock, now)
         self.sync = OffsetSync(
             self.offsets,
             self.clock,

@@ -11,7 +11,7 @@ from attrs import frozen
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.broker.cluster import metadata_rules as rules
-from rmqha.broker.cluster.metadata_rules import Held, Last
+from rmqha.broker.cluster.metadata_rules import Last, TableChecks
 from rmqha.errors import AnotherBroker, MetadataRefused
 from rmqha.wire.remoting.bodies.common import DataVersion
 from tests.broker.metadata_master import group, offsets_body, topic
@@ -32,7 +32,7 @@ def topics_body(*names: str, version: dict[str, int] | None = None, **instead: A
     return json.dumps(whole).encode()
 
 
-def held(*names: str, version: DataVersion | None = BEFORE, own: bool = False) -> Held:
+def held(*names: str, version: DataVersion | None = BEFORE, own: bool = False) -> TableChecks:
     """
     What was adopted before: these names, besides those every broker has.
 
@@ -40,7 +40,7 @@ def held(*names: str, version: DataVersion | None = BEFORE, own: bool = False) -
     """
     known = frozenset(names)
     last = None if own else known | {"broker-a", "C"}
-    return Held(last=Last(version=version, names=last), own=known)
+    return TableChecks(last=Last(version=version, names=last), own=known)
 
 
 @frozen
@@ -53,12 +53,12 @@ class Case:
 
     what: str
     body: bytes
-    held: Held
+    held: TableChecks
     refused: str = ""
 
 
 WHOLE = topics_body("A", "B")
-FIRST = Held()
+FIRST = TableChecks()
 
 TOPICS = (
     Case("the first", WHOLE, FIRST),
@@ -172,7 +172,9 @@ class TopicsTests(SynchronousTestCase):
                 {"dataVersion": version, "subscriptionGroupTable": table} | instead
             ).encode()
 
-        before = Held(last=Last(version=BEFORE, names=frozenset({"TOOLS_CONSUMER", "G", "H"})))
+        before = TableChecks(
+            last=Last(version=BEFORE, names=frozenset({"TOOLS_CONSUMER", "G", "H"}))
+        )
         table = rules.groups(body("G"), before)
         self.assertEqual({"TOOLS_CONSUMER", "G"}, set(table.subscription_group_table))
         for bad in (
@@ -191,18 +193,18 @@ class TopicsTests(SynchronousTestCase):
         All tables stock masters gave their slaves are believed, one after the other.
         """
         for version in ("4.9.7", "5.3.3"):
-            last, seen = {21: Held(), 201: Held()}, 0
+            last, seen = {21: TableChecks(), 201: TableChecks()}, 0
             for frame in frames(f"slave-master-{version}"):
                 if not frame.is_answer or frame.note["code"] != 0:
                     continue
                 if frame.request_code == 21:
                     topics = rules.topics(frame.body, last[21], "rem-a", "RemCluster")
                     names = frozenset(topics.topic_config_table)
-                    last[21] = Held(last=Last(version=topics.data_version, names=names))
+                    last[21] = TableChecks(last=Last(version=topics.data_version, names=names))
                 elif frame.request_code == 201:
                     groups = rules.groups(frame.body, last[201])
                     names = frozenset(groups.subscription_group_table)
-                    last[201] = Held(last=Last(version=groups.data_version, names=names))
+                    last[201] = TableChecks(last=Last(version=groups.data_version, names=names))
                 elif frame.request_code == 43:
                     rules.offsets(frame.body, False)
                 elif frame.request_code == 45:

@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 
 from rmqha.broker.broker import Broker
 from rmqha.errors import RemotingUnreachable
-from rmqha.net.remoting.connections import Connections, Limits
+from rmqha.net.remoting.connections import ConnectionLimits, Connections
 from rmqha.wire.remoting.bodies.tables import TopicConfig
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
@@ -107,7 +107,7 @@ class ReturnTests(ReturnTestCase):
         super().setUp()
         master = self.begin()
         master.topics.put(TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1))
-        client = Client(Connections(self.clock, master.registry, Limits()))
+        client = Client(Connections(self.clock, master.registry, ConnectionLimits()))
         for _ in range(5):
             client.ask(RequestCode.SEND_MESSAGE_V2, sending("T"), b"x")
         self.clock.advance(0.1)

@@ -9,7 +9,7 @@ from itertools import product
 from twisted.internet.task import Clock
 
 from rmqha.broker.consuming.pull import UNCERTAIN
-from rmqha.broker.tables.consumer_offsets import ConsumerOffsets
+from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.config.settings import PullSettings
 from rmqha.wire.remoting.bodies.tables import GroupConfig, TopicConfig
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
@@ -268,7 +268,7 @@ class UntoldTests(ConsumingTestCase):
         self.ask(self.peer, commit(1, topic="Untold"))
         self.broker.clock.advance(5)
         folder = self.broker.store.settings.root / "config"
-        again = ConsumerOffsets(folder, Clock(), now)
+        again = ConsumerOffsetTable(folder, Clock(), now)
         again.load()
         self.assertEqual(again.get(GROUP, "Untold", 0), 1)
 

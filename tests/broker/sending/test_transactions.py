@@ -12,7 +12,7 @@ from rmqha.config.settings import TransactionSettings
 from rmqha.errors import DiskFull
 from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC
 from rmqha.wire.log.record import decode
-from rmqha.wire.remoting.bodies.clients import Heartbeat, ProducerData
+from rmqha.wire.remoting.bodies.clients import HeartbeatData, ProducerData
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import from_ext, to_ext
@@ -36,7 +36,7 @@ class TransactionsTestCase(BrokerTestCase):
         broker = self.broker(transactions=TransactionSettings(**limits))
         broker._transactions.start()
         client = self.client()
-        body = Heartbeat(client_id="p1", producer_data_set=(ProducerData(group_name="pg"),))
+        body = HeartbeatData(client_id="p1", producer_data_set=(ProducerData(group_name="pg"),))
         client.ask(RequestCode.HEART_BEAT, body=write(body))
         return client
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
 from rmqha.broker.consuming.consumer_progress import NONE_YET
-from rmqha.broker.tables.consumer_offsets import INTERVAL, ConsumerOffsets
+from rmqha.broker.tables.consumer_offsets import INTERVAL, ConsumerOffsetTable
 from rmqha.store.files import json_table as tables
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets as OffsetTable
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
@@ -137,7 +137,7 @@ class TableTests(ConsumingTestCase):
         self.offsets.commit(GROUP, TOPIC, 1, 4, "127.0.0.1:1")
         self.broker.clock.advance(INTERVAL)
         self.assertEqual(tables.read(self.path), {"offsetTable": {"TopicA@group-a": {0: 3, 1: 4}}})
-        again = ConsumerOffsets(self.path.parent, self.broker.clock, now)
+        again = ConsumerOffsetTable(self.path.parent, self.broker.clock, now)
         again.load()
         self.assertEqual(again.queues(GROUP, TOPIC), {0: 3, 1: 4})
 

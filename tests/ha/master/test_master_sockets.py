@@ -21,7 +21,7 @@ from rmqha.config.settings import HASettings
 from rmqha.ha.master.ledger import Ledger
 from rmqha.ha.master.master import MasterFactory
 from rmqha.ha.master.transfer import GroupTransfer, PutStatus
-from rmqha.net.zero_copy_send import RegionServerEndpoint
+from rmqha.net.zero_copy_send import ZeroCopyServerEndpoint
 from rmqha.wire.ha import BodyPart, TransferDecoder, encode_report
 from tests.support.sending_log import MemoryLog
 
@@ -93,7 +93,7 @@ class SocketTests(TestCase):
         log = MemoryLog(file_size=3_000_000)
         log.put(random.Random(1).randbytes(20_000_000))
         factory = master(log, reactor, zero_copy=zero_copy)
-        port = await RegionServerEndpoint(reactor, 0, interface="127.0.0.1").listen(factory)
+        port = await ZeroCopyServerEndpoint(reactor, 0, interface="127.0.0.1").listen(factory)
         try:
             copiers = [Copier() for _ in range(slaves)]
             for copier in copiers:
@@ -144,7 +144,7 @@ class SocketTests(TestCase):
 
         log = MemoryLog(file_size=1 << 20)
         factory = master(log, reactor)
-        port = await RegionServerEndpoint(reactor, 0, interface="127.0.0.1").listen(factory)
+        port = await ZeroCopyServerEndpoint(reactor, 0, interface="127.0.0.1").listen(factory)
         slow, good = Copier(), Copier()
         try:
             for copier in (slow, good):

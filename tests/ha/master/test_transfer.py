@@ -10,7 +10,7 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.config.settings import FirstSync, Role
+from rmqha.config.settings import BrokerRole, FirstSync
 from rmqha.ha.master.ledger import Claim, Ledger
 from rmqha.ha.master.transfer import GroupTransfer, PutStatus, replicas_needed
 from tests.support.sending_log import MemoryLog
@@ -78,8 +78,8 @@ class NeededTests(SynchronousTestCase):
         A SYNC_MASTER waits for one replica whatever C{inSyncReplicas} says, others for none.
         """
         for in_sync, needed in ((0, 1), (1, 1), (2, 1), (3, 2), (5, 4)):
-            self.assertEqual(replicas_needed(Role.SYNC_MASTER, in_sync), needed)
-            self.assertEqual(replicas_needed(Role.ASYNC_MASTER, in_sync), 0)
+            self.assertEqual(replicas_needed(BrokerRole.SYNC_MASTER, in_sync), needed)
+            self.assertEqual(replicas_needed(BrokerRole.ASYNC_MASTER, in_sync), 0)
 
 
 class OneReplicaTests(TransferCase):

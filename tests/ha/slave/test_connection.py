@@ -17,7 +17,7 @@ from twisted.python.failure import Failure
 from rmqha.config.settings import HASettings
 from rmqha.errors import DiskFull, FrameOffsetMismatch, FrameSizeOutOfRange, RecordFault
 from rmqha.ha.slave.connection import SlaveProtocol
-from rmqha.ha.slave.probe import Ask, Question
+from rmqha.ha.slave.probe import Probe, ProbeKind
 from rmqha.net.rate_limit import TokenBucket
 from rmqha.store.files.allocate import Allocator
 from rmqha.store.files.mapped import LogFolder
@@ -104,7 +104,7 @@ class SlaveCase(LogTestCase):
     def connect(
         self,
         log: CommitLog,
-        ask: Ask = Ask.EMPTY,
+        ask: ProbeKind = ProbeKind.EMPTY,
         report: int = 0,
         *,
         hold_flushed: bool = False,
@@ -119,7 +119,7 @@ class SlaveCase(LogTestCase):
         rate = self.settings.max_receive_rate
         self.slave = SlaveProtocol(
             log,
-            Question(ask, report),
+            Probe(ask, report),
             self.settings,
             self.clock,
             self.owner,
@@ -195,7 +195,7 @@ class CaptureTests(SlaveCase):
         """
         start, expected = bodies(stream)
         log = self.prefilled(start, empty=first == 0)
-        ask = Ask.EMPTY if first == 0 else Ask.OVERLAP
+        ask = ProbeKind.EMPTY if first == 0 else ProbeKind.OVERLAP
         # In the middle of a record there is nothing to check a record against.
         connection = self.connect(log, ask, first, verify_before_ack=first == 0)
         for piece in pieces:
@@ -250,7 +250,7 @@ class ReportTests(SlaveCase):
         The question is the first thing sent, before anything came.
         """
         for report in (0, 17, 1 << 40):
-            self.assertEqual(self.connect(self.log(), Ask.START, report).reports(), [report])
+            self.assertEqual(self.connect(self.log(), ProbeKind.START, report).reports(), [report])
 
     def test_repeated(self) -> None:
         """
@@ -332,7 +332,7 @@ class ReportTests(SlaveCase):
         Our own log's end says nothing before the master's bytes reach it.
         """
         mine = self.filled(700, 1500, 900, 600, 700, 300)
-        connection = self.connect(mine, Ask.OVERLAP, 1)
+        connection = self.connect(mine, ProbeKind.OVERLAP, 1)
         connection.frame(1, content(self.theirs, 1, 1000))
         self.assertEqual(connection.reports()[-1], 1000)
         self.clock.advance(5)
@@ -502,7 +502,7 @@ class StreamTests(SlaveCase):
         Byte 0 is computed from frames however small.
         """
         log = self.log()
-        connection = self.connect(log, Ask.START, 1)
+        connection = self.connect(log, ProbeKind.START, 1)
         for offset in range(1, 200):
             connection.frame(offset, content(self.theirs, offset, offset + 1))
         self.assertEqual(content(log), content(self.theirs, 0, 200))
@@ -515,7 +515,7 @@ class StreamTests(SlaveCase):
         """
         The stream's offsets are checked there too.
         """
-        connection = self.connect(self.log(), Ask.START, 1)
+        connection = self.connect(self.log(), ProbeKind.START, 1)
         connection.frame(1, content(self.theirs, 1, 50))
         connection.frame(51, content(self.theirs, 51, 200))
         self.assertEqual((self.owner.error.expected, self.owner.error.received), (50, 51))
@@ -524,7 +524,7 @@ class StreamTests(SlaveCase):
         """
         Bytes that are no record are a fault, not an exception.
         """
-        connection = self.connect(self.log(), Ask.START, 1)
+        connection = self.connect(self.log(), ProbeKind.START, 1)
         connection.frame(1, b"\xff" * 500)
         self.assertFalse(connection.open)
         self.assertIsInstance(self.owner.error, Exception)

@@ -18,8 +18,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from rmqha.config.settings import DivergencePolicy, HASettings
 from rmqha.errors import RequestRefused, RuntimeInfoInvalid
 from rmqha.ha.slave import probe
-from rmqha.ha.slave.master_bounds import ASK_TIMEOUT, PATIENCE, ClientPort, MasterBounds, ask
-from rmqha.ha.slave.reconnect import AskedFirst
+from rmqha.ha.slave.master_bounds import ASK_TIMEOUT, PATIENCE, MasterBounds, MasterClientPort, ask
+from rmqha.ha.slave.reconnect import BoundsFirst
 from rmqha.ha.slave.search import Search
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire.remoting.command import Command
@@ -142,7 +142,7 @@ class AskTests(SynchronousTestCase):
 
 class PortTests(SynchronousTestCase):
     """
-    L{ClientPort}: what is known, and how long it is asked.
+    L{MasterClientPort}: what is known, and how long it is asked.
     """
 
     def setUp(self) -> None:
@@ -151,7 +151,7 @@ class PortTests(SynchronousTestCase):
         """
         self.clock = Clock()
         self.questions: list[Deferred[MasterBounds]] = []
-        self.port = ClientPort(self.question, self.clock, "10.0.0.1:10912")
+        self.port = MasterClientPort(self.question, self.clock, "10.0.0.1:10912")
 
     def question(self) -> Deferred[MasterBounds]:
         """
@@ -268,7 +268,7 @@ class Hearing(Protocol):
 
 class AskedFirstTests(SynchronousTestCase):
     """
-    L{AskedFirst}: nothing is said before the answer.
+    L{BoundsFirst}: nothing is said before the answer.
     """
 
     def setUp(self) -> None:
@@ -280,7 +280,7 @@ class AskedFirstTests(SynchronousTestCase):
         self.asked: Deferred[None] = Deferred()
         self.hearing = Hearing()
         factory = Factory.forProtocol(lambda: self.hearing)
-        self.result: Deferred[IProtocol] = AskedFirst(self.inner, lambda: self.asked).connect(
+        self.result: Deferred[IProtocol] = BoundsFirst(self.inner, lambda: self.asked).connect(
             factory
         )
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.ha.slave.master_bounds import MasterBounds
-from rmqha.ha.slave.probe import PROBE_WINDOW, Ask, OverlapSearch, Question, StartSearch
+from rmqha.ha.slave.probe import PROBE_WINDOW, OverlapSearch, Probe, ProbeKind, StartSearch
 
 GIB = 1 << 30
 BATCH = 32768
@@ -38,7 +38,7 @@ def reports(search: OverlapSearch) -> list[int]:
     All that a search asks before its survey, if nothing is answered.
     """
     asked = []
-    while search.question().ask is not Ask.SURVEY:
+    while search.question().ask is not ProbeKind.SURVEY:
         asked.append(search.question().report)
         if not search.lower():
             break
@@ -55,7 +55,7 @@ class OverlapTests(SynchronousTestCase):
         The first time, all of the last file is compared if it is more than the window.
         """
         search = overlap(0, 3 * GIB + 500_000_001)
-        self.assertEqual(search.question(), Question(Ask.OVERLAP, 3 * GIB))
+        self.assertEqual(search.question(), Probe(ProbeKind.OVERLAP, 3 * GIB))
 
     def test_starts_with_the_window(self) -> None:
         """
@@ -76,7 +76,7 @@ class OverlapTests(SynchronousTestCase):
         """
         0 means something else, so a short log is asked for from 1 on.
         """
-        self.assertEqual(overlap(0, 5000).question(), Question(Ask.OVERLAP, 1))
+        self.assertEqual(overlap(0, 5000).question(), Probe(ProbeKind.OVERLAP, 1))
 
     def test_keeps_to_its_own_log(self) -> None:
         """
@@ -110,9 +110,9 @@ class OverlapTests(SynchronousTestCase):
         search = overlap(0, 10 * GIB + 5)
         self.assertLess(search.question().report, 10 * GIB)
         self.assertTrue(search.try_last_file())
-        self.assertEqual(search.question(), Question(Ask.OVERLAP, 10 * GIB))
+        self.assertEqual(search.question(), Probe(ProbeKind.OVERLAP, 10 * GIB))
         self.assertTrue(search.lower())
-        self.assertEqual(search.question(), Question(Ask.SURVEY, 0))
+        self.assertEqual(search.question(), Probe(ProbeKind.SURVEY, 0))
         self.assertFalse(search.try_last_file())
 
     def test_lower_and_lower(self) -> None:
@@ -124,13 +124,13 @@ class OverlapTests(SynchronousTestCase):
         asked = [search.question().report]
         while search.lower():
             question = search.question()
-            if question.ask is Ask.SURVEY:
+            if question.ask is ProbeKind.SURVEY:
                 break
             asked.append(question.report)
         back = [end - each for each in asked]
         self.assertEqual(back[:3], [PROBE_WINDOW, 4 * PROBE_WINDOW, 16 * PROBE_WINDOW])
         self.assertEqual(asked[-1], GIB)
-        self.assertEqual(search.question(), Question(Ask.SURVEY, 0))
+        self.assertEqual(search.question(), Probe(ProbeKind.SURVEY, 0))
         self.assertFalse(search.lower())
 
     @given(
@@ -148,13 +148,13 @@ class OverlapTests(SynchronousTestCase):
         last = end + 1
         for _ in range(64):
             question = search.question()
-            if question.ask is Ask.SURVEY:
+            if question.ask is ProbeKind.SURVEY:
                 break
             self.assertLess(question.report, last)
             self.assertTrue(max(minimum, 1) <= question.report <= end)
             last = question.report
             self.assertTrue(search.lower())
-        self.assertIs(search.question().ask, Ask.SURVEY)
+        self.assertIs(search.question().ask, ProbeKind.SURVEY)
         self.assertEqual(last, max(minimum, 1))
 
 
@@ -169,9 +169,9 @@ class ToldTests(SynchronousTestCase):
         """
         end, theirs = 3 * GIB, GIB + 300_000_000
         search = overlap(0, end, proven=True, bounds=MasterBounds(0, theirs, 1))
-        self.assertEqual(search.question(), Question(Ask.OVERLAP, theirs - PROBE_WINDOW - 1))
+        self.assertEqual(search.question(), Probe(ProbeKind.OVERLAP, theirs - PROBE_WINDOW - 1))
         search = overlap(0, end, bounds=MasterBounds(0, theirs, 1))
-        self.assertEqual(search.question(), Question(Ask.OVERLAP, GIB))
+        self.assertEqual(search.question(), Probe(ProbeKind.OVERLAP, GIB))
 
     def test_same_as_without(self) -> None:
         """
@@ -193,7 +193,7 @@ class ToldTests(SynchronousTestCase):
         One that has nothing is only surveyed.
         """
         search = overlap(0, 5000, bounds=MasterBounds(0, 0, 1))
-        self.assertEqual(search.question(), Question(Ask.SURVEY, 0))
+        self.assertEqual(search.question(), Probe(ProbeKind.SURVEY, 0))
         self.assertFalse(search.lower())
         self.assertFalse(search.try_last_file())
 
@@ -267,12 +267,12 @@ class StartTests(SynchronousTestCase):
         @return: Where the search ended, and what was asked.
         """
         search = StartSearch(unit)
-        self.assertEqual(search.question(), Question(Ask.EMPTY, 0))
+        self.assertEqual(search.question(), Probe(ProbeKind.EMPTY, 0))
         search.begins_at(last)
         asked = []
         for _ in range(100):
             question = search.question()
-            self.assertIs(question.ask, Ask.START)
+            self.assertIs(question.ask, ProbeKind.START)
             asked.append(question.report)
             if question.report >= minimum:
                 search.answered()
@@ -301,10 +301,10 @@ class StartTests(SynchronousTestCase):
         for minimum in (0, 1, 3 * GIB, 7 * GIB):
             search = StartSearch(GIB)
             search.told(minimum)
-            self.assertEqual(search.question(), Question(Ask.EMPTY, 0))
+            self.assertEqual(search.question(), Probe(ProbeKind.EMPTY, 0))
             search.begins_at(7 * GIB)
             search.told(minimum)
-            self.assertEqual(search.question(), Question(Ask.START, max(minimum, 1)))
+            self.assertEqual(search.question(), Probe(ProbeKind.START, max(minimum, 1)))
             search.answered()
             self.assertTrue(search.settled)
 
@@ -318,9 +318,9 @@ class StartTests(SynchronousTestCase):
         search.told(2 * GIB)
         search.silent()
         search.told(2 * GIB)
-        self.assertEqual(search.question(), Question(Ask.START, 5 * GIB))
+        self.assertEqual(search.question(), Probe(ProbeKind.START, 5 * GIB))
         search.told(9 * GIB)
-        self.assertEqual(search.question(), Question(Ask.START, 5 * GIB))
+        self.assertEqual(search.question(), Probe(ProbeKind.START, 5 * GIB))
 
     @given(st.integers(0, 500), st.integers(0, 500))
     def test_binary(self, first: int, more: int) -> None:

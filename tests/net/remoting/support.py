@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.connections import Connections, Limits
+from rmqha.net.remoting.connections import ConnectionLimits, Connections
 from rmqha.net.remoting.handlers import Registry
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import FrameDecoder, encode
@@ -23,7 +23,7 @@ class Peer:
     A connection whose other side is the test.
     """
 
-    limits: Limits = field(factory=Limits)
+    limits: ConnectionLimits = field(factory=ConnectionLimits)
     close_on_timeout: bool = False
     clock: Clock = field(factory=Clock)
     registry: Registry = field(factory=Registry)

@@ -21,7 +21,7 @@ from rmqha.errors import (
     RequestRefused,
 )
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.connections import Limits
+from rmqha.net.remoting.connections import ConnectionLimits
 from rmqha.net.remoting.handlers import Answer, Registry, Scattered
 from rmqha.wire.remoting.codes import ResponseCode
 from rmqha.wire.remoting.command import Command, SerializeType
@@ -210,7 +210,7 @@ class AnsweringTests(SynchronousTestCase):
         """
         Above the limit of requests in progress the system says that it is busy.
         """
-        peer = Peer(Limits(requests=2), registry=self.peer.registry)
+        peer = Peer(ConnectionLimits(requests=2), registry=self.peer.registry)
         peer.send(*(Command(code=LATER, opaque=number) for number in range(3)))
         (answer,) = peer.sent()
         self.assertEqual((answer.code, answer.opaque), (2, 2))
@@ -463,7 +463,7 @@ class LimitTests(SynchronousTestCase):
         """
         A configured limit of a frame holds.
         """
-        peer = Peer(Limits(frame=100))
+        peer = Peer(ConnectionLimits(frame=100))
         peer.send(Command(code=1, body=bytes(100)))
         self.assertEqual(peer.connections.closed[FrameLengthOutOfRange.__name__], 1)
 
@@ -476,9 +476,9 @@ class BackPressureTests(SynchronousTestCase):
     BODY = bytes(100 * 1024)
 
     def setUp(self) -> None:
-        self.start(Limits())
+        self.start(ConnectionLimits())
 
-    def start(self, limits: Limits) -> None:
+    def start(self, limits: ConnectionLimits) -> None:
         """
         Have a peer whose requests have answers of 100 KiB, and whose transport is full.
         """
@@ -541,7 +541,7 @@ class BackPressureTests(SynchronousTestCase):
         """
         A peer for which too many bytes wait is dropped.
         """
-        self.start(Limits(unread=1 << 20))
+        self.start(ConnectionLimits(unread=1 << 20))
         self.ask(11)
         self.peer.clock.pump([2.0])
         self.assertTrue(self.peer.aborted)

@@ -18,7 +18,7 @@ from twisted.trial.unittest import TestCase
 from rmqha.errors import RemotingUnreachable
 from rmqha.net.remoting.client import RemotingClient, tcp_endpoints
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.connections import Limits
+from rmqha.net.remoting.connections import ConnectionLimits
 from rmqha.net.remoting.handlers import Answer, Registry, Scattered
 from rmqha.net.remoting.listening import listen, listen_twice
 from rmqha.net.remoting.server import RemotingFactory
@@ -52,7 +52,7 @@ class LoopbackTests(TestCase):
         self.registry = Registry()
         self.registry.register(11, views)
 
-    def serve(self, gate: TlsGate | None = None, limits: Limits | None = None) -> str:
+    def serve(self, gate: TlsGate | None = None, limits: ConnectionLimits | None = None) -> str:
         """
         Listen.
 
@@ -134,7 +134,7 @@ class LoopbackTests(TestCase):
         """
         A client that asks for 200 MiB and reads nothing is dropped; one that reads is served.
         """
-        address = self.serve(limits=Limits(unread=100 << 20))
+        address = self.serve(limits=ConnectionLimits(unread=100 << 20))
         host, _, port = address.partition(":")
         lost: Deferred[RemotingProtocol] = Deferred()
         self.factory.connections.lost.append(lost.callback)

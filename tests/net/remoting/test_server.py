@@ -14,7 +14,7 @@ from twisted.test.iosim import connect, makeFakeClient, makeFakeServer
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.connections import Connections, Limits
+from rmqha.net.remoting.connections import ConnectionLimits, Connections
 from rmqha.net.remoting.handlers import Registry
 from rmqha.net.remoting.server import RemotingFactory
 from rmqha.net.remoting.tls import TlsGate, TlsMode
@@ -57,7 +57,7 @@ class AdmissionTests(SynchronousTestCase):
         """
         One connection too many is refused; the others stay.
         """
-        factory = RemotingFactory(Registry(), Clock(), limits=Limits(connections=2))
+        factory = RemotingFactory(Registry(), Clock(), limits=ConnectionLimits(connections=2))
         self.assertEqual([self.join(factory) is not None for _ in range(3)], [True, True, False])
         self.assertEqual(factory.connections.status()["connections"], 2)
         self.assertEqual(factory.connections.closed, {"too-many": 1})
@@ -120,7 +120,7 @@ class BothEndsTests(SynchronousTestCase):
         factory = RemotingFactory(registry, clock)
         server = factory.buildProtocol(NEAR)
         assert server is not None
-        client = RemotingProtocol(Connections(clock, registry, Limits()))
+        client = RemotingProtocol(Connections(clock, registry, ConnectionLimits()))
         pump = connect(server, makeFakeServer(server), client, makeFakeClient(client))
         asked: list[tuple[bytes, Deferred[Command]]] = []
         for number in range(50):

@@ -25,7 +25,7 @@ from tests.support.spark_needs import need_java
 try:
     from rmqha.pipeline.jobs.rebuild import rebuild
     from rmqha.pipeline.jobs.rebuild.queue_runs import AGAIN, GAP, NO_QUEUE
-    from rmqha.pipeline.jobs.rebuild.rebuild import Rebuilt
+    from rmqha.pipeline.jobs.rebuild.rebuild import RebuiltQueues
     from rmqha.pipeline.scan import snapshot
     from tests.support import jobs
     from tests.support.spark import session
@@ -47,7 +47,7 @@ class RebuildTestCase(DerivedTestCase):
         self.patch(rebuild, "ranges_of", jobs.ranges_of)
         self.patch(rebuild, "run", jobs.run)
 
-    def made(self, store: Path, out: Path | None = None, **more: Any) -> tuple[Rebuilt, Path]:
+    def made(self, store: Path, out: Path | None = None, **more: Any) -> tuple[RebuiltQueues, Path]:
         """
         Make the queues of a store.
 
@@ -129,7 +129,7 @@ class OddLogTests(RebuildTestCase):
         """
         return MemoryLog(golden.LOG_FILE_SIZE)
 
-    def of(self, log: MemoryLog) -> tuple[Rebuilt, Path]:
+    def of(self, log: MemoryLog) -> tuple[RebuiltQueues, Path]:
         """
         The queues of a log, which are as dispatch makes them.
         """

@@ -33,9 +33,13 @@ try:
     import matplotlib  # noqa: F401
 
     from rmqha.pipeline.jobs.verify import digests, verify
-    from rmqha.pipeline.jobs.verify.chunks import Absent, Sum
+    from rmqha.pipeline.jobs.verify.chunks import Absent, DigestKind
     from rmqha.pipeline.jobs.verify.digests import Digests, against, digest
-    from rmqha.pipeline.jobs.verify.findings import RecordDifference, Report, Verdict
+    from rmqha.pipeline.jobs.verify.findings import (
+        ComparisonReport,
+        ComparisonResult,
+        RecordDifference,
+    )
     from rmqha.pipeline.jobs.verify.page import page
     from tests.support import jobs
     from tests.support.spark import session
@@ -61,7 +65,7 @@ class CopiesTestCase(SynchronousTestCase):
         self.records = expected(VERSION, "store")
         self.end = self.records[-1]["physicalOffset"] + self.records[-1]["size"]
 
-    def verify(self, **more: Any) -> Report:
+    def verify(self, **more: Any) -> ComparisonReport:
         """
         Compare the two.
         """
@@ -97,11 +101,11 @@ class CopiesTestCase(SynchronousTestCase):
         record = self.records[row]
         return record["physicalOffset"], record["size"]
 
-    def only_record(self, report: Report) -> RecordDifference:
+    def only_record(self, report: ComparisonReport) -> RecordDifference:
         """
         The one record that differs.
         """
-        self.assertEqual(Verdict.DIFFERENT, report.verdict)
+        self.assertEqual(ComparisonResult.DIFFERENT, report.verdict)
         self.assertEqual(1, len(report.records), report.records)
         self.assertEqual(1, report.record_count)
         return report.records[0]
@@ -119,7 +123,7 @@ class VerifyTests(CopiesTestCase):
         for version, name in golden.ARCHIVES:
             self.master, self.slave = (golden.store(version, name) for _ in range(2))
             report = self.verify()
-            self.assertEqual(Verdict.EQUAL, report.verdict, (version, name))
+            self.assertEqual(ComparisonResult.EQUAL, report.verdict, (version, name))
             self.assertEqual(((), (), {}), (report.differences, report.skipped, report.behind))
             self.assertLess(report.low, report.high)
 
@@ -208,7 +212,7 @@ class VerifyTests(CopiesTestCase):
             else:
                 jobs.change(file, inside, bytes(golden.LOG_FILE_SIZE - inside))
             report = self.verify()
-            self.assertEqual(Verdict.DIFFERENT, report.verdict)
+            self.assertEqual(ComparisonResult.DIFFERENT, report.verdict)
             self.assertEqual(Absent.SHORT if cut else None, report.differences[0].absent)
             self.assertEqual(["missing"] * 3, [each.kind for each in report.records])
 
@@ -219,7 +223,7 @@ class VerifyTests(CopiesTestCase):
         last = self.record_at(-3)[0]
         self.change(last, bytes(self.end - last))
         report = self.verify()
-        self.assertEqual((Verdict.EQUAL, ["slave"]), (report.verdict, list(report.behind)))
+        self.assertEqual((ComparisonResult.EQUAL, ["slave"]), (report.verdict, list(report.behind)))
         publish(self.slave, last)
         self.assertEqual({"slave": self.end - last}, self.verify().behind)
 
@@ -230,7 +234,7 @@ class VerifyTests(CopiesTestCase):
         offset, _ = self.record_at(-20)
         self.change(offset, b"\xff" * 30)
         report = self.verify()
-        self.assertEqual(Verdict.DIFFERENT, report.verdict)
+        self.assertEqual(ComparisonResult.DIFFERENT, report.verdict)
         self.assertEqual(offset, report.records[0].offset)
         self.assertLess(report.copies[1].whole, report.copies[1].end)
 
@@ -243,7 +247,7 @@ class VerifyTests(CopiesTestCase):
         self.change(100, b"other", self.master)
         report = self.verify()
         self.assertEqual(3 * golden.LOG_FILE_SIZE, report.low)
-        self.assertEqual(Verdict.EQUAL, report.verdict)
+        self.assertEqual(ComparisonResult.EQUAL, report.verdict)
 
     def test_hole(self) -> None:
         """
@@ -251,7 +255,7 @@ class VerifyTests(CopiesTestCase):
         """
         jobs.log_files(self.slave)[4].unlink()
         report = self.verify()
-        self.assertEqual(Verdict.DIFFERENT, report.verdict)
+        self.assertEqual(ComparisonResult.DIFFERENT, report.verdict)
         self.assertEqual({Absent.MISSING}, {each.absent for each in report.differences})
 
     def test_nothing_in_common(self) -> None:
@@ -266,7 +270,7 @@ class VerifyTests(CopiesTestCase):
         for store in (self.master, self.slave):
             for file in jobs.log_files(store):
                 file.unlink()
-        self.assertEqual(Verdict.EQUAL, self.verify().verdict)
+        self.assertEqual(ComparisonResult.EQUAL, self.verify().verdict)
 
     def test_one_copy(self) -> None:
         """
@@ -320,7 +324,7 @@ class VerifyTests(CopiesTestCase):
         """
         self.slave = golden.store("4.9.7")
         report = self.verify()
-        self.assertEqual(Verdict.DIFFERENT, report.verdict)
+        self.assertEqual(ComparisonResult.DIFFERENT, report.verdict)
         self.assertLess(report.differences[0].start, 1000)
         self.assertTrue(report.records)
 
@@ -383,12 +387,12 @@ class DigestTests(CopiesTestCase):
         """
         A file made at one place says at the other that the copies are equal.
         """
-        for kind in Sum:
+        for kind in DigestKind:
             made = digest(NO_SPARK, {"master": self.master}, chunk=CHUNK, sum=kind)
             again = Digests.from_json(made.to_json())
             self.assertEqual(made, again)
             report = against(NO_SPARK, {"slave": self.slave}, again)
-            self.assertEqual((Verdict.EQUAL, ()), (report.verdict, report.skipped))
+            self.assertEqual((ComparisonResult.EQUAL, ()), (report.verdict, report.skipped))
             self.assertEqual(len(made.digests), report.chunks)
 
     def test_other_bytes(self) -> None:

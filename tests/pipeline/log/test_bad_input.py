@@ -42,8 +42,8 @@ try:
     import pyarrow as pa
 
     from rmqha.pipeline.log import log_walk as walking
-    from rmqha.pipeline.log.options import DECOMPRESSED_LIMIT, Options
-    from rmqha.pipeline.log.reading import Guard
+    from rmqha.pipeline.log.options import DECOMPRESSED_LIMIT, ReadOptions
+    from rmqha.pipeline.log.reading import RangeProof
     from rmqha.pipeline.log.tables import schema_of
     from rmqha.pipeline.scan import snapshot
     from rmqha.pipeline.spark.batch import BatchReader
@@ -222,13 +222,13 @@ class GoneTests(BadInputTestCase):
         """
         publish(self.store, self.end)
         options, ranges = self.ranges()
-        prove = Guard.prove
+        prove = RangeProof.prove
 
-        def gone(guard: Guard) -> None:
+        def gone(guard: RangeProof) -> None:
             prove(guard)
             (self.store / FOLDER / POINT).unlink()
 
-        self.patch(Guard, "prove", gone)
+        self.patch(RangeProof, "prove", gone)
         self.assertRaises(CopyBehind, self.read, options, ranges[0])
 
     def test_copied_anew_meanwhile(self) -> None:
@@ -446,7 +446,7 @@ class SchemaTests(BadInputTestCase):
         """
         root = self.made(PLAIN, evolve(PLAIN, properties=b"TAGS\1a\2"))
         for column, kept in (("topic", True), ("tags", False)):
-            options = Options.parse({"path": root, "columns": column}, streaming=None)
+            options = ReadOptions.parse({"path": root, "columns": column}, streaming=None)
             schema = spark_schema(schema_of(options))
             schema.fields[0].nullable = False
             reader = BatchReader(options, schema)
@@ -495,10 +495,10 @@ class OptionTests(BadInputTestCase):
             ("path", "hdfs://host/store"),
         ):
             given = {"path": "/data/store", name: text}
-            error = self.assertRaises(OptionInvalid, Options.parse, given)
+            error = self.assertRaises(OptionInvalid, ReadOptions.parse, given)
             self.assertEqual(name, error.option)
         for stores in (deep, "[]", "{}", "7", '{"a": 7}', '{"": "/a"}', '["/x/a", "/y/a"]'):
-            self.assertRaises(OptionInvalid, Options.parse, {"stores": stores})
+            self.assertRaises(OptionInvalid, ReadOptions.parse, {"stores": stores})
         for name in ("../up", "a/b", ".hidden", "", "x" * 200, "a b"):
             given = {"path": "/s", "readerName": name}
-            self.assertRaises(OptionInvalid, Options.parse, given, streaming=True)
+            self.assertRaises(OptionInvalid, ReadOptions.parse, given, streaming=True)

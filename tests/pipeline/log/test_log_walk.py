@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.pipeline.log.files import LogFiles
 from rmqha.pipeline.log.log_walk import boundary, find_tail, first_stored, round_up
-from rmqha.pipeline.spark.batch_end import Limits, shares
+from rmqha.pipeline.spark.batch_end import BatchLimits, shares
 from tests.support import golden
 
 RECORDS = [
@@ -91,6 +91,6 @@ class SharesTests(SynchronousTestCase):
         """
         Each gets something, all together no more than there is, but for the least parts.
         """
-        parts = [part.size or 0 for part in shares(Limits(size, None), backlog).values()]
+        parts = [part.size or 0 for part in shares(BatchLimits(size, None), backlog).values()]
         self.assertTrue(all(part >= 1 for part in parts))
         self.assertLessEqual(sum(parts), size + len(parts))

@@ -10,14 +10,14 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.errors import OptionInvalid, OptionMissing, OptionUnknown
 from rmqha.pipeline.log.option_values import Edge
-from rmqha.pipeline.log.options import ONLY, Options, PointFile, Style, Table, Visibility
+from rmqha.pipeline.log.options import ONLY, PointFile, ReadOptions, RowKind, Style, Visibility
 
 
-def parse(**given: object) -> Options:
+def parse(**given: object) -> ReadOptions:
     """
     The options of a batch on some store.
     """
-    return Options.parse({"path": "/data/store", **given})
+    return ReadOptions.parse({"path": "/data/store", **given})
 
 
 class ParsingTests(SynchronousTestCase):
@@ -32,7 +32,7 @@ class ParsingTests(SynchronousTestCase):
         options = parse()
         self.assertEqual(((ONLY, Path("/data/store")),), options.stores)
         self.assertEqual(
-            (Table.MESSAGES, Visibility.CONSUMER, Style.RMQHA, PointFile.USE),
+            (RowKind.MESSAGES, Visibility.CONSUMER, Style.RMQHA, PointFile.USE),
             (options.table, options.visibility, options.column_style, options.point_file),
         )
         self.assertEqual(
@@ -80,11 +80,11 @@ class ParsingTests(SynchronousTestCase):
         """
         A path may be what Spark's catalog makes of it; several stores have names.
         """
-        self.assertEqual(parse(), Options.parse({"path": "file:/data/store"}))
-        self.assertEqual(parse(), Options.parse({"path": "file:///data/store"}))
-        stores = Options.parse({"stores": {"b": "/data/b", "a": Path("/data/a")}}).stores
+        self.assertEqual(parse(), ReadOptions.parse({"path": "file:/data/store"}))
+        self.assertEqual(parse(), ReadOptions.parse({"path": "file:///data/store"}))
+        stores = ReadOptions.parse({"stores": {"b": "/data/b", "a": Path("/data/a")}}).stores
         self.assertEqual((("a", Path("/data/a")), ("b", Path("/data/b"))), stores)
-        stores = Options.parse({"paths": '["/data/one", "/data/two"]'}).stores
+        stores = ReadOptions.parse({"paths": '["/data/one", "/data/two"]'}).stores
         self.assertEqual(("one", "two"), tuple(name for name, _ in stores))
 
 
@@ -148,7 +148,7 @@ class RefusalTests(SynchronousTestCase):
         """
         Something has to be read.
         """
-        self.assertRaises(OptionMissing, Options.parse, {})
+        self.assertRaises(OptionMissing, ReadOptions.parse, {})
 
     def test_kafka_of_several(self) -> None:
         """
@@ -156,7 +156,7 @@ class RefusalTests(SynchronousTestCase):
         """
         stores = '{"a": "/a", "b": "/b"}'
         given = {"stores": stores, "columnStyle": "kafka"}
-        self.assertRaises(OptionInvalid, Options.parse, given)
+        self.assertRaises(OptionInvalid, ReadOptions.parse, given)
 
     def test_batch_and_stream(self) -> None:
         """
@@ -164,12 +164,12 @@ class RefusalTests(SynchronousTestCase):
         """
         for name, value in (("maxBytesPerTrigger", "1m"), ("readerName", "r")):
             self.assertRaises(OptionInvalid, parse, **{name: value})
-            Options.parse({"path": "/s", name: value}, streaming=True)
-            Options.parse({"path": "/s", name: value}, streaming=None)
+            ReadOptions.parse({"path": "/s", name: value}, streaming=True)
+            ReadOptions.parse({"path": "/s", name: value}, streaming=None)
         for name, value in (("endingOffsets", "latest"), ("table", "files")):
             given = {"path": "/s", name: value}
-            self.assertRaises(OptionInvalid, Options.parse, given, streaming=True)
-            Options.parse(given, streaming=None)
+            self.assertRaises(OptionInvalid, ReadOptions.parse, given, streaming=True)
+            ReadOptions.parse(given, streaming=None)
         given = {"path": "/s", "startingOffsets": '{"topic": {"0": 1}}'}
-        Options.parse(given)
-        self.assertRaises(OptionInvalid, Options.parse, given, streaming=True)
+        ReadOptions.parse(given)
+        self.assertRaises(OptionInvalid, ReadOptions.parse, given, streaming=True)

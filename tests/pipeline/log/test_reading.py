@@ -1,5 +1,5 @@
 """
-Tests for L{rmqha.pipeline.log.reading.Guard}: a task believes its host's copy only if it may.
+Tests for L{rmqha.pipeline.log.reading.RangeProof}: a task believes its host's copy only if it may.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from tests.support import golden
 from tests.support.rows import expected, publish
 
 try:
-    from rmqha.pipeline.log.options import Options
+    from rmqha.pipeline.log.options import ReadOptions
     from rmqha.pipeline.log.ranges import Range, plan
-    from rmqha.pipeline.log.reading import PATIENCE, Guard
+    from rmqha.pipeline.log.reading import PATIENCE, RangeProof
     from rmqha.pipeline.log.stores import open_stores
 except ImportError as missing:  # without the extra
     skip = f"the extra pipeline is not installed: {missing}"
@@ -31,16 +31,16 @@ class GuardTests(SynchronousTestCase):
         records = expected("5.3.3", "store")
         self.end = records[-1]["physicalOffset"] + records[-1]["size"]
         publish(self.store, self.end)
-        self.options = Options.parse({"path": self.store})
+        self.options = ReadOptions.parse({"path": self.store})
         self.clock = Clock()
 
-    def guard(self, wanted: Range | None = None) -> Guard:
+    def guard(self, wanted: Range | None = None) -> RangeProof:
         """
         The guard of the last range, in a time of its own.
         """
         if wanted is None:
             wanted = plan(open_stores(self.options), self.options)[-1]
-        return Guard(wanted, self.options, self.clock.seconds, self.clock.advance)
+        return RangeProof(wanted, self.options, self.clock.seconds, self.clock.advance)
 
     def test_copy_comes(self) -> None:
         """

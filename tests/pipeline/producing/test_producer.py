@@ -24,7 +24,7 @@ from rmqha.errors import (
     RemotingUnreachable,
     SendFailed,
 )
-from rmqha.pipeline.producing.connection import Connection
+from rmqha.pipeline.producing.connection import BlockingConnection
 from rmqha.pipeline.producing.messages import Outgoing, Parcel, UniqueKeys, parcels
 from rmqha.pipeline.producing.pace import Pace
 from rmqha.pipeline.producing.peers import Peers
@@ -62,11 +62,11 @@ class ConnectionTests(SynchronousTestCase):
         self.addCleanup(peer.close)
         return peer
 
-    def connect(self, peer: Answering) -> Connection:
+    def connect(self, peer: Answering) -> BlockingConnection:
         """
         A connection to it.
         """
-        made = Connection(peer.address, SOON)
+        made = BlockingConnection(peer.address, SOON)
         self.addCleanup(made.close)
         return made
 

@@ -30,7 +30,7 @@ try:
     import pyiceberg
 
     from rmqha.pipeline.jobs.rewind import rewind
-    from rmqha.pipeline.log.options import Options
+    from rmqha.pipeline.log.options import ReadOptions
     from rmqha.pipeline.scan import scan
     from rmqha.pipeline.sinks import folder
     from rmqha.pipeline.sinks.encoding import Compression, Encoding
@@ -331,7 +331,7 @@ class RefusedTests(LakeTestCase):
         """
         Two jobs do not write to one folder, nor the same rows to one table.
         """
-        options = Options.parse({"path": self.store})
+        options = ReadOptions.parse({"path": self.store})
         for format in Format:
             target = self.target(format)
             one = Appending(target, options)
@@ -375,7 +375,7 @@ class RewindTests(LakeTestCase):
         both = {"a": str(self.store), "b": str(golden.store("4.9.7"))}
         for format in Format:
             target = self.target(format)
-            options = Options.parse({"stores": json.dumps(both), "visibility": "log"})
+            options = ReadOptions.parse({"stores": json.dumps(both), "visibility": "log"})
             table = Appending(target, options)
             from tests.support.lake import written
 

@@ -29,7 +29,7 @@ from tests.support.rows import expected, publish
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
-    from rmqha.pipeline.log.options import Options
+    from rmqha.pipeline.log.options import ReadOptions
     from rmqha.pipeline.log.tables import schema_of
     from rmqha.pipeline.spark import stream
     from rmqha.pipeline.spark.stream import StreamReader
@@ -42,7 +42,7 @@ def reader_of(**given: object) -> StreamReader:
     """
     A stream's reader.
     """
-    options = Options.parse(
+    options = ReadOptions.parse(
         {"visibility": "log", "columns": "physical_offset", **given}, streaming=True
     )
     return StreamReader(options, spark_schema(schema_of(options)))

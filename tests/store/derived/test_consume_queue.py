@@ -14,7 +14,7 @@ from rmqha.errors import DerivedFault, DiskFull
 from rmqha.store.derived.by_time import offset_by_time
 from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.consume_queues import ConsumeQueues
-from rmqha.store.derived.record_at import Peek
+from rmqha.store.derived.record_at import RecordReader
 from rmqha.store.files.descriptors import Descriptors
 from rmqha.wire.columnar.queue_units import BLANK_UNIT, UNIT, fileable
 from rmqha.wire.log.delay_levels import DelayLevels
@@ -315,7 +315,7 @@ class RecoverTests(QueueTestCase):
             self.log.put("TopicA", 3, body=b"b" * 50)
         self.size = self.log.starts[1]
         self.raw = b"".join(UNIT.pack(start, self.size, 0) for start in self.log.starts)
-        self.peek = Peek(self.log, LEVELS, 1 << 20)
+        self.peek = RecordReader(self.log, LEVELS, 1 << 20)
         queue = self.queue()
         queue.append(0, self.raw)
 
@@ -374,7 +374,7 @@ class RecoverTests(QueueTestCase):
         self.log = MemoryLog()
         for _ in range(25):
             self.log.put("TopicB", 3, body=b"b" * 50)
-        self.peek = Peek(self.log, LEVELS, 1 << 20)
+        self.peek = RecordReader(self.log, LEVELS, 1 << 20)
         self.assertEqual(self.recovered().max_offset, 0)
         self.assertEqual(queue_files(self.root), {})
 

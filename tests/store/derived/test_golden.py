@@ -10,7 +10,7 @@ from typing import Any
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.index import Index
 from rmqha.store.derived.rebuild import open_derived
-from rmqha.store.derived.record_at import Peek
+from rmqha.store.derived.record_at import RecordReader
 from rmqha.wire.log.delay_levels import DelayLevels
 from tests.support import golden
 from tests.support.derived import (
@@ -151,7 +151,7 @@ class BrokersOwnFilesTests(GoldenTestCase):
                 queues, index = self.opened(store, log)
                 self.assert_units(version, name, queues)
                 self.assertEqual(self.wrong_lookups(version, name, index), [])
-                peek = Peek(log, DelayLevels.parse(settings(store).delay_levels), 1 << 20)
+                peek = RecordReader(log, DelayLevels.parse(settings(store).delay_levels), 1 << 20)
                 before = index_files(store)
                 index.recover(peek, clean=True)
                 self.assertEqual(index_files(store) == before, True)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from rmqha.errors import DiskFull
 from rmqha.store.derived.index import Index, file_name
 from rmqha.store.derived.index_file import ENTRY, ENTRY_SIZE, HEADER, IndexFile, IndexShape
-from rmqha.store.derived.record_at import Peek
+from rmqha.store.derived.record_at import RecordReader
 from rmqha.store.files.descriptors import Descriptors
 from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.hashing import key_hash
@@ -244,7 +244,7 @@ class StoreTestCase(IndexTestCase):
             count = number % 4
             start = self.log.put("T", queue_offset=number, store_timestamp=time)
             self.rows += [(key_hash("T", f"{number}-{i}"), start, time) for i in range(count)]
-        self.peek = Peek(self.log, DelayLevels.parse("1s"), 1 << 20)
+        self.peek = RecordReader(self.log, DelayLevels.parse("1s"), 1 << 20)
 
     def filled(self, root: Path, rows: list[Row]) -> Index:
         index = self.index(root, self.shape)
@@ -402,7 +402,7 @@ class RecoverTests(StoreTestCase):
             log, self.log = self.log, MemoryLog(data=bytearray(self.log.data))
             self.log.starts = list(log.starts)
             self.log.cut(log.starts[20])
-            self.peek = Peek(self.log, DelayLevels.parse("1s"), 1 << 20)
+            self.peek = RecordReader(self.log, DelayLevels.parse("1s"), 1 << 20)
             rows, self.rows = self.rows, [r for r in self.rows if r[1] < self.log.end]
             self.finish(self.again(root, clean=clean))
             self.assert_rebuilt(root)

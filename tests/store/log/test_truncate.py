@@ -17,7 +17,7 @@ from rmqha.config.settings import StoreSettings
 from rmqha.errors import DiskFull, LogCorrupt
 from rmqha.store.files.mapped import LogFolder, file_name
 from rmqha.store.log import truncate
-from rmqha.store.log.truncate import INTENT, OWN_FOLDER, Intent, intend, pending, set_log_aside
+from rmqha.store.log.truncate import INTENT, OWN_FOLDER, CutIntent, intend, pending, set_log_aside
 from rmqha.store.store import Store
 from tests.support.derived import DerivedTestCase
 from tests.support.logs import LogTestCase, content, files_of, message
@@ -317,7 +317,7 @@ class KilledTests(CutTestCase):
         intend(root, folder, len(data), len(data))
         folder.close()
         self.assert_sound(self.opened(root, settings=SIZES), data)
-        self.assertEqual(Intent(1, 2, "x").at, 1)
+        self.assertEqual(CutIntent(1, 2, "x").at, 1)
 
 
 class DamageTests(CutTestCase):

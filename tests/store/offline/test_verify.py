@@ -15,7 +15,7 @@ from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.log.truncate import quarantine
 from rmqha.store.offline.detect_sizes import offline_settings
-from rmqha.store.offline.follow import Bad, follow
+from rmqha.store.offline.follow import BadPlace, follow
 from rmqha.store.offline.found_files import Finding
 from rmqha.store.offline.raw_log import RawLog
 from rmqha.store.offline.verify import LogCheck, derived_findings, running_notes
@@ -337,7 +337,9 @@ class Damage(SynchronousTestCase):
 
         late = Late(raw.path, raw.root, raw.file_size, raw.pieces, raw.findings)
         events = list(follow(late, 0))
-        self.assertEqual([event.next_valid for event in events if isinstance(event, Bad)], [None])
+        self.assertEqual(
+            [event.next_valid for event in events if isinstance(event, BadPlace)], [None]
+        )
 
     def test_quarantine(self) -> None:
         """

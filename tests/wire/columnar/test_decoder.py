@@ -30,7 +30,7 @@ from rmqha.wire.columnar.decoder import (
     all_columns,
     columns_of,
 )
-from rmqha.wire.columnar.fixed_fields import Heads
+from rmqha.wire.columnar.fixed_fields import FixedFields
 from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC
 from rmqha.wire.log.encode import blank
 from rmqha.wire.log.properties import encode as encode_properties
@@ -599,12 +599,12 @@ def arrow_compressed(codec: str, data: bytes) -> bytes:
     return bytes(sink.getvalue())
 
 
-def heads_of(data: bytes) -> Heads:
+def heads_of(data: bytes) -> FixedFields:
     """
     The heads of a log's records.
     """
     chain = plain.follow(memoryview(data), len(data))
-    return Heads(memoryview(data), chain[:-1], np.diff(chain))
+    return FixedFields(memoryview(data), chain[:-1], np.diff(chain))
 
 
 def names_of(text: bytes) -> set[bytes]:

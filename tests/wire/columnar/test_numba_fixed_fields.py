@@ -21,7 +21,7 @@ from rmqha.errors import RecordDamaged
 from rmqha.wire.columnar import kernels as loops
 from rmqha.wire.columnar.arrow_arrays import _offset_ids
 from rmqha.wire.columnar.decoder import COLUMNS, MORE_COLUMNS, Decoder
-from rmqha.wire.columnar.fixed_fields import Heads
+from rmqha.wire.columnar.fixed_fields import FixedFields
 from rmqha.wire.columnar.vectors import Array
 from rmqha.wire.log.record import Message
 from tests.wire.columnar.test_decoder import log_of, rows_of
@@ -34,7 +34,7 @@ LAST = 1 << 30
 """Where the log file ends."""
 
 
-def ways() -> list[loops.Loops]:
+def ways() -> list[loops.Kernels]:
     """
     Those for everybody, and those with one pass.
     """
@@ -132,7 +132,7 @@ class OnePassTests(SynchronousTestCase):
         """
         data = log_of([evolve(PLAIN, queue_id=n % 3, body=b"%d" % n) for n in range(30)], BASE)
 
-        def keep(heads: Heads) -> Array:
+        def keep(heads: FixedFields) -> Array:
             return heads.column("queue_id") != (1 if heads.start[0] + len(heads) > 20 else 9)
 
         rows, _, _ = self.same(data, keep=keep)

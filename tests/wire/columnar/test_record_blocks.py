@@ -214,7 +214,7 @@ if HAS_NUMBA:
 
 
 @contextmanager
-def way(chosen: loops.Loops, few: int) -> Iterator[None]:
+def way(chosen: loops.Kernels, few: int) -> Iterator[None]:
     """
     Run something with certain loops.
     """

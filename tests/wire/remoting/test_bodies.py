@@ -21,7 +21,7 @@ from rmqha.wire.remoting.codes import RequestCode as Code
 from tests.support.frames import every_frame
 
 REQUEST_BODIES: dict[int, type[AttrsInstance]] = {
-    Code.HEART_BEAT: clients.Heartbeat,
+    Code.HEART_BEAT: clients.HeartbeatData,
     Code.LOCK_BATCH_MQ: clients.QueueLocks,
     Code.UNLOCK_BATCH_MQ: clients.QueueLocks,
     Code.CHECK_CLIENT_CONFIG: clients.CheckClientConfig,
@@ -248,7 +248,7 @@ class Shapes(SynchronousTestCase):
         Any bytes are a heartbeat or said to be none.
         """
         try:
-            json_body.read(clients.Heartbeat, raw)
+            json_body.read(clients.HeartbeatData, raw)
         except BodyInvalid:
             pass
 

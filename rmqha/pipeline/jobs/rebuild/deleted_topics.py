@@ -15,20 +15,20 @@ from typing import Any
 from isal.isal_zlib import crc32
 
 from rmqha.pipeline.log.files import LogFiles, opened
-from rmqha.pipeline.log.options import Options
+from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.published import TAIL
-from rmqha.pipeline.log.stores import Store
+from rmqha.pipeline.log.stores import StoreView
 from rmqha.wire.log.published import FOLDER
 
 NAME = "deleted.json"
 
 
-def deleted_topics(path: Path, options: Options) -> dict[str, int]:
+def deleted_topics(path: Path, options: ReadOptions) -> dict[str, int]:
     """
     The topics that were deleted, and up to which physical offset of their records; none if
     what was kept speaks of another log.
     """
-    store = Store.open(options.names[0], path, options)
+    store = StoreView.open(options.names[0], path, options)
     try:
         table: Any = json.loads((store.files.root / FOLDER / NAME).read_bytes())
         offset = int(table["offset"])

@@ -33,7 +33,7 @@ from rmqha.pipeline.jobs.rebuild.queue_runs import Problem, Queue, Run, queues_o
 from rmqha.pipeline.jobs.spark_work import Path as AnyPath
 from rmqha.pipeline.jobs.spark_work import ranges_of, run
 from rmqha.pipeline.log.files import COMMITLOG
-from rmqha.pipeline.log.options import Options
+from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.ranges import Range
 from rmqha.wire.columnar.decoder import DEFAULT_LEVELS
 from rmqha.wire.columnar.dispatch_fields import fields
@@ -65,7 +65,7 @@ RUNS = pa.schema(
 
 
 @frozen(kw_only=True)
-class Rebuilt:
+class RebuiltQueues:
     """
     What was made.
 
@@ -109,7 +109,7 @@ class Writing:
 
     files: QueueFiles
     delay_levels: str
-    options: Options
+    options: ReadOptions
     deleted: Mapping[str, int]
     only: Mapping[Queue, tuple[Run, ...]] | None = None
 
@@ -196,7 +196,7 @@ def rebuild(
     delay_levels: str = DEFAULT_LEVELS,
     point_file: str = "use",
     shown: Shown = silent,
-) -> Rebuilt:
+) -> RebuiltQueues:
     """
     Make the consume queues of a store in another folder.
 
@@ -213,7 +213,7 @@ def rebuild(
     """
     place = Path(out).absolute()
     _refuse(place, file_size)
-    options = Options.parse({"path": store, "pointFile": point_file})
+    options = ReadOptions.parse({"path": store, "pointFile": point_file})
     files = QueueFiles(str(place / f".{FOLDER}-{uuid4().hex}"), file_size)
     Path(files.root).mkdir(parents=True)
     try:
@@ -238,11 +238,11 @@ def _refuse(place: Path, file_size: int) -> None:
 
 def _made(
     spark: SparkSession,
-    options: Options,
+    options: ReadOptions,
     files: QueueFiles,
     delay_levels: str,
     shown: Shown,
-) -> Rebuilt:
+) -> RebuiltQueues:
     ((_, path),) = options.stores
     ranges = ranges_of(spark, path, pointFile=options.point_file.value)
     work = Writing(
@@ -261,7 +261,7 @@ def _made(
     if any(again.values()):
         run(ranges, evolve(work, only=again), RUNS, shown)
     blanks = sum(files.fill(queue, made.kept) for queue, made in queues.items())
-    return Rebuilt(
+    return RebuiltQueues(
         folder=files.root,
         records=records,
         queues=sum(bool(made.kept) for made in queues.values()),

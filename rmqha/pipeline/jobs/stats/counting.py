@@ -19,10 +19,10 @@ from attrs import define, field, frozen
 
 from rmqha.pipeline.jobs.proven_records import proved
 from rmqha.pipeline.jobs.stats.tally import Cell, Tally, buckets
-from rmqha.pipeline.log.options import Options
+from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.ranges import Range
 from rmqha.pipeline.log.selection import Selection
-from rmqha.wire.columnar.fixed_fields import Heads
+from rmqha.wire.columnar.fixed_fields import FixedFields
 from rmqha.wire.columnar.vectors import Array
 
 MOST_STEPS, MOST_CELLS = 1000, 50_000
@@ -32,7 +32,7 @@ FINEST = 1000
 """Milliseconds of a step, unless there are too many."""
 
 
-class What(StrEnum):
+class Counted(StrEnum):
     """
     What a row counts.
     """
@@ -77,19 +77,19 @@ class Counting:
     @ivar step: Milliseconds of a step of time; C{None} begins with L{FINEST} and lets it grow.
     """
 
-    options: Options
+    options: ReadOptions
     step: int | None = None
 
     def __call__(self, wanted: Range) -> Iterator[pa.RecordBatch]:
         """
         Count the records of a range.
         """
-        counts = Counts(self.step or FINEST, self.step is None)
+        counts = RangeCounts(self.step or FINEST, self.step is None)
         selection = Selection.of(self.options)
         keep = None if selection.everything else selection.keep
         for walked in proved(wanted, self.options):
             block = walked.block
-            heads = Heads(walked.view, block.start - block.base, block.size)
+            heads = FixedFields(walked.view, block.start - block.base, block.size)
             if keep is not None and len(heads):
                 heads = heads.only(keep(heads))
             if len(heads):
@@ -98,7 +98,7 @@ class Counting:
 
 
 @define
-class Counts:
+class RangeCounts:
     """
     What was counted of one range.
 
@@ -109,9 +109,9 @@ class Counts:
     step: int
     grows: bool
     topics: dict[str, int] = field(factory=dict)
-    tallies: dict[What, Tally] = field(factory=lambda: {what: Tally() for what in What})
+    tallies: dict[Counted, Tally] = field(factory=lambda: {what: Tally() for what in Counted})
 
-    def take(self, heads: Heads) -> None:
+    def take(self, heads: FixedFields) -> None:
         """
         Count some records.
         """
@@ -126,30 +126,30 @@ class Counts:
         delay = stored - np.clip(heads.column("born_timestamp"), 0, 1 << 52)
         retry = heads.column("reconsume_times").astype(np.int64)
         here, none = [topic, queue], np.zeros(len(heads), np.int64)
-        self._add(What.QUEUE, here, size, heads.column("queue_offset"))
-        self._add(What.STORED, here, body, stored)
-        self._add(What.TIME, [*here, stored // self.step], size, stored)
-        self._add(What.SIZE, [topic, none, buckets(body)], body, body)
-        self._add(What.DELAY, [topic, none, buckets(delay)], none, delay)
-        self._add(What.RETRY, [topic, none, retry], none, retry)
+        self._add(Counted.QUEUE, here, size, heads.column("queue_offset"))
+        self._add(Counted.STORED, here, body, stored)
+        self._add(Counted.TIME, [*here, stored // self.step], size, stored)
+        self._add(Counted.SIZE, [topic, none, buckets(body)], body, body)
+        self._add(Counted.DELAY, [topic, none, buckets(delay)], none, delay)
+        self._add(Counted.RETRY, [topic, none, retry], none, retry)
         while self.grows and self._too_fine():
             self._coarsen()
 
-    def _add(self, what: What, keys: list[Array], weights: Array, values: Array) -> None:
+    def _add(self, what: Counted, keys: list[Array], weights: Array, values: Array) -> None:
         self.tallies[what].add(keys, weights, values)
 
     def _too_fine(self) -> bool:
-        cells = self.tallies[What.TIME].cells
+        cells = self.tallies[Counted.TIME].cells
         steps = len({key[2] for key in cells})
         return steps > MOST_STEPS or (len(cells) > MOST_CELLS and steps > 1)
 
     def _coarsen(self) -> None:
         self.step *= 2
         coarse = Tally()
-        for (topic, queue, number), cell in self.tallies[What.TIME].cells.items():
+        for (topic, queue, number), cell in self.tallies[Counted.TIME].cells.items():
             found = coarse.cells.setdefault((topic, queue, number // 2), Cell())
             found.add(cell.count, cell.total, cell.low, cell.high)
-        self.tallies[What.TIME] = coarse
+        self.tallies[Counted.TIME] = coarse
 
     def rows(self, store: str) -> Iterator[dict[str, object]]:
         """
@@ -164,7 +164,7 @@ class Counts:
                     "topic": names[key[0]],
                     "queue_id": key[1],
                     "key": key[2] if len(key) > 2 else 0,
-                    "step": self.step if what is What.TIME else 0,
+                    "step": self.step if what is Counted.TIME else 0,
                     "count": cell.count,
                     "total": cell.total,
                     "low": cell.low,

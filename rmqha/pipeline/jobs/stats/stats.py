@@ -18,9 +18,9 @@ from pyspark.sql import SparkSession
 
 from rmqha.pipeline.jobs.progress import Shown, silent
 from rmqha.pipeline.jobs.spark_work import Stores, options_for, ranges_of, run
-from rmqha.pipeline.jobs.stats.counting import COUNTS, FINEST, Counting, What
+from rmqha.pipeline.jobs.stats.counting import COUNTS, FINEST, Counted, Counting
 from rmqha.pipeline.jobs.stats.tally import percentile
-from rmqha.pipeline.log.options import Options
+from rmqha.pipeline.log.options import ReadOptions
 
 POINTS = 200
 """Steps of time of a result, at most about, unless a width is asked for."""
@@ -87,7 +87,7 @@ class QueueStats:
 
 
 @frozen(kw_only=True)
-class TopicStats:
+class TopicSummary:
     """
     One topic, of all stores.
 
@@ -121,7 +121,7 @@ class TopicStats:
 
 
 @frozen(kw_only=True)
-class Step:
+class TimeStep:
     """
     What a queue got in one step of time.
 
@@ -152,9 +152,9 @@ class Stats:
     step: int
     messages: int
     bytes: int
-    topics: tuple[TopicStats, ...]
+    topics: tuple[TopicSummary, ...]
     queues: tuple[QueueStats, ...]
-    steps: tuple[Step, ...]
+    steps: tuple[TimeStep, ...]
     sizes: dict[str, dict[int, int]]
     delays: dict[str, dict[int, int]]
 
@@ -187,7 +187,7 @@ def stats(
     """
     given = {name: value for name, value in options.items() if value is not None}
     given.setdefault("visibility", "log")
-    parsed = Options.parse({**options_for(stores), **given})
+    parsed = ReadOptions.parse({**options_for(stores), **given})
     of_ranges = {name: value for name, value in given.items() if name.lower() in _OF_RANGES}
     ranges = ranges_of(spark, stores, **of_ranges)
     table = run(ranges, Counting(options=parsed, step=step), COUNTS, shown)
@@ -204,12 +204,12 @@ def summed(rows: Iterable[Row], step: int | None) -> Stats:
     by_what: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         by_what[row["what"]].append(row)
-    steps, width = _steps(by_what[What.TIME], step)
-    queues = _queues(by_what[What.QUEUE], by_what[What.STORED])
+    steps, width = _steps(by_what[Counted.TIME], step)
+    queues = _queues(by_what[Counted.QUEUE], by_what[Counted.STORED])
     sizes, delays, retries = (
-        _by_topic(by_what[what]) for what in (What.SIZE, What.DELAY, What.RETRY)
+        _by_topic(by_what[what]) for what in (Counted.SIZE, Counted.DELAY, Counted.RETRY)
     )
-    bodies = _totals(by_what[What.STORED])
+    bodies = _totals(by_what[Counted.STORED])
     topics = []
     for topic in sizes:
         mine = [queue for queue in queues if queue.topic == topic]
@@ -217,7 +217,7 @@ def summed(rows: Iterable[Row], step: int | None) -> Stats:
         earliest = min(queue.earliest for queue in mine)
         latest = max(queue.latest for queue in mine)
         seconds = (latest - earliest) / 1000
-        found = TopicStats(
+        found = TopicSummary(
             topic=topic,
             queues=len(mine),
             messages=messages,
@@ -226,8 +226,8 @@ def summed(rows: Iterable[Row], step: int | None) -> Stats:
             earliest=earliest,
             latest=latest,
             per_second=messages / seconds if seconds > 0 else 0.0,
-            sizes=_spread(sizes[topic], by_what[What.SIZE], topic),
-            delays=_spread(delays[topic], by_what[What.DELAY], topic),
+            sizes=_spread(sizes[topic], by_what[Counted.SIZE], topic),
+            delays=_spread(delays[topic], by_what[Counted.DELAY], topic),
             retries=dict(sorted(retries[topic].items())),
         )
         topics.append(found)
@@ -244,7 +244,7 @@ def summed(rows: Iterable[Row], step: int | None) -> Stats:
     )
 
 
-def _steps(rows: list[Row], asked: int | None) -> tuple[list[Step], int]:
+def _steps(rows: list[Row], asked: int | None) -> tuple[list[TimeStep], int]:
     """
     The steps of all tasks in the width of the widest, or wider for fewer of them.
     """
@@ -259,7 +259,9 @@ def _steps(rows: list[Row], asked: int | None) -> tuple[list[Step], int]:
         cell[0] += row["count"]
         cell[1] += row["total"]
     steps = [
-        Step(store=store, topic=topic, queue_id=queue, time=time, messages=cell[0], bytes=cell[1])
+        TimeStep(
+            store=store, topic=topic, queue_id=queue, time=time, messages=cell[0], bytes=cell[1]
+        )
         for (time, store, topic, queue), cell in sorted(found.items())
     ]
     return steps, width

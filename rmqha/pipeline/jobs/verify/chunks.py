@@ -23,8 +23,8 @@ from isal.isal_zlib import crc32
 
 from rmqha.pipeline.jobs.verify.copies import Copy
 from rmqha.pipeline.log.files import LogFiles, opened
-from rmqha.pipeline.log.options import Options
-from rmqha.pipeline.log.reading import Guard
+from rmqha.pipeline.log.options import ReadOptions
+from rmqha.pipeline.log.reading import RangeProof
 from rmqha.wire.columnar.vectors import Array
 
 CHUNK = 8 << 20
@@ -58,7 +58,7 @@ says why the chunk could not be read whole, from C{absent_at} on: what is behind
 compared."""
 
 
-class Sum(StrEnum):
+class DigestKind(StrEnum):
     """
     What a chunk's digest is.  CRC-32 finds faults, SHA-256 tampering too.
     """
@@ -70,7 +70,7 @@ class Sum(StrEnum):
         """
         The digest of some bytes.
         """
-        if self is Sum.CRC32:
+        if self is DigestKind.CRC32:
             return f"{crc32(data):08x}"
         return hashlib.sha256(data.data).hexdigest()
 
@@ -89,7 +89,7 @@ class Absent(StrEnum):
 
 
 @frozen
-class Held:
+class HeldBytes:
     """
     What a copy has of some bytes.
 
@@ -103,7 +103,7 @@ class Held:
     absent: Absent | None = None
 
 
-def held(files: LogFiles, start: int, end: int, buffer: Array | None = None) -> Held:
+def held(files: LogFiles, start: int, end: int, buffer: Array | None = None) -> HeldBytes:
     """
     Read some bytes of a log.
 
@@ -113,7 +113,7 @@ def held(files: LogFiles, start: int, end: int, buffer: Array | None = None) -> 
     data = np.empty(size, np.uint8) if buffer is None else buffer[:size]
     there, absent = _fill(files, start, end, data.data)
     data[there:] = 0
-    return Held(data, there, absent)
+    return HeldBytes(data, there, absent)
 
 
 def _fill(files: LogFiles, start: int, end: int, view: memoryview) -> tuple[int, Absent | None]:
@@ -195,12 +195,17 @@ class Comparing:
     copies: tuple[Copy, ...]
     edges: tuple[int, ...]
     each: int
-    sum: Sum
-    options: Options
+    sum: DigestKind
+    options: ReadOptions
 
     @classmethod
     def of(
-        cls, copies: Iterable[Copy], places: Iterable[int], chunk: int, sum: Sum, options: Options
+        cls,
+        copies: Iterable[Copy],
+        places: Iterable[int],
+        chunk: int,
+        sum: DigestKind,
+        options: ReadOptions,
     ) -> Self:
         """
         The work of comparing chunks.
@@ -237,7 +242,9 @@ class Comparing:
         """
         first = number * self.each
         places = self.edges[first : first + self.each + 1]
-        guards = [Guard(copy.range(places[0], places[-1]), self.options) for copy in self.copies]
+        guards = [
+            RangeProof(copy.range(places[0], places[-1]), self.options) for copy in self.copies
+        ]
         for guard in guards:
             guard.await_copy()
         files = [LogFiles.find(Path(copy.root)) for copy in self.copies]

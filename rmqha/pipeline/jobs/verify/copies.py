@@ -15,10 +15,10 @@ from rmqha.errors import NothingInCommon
 from rmqha.pipeline.jobs.spark_work import Path as AnyPath
 from rmqha.pipeline.log.files import BLOCK, LogFile, LogFiles, opened, root_of
 from rmqha.pipeline.log.log_walk import find_tail
-from rmqha.pipeline.log.options import Options
+from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.ranges import Range
-from rmqha.pipeline.log.reading import Guard
-from rmqha.pipeline.log.stores import Store
+from rmqha.pipeline.log.reading import RangeProof
+from rmqha.pipeline.log.stores import StoreView
 from rmqha.wire.log.published import Cut
 
 
@@ -49,7 +49,7 @@ class Copy:
 
     def range(self, start: int, end: int) -> Range:
         """
-        Some of it, for a L{Guard}.
+        Some of it, for a L{RangeProof}.
         """
         return Range(
             store=self.name,
@@ -65,21 +65,21 @@ class Copy:
         )
 
 
-def options_of(stores: Mapping[str, AnyPath], point_file: str) -> Options:
+def options_of(stores: Mapping[str, AnyPath], point_file: str) -> ReadOptions:
     """
     How the copies are read; each alone, because together they are refused.
     """
     named = {name: os.fspath(path) for name, path in stores.items()}
-    return Options.parse({"stores": named, "pointFile": point_file, "visibility": "log"})
+    return ReadOptions.parse({"stores": named, "pointFile": point_file, "visibility": "log"})
 
 
-def copy_of(name: str, path: Path, options: Options) -> Copy:
+def copy_of(name: str, path: Path, options: ReadOptions) -> Copy:
     """
     Look at one copy.
 
     @raise NotAStore: If there is none.
     """
-    store = Store.open(name, root_of(path.absolute()), options)
+    store = StoreView.open(name, root_of(path.absolute()), options)
     published = store.point is not None
     whole = store.end if published else find_tail(store.files).end
     end = whole if published else max(whole, written_end(store.files))
@@ -126,10 +126,10 @@ def check_common(copies: Iterable[Copy], low: int, high: int) -> None:
         raise NothingInCommon(low, high)
 
 
-def check_uncut(copies: Iterable[Copy], high: int, options: Options) -> None:
+def check_uncut(copies: Iterable[Copy], high: int, options: ReadOptions) -> None:
     """
     @raise LogCutBack: If a copy was cut below C{high} since the job began.
     """
     for copy in copies:
         if copy.root:
-            Guard(copy.range(copy.first, high), options).check_cuts()
+            RangeProof(copy.range(copy.first, high), options).check_cuts()

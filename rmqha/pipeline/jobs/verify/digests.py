@@ -20,20 +20,20 @@ from pyspark.sql import SparkSession
 from rmqha.errors import DataLost, DigestsInvalid
 from rmqha.pipeline.jobs.progress import Shown, silent
 from rmqha.pipeline.jobs.spark_work import Stores, spread
-from rmqha.pipeline.jobs.verify.chunks import CHUNK, CHUNKS, Comparing, Sum, edges
+from rmqha.pipeline.jobs.verify.chunks import CHUNK, CHUNKS, Comparing, DigestKind, edges
 from rmqha.pipeline.jobs.verify.copies import Copy, check_common, check_uncut, copy_of, options_of
 from rmqha.pipeline.jobs.verify.findings import (
-    Difference,
-    Report,
+    ByteDifference,
+    ComparisonReport,
+    ComparisonResult,
     Skipped,
-    Verdict,
     in_order,
     lagging,
     merged,
     read_absent,
 )
 from rmqha.pipeline.log.files import settled
-from rmqha.pipeline.log.options import ONLY, Options
+from rmqha.pipeline.log.options import ONLY, ReadOptions
 
 VERSION = 1
 
@@ -60,7 +60,7 @@ class Digests:
     low: int
     high: int
     chunk: int
-    sum: Sum
+    sum: DigestKind
     digests: tuple[str, ...]
 
     @property
@@ -101,7 +101,7 @@ class Digests:
         try:
             fields: dict[str, Any] = json.loads(text)
             version = fields.pop("version")
-            fields["sum"] = Sum(fields["sum"])
+            fields["sum"] = DigestKind(fields["sum"])
             fields["digests"] = tuple(map(str, fields["digests"]))
             found = cls(**fields)
             sound = version == VERSION and 0 <= found.low <= found.high and found.chunk > 0
@@ -120,7 +120,7 @@ def digest(
     store: Stores,
     *,
     chunk: int = CHUNK,
-    sum: Sum = Sum.CRC32,
+    sum: DigestKind = DigestKind.CRC32,
     end: int | None = None,
     point_file: str = "use",
     shown: Shown = silent,
@@ -159,7 +159,7 @@ def against(
     *,
     point_file: str = "use",
     shown: Shown = silent,
-) -> Report:
+) -> ComparisonReport:
     """
     Compare one copy with the digests of another one that was read elsewhere.
 
@@ -185,21 +185,21 @@ def against(
     places = [*chunks, *(end for end, _ in list(chunks.values())[-1:])]
     low, high = (places[0], places[-1]) if places else (common[0], common[0])
     work = Comparing.of((copy,), places, digests.chunk, digests.sum, options)
-    differences: list[Difference] = []
+    differences: list[ByteDifference] = []
     skipped: list[Skipped] = []
     for row in in_order(spread(spark, work.tasks, work, CHUNKS, shown)):
         start, (end, told) = row["start"], chunks[row["start"]]
         if row["absent"]:
             read_absent(row, differences, skipped)
         elif row["digest"] != told:
-            found = Difference(store=copy.name, start=start, end=end, count=end - start)
+            found = ByteDifference(store=copy.name, start=start, end=end, count=end - start)
             differences.append(found)
     check_uncut((copy,), high, options)
     for start, end in ((common[0], low), (high, common[1])):
         if start < end:
             skipped.append(Skipped(store=copy.name, start=start, end=end, reason=PART))
-    return Report(
-        verdict=Verdict.DIFFERENT if differences else Verdict.EQUAL,
+    return ComparisonReport(
+        verdict=ComparisonResult.DIFFERENT if differences else ComparisonResult.EQUAL,
         copies=copies,
         low=low,
         high=high,
@@ -215,7 +215,7 @@ def against(
     )
 
 
-def _only(store: Stores, point_file: str) -> tuple[Copy, Options]:
+def _only(store: Stores, point_file: str) -> tuple[Copy, ReadOptions]:
     """
     One copy, and how it is read.
     """

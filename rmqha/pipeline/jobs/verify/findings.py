@@ -11,12 +11,12 @@ from typing import Any
 import pyarrow as pa
 from attrs import asdict, evolve, frozen
 
-from rmqha.pipeline.jobs.verify.chunks import Absent, Sum
+from rmqha.pipeline.jobs.verify.chunks import Absent, DigestKind
 from rmqha.pipeline.jobs.verify.copies import Copy
 from rmqha.pipeline.jobs.verify.differing_records import Extent
 
 
-class Verdict(StrEnum):
+class ComparisonResult(StrEnum):
     """
     What came out.
     """
@@ -26,7 +26,7 @@ class Verdict(StrEnum):
 
 
 @frozen(kw_only=True)
-class Difference:
+class ByteDifference:
     """
     Bytes of a copy that are not those of the first one.
 
@@ -93,7 +93,7 @@ class Skipped:
 
 
 @frozen(kw_only=True)
-class Report:
+class ComparisonReport:
     """
     What a comparison found.
 
@@ -111,14 +111,14 @@ class Report:
     @ivar seconds: How long it took.
     """
 
-    verdict: Verdict
+    verdict: ComparisonResult
     copies: tuple[Copy, ...]
     low: int
     high: int
     chunk: int
-    sum: Sum
+    sum: DigestKind
     chunks: int
-    differences: tuple[Difference, ...]
+    differences: tuple[ByteDifference, ...]
     records: tuple[RecordDifference, ...]
     record_count: int
     skipped: tuple[Skipped, ...]
@@ -145,12 +145,12 @@ def in_order(table: pa.Table) -> list[dict[str, Any]]:
 
 def read_chunks(
     table: pa.Table, copies: tuple[Copy, ...]
-) -> tuple[list[Difference], list[Skipped], list[Extent]]:
+) -> tuple[list[ByteDifference], list[Skipped], list[Extent]]:
     """
     Turn rows of chunks into differences, what was skipped, and extents to look into.
     """
     numbers = {copy.name: number for number, copy in enumerate(copies)}
-    differences: list[Difference] = []
+    differences: list[ByteDifference] = []
     skipped: list[Skipped] = []
     extents: list[Extent] = []
     for row in in_order(table):
@@ -158,7 +158,9 @@ def read_chunks(
         if row["count"]:
             start, end = row["first"], row["last"] + 1
             extents.append(Extent(copy=number, start=start, end=end))
-            differences.append(Difference(store=store, start=start, end=end, count=row["count"]))
+            differences.append(
+                ByteDifference(store=store, start=start, end=end, count=row["count"])
+            )
         if row["absent"]:
             read_absent(row, differences, skipped)
             if row["absent"] != Absent.DELETED:
@@ -167,7 +169,9 @@ def read_chunks(
     return merged(differences), skipped, extents
 
 
-def read_absent(row: dict[str, Any], differences: list[Difference], skipped: list[Skipped]) -> None:
+def read_absent(
+    row: dict[str, Any], differences: list[ByteDifference], skipped: list[Skipped]
+) -> None:
     """
     Bytes that are not there are a difference; if they were deleted meanwhile, they are not.
     """
@@ -178,15 +182,15 @@ def read_absent(row: dict[str, Any], differences: list[Difference], skipped: lis
         skipped.append(Skipped(store=store, start=start, end=end, reason=reason))
     else:
         differences.append(
-            Difference(store=store, start=start, end=end, count=end - start, absent=why)
+            ByteDifference(store=store, start=start, end=end, count=end - start, absent=why)
         )
 
 
-def merged(differences: Iterable[Difference]) -> list[Difference]:
+def merged(differences: Iterable[ByteDifference]) -> list[ByteDifference]:
     """
     Differences by copy and place, those that follow each other without a gap made one.
     """
-    kept: list[Difference] = []
+    kept: list[ByteDifference] = []
     for found in sorted(differences, key=lambda each: (each.store, each.start)):
         last = kept[-1] if kept else None
         if last and (last.store, last.end, last.absent) == (found.store, found.start, found.absent):

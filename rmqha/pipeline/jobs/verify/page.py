@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from rmqha.pipeline.jobs.plots import svg
-from rmqha.pipeline.jobs.verify.findings import Report, Verdict
+from rmqha.pipeline.jobs.verify.findings import ComparisonReport, ComparisonResult
 from rmqha.pipeline.jobs.verify.picture import picture
 
 MOST_ROWS = 500
@@ -29,7 +29,7 @@ svg { max-width: 100%; height: auto }
 """
 
 
-def page(report: Report) -> str:
+def page(report: ComparisonReport) -> str:
     """
     The page, as HTML in one piece.
     """
@@ -107,7 +107,7 @@ def page(report: Report) -> str:
     )
 
 
-def summary(report: Report) -> str:
+def summary(report: ComparisonReport) -> str:
     """
     A report in a sentence or three.
     """
@@ -116,7 +116,7 @@ def summary(report: Report) -> str:
         f"{size} bytes from {report.low} to {report.high}, in {report.chunks} chunks of "
         f"{report.chunk} bytes, were compared in {report.seconds:.1f} s."
     )
-    if report.verdict is Verdict.DIFFERENT:
+    if report.verdict is ComparisonResult.DIFFERENT:
         places = len(report.differences)
         text += f" They differ at {places} place{'s' if places > 1 else ''}"
         text += f", in {report.record_count} records." if report.record_count else "."

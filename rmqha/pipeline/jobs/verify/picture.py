@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rmqha.pipeline.jobs.plots import ACCENT, BAD, OURS, WEAK, blank
-from rmqha.pipeline.jobs.verify.findings import Difference, RecordDifference, Report
+from rmqha.pipeline.jobs.verify.findings import ByteDifference, ComparisonReport, RecordDifference
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,7 +28,7 @@ _MARGIN = 0.15
 _KINDS = {"differs": "#e0a030", "damaged": BAD, "missing": "#ffffff", "no record": "#9a9a9a"}
 
 
-def picture(report: Report) -> Figure:
+def picture(report: ComparisonReport) -> Figure:
     """
     Draw a report.
     """
@@ -42,7 +42,7 @@ def picture(report: Report) -> Figure:
     return figure
 
 
-def _strips(axes: Axes, report: Report) -> None:
+def _strips(axes: Axes, report: ComparisonReport) -> None:
     start = min(copy.first for copy in report.copies)
     end = max(copy.end for copy in report.copies)
     scale, unit = _unit(end - start)
@@ -75,7 +75,7 @@ def _bar(
         axes.barh(row, (end - start) / scale, 0.6, start / scale, facecolor=colour, **more)
 
 
-def _close_up(axes: Axes, report: Report, difference: Difference) -> None:
+def _close_up(axes: Axes, report: ComparisonReport, difference: ByteDifference) -> None:
     """
     The records of one difference, each as long as it is.
     """
@@ -105,7 +105,7 @@ def _close_up(axes: Axes, report: Report, difference: Difference) -> None:
         axes.spines[side].set_visible(False)
 
 
-def _meets(record: RecordDifference, difference: Difference) -> bool:
+def _meets(record: RecordDifference, difference: ByteDifference) -> bool:
     return (
         record.store == difference.store
         and record.offset < difference.end

@@ -22,10 +22,16 @@ from rmqha.errors import OptionInvalid
 from rmqha.pipeline.jobs.progress import Shown, silent
 from rmqha.pipeline.jobs.spark_work import Path as AnyPath
 from rmqha.pipeline.jobs.spark_work import spread
-from rmqha.pipeline.jobs.verify.chunks import CHUNK, CHUNKS, Comparing, Sum, edges
+from rmqha.pipeline.jobs.verify.chunks import CHUNK, CHUNKS, Comparing, DigestKind, edges
 from rmqha.pipeline.jobs.verify.copies import check_common, check_uncut, copy_of, options_of
 from rmqha.pipeline.jobs.verify.differing_records import RECORDS, Drilling
-from rmqha.pipeline.jobs.verify.findings import Report, Verdict, lagging, read_chunks, read_records
+from rmqha.pipeline.jobs.verify.findings import (
+    ComparisonReport,
+    ComparisonResult,
+    lagging,
+    read_chunks,
+    read_records,
+)
 from rmqha.pipeline.log.files import settled
 
 DRILLED = 64
@@ -42,11 +48,11 @@ def verify(
     stores: Mapping[str, AnyPath],
     *,
     chunk: int = CHUNK,
-    sum: Sum = Sum.CRC32,
+    sum: DigestKind = DigestKind.CRC32,
     end: int | None = None,
     point_file: str = "use",
     shown: Shown = silent,
-) -> Report:
+) -> ComparisonReport:
     """
     Compare copies of one log.
 
@@ -78,8 +84,8 @@ def verify(
     found = spread(spark, len(drilling.extents), drilling, RECORDS, shown)
     records, count = read_records(found)
     check_uncut(copies, high, options)
-    return Report(
-        verdict=Verdict.DIFFERENT if differences else Verdict.EQUAL,
+    return ComparisonReport(
+        verdict=ComparisonResult.DIFFERENT if differences else ComparisonResult.EQUAL,
         copies=copies,
         low=low,
         high=high,

@@ -92,7 +92,7 @@ class ProducerData:
 
 
 @frozen(kw_only=True)
-class Heartbeat:
+class HeartbeatData:
     """
     Code 34.
 
