@@ -194,7 +194,7 @@ def publish(root: Path, end: int, name: str = "bench") -> None:
     """
     Say that a log is final up to an end, as a node does.
     """
-    point = Point(confirm=end, durable=end, min_offset=0, broker_name=name, incarnation="bench")
+    point = Point(confirm=end, durable=end, min_offset=0, broker_name=name, generation="bench")
     folder = root / FOLDER
     folder.mkdir(exist_ok=True)
     new = folder / f"{POINT}.tmp"

@@ -81,9 +81,9 @@ def _lines(done: Promotion, dry_run: bool) -> list[str]:
     if not (done.delays or done.consumers):
         lines.append("no offset of a group or a delay level is above its queue")
     if done.was_master:
-        lines.append("it was a master's already: its incarnation goes on")
+        lines.append("it was a master's already: its epoch goes on")
     else:
-        lines.append(f"a new incarnation {would or 'is '}begun at byte {done.end}")
+        lines.append(f"a new epoch {would or 'is '}begun at byte {done.end}")
     return lines
 
 

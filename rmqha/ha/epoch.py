@@ -3,7 +3,7 @@ Which life of the log this is, and how far each replica was brought in it.
 
 A master that lost the tail of its log (power cut) and grows again has other bytes at
 the same offsets than the slave that still holds the old tail.  Equal offsets then say
-nothing.  The incarnation draws the line: what lies below its C{start} is the history
+nothing.  The epoch draws the line: what lies below its C{start} is the history
 everybody shares, what lies above was written in it, and a slave can only have it if
 we sent it (L{rmqha.ha.master.ledger}, marks).  A slave that serves others has the same, with
 "written" meaning "fetched".
@@ -13,8 +13,8 @@ CRC of its last bytes.  If the log is still exactly that, nobody else wrote it, 
 start and marks go on: otherwise a slave that was ahead would be proven by a mere
 restart of its master.  In every other case (a kill, a power cut, a Java broker, a
 replication or a cut that moved the end, a slave that becomes a master) a new
-incarnation begins at the recovered end.  After a kill that forgives a slave that was
-ahead of the incarnation before, and that nobody saw since; marks that are stale by some
+epoch begins at the recovered end.  After a kill that forgives a slave that was
+ahead of the epoch before, and that nobody saw since; marks that are stale by some
 frames would instead refuse every good slave.
 
 The C{id} is new in each run, for logs and status.
@@ -25,7 +25,7 @@ back and is proven by that; for a stock one there is C{haAcceptUnproven=true}.
 
 The file is written when serving begins and when it ends, never between.
 
-Source: docs/architecture.rst, The incarnation.
+Source: docs/architecture.rst, The epoch.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from rmqha.store.files import json_table as tables
 from rmqha.store.log.fingerprint import tail_crc
 from rmqha.store.log.interfaces import ILogReader
 
-FILE = Path("rmqha") / "incarnation.json"
+FILE = Path("rmqha") / "epoch.json"
 """
 Below the store's root.
 """
@@ -73,7 +73,7 @@ class Epoch:
     @classmethod
     def begin(cls, root: Path, log: ILogReader, *, master: bool = True) -> Epoch:
         """
-        Begin a run: take the earlier incarnation up, or start a new one.
+        Begin a run: take the earlier epoch up, or start a new one.
 
         @param root: The store's root.
         @param log: The recovered log, before anything is written to it.
@@ -93,7 +93,7 @@ class Epoch:
         )
         self._save(log, marks, closed=False)
         self._log.info(
-            "Incarnation {id} of the log: {kind} at byte {start}, the log ends at {end}",
+            "Epoch {id} of the log: {kind} at byte {start}, the log ends at {end}",
             id=self.id,
             kind="goes on from the one that began" if continued else "begins",
             start=start,
@@ -104,7 +104,7 @@ class Epoch:
     @classmethod
     def goes_on(cls, root: Path, log: ILogReader, *, master: bool = True) -> bool:
         """
-        Whether a run that begins now would take an earlier incarnation up.
+        Whether a run that begins now would take an earlier epoch up.
         """
         return cls._closed(root / FILE, log, master=master) is not None
 
@@ -169,7 +169,7 @@ class Epoch:
         try:
             known = tables.read(path)
         except TableUnreadable as error:
-            cls._log.warn("Starting a new incarnation: {error}", error=error)
+            cls._log.warn("Starting a new epoch: {error}", error=error)
             return None
         if known is None:
             return None

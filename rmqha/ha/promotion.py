@@ -4,12 +4,12 @@ A slave's store becomes a master's, offline.
 It is a master's start and clean stop with nobody served, and four things besides: a torn
 tail is kept before it is cut, as there may be no master any more that has its bytes; offsets
 of groups and delay levels that came from the old master, which may have had more, are
-brought back into the queues; what is known of that master is forgotten; and an incarnation
+brought back into the queues; what is known of that master is forgotten; and an epoch
 begins, closed at once, that the next start takes up.  Its start is the line between what the
 old master wrote and what this one will: a replica that has more than that, such as the old
 master, is not fed until it has cut it off.
 
-Each step can be repeated, and the incarnation is the last: what dies before it is promoted by
+Each step can be repeated, and the epoch is the last: what dies before it is promoted by
 another run.  A master's store stays as it is.
 
 Source: docs/operations.rst, Changing roles.
@@ -70,7 +70,7 @@ class Promotion:
         them before somebody makes them again.
     @ivar delays: Delay levels that were moved.
     @ivar consumers: Groups' offsets that were moved.
-    @ivar was_master: Whether the log was a master's already, and its incarnation goes on.
+    @ivar was_master: Whether the log was a master's already, and its epoch goes on.
     """
 
     root: Path
@@ -141,7 +141,7 @@ def _promote(store: Store, step: Step) -> Promotion:
     was_master = Epoch.goes_on(root, log)
     if not was_master:
         Epoch.begin(root, log).close(log, {})
-    step("incarnation")
+    step("epoch")
     kept = store.kept
     return _told(
         root,

@@ -55,7 +55,7 @@ class MasterNode(Node):
 
     def serve(self) -> None:
         """
-        Begin an incarnation, let slaves and clients in.
+        Begin an epoch, let slaves and clients in.
         """
         transfer = self.serving.begin(self.store).transfer
         self.writer = Writer(self.store, transfer, self.settings.broker.role)
@@ -64,7 +64,7 @@ class MasterNode(Node):
 
     def unserve(self) -> Deferred[None]:
         """
-        Answer waiting writes, close all connections, end the incarnation.
+        Answer waiting writes, close all connections, end the epoch.
         """
         shut = self.shut_broker()
         # Writes that wait are answered by this, before their connections are closed.

@@ -61,14 +61,14 @@ class Serving:
     @ivar reactor: Listens, and is the clock.
     @ivar standing: What the log is worth.
     @ivar factory: Feeds the slaves; C{None} while nobody is let in.
-    @ivar incarnation: The log's, as long.
+    @ivar epoch: The log's, as long.
     """
 
     settings: Settings
     reactor: Any
     standing: Callable[[], Standing] = lambda: Standing.WHOLE
     factory: MasterFactory | None = field(default=None, init=False)
-    incarnation: Epoch | None = field(default=None, init=False)
+    epoch: Epoch | None = field(default=None, init=False)
     gate: HaPort = field(factory=HaPort, init=False)
     _closed: Counter[str] = field(factory=Counter, init=False)
 
@@ -90,15 +90,15 @@ class Serving:
 
     def begin(self, store: Store) -> MasterFactory:
         """
-        Begin an incarnation of an open store's log, and let slaves in.
+        Begin an epoch of an open store's log, and let slaves in.
         """
         ha, log, role = self.settings.ha, store.log, self.settings.broker.role
         root = self.settings.store.root
-        self.incarnation = Epoch.begin(root, log, master=role.is_master)
+        self.epoch = Epoch.begin(root, log, master=role.is_master)
         ledger = Ledger(
             log=log,
-            start=self.incarnation.start,
-            marks=dict(self.incarnation.marks),
+            start=self.epoch.start,
+            marks=dict(self.epoch.marks),
             first_sync=ha.first_sync,
             accept_unproven=ha.accept_unproven,
         )
@@ -134,24 +134,24 @@ class Serving:
 
     def end(self, *, gently: bool = True) -> Deferred[None]:
         """
-        Let nobody in any more, close all connections, end the incarnation.
+        Let nobody in any more, close all connections, end the epoch.
 
         @param gently: Let slaves have what was written to them; without it nobody reads
             the log once this returns.
         @return: Fires when the last connection is gone.
         """
-        factory, incarnation = self.factory, self.incarnation
-        if factory is None or incarnation is None:
+        factory, epoch = self.factory, self.epoch
+        if factory is None or epoch is None:
             return succeed(None)
         self.factory = self.gate.inner = None
 
         def over(_: None) -> None:
             self._closed += factory.closed
             try:
-                incarnation.close(factory.log, factory.ledger.all_marks())
+                epoch.close(factory.log, factory.ledger.all_marks())
             except (StoreError, OSError) as error:
                 # The next begins anew: marks that are lost refuse rather than believe.
-                self._log.error("The incarnation was not closed: {error}", error=error)
+                self._log.error("The epoch was not closed: {error}", error=error)
 
         return factory.stop(gently=gently).addCallback(over)
 
@@ -159,7 +159,7 @@ class Serving:
         """
         What C{/status} says of the slaves.
         """
-        factory, incarnation = self.factory, self.incarnation
+        factory, epoch = self.factory, self.epoch
         closed = self._closed + (factory.closed if factory is not None else Counter())
         if self.gate.refused:
             closed["not-serving"] = self.gate.refused
@@ -168,6 +168,6 @@ class Serving:
             "connections": factory.connections if factory else 0,
             "closedConnections": dict(closed),
         }
-        if incarnation is not None:
-            status["incarnation"] = {"id": incarnation.id, "start": incarnation.start}
+        if epoch is not None:
+            status["epoch"] = {"id": epoch.id, "start": epoch.start}
         return status

@@ -192,7 +192,7 @@ class SlaveNode(Node):
 
     def _let_in(self, store: Store) -> None:
         """
-        Serve a log, once it is no unfinished copy: its incarnation begins there.
+        Serve a log, once it is no unfinished copy: its epoch begins there.
         """
         if not self.settings.ha.listen_port or self.serving.factory is not None:
             return

@@ -34,7 +34,7 @@ class PromoteTests(CommandTestCase):
         """
         said = self.succeed("promote", self.store)
         end = max(int(word) for word in said.split() if word.isdigit() and len(word) == 7)
-        self.assertIn(f"a new incarnation is begun at byte {end}\n", said)
+        self.assertIn(f"a new epoch is begun at byte {end}\n", said)
         self.assertIn("group ahead in queue 0 of TopicTest: offset 1000000 is now ", said)
         self.assertIn(" queues go on from the log, 6 of delay levels\n", said)
         self.succeed("verify", self.store, "--deep")

@@ -133,7 +133,7 @@ MASTER_PLACES = {
     "mark": 3,
     "marked": 3,
     "checkpoint": 3,
-    "incarnation": 1,
+    "epoch": 1,
     "close": 1,
 }
 

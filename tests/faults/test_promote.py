@@ -173,7 +173,7 @@ class UnplannedTests(PromotionTestCase):
         end = self.promote(slave)["end"]
         self.assertEqual(end, max(write.end for write in acked))
         new = self.as_master(slave, old)
-        self.assertEqual(end, new.status()["incarnation"]["start"])
+        self.assertEqual(end, new.status()["epoch"]["start"])
         alone = new.put(written, size=SIZE + 1).wait() if written else []
         self.assertLessEqual({write.status for write in alone}, {"SLAVE_NOT_AVAILABLE"})
         rejoined = self.as_slave(old, new)

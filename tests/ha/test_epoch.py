@@ -13,7 +13,7 @@ from rmqha.ha.master.ledger import Ledger
 from tests.support.sending_log import MemoryLog
 
 
-class IncarnationTests(SynchronousTestCase):
+class EpochTests(SynchronousTestCase):
     """
     Runs of a master over one store.
     """
@@ -43,7 +43,7 @@ class IncarnationTests(SynchronousTestCase):
     def test_goes_on(self) -> None:
         """
         After a clean stop start and marks go on, under a new id: who was ahead of the
-        incarnation is not proven by a restart.
+        epoch is not proven by a restart.
         """
         first = self.begin()
         self.log.put(bytes(2000))
@@ -57,7 +57,7 @@ class IncarnationTests(SynchronousTestCase):
 
     def test_killed(self) -> None:
         """
-        After a kill a new incarnation begins at the recovered end, whatever was lost.
+        After a kill a new epoch begins at the recovered end, whatever was lost.
         """
         self.begin()
         self.log.put(bytes(2000))

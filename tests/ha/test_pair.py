@@ -104,7 +104,7 @@ class Pair(LogTestCase):
 
     def serve(self, **keys: Any) -> MasterFactory:
         """
-        Start a master on its log: a new incarnation.
+        Start a master on its log: a new epoch.
         """
         settings = HASettings(**({"batch": 1000} | keys))
         ledger = Ledger(log=self.theirs, start=self.theirs.end, first_sync=settings.first_sync)

@@ -76,7 +76,7 @@ class PromotionTestCase(LogTestCase, DerivedTestCase):
         assert table is not None
         return table["offsetTable"]
 
-    def incarnation(self) -> dict[str | int, Any]:
+    def epoch(self) -> dict[str | int, Any]:
         """
         What the next start will find.
         """
@@ -111,7 +111,7 @@ class PromotionTestCase(LogTestCase, DerivedTestCase):
 class PromoteTests(PromotionTestCase):
     def test_clean(self) -> None:
         """
-        A whole store keeps every byte; what is behind its queues comes back; the incarnation
+        A whole store keeps every byte; what is behind its queues comes back; the epoch
         that the next start takes up begins at the end.
         """
         done = promote(self.settings)
@@ -199,7 +199,7 @@ class PromoteTests(PromotionTestCase):
 
     def test_once_a_master(self) -> None:
         """
-        A store that was a master's before it was a slave's begins a new incarnation.
+        A store that was a master's before it was a slave's begins a new epoch.
         """
         store = self.opened(self.root, settings=SIZES)
         old = Epoch.begin(self.root, store.log)
@@ -207,7 +207,7 @@ class PromoteTests(PromotionTestCase):
         end = store.put(message(500)).end  # it was a slave meanwhile, and got more
         self.successResultOf(store.stopService())
         self.assertFalse(promote(self.settings).was_master)
-        found = self.incarnation()
+        found = self.epoch()
         self.assertEqual((found["start"], found["end"], found["marks"]), (end, end, {}))
         self.assertTrue(found["master"])
 
@@ -219,7 +219,7 @@ class PromoteTests(PromotionTestCase):
         Epoch.begin(self.root, store.log, master=False).close(store.log, {"a": 5})
         self.successResultOf(store.stopService())
         self.assertFalse(promote(self.settings).was_master)
-        self.assertEqual(self.incarnation()["marks"], {})
+        self.assertEqual(self.epoch()["marks"], {})
 
 
 class RefusedTests(PromotionTestCase):

@@ -342,7 +342,7 @@ class PointTests(SynchronousTestCase):
             durable=self.end,
             min_offset=0,
             broker_name="golden",
-            incarnation="i",
+            generation="i",
         )
         cut = before.cut_at(self.all[-1], 1)
         (self.store / FOLDER / POINT).write_bytes(render_point(cut))

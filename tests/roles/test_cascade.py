@@ -98,13 +98,13 @@ class LettingInTests(CascadeCase):
         assert behind is not None
         self.assertEqual(self.sent(behind), self.theirs.end)
 
-    def test_its_incarnation_begins_with_the_copy(self) -> None:
+    def test_its_epoch_begins_with_the_copy(self) -> None:
         """
         What was copied is history everybody shares, whoever had it from where.
         """
         self.copied()
         end = self.theirs.end
-        self.assertEqual(self.status["incarnation"]["start"], end)
+        self.assertEqual(self.status["epoch"]["start"], end)
         behind = self.ask(end - 1000)
         assert behind is not None
         self.assertTrue(behind.open)
@@ -153,16 +153,16 @@ class LettingInTests(CascadeCase):
 
     def test_off(self) -> None:
         """
-        With haListenPort=0 there is no port, and no incarnation.
+        With haListenPort=0 there is no port, and no epoch.
         """
         self.copied(listen_port=0)
         self.assertEqual(self.node._ports, [])
-        self.assertNotIn("incarnation", self.status)
+        self.assertNotIn("epoch", self.status)
         self.assertEqual(self.status["replicas"], [])
 
     def test_full_disk(self) -> None:
         """
-        That the incarnation cannot be written down keeps nobody from following.
+        That the epoch cannot be written down keeps nobody from following.
         """
         self.copied()
         self.stop()
@@ -182,7 +182,7 @@ class LettingInTests(CascadeCase):
         self.assertIsNotNone(self.ask(0))
 
 
-class IncarnationTests(CascadeCase):
+class EpochTests(CascadeCase):
     """
     Whom it believes.
     """
@@ -199,7 +199,7 @@ class IncarnationTests(CascadeCase):
         upstream.feed(self.theirs, start)
         self.stop()
         self.start()
-        self.assertEqual(self.status["incarnation"]["start"], start)
+        self.assertEqual(self.status["epoch"]["start"], start)
         proven, other = self.ask(start + 900), self.ask(start + 900, "10.0.0.10")
         assert proven is not None and other is not None
         self.assertEqual((proven.open, other.open), (True, False))
@@ -207,7 +207,7 @@ class IncarnationTests(CascadeCase):
 
     def test_a_slave_becomes_a_master(self) -> None:
         """
-        That begins another incarnation: the other slaves of the old master are right.
+        That begins another epoch: the other slaves of the old master are right.
         """
         self.copied()
         start = self.theirs.end
@@ -231,7 +231,7 @@ class IncarnationTests(CascadeCase):
         self.assertIsNone(self.ask(old.end))
         self.turn()
         self.catch_up()
-        self.assertEqual(self.status["incarnation"]["start"], end)
+        self.assertEqual(self.status["epoch"]["start"], end)
         ahead = self.ask(old.end)
         assert ahead is not None
         self.assertFalse(ahead.open)
@@ -278,13 +278,13 @@ class IncarnationTests(CascadeCase):
 
     def test_refused_cut(self) -> None:
         """
-        Where nothing is cut, the incarnation is the one it was.
+        Where nothing is cut, the epoch is the one it was.
         """
         self.parted("truncate", max_truncate=10)
-        start = self.status["incarnation"]["start"]
+        start = self.status["epoch"]["start"]
         self.turn()
         self.assertIn("haMaxTruncateBytes", self.status["upstream"]["reason"])
-        self.assertEqual(self.status["incarnation"]["start"], start)
+        self.assertEqual(self.status["epoch"]["start"], start)
 
     def test_cut_while_it_is_read(self) -> None:
         """

@@ -93,7 +93,7 @@ class Log:
             durable=self.end,
             min_offset=0,
             broker_name="broker-a",
-            incarnation="i",
+            generation="i",
             time=round(time.time() * 1000),
         )
         beside = self.root / FOLDER / f".{POINT}"

@@ -45,7 +45,7 @@ CALLS = {
     "marked": (">", "rmqha.store.derived.dispatch_mark.save"),
     "checkpoint": ("<", "rmqha.store.log.checkpoint.Checkpoint.save"),
     # start and stop
-    "incarnation": (">", "rmqha.ha.epoch.Epoch.begin"),
+    "epoch": (">", "rmqha.ha.epoch.Epoch.begin"),
     "close": ("<", "rmqha.store.store.Store._close"),
     # a cut
     "cut-zero": (">", "rmqha.store.files.mapped.MappedFile.zero"),

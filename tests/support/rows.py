@@ -94,7 +94,7 @@ def publish(store: Path, confirm: int, **more: Any) -> None:
         "durable": confirm,
         "min_offset": 0,
         "broker_name": "golden",
-        "incarnation": "i",
+        "generation": "i",
         **more,
     }
     folder = store / FOLDER

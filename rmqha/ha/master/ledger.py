@@ -31,13 +31,13 @@ interval, so it can be handed on again.  The interval is forgotten
 
 B{Who is fed at all.}  A slave that was ahead of us holds bytes that are not ours.  It
 must not become right by waiting until our log is longer, so a first report must be
-proven: at most the offset where this incarnation of the log began (whoever wrote it
+proven: at most the offset where this epoch of the log began (whoever wrote it
 before, that is history both have), or at most the I{mark} of that address, the highest
-offset it was sent in this incarnation.  Marks are by address even where replicas are
+offset it was sent in this epoch.  Marks are by address even where replicas are
 counted by connection, and they only rise.
 
 What no ledger can see: an allowed peer that speaks the protocol and lies; a slave whose
-foreign bytes end below the incarnation's start, or below the mark of another slave
+foreign bytes end below the epoch's start, or below the mark of another slave
 behind the same address (our own slaves compare before they follow; stock ones do not).
 
 Offsets are physical, in bytes.  Nothing here knows sockets or clocks.
@@ -188,7 +188,7 @@ class Ledger:
     All live claims of one log.
 
     @ivar log: Whose bytes are claimed.
-    @ivar start: Where the log's incarnation began.
+    @ivar start: Where the log's epoch began.
     @ivar marks: The highest offset each address was sent in it; without what the live
         claims were sent since they began, see L{all_marks}.
     @ivar first_sync: What a first report of 0 asks for.
@@ -258,7 +258,7 @@ class Ledger:
 
     def mark(self, host: str) -> int:
         """
-        The highest offset an address was sent in this incarnation; -1 for none.
+        The highest offset an address was sent in this epoch; -1 for none.
         """
         sent = (claim.sent for claim in self if claim.host == host)
         return max(self.marks.get(host, -1), max(sent, default=-1))

@@ -1,7 +1,7 @@
 """
 What ties a file of ours to one state of a log.
 
-Our own files beside a log (marks, the incarnation) speak of the log as it was.  A Java
+Our own files beside a log (marks, the epoch) speak of the log as it was.  A Java
 broker, or another copy, may have had the store since: a number that says where the log
 ended and a CRC of its last bytes tell.  Source: docs/architecture.rst, Files of our own.
 """

@@ -115,7 +115,7 @@ def begin_anew(root: Path, now_ms: int) -> None:
 def _anew(point: Point, now_ms: int) -> Point:
     if point.reaches_above(0):
         point = point.cut_at(0, now_ms, Why.COPY)
-    return evolve(point, incarnation=uuid4().hex, closed=False, tail=None)
+    return evolve(point, generation=uuid4().hex, closed=False, tail=None)
 
 
 def opened(
@@ -136,7 +136,7 @@ def opened(
             durable=first,
             min_offset=first,
             broker_name=broker_name,
-            incarnation=uuid4().hex,
+            generation=uuid4().hex,
         )
     held = known.durable - TAIL >= first or first == 0
     if known.tail is not None and held and known.tail != tail_crc(log, known.durable):

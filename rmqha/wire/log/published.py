@@ -76,7 +76,7 @@ class Point:
     @ivar durable: The same without the replicas.  A record's end, at least L{confirm}.
     @ivar min_offset: Physical offset of the first byte that is kept.
     @ivar broker_name: C{brokerName}.
-    @ivar incarnation: Changes when the log is copied anew.
+    @ivar generation: Changes when the log is copied anew.
     @ivar closed: Whether the node stopped cleanly afterwards, with its log ending at
         L{durable}.
     @ivar tail: CRC-32 of the last 4 KiB before L{durable}, when closed.
@@ -88,7 +88,7 @@ class Point:
     durable: int
     min_offset: int
     broker_name: str
-    incarnation: str
+    generation: str
     closed: bool = False
     tail: int | None = None
     cuts: tuple[Cut, ...] = ()
@@ -140,7 +140,7 @@ def parse_point(raw: bytes) -> Point:
             durable=_offset(table["durable"]),
             min_offset=_offset(table["min_offset"]),
             broker_name=str(table["broker_name"]),
-            incarnation=str(table["incarnation"]),
+            generation=str(table["generation"]),
             closed=table["closed"] is True,
             tail=None if table["tail"] is None else _offset(table["tail"]),
             cuts=tuple(

@@ -28,7 +28,7 @@ from tests.support.sending_log import MemoryLog
 
 class LedgerCase(SynchronousTestCase):
     """
-    A ledger over a log of 1000 bytes in files of 400, incarnation begun at its end.
+    A ledger over a log of 1000 bytes in files of 400, epoch begun at its end.
     """
 
     def setUp(self) -> None:
@@ -132,7 +132,7 @@ class FirstReportTests(LedgerCase):
 
     def test_mark_proves(self) -> None:
         """
-        What an address was sent in this incarnation, it may have, and not a byte more.
+        What an address was sent in this epoch, it may have, and not a byte more.
         """
         self.log.put(bytes(1000))
         claim = self.ledger.open("a", "a")

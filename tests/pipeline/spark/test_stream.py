@@ -112,7 +112,7 @@ class StreamTestCase(SynchronousTestCase):
             durable=offset,
             min_offset=0,
             broker_name=point.broker_name,
-            incarnation=point.incarnation,
+            generation=point.generation,
             cuts=point.cuts,
         )
         file.write_bytes(render_point(more))

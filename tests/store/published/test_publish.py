@@ -306,7 +306,7 @@ class CutTests(PublishTestCase):
 
     def test_anew(self) -> None:
         """
-        A new copy is another incarnation, and says that it is no mere cut.
+        A new copy is another generation, and says that it is no mere cut.
         """
         root = self.closed(4)
         before = publish.load(root)
@@ -315,7 +315,7 @@ class CutTests(PublishTestCase):
         assert before is not None and after is not None
         self.assertEqual(after.cuts, (Cut(0, NOW, Why.COPY),))
         self.assertEqual(after.confirm, 0)
-        self.assertNotEqual(after.incarnation, before.incarnation)
+        self.assertNotEqual(after.generation, before.generation)
         self.assertEqual(splits.load(root), [])
 
     def test_shortened_by_others(self) -> None:
@@ -350,7 +350,7 @@ class CutTests(PublishTestCase):
         assert before is not None
         self.assertEqual(point.cuts, (Cut(0, NOW, Why.COPY),))
         self.assertEqual(point.confirm, 3000)
-        self.assertNotEqual(point.incarnation, before.incarnation)
+        self.assertNotEqual(point.generation, before.generation)
 
     def test_unreadable(self) -> None:
         """
@@ -525,7 +525,7 @@ class FormatTests(SynchronousTestCase):
             durable=7,
             min_offset=1,
             broker_name="бр",
-            incarnation="i",
+            generation="i",
             closed=True,
             tail=9,
             cuts=(Cut(3, STORED), Cut(0, STORED, Why.COPY)),
@@ -538,7 +538,7 @@ class FormatTests(SynchronousTestCase):
         What is none is refused, whatever it is.
         """
         good = published.render_point(
-            Point(confirm=5, durable=7, min_offset=1, broker_name="", incarnation="")
+            Point(confirm=5, durable=7, min_offset=1, broker_name="", generation="")
         )
         for bad in (
             b"",
