@@ -17,7 +17,7 @@ from rich.console import Console
 
 from cluster.members import Cluster, Unusable
 from cluster.view import View, addresses, row_of
-from rmqha.errors import ConfigProblems
+from rmqha.config.errors import ConfigProblems
 from tests.support.nodes import ROOT, end_all
 
 LOOK = 1.0

@@ -24,9 +24,10 @@ from rich.progress import (
     TransferSpeedColumn,
 )
 
+from rmqha.config.errors import ConfigProblems
 from rmqha.config.load import load
 from rmqha.config.settings import StoreSettings
-from rmqha.errors import ConfigProblems, RmqhaError
+from rmqha.errors import RmqhaError
 from rmqha.store.derived.rebuild import Progress as Told
 from rmqha.store.offline.detect_sizes import offline_settings
 

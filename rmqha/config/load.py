@@ -16,6 +16,7 @@ from typing import Any
 from attrs import frozen
 
 from rmqha.config.checks import check_all, check_namesrv
+from rmqha.config.errors import ConfigProblems
 from rmqha.config.keys import FILE, Vocabulary
 from rmqha.config.namesrv import FILE as NAMESRV_FILE
 from rmqha.config.settings import (
@@ -35,7 +36,7 @@ from rmqha.config.settings import (
     host_name,
 )
 from rmqha.config.sources import DEFAULT, Chosen, SettingsDraft, read
-from rmqha.errors import BadValue, ConfigProblems
+from rmqha.errors import BadValue
 
 HA_PORT_STEP = 1
 """C{haListenPort} is this far above C{listenPort} (docs/protocol/ha.rst, Ports)."""

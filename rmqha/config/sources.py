@@ -14,15 +14,9 @@ from typing import Any
 from attrs import define, field, frozen
 
 from rmqha.config import properties
+from rmqha.config.errors import ConfigUnreadable, MalformedLine, UnknownKey, Unsupported
 from rmqha.config.keys import FILE, Key, Vocabulary
-from rmqha.errors import (
-    BadValue,
-    ConfigError,
-    ConfigUnreadable,
-    MalformedLine,
-    UnknownKey,
-    Unsupported,
-)
+from rmqha.errors import BadValue, ConfigError
 
 COMMAND_LINE = "--set"
 """The place of a value that was given on the command line."""

@@ -12,8 +12,9 @@ from twisted.application.service import IService
 from twisted.plugin import getPlugins
 from twisted.python import usage
 
+from rmqha.config.errors import ConfigProblems
 from rmqha.config.load import load
-from rmqha.errors import ConfigError, ConfigProblems
+from rmqha.errors import ConfigError
 from rmqha.roles.interfaces import IRole
 
 

@@ -9,18 +9,17 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.config.foreign import HARMLESS, UNSUPPORTED
-from rmqha.config.load import Row, check, describe, load
-from rmqha.config.settings import BrokerRole, FlushDisk, Settings, TlsMode
-from rmqha.errors import (
-    BadValue,
-    ConfigError,
+from rmqha.config.errors import (
     ConfigProblems,
     ConfigUnreadable,
     MalformedLine,
     UnknownKey,
     Unsupported,
 )
+from rmqha.config.foreign import HARMLESS, UNSUPPORTED
+from rmqha.config.load import Row, check, describe, load
+from rmqha.config.settings import BrokerRole, FlushDisk, Settings, TlsMode
+from rmqha.errors import BadValue, ConfigError
 
 
 class LoadTestCase(SynchronousTestCase):

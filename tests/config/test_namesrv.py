@@ -7,10 +7,10 @@ from __future__ import annotations
 from attrs import fields
 from twisted.trial.unittest import SynchronousTestCase
 
+from rmqha.config.errors import ConfigProblems
 from rmqha.config.load import check, load
 from rmqha.config.namesrv import HARMLESS, NAMESRV, UNSUPPORTED
 from rmqha.config.settings import NamesrvSettings
-from rmqha.errors import ConfigProblems
 
 
 class NamesrvTests(SynchronousTestCase):

@@ -13,12 +13,11 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import (
-    ColumnUnknown,
+from rmqha.errors import ColumnUnknown, NotAStore
+from rmqha.pipeline.log.errors import (
     CopyBehind,
     DataLost,
     LogCutBack,
-    NotAStore,
     PublishedPointStale,
     RangeBroken,
     SameLog,

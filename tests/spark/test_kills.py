@@ -19,7 +19,7 @@ from pathlib import Path
 from attrs import define
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import TableRefused
+from rmqha.pipeline.errors import TableRefused
 from tests.support.spark_needs import why_no_java
 
 try:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from unittest import SkipTest
 
-from rmqha.errors import JavaMissing
+from rmqha.pipeline.errors import JavaMissing
 from rmqha.pipeline.spark.java import java_home
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from rmqha.cli.spark.common import Setting, named_as
-from rmqha.errors import OptionUnknown
+from rmqha.pipeline.errors import OptionUnknown
 from rmqha.pipeline.log.options import KINDS, nearest
 from rmqha.pipeline.sinks.encoding import Compression
 from rmqha.pipeline.sinks.target import Format, IcebergPlace

@@ -15,7 +15,7 @@ from typing import TypeVar
 from attrs import frozen
 from pyspark.sql import SparkSession
 
-from rmqha.errors import OptionInvalid
+from rmqha.pipeline.errors import OptionInvalid
 from rmqha.pipeline.jobs.progress import Shown, silent
 from rmqha.pipeline.jobs.spark_work import Path, Stores, options_for, ranges_of, run
 from rmqha.pipeline.log.options import ReadOptions

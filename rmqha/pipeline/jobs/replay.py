@@ -17,7 +17,7 @@ from attrs import evolve, frozen
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
-from rmqha.errors import OptionInvalid, OptionMissing
+from rmqha.pipeline.errors import OptionInvalid, OptionMissing
 from rmqha.pipeline.jobs.progress import Shown, silent
 from rmqha.pipeline.jobs.spark_work import Stores, options_for
 from rmqha.pipeline.log.option_values import Names

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
-from rmqha.errors import TableRefused
+from rmqha.pipeline.errors import TableRefused
 from rmqha.pipeline.jobs.spark_work import Path
 from rmqha.pipeline.sinks.table import LakeTable, Taken
 from rmqha.pipeline.sinks.target import IcebergPlace, found_at

@@ -16,7 +16,7 @@ from pathlib import Path as LocalPath
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from rmqha.errors import TableRefused
+from rmqha.pipeline.errors import TableRefused
 from rmqha.pipeline.jobs.export import given, of_ranges, target_for
 from rmqha.pipeline.jobs.lag import Listener, Told
 from rmqha.pipeline.jobs.spark_work import Path, Stores, options_for, run

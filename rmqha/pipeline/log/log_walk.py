@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from attrs import frozen
 
-from rmqha.errors import RangeBroken
+from rmqha.pipeline.log.errors import RangeBroken
 from rmqha.pipeline.log.files import Blocks, LogFile, LogFiles, opened
 from rmqha.wire.columnar.record_blocks import Block, walk
 from rmqha.wire.columnar.vectors import Array, pick

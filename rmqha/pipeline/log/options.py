@@ -19,7 +19,7 @@ from typing import Any, Self
 from attrs import AttrsInstance, define, field, fields, frozen
 
 from rmqha.config.values import Choice, Integer, Kind, Levels, Switch, Text
-from rmqha.errors import OptionInvalid, OptionMissing, OptionUnknown
+from rmqha.pipeline.errors import OptionInvalid, OptionMissing, OptionUnknown
 from rmqha.pipeline.log.option_values import (
     Edge,
     LocalPath,

@@ -17,7 +17,7 @@ from typing import Any
 
 from attrs import frozen
 
-from rmqha.errors import PositionInvalid
+from rmqha.pipeline.log.errors import PositionInvalid
 from rmqha.pipeline.log.files import LogFiles, opened
 from rmqha.wire.log.record import BORN_IP6, IP6_EXTRA, MAGIC_BYTES, MIN_RECORD, STORE_IP6
 

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING
 
 from attrs import frozen
 
-from rmqha.errors import (
+from rmqha.errors import RecordDamaged
+from rmqha.pipeline.log.damage import behind, corrupt_column, corrupt_row, widened, with_corrupt
+from rmqha.pipeline.log.errors import (
     CopyBehind,
     DataLost,
     LogCopiedAnew,
     LogCutBack,
     NotThisLog,
     RangeBroken,
-    RecordDamaged,
 )
-from rmqha.pipeline.log.damage import behind, corrupt_column, corrupt_row, widened, with_corrupt
 from rmqha.pipeline.log.files import Blocks, LogFiles, opened
 from rmqha.pipeline.log.options import Mode, PointFile, ReadOptions
 from rmqha.pipeline.log.positions import fingerprint

@@ -18,17 +18,17 @@ from typing import Self
 
 from attrs import define
 
-from rmqha.errors import (
+from rmqha.errors import NotAStore
+from rmqha.pipeline.log.cached_splits import trusted_splits
+from rmqha.pipeline.log.errors import (
     CopyBehind,
     LogCutBack,
     LogOfAnotherBroker,
     NoPublishedPoint,
-    NotAStore,
     NotThisLog,
     PublishedPointStale,
     SameLog,
 )
-from rmqha.pipeline.log.cached_splits import trusted_splits
 from rmqha.pipeline.log.files import LogFiles, root_of
 from rmqha.pipeline.log.log_walk import (
     Behind,

@@ -14,8 +14,8 @@ from struct import Struct
 
 from attrs import define, field, frozen
 
-from rmqha.errors import MessageNotSendable
 from rmqha.pipeline.log.selection import is_system
+from rmqha.pipeline.producing.errors import MessageNotSendable
 from rmqha.pipeline.producing.routes import DEFAULT_QUEUES, DEFAULT_TOPIC, Queue
 from rmqha.wire.log.encode import MAX_BATCH, MAX_PROPERTIES, MAX_TOPIC
 from rmqha.wire.log.hashing import body_crc

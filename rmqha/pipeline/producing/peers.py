@@ -9,14 +9,9 @@ from typing import Self
 
 from attrs import define, field
 
-from rmqha.errors import (
-    RemotingClosed,
-    RemotingFrameError,
-    RemotingTimeout,
-    RemotingUnreachable,
-    RmqhaError,
-)
+from rmqha.errors import RemotingFrameError, RemotingTimeout, RemotingUnreachable, RmqhaError
 from rmqha.pipeline.producing.connection import BlockingConnection
+from rmqha.pipeline.producing.errors import RemotingClosed
 from rmqha.wire.remoting.command import Command
 
 

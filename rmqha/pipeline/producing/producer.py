@@ -17,7 +17,8 @@ from zlib import crc32
 
 from attrs import define, evolve, field
 
-from rmqha.errors import QueueUnknown, RequestRefused, RmqhaError, SendFailed
+from rmqha.errors import RequestRefused, RmqhaError
+from rmqha.pipeline.producing.errors import QueueUnknown, SendFailed
 from rmqha.pipeline.producing.messages import (
     UNIQUE_KEY,
     Outgoing,

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 from attrs import frozen
 
-from rmqha.errors import MessageNotSendable
+from rmqha.pipeline.producing.errors import MessageNotSendable
 from rmqha.pipeline.producing.messages import COMPRESSION, DELAY, Outgoing
 from rmqha.pipeline.producing.producer import Producer
 from rmqha.pipeline.producing.settings import SendOptions

@@ -11,7 +11,8 @@ from collections.abc import Callable
 
 from attrs import define, evolve, field, frozen
 
-from rmqha.errors import NoRoute, NoWritableQueue, RequestRefused, RmqhaError
+from rmqha.errors import RequestRefused, RmqhaError
+from rmqha.pipeline.producing.errors import NoRoute, NoWritableQueue
 from rmqha.pipeline.producing.peers import Peers
 from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.bodies.route import TopicRoute

@@ -12,14 +12,10 @@ from typing import Any
 import pyarrow as pa
 from attrs import frozen
 
-from rmqha.errors import (
-    ColumnNeeded,
-    ColumnNotOfType,
-    ColumnUnknown,
-    OptionMissing,
-    RowUnsendable,
-)
+from rmqha.errors import ColumnUnknown
+from rmqha.pipeline.errors import ColumnNeeded, ColumnNotOfType, OptionMissing
 from rmqha.pipeline.log.options import nearest
+from rmqha.pipeline.producing.errors import RowUnsendable
 from rmqha.pipeline.producing.messages import KEYS, TAGS, Outgoing
 from rmqha.pipeline.spark.types import spark_type
 

@@ -12,7 +12,7 @@ from typing import Any, Self
 from attrs import frozen
 
 from rmqha.config.values import INT_MAX, Endpoints, Integer, Millis, Text
-from rmqha.errors import OptionMissing
+from rmqha.pipeline.errors import OptionMissing
 from rmqha.pipeline.log.option_values import Size, as_text
 from rmqha.pipeline.log.options import OptionsDraft, kinds_of, option
 

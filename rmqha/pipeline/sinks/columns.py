@@ -10,7 +10,7 @@ from typing import Self
 import pyarrow as pa
 from attrs import frozen
 
-from rmqha.errors import OptionInvalid
+from rmqha.pipeline.errors import OptionInvalid
 from rmqha.pipeline.log.options import ReadOptions, Style
 from rmqha.pipeline.log.reading import MessageReader, chosen_columns
 from rmqha.pipeline.sinks.table_layout import DATE, By

@@ -20,7 +20,7 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError
 from deltalake.transaction import AddAction
 
-from rmqha.errors import TableRefused
+from rmqha.pipeline.errors import TableRefused
 from rmqha.pipeline.log.positions import Position
 from rmqha.pipeline.sinks.parquet import Shape
 from rmqha.pipeline.sinks.position import TablePosition

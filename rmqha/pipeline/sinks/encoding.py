@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from attrs import frozen
 
-from rmqha.errors import OptionInvalid
+from rmqha.pipeline.errors import OptionInvalid
 from rmqha.wire.columnar.decoder import STYLES
 
 _REPEATED = frozenset(

@@ -20,7 +20,7 @@ from typing import Any, Self
 import pyarrow as pa
 from attrs import asdict, define, evolve, field
 
-from rmqha.errors import TableRefused
+from rmqha.pipeline.errors import TableRefused
 from rmqha.pipeline.sinks.parquet import OURS, STAGED, WAITING, Shape
 from rmqha.pipeline.sinks.position import TablePosition
 from rmqha.pipeline.sinks.rewrite import left_of, write

@@ -23,7 +23,7 @@ from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table as Iceberg
 from pyiceberg.transforms import DayTransform, IdentityTransform
 
-from rmqha.errors import TableRefused
+from rmqha.pipeline.errors import TableRefused
 from rmqha.pipeline.sinks.parquet import OURS, Shape
 from rmqha.pipeline.sinks.position import TablePosition
 from rmqha.pipeline.sinks.rewrite import left_of, place_column, write

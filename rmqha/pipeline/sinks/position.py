@@ -14,7 +14,7 @@ from typing import Any
 
 from attrs import evolve, frozen
 
-from rmqha.errors import NotNext
+from rmqha.pipeline.errors import NotNext
 from rmqha.pipeline.log.option_values import Offsets, QueueOffsets
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.positions import Position

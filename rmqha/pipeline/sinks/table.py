@@ -12,7 +12,7 @@ from typing import Self
 import pyarrow as pa
 from attrs import frozen
 
-from rmqha.errors import TableRefused
+from rmqha.pipeline.errors import TableRefused
 from rmqha.pipeline.sinks.parquet import Shape, scratch
 from rmqha.pipeline.sinks.position import TablePosition
 from rmqha.pipeline.sinks.table_layout import DATE, By

@@ -14,7 +14,8 @@ from typing import Self
 import pyarrow as pa
 from attrs import field, frozen
 
-from rmqha.errors import ExtraMissing, TableRefused
+from rmqha.errors import ExtraMissing
+from rmqha.pipeline.errors import TableRefused
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.sinks.columns import TableColumns
 from rmqha.pipeline.sinks.encoding import Encoding

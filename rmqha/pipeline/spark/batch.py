@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from rmqha.errors import ColumnOfOtherType
+from rmqha.pipeline.errors import ColumnOfOtherType
 from rmqha.pipeline.log.files import settled
 from rmqha.pipeline.log.memory import keep_freed
 from rmqha.pipeline.log.options import ReadOptions, RowKind

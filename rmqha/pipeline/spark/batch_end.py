@@ -12,7 +12,7 @@ from logging import getLogger
 
 from attrs import frozen
 
-from rmqha.errors import DataLost
+from rmqha.pipeline.log.errors import DataLost
 from rmqha.pipeline.log.log_walk import boundary
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.positions import Position, make

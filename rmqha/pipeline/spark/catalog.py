@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from pyspark.sql.types import StructField, StructType
 
-from rmqha.errors import OptionInvalid
+from rmqha.pipeline.errors import OptionInvalid
 from rmqha.pipeline.log.options import KINDS
 from rmqha.pipeline.producing.settings import SEND_KINDS
 

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from rmqha.errors import JobFailed
+from rmqha.pipeline.errors import JobFailed
 
 _OURS = re.compile(r"^\W*rmqha\.errors\.\w+: (.+)$", re.MULTILINE)
 _PYTHON = re.compile(r"^\W*Traceback \(most recent call last\):\s*$", re.MULTILINE)

@@ -13,7 +13,7 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from rmqha.errors import JavaMissing
+from rmqha.pipeline.errors import JavaMissing
 
 WISH = "--add-modules=jdk.incubator.vector"
 """What Spark's launcher asks for, to do linear algebra faster; nothing here needs it."""

@@ -23,7 +23,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from rmqha.errors import ColumnOfOtherType, ColumnUnknown
+from rmqha.errors import ColumnUnknown
+from rmqha.pipeline.errors import ColumnOfOtherType
 from rmqha.pipeline.log.options import nearest
 
 _SIMPLE: tuple[tuple[pa.DataType, DataType], ...] = (

@@ -22,7 +22,7 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from rmqha.errors import OptionInvalid
+from rmqha.pipeline.errors import OptionInvalid
 from rmqha.pipeline.producing.producer import Producer
 from rmqha.pipeline.producing.rows import MessageRows, check_columns
 from rmqha.pipeline.producing.settings import SendOptions

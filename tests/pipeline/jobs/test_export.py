@@ -11,7 +11,7 @@ from pathlib import Path
 from click.testing import CliRunner
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import JobFailed, OptionInvalid, OptionUnknown
+from rmqha.pipeline.errors import JobFailed, OptionInvalid, OptionUnknown
 from tests.support import golden
 from tests.support.rows import expected, publish
 from tests.support.spark_needs import why_no_java
@@ -44,7 +44,7 @@ The above exception was the direct cause of the following exception:
 
 Traceback (most recent call last):
   File "reading.py", line 2, in read
-rmqha.errors.RangeBroken: /log at byte 7: body CRC; the range ends at 9
+rmqha.pipeline.log.errors.RangeBroken: /log at byte 7: body CRC; the range ends at 9
  SQLSTATE: 38000
 """
 

@@ -11,7 +11,8 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import LogCutBack, StoreLocked
+from rmqha.errors import StoreLocked
+from rmqha.pipeline.log.errors import LogCutBack
 from rmqha.store.files.lock import StoreLock
 from rmqha.store.offline.offline_log import OfflineLog
 from rmqha.store.published.split_index import SplitIndex

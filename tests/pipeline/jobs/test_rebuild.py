@@ -13,7 +13,8 @@ from typing import Any
 
 from isal.isal_zlib import crc32
 
-from rmqha.errors import LogCutBack, Refused
+from rmqha.errors import Refused
+from rmqha.pipeline.log.errors import LogCutBack
 from rmqha.wire.log.published import Cut
 from tests.cli.command import CommandTestCase
 from tests.support import golden

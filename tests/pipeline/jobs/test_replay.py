@@ -10,7 +10,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import OptionInvalid, OptionMissing
+from rmqha.pipeline.errors import OptionInvalid, OptionMissing
 from tests.cli.command import CommandTestCase
 from tests.support import golden
 from tests.support.fake_broker import StandIn

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import OptionUnknown
+from rmqha.pipeline.errors import OptionUnknown
 from tests.cli.command import CommandTestCase
 from tests.support import golden
 from tests.support.memorylog import MemoryLog

@@ -12,7 +12,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import TableRefused
+from rmqha.pipeline.errors import TableRefused
 from rmqha.wire.log.published import FOLDER, POINT, parse_point, render_point
 from tests.support import golden
 from tests.support.rows import expected, publish

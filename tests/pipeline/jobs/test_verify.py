@@ -16,13 +16,8 @@ from xml.etree import ElementTree
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import (
-    DataLost,
-    DigestsInvalid,
-    LogCutBack,
-    NothingInCommon,
-    OptionInvalid,
-)
+from rmqha.pipeline.errors import DigestsInvalid, NothingInCommon, OptionInvalid
+from rmqha.pipeline.log.errors import DataLost, LogCutBack
 from rmqha.wire.log.published import Cut
 from tests.cli.command import CommandTestCase
 from tests.support import golden

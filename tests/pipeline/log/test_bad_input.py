@@ -16,15 +16,9 @@ from typing import Any
 
 from attrs import evolve
 
-from rmqha.errors import (
-    ColumnOfOtherType,
-    CopyBehind,
-    DataLost,
-    LogCopiedAnew,
-    NotAStore,
-    OptionInvalid,
-    RangeBroken,
-)
+from rmqha.errors import NotAStore
+from rmqha.pipeline.errors import ColumnOfOtherType, OptionInvalid
+from rmqha.pipeline.log.errors import CopyBehind, DataLost, LogCopiedAnew, RangeBroken
 from rmqha.wire.log.published import (
     FOLDER,
     POINT,

@@ -15,12 +15,12 @@ from typing import Any
 
 from attrs import evolve
 
-from rmqha.errors import (
+from rmqha.errors import PointInvalid
+from rmqha.pipeline.log.errors import (
     DataLost,
     LogCutBack,
     LogOfAnotherBroker,
     NotThisLog,
-    PointInvalid,
     PositionInvalid,
     PublishedPointStale,
     RangeBroken,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import OptionInvalid, OptionMissing, OptionUnknown
+from rmqha.pipeline.errors import OptionInvalid, OptionMissing, OptionUnknown
 from rmqha.pipeline.log.option_values import Edge
 from rmqha.pipeline.log.options import ONLY, PointFile, ReadOptions, RowKind, Style, Visibility
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rmqha.errors import PublishedPointStale
+from rmqha.pipeline.log.errors import PublishedPointStale
 from rmqha.store.store import Store
 from rmqha.wire.log.published import FOLDER, POINT, parse_point, render_point
 from tests.store.published.test_publish import PublishTestCase

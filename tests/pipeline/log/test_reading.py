@@ -8,7 +8,7 @@ from attrs import evolve
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import CopyBehind, NotThisLog
+from rmqha.pipeline.log.errors import CopyBehind, NotThisLog
 from tests.support import golden
 from tests.support.rows import expected, publish
 

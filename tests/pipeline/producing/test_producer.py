@@ -14,17 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import (
+from rmqha.errors import RemotingTimeout, RemotingUnreachable
+from rmqha.pipeline.producing.connection import BlockingConnection
+from rmqha.pipeline.producing.errors import (
     MessageNotSendable,
     NoRoute,
     NoWritableQueue,
     QueueUnknown,
     RemotingClosed,
-    RemotingTimeout,
-    RemotingUnreachable,
     SendFailed,
 )
-from rmqha.pipeline.producing.connection import BlockingConnection
 from rmqha.pipeline.producing.messages import Outgoing, Parcel, UniqueKeys, parcels
 from rmqha.pipeline.producing.pace import Pace
 from rmqha.pipeline.producing.peers import Peers

@@ -13,13 +13,9 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import (
-    ColumnUnknown,
-    NotNext,
-    NotThisLog,
-    OptionInvalid,
-    TableRefused,
-)
+from rmqha.errors import ColumnUnknown
+from rmqha.pipeline.errors import NotNext, OptionInvalid, TableRefused
+from rmqha.pipeline.log.errors import NotThisLog
 from tests.support import golden
 from tests.support.rows import expected, publish
 

@@ -8,7 +8,7 @@ import json
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import OptionInvalid
+from rmqha.pipeline.errors import OptionInvalid
 from tests.support import golden
 from tests.support.rows import expected, publish
 from tests.support.spark_needs import need_java

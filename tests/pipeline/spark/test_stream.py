@@ -13,7 +13,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import (
+from rmqha.pipeline.log.errors import (
     CopyBehind,
     DataLost,
     LogCutBack,

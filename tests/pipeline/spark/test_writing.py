@@ -10,15 +10,15 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import (
+from rmqha.errors import ColumnUnknown
+from rmqha.pipeline.errors import (
     ColumnNeeded,
     ColumnNotOfType,
-    ColumnUnknown,
     OptionInvalid,
     OptionMissing,
     OptionUnknown,
-    RowUnsendable,
 )
+from rmqha.pipeline.producing.errors import RowUnsendable
 from tests.support import golden
 from tests.support.fake_broker import StandIn
 from tests.support.rows import expected

@@ -17,7 +17,7 @@ from typing import Any, Self
 from attrs import asdict, frozen
 from pyspark.sql import SparkSession
 
-from rmqha.errors import DataLost, DigestsInvalid
+from rmqha.pipeline.errors import DigestsInvalid
 from rmqha.pipeline.jobs.progress import Shown, silent
 from rmqha.pipeline.jobs.spark_work import Stores, spread
 from rmqha.pipeline.jobs.verify.chunks import CHUNK, CHUNKS, Comparing, DigestKind, edges
@@ -32,6 +32,7 @@ from rmqha.pipeline.jobs.verify.findings import (
     merged,
     read_absent,
 )
+from rmqha.pipeline.log.errors import DataLost
 from rmqha.pipeline.log.files import settled
 from rmqha.pipeline.log.options import ONLY, ReadOptions
 

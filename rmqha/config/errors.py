@@ -1,0 +1,96 @@
+"""
+What can be wrong with a configuration, with its file and line.
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from rmqha.errors import ConfigError
+
+
+@frozen
+class UnknownKey(ConfigError):
+    """
+    A key nobody knows.
+
+    @ivar key: The key as written.
+    @ivar nearest: The nearest known one, or C{""}.
+    @ivar where: File and line, or C{--set}.
+    """
+
+    key: str
+    nearest: str = ""
+    where: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.where}: " if self.where else ""
+        hint = f"; did you mean {self.nearest}?" if self.nearest else ""
+        return f"{where}unknown key {self.key}{hint}"
+
+
+@frozen
+class Unsupported(ConfigError):
+    """
+    A RocketMQ key that would change safety or meaning, and that we do not support.
+
+    @ivar key: The key.
+    @ivar value: Its text.
+    @ivar reason: Why it cannot simply be ignored.
+    @ivar where: File and line, or C{--set}.
+    """
+
+    key: str
+    value: str
+    reason: str
+    where: str = ""
+
+    def __str__(self) -> str:
+        where = f"{self.where}: " if self.where else ""
+        return f"{where}{self.key}={self.value} is not supported: {self.reason}"
+
+
+@frozen
+class MalformedLine(ConfigError):
+    """
+    A line, or a C{--set}, that is not C{key=value}.
+
+    @ivar reason: What is wrong with it.
+    @ivar where: File and line, or C{--set}.
+    """
+
+    reason: str
+    where: str
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.reason}"
+
+
+@frozen
+class ConfigUnreadable(ConfigError):
+    """
+    The configuration file cannot be read.
+
+    @ivar path: The file.
+    @ivar reason: The operating system's text.
+    """
+
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+@frozen
+class ConfigProblems(ConfigError):
+    """
+    All that is wrong with a configuration, at once.
+
+    @ivar problems: One L{ConfigError} each, in the order of the file.
+    """
+
+    problems: tuple[ConfigError, ...]
+
+    def __str__(self) -> str:
+        return "; ".join(str(problem) for problem in self.problems)

@@ -1,0 +1,145 @@
+"""
+Why a message could not be sent.
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from rmqha.errors import PipelineError
+
+
+@frozen
+class RemotingClosed(PipelineError):
+    """
+    A peer closed the connection on which it was asked, or said what nobody can read.
+
+    @ivar address: Who.
+    @ivar request: The request's code.
+    @ivar reason: How it went.
+    """
+
+    address: str
+    request: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.address} did not answer request {self.request}: {self.reason}"
+
+
+@frozen
+class NoRoute(PipelineError):
+    """
+    No name server says where a topic is.
+
+    @ivar topic: The topic.
+    @ivar name_servers: Who was asked.
+    @ivar reason: What they said, or the last of them.
+    """
+
+    topic: str
+    name_servers: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"no route to topic {self.topic} at {self.name_servers}: {self.reason}"
+
+
+@frozen
+class NoWritableQueue(PipelineError):
+    """
+    A topic has no queue that takes messages: none may be written to, or no master has one.
+
+    @ivar topic: The topic.
+    """
+
+    topic: str
+
+    def __str__(self) -> str:
+        return f"topic {self.topic} has no queue that can be written to"
+
+
+@frozen
+class QueueUnknown(PipelineError):
+    """
+    A message is for a queue that its topic does not have.
+
+    @ivar topic: The topic.
+    @ivar queue_id: The queue's number.
+    @ivar queues: How many queues the topic has, on all brokers.
+    """
+
+    topic: str
+    queue_id: int
+    queues: int
+
+    def __str__(self) -> str:
+        return f"topic {self.topic} has no queue {self.queue_id}, only {self.queues} in all"
+
+
+@frozen
+class MessageNotSendable(PipelineError):
+    """
+    A message must not be sent, or cannot be sent as what it is.
+
+    @ivar topic: Its topic.
+    @ivar key: Its C{UNIQ_KEY}, or C{""}.
+    @ivar reason: Why not.
+    """
+
+    topic: str
+    key: str
+    reason: str
+
+    def __str__(self) -> str:
+        which = f" {self.key}" if self.key else ""
+        return f"message{which} for topic {self.topic!r} cannot be sent: {self.reason}"
+
+
+@frozen
+class SendFailed(PipelineError):
+    """
+    A broker did not say that it stored what was sent to it, however often it was asked.
+
+    @ivar topic: The topic.
+    @ivar queue: The queue of the last try, as C{broker:queue id}.
+    @ivar key: C{UNIQ_KEY} of the first message.
+    @ivar messages: How many there were in the request.
+    @ivar tries: How often it was sent.
+    @ivar code: The last answer's code; C{None} if there was none.
+    @ivar remark: What was said about it, or why there was none.
+    """
+
+    topic: str
+    queue: str
+    key: str
+    messages: int
+    tries: int
+    code: int | None
+    remark: str | None
+
+    def __str__(self) -> str:
+        said = self.remark if self.code is None else f"code {self.code}: {self.remark}"
+        more = f" and {self.messages - 1} more" if self.messages > 1 else ""
+        return (
+            f"message {self.key}{more} for {self.topic} {self.queue} is not stored "
+            f"after {self.tries} tries: {said}"
+        )
+
+
+@frozen
+class RowUnsendable(PipelineError):
+    """
+    A row is no message.
+
+    @ivar column: The column that is wrong.
+    @ivar row: The row's number in its task, from 0.
+    @ivar reason: What is wrong.
+    """
+
+    column: str
+    row: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"row {self.row} cannot be sent: column {self.column} {self.reason}"
