@@ -68,16 +68,16 @@ $(SPARK): $(SPARK_LOCK) $(READY)
 	@touch $@
 
 demo: $(READY) ## a pair, a name server and a C++ client: send, consume, kill the slave, compare
-	@$(PY) -m demo $(ARGS)
+	@$(PY) -m lab.demo $(ARGS)
 
 cluster: $(READY) ## two masters, two slaves, a name server: conf/2m-2s-sync, until Ctrl-C
-	@$(PY) -m cluster $(ARGS)
+	@$(PY) -m lab.cluster $(ARGS)
 
 demo-pipeline: $(SPARK) ## a pair and a C++ client, and Spark: from the slave's files into a table, the master killed
-	@$(PY) -m demo_pipeline $(ARGS)
+	@$(PY) -m lab.demo_pipeline $(ARGS)
 
 spark-cluster: $(SPARK) ## Spark's own master, two workers and a Connect server here, until Ctrl-C
-	@$(PY) -m sparkcluster $(ARGS)
+	@$(PY) -m lab.spark_cluster $(ARGS)
 
 test: $(SPARK) ## run the test suite, all but tests/spark
 	@$(PYTEST) --ignore=tests/spark $(ARGS)
@@ -118,17 +118,17 @@ docs: $(SPARK) ## build docs/_build/html: the guide and the API reference
 	    $$(cat docs/_build/links) rmqha
 	@echo "docs/_build/html/index.html"
 
-bench: $(READY) ## measure rmqha beside its alternatives, write bench/RESULTS.md
-	@$(PY) -m bench $(ARGS)
+bench: $(READY) ## measure rmqha beside its alternatives, write lab/bench/RESULTS.md
+	@$(PY) -m lab.bench $(ARGS)
 
-bench-java: $(READY) ## measure beside stock RocketMQ (needs Maven and a JDK), write bench/RESULTS-java.md
-	@$(PY) -m bench.java $(ARGS)
+bench-java: $(READY) ## measure beside stock RocketMQ (needs Maven and a JDK), write lab/bench/RESULTS-java.md
+	@$(PY) -m lab.bench.java $(ARGS)
 
-bench-clients: $(READY) ## measure both with stock clients (needs Maven and a JDK), write bench/RESULTS-clients.md
-	@$(PY) -m bench.clients $(ARGS)
+bench-clients: $(READY) ## measure both with stock clients (needs Maven and a JDK), write lab/bench/RESULTS-clients.md
+	@$(PY) -m lab.bench.clients $(ARGS)
 
-bench-spark: $(SPARK) ## measure the pipeline beside cat, Java and Spark's own way, write bench/RESULTS-spark.md
-	@$(PY) -m bench.spark $(ARGS)
+bench-spark: $(SPARK) ## measure the pipeline beside cat, Java and Spark's own way, write lab/bench/RESULTS-spark.md
+	@$(PY) -m lab.bench.spark $(ARGS)
 
 LOCKED := $(PY) -m piptools compile --quiet --upgrade --strip-extras --allow-unsafe \
     --generate-hashes --no-emit-index-url --no-emit-trusted-host --no-emit-find-links
@@ -143,7 +143,7 @@ lock: $(READY) ## pin the newest dependencies that setup.py allows
 clean: ## remove what builds and tests left
 	rm -rf build dist docs/_build _trial_temp* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	rm -f twisted/plugins/dropin.cache
-	find rmqha twisted tests bench cluster sparkcluster demo demo_pipeline docs tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+	find rmqha twisted tests lab docs tools -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 distclean: clean ## remove .venv too
 	rm -rf $(VENV) *.egg-info

@@ -17,7 +17,7 @@ from twisted.application.service import IServiceMaker
 from twisted.plugin import getPlugins
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.support import golden
+from lab.harness import golden
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "rmqha"

@@ -1,3 +1,3 @@
 """
-Tests for L{bench}.
+Tests for L{lab.bench}.
 """

@@ -1,5 +1,5 @@
 """
-Tests for what L{bench.spark} computes by itself.
+Tests for what L{lab.bench.spark} computes by itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 HAS_SPARK = find_spec("pyspark") is not None and find_spec("deltalake") is not None
 
 SERVER = """
-from bench.spark.peers import serve
+from lab.bench.spark.peers import serve
 def double(of): return {"is": 2 * of}
 serve({"double": double})
 """
@@ -23,7 +23,7 @@ serve({"double": double})
 
 class MadeTests(SynchronousTestCase):
     """
-    L{bench.spark.made}
+    L{lab.bench.spark.made}
     """
 
     @skipUnless(HAS_SPARK, "needs the extra pipeline")
@@ -31,7 +31,7 @@ class MadeTests(SynchronousTestCase):
         """
         A made store is one: every record is sound, is in its queue's order, and is published.
         """
-        from bench.spark.made import make
+        from lab.bench.spark.made import make
         from rmqha.pipeline.scan import scan
 
         with TemporaryDirectory() as folder:
@@ -56,14 +56,14 @@ class MadeTests(SynchronousTestCase):
 
 class PeerTests(SynchronousTestCase):
     """
-    L{bench.spark.peers}
+    L{lab.bench.spark.peers}
     """
 
     def test_asked(self) -> None:
         """
         A process answers, and one that has ended is told with its last words.
         """
-        from bench.spark.peers import Peer
+        from lab.bench.spark.peers import Peer
 
         with TemporaryDirectory() as folder:
             peer = Peer([sys.executable, "-c", SERVER], Path(folder) / "log")
@@ -78,7 +78,7 @@ class PeerTests(SynchronousTestCase):
         """
         What is measured first goes last in the next round, and warm-up does not count.
         """
-        from bench.spark.peers import in_turns
+        from lab.bench.spark.peers import in_turns
 
         order: list[str] = []
 
@@ -94,7 +94,7 @@ class PeerTests(SynchronousTestCase):
         """
         A ratio is one of medians, and the goal is its least or its most.
         """
-        from bench.spark.peers import compared
+        from lab.bench.spark.peers import compared
 
         row = compared("it", [1e6, 3e6, 9e6], "cat", [6e6, 6e6], 0.5)
         self.assertEqual((row.ratio, row.goal, row.met), ("0.50", ">= 0.5x", True))
@@ -106,7 +106,7 @@ class PeerTests(SynchronousTestCase):
 @skipUnless(HAS_SPARK, "needs the extra pipeline")
 class LagTests(SynchronousTestCase):
     """
-    L{bench.spark.streams}
+    L{lab.bench.spark.streams}
     """
 
     def test_lags(self) -> None:
@@ -114,7 +114,7 @@ class LagTests(SynchronousTestCase):
         A point waits for the first commit that reaches it; early ones and those that none
         reaches are left out.
         """
-        from bench.spark.streams import Published, lags
+        from lab.bench.spark.streams import Published, lags
 
         points = [Published(10 * n, float(n)) for n in range(1, 8)]
         commits = [Published(20, 2.5), Published(45, 4.5), Published(60, 7.0)]

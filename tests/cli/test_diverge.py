@@ -12,12 +12,12 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from lab.harness import golden
+from lab.harness.nodes import Folder, Node
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.recovery import cut
 from tests.cli.command import CommandTestCase
 from tests.support import damage as mutilate
-from tests.support import golden
-from tests.support.nodes import Folder, Node
 
 VERSION = golden.VERSIONS[0]
 RMQHA = str(Path(sys.executable).parent / "rmqha")

@@ -12,11 +12,11 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
+from lab.harness import golden
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.truncate import quarantine
 from tests.cli.command import CommandTestCase
 from tests.support import damage as mutilate
-from tests.support import golden
 
 VERSION = golden.VERSIONS[0]
 

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from importlib.metadata import version
 
+from lab.harness import golden
 from tests.cli.command import CommandTestCase
-from tests.support import golden
 
 COMMANDS = ("config", "diverge", "dump", "rebuild", "status", "verify")
 

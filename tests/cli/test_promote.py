@@ -6,12 +6,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from lab.harness import golden
 from rmqha.store.files import json_table as tables
 from rmqha.store.files.lock import StoreLock
 from rmqha.store.log.bootstrap_marker import marker
 from rmqha.store.offline.raw_log import RawLog
 from tests.cli.command import CommandTestCase
-from tests.support import golden
 
 VERSION = golden.VERSIONS[-1]
 

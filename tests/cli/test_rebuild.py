@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from unittest.mock import patch
 
+from lab.harness import golden
+from lab.harness.compare_stores import index_files, queue_files
 from rmqha.store.files.lock import StoreLock, is_locked
 from rmqha.store.offline import rebuild_in_place as remake
 from tests.cli.command import CommandTestCase
 from tests.support import damage as mutilate
-from tests.support import golden
-from tests.support.derived import index_files, queue_files
 
 VERSION = golden.VERSIONS[0]
 

@@ -7,13 +7,13 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from lab.harness import golden
 from rmqha.store.files.lock import StoreLock
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.recovery import cut
 from rmqha.store.log.truncate import quarantine
 from tests.cli.command import CommandTestCase
 from tests.support import damage as mutilate
-from tests.support import golden
 
 VERSION = golden.VERSIONS[0]
 

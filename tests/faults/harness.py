@@ -14,11 +14,11 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from lab.harness import compare_stores as compare
+from lab.harness.nodes import Folder, Node, Process, until
+from lab.harness.proxy import Proxy
+from lab.harness.writer import Driver, Write
 from rmqha.config.settings import StoreSettings
-from tests.support import compare
-from tests.support.nodes import Folder, Node, Process, until
-from tests.support.proxy import Proxy
-from tests.support.writer import Driver, Write
 
 #: How often the random tests are repeated, times what is quick: 1 is for every day.
 ROUNDS = float(os.environ.get("RMQHA_FAULT_ROUNDS", "1"))

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import time
 
+from lab.harness.nodes import until
 from tests.faults.harness import FaultTestCase, rounds
-from tests.support.nodes import until
 
 FILE = 1 << 20
 

@@ -4,12 +4,12 @@ F42: a slave behind a slave, and what it does when the one in the middle has les
 
 from __future__ import annotations
 
+from lab.harness.nodes import Node, until
+from lab.harness.proxy import Proxy
+from lab.harness.writer import Driver
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.recovery import cut
 from tests.faults.harness import SOON_SILENT, FaultTestCase, rounds
-from tests.support.nodes import Node, until
-from tests.support.proxy import Proxy
-from tests.support.writer import Driver
 
 #: How long the one behind is watched while it waits, in seconds.
 WATCHED = 8.0

@@ -14,11 +14,11 @@ from pathlib import Path
 
 from rich.console import Console
 
-from cluster.members import MEMBERS, Cluster
-from cluster.view import View, row_of
+from lab.cluster.members import MEMBERS, Cluster
+from lab.cluster.view import View, row_of
+from lab.harness.nodes import Process, until
+from lab.harness.remote import Remote, send
 from tests.faults.harness import FaultTestCase
-from tests.support.nodes import Process, until
-from tests.support.remote import Remote, send
 
 #: Five interpreters start on a busy machine.
 BOOT = 90.0
@@ -37,7 +37,7 @@ class ClusterTests(FaultTestCase):
         self.command = Process("cluster", self.folder / "cluster.log")
         self._processes.append(self.command)
         folder = str(self.folder / "stores")
-        self.command.spawn([sys.executable, "-m", "cluster", "--folder", folder, *arguments])
+        self.command.spawn([sys.executable, "-m", "lab.cluster", "--folder", folder, *arguments])
         return self.command
 
     def said(self) -> str:

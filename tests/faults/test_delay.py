@@ -7,12 +7,12 @@ from __future__ import annotations
 import time
 from collections import Counter
 
+from lab.harness.nodes import Node, until
+from lab.harness.remote import Remote, pull, records, send
 from rmqha.ha.promotion import promote
 from rmqha.wire.log.record import Record
 from rmqha.wire.remoting.codes import ResponseCode
 from tests.faults.harness import BRISK, FaultTestCase, rounds
-from tests.support.nodes import Node, until
-from tests.support.remote import Remote, pull, records, send
 
 TOPIC = "Later"
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from twisted.trial.unittest import SkipTest
 
+from lab.harness.nodes import until
+from lab.harness.writer import Driver
 from tests.faults.harness import FaultTestCase, rounds
-from tests.support.nodes import until
-from tests.support.writer import Driver
 
 MIB = 1 << 20
 

@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import shutil
 
+from lab.harness.nodes import Node
+from lab.harness.writer import Driver, Write
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.recovery import cut
 from tests.faults.harness import FaultTestCase, rounds
-from tests.support.nodes import Node
-from tests.support.writer import Driver, Write
 
 FRAME = 32768
 

@@ -10,10 +10,10 @@ import re
 import shutil
 from pathlib import Path
 
+from lab.harness import compare_stores as compare
+from lab.harness.nodes import Node
+from lab.harness.writer import Driver, Write
 from tests.faults.harness import FaultTestCase, rounds
-from tests.support import compare
-from tests.support.nodes import Node
-from tests.support.writer import Driver, Write
 
 CHUNK = 16384
 FILE = 1 << 20

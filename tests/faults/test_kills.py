@@ -7,9 +7,9 @@ from __future__ import annotations
 import signal
 import time
 
+from lab.harness.nodes import Node, until
+from lab.harness.writer import Driver
 from tests.faults.harness import FaultTestCase, rounds
-from tests.support.nodes import Node, until
-from tests.support.writer import Driver
 
 #: The quickest of some restarts after a kill, in seconds; a log of some MiB is scanned in well
 #: below one.

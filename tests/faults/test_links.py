@@ -6,6 +6,9 @@ from __future__ import annotations
 
 import time
 
+from lab.harness.nodes import Node, until
+from lab.harness.proxy import MOST_WAITING
+from lab.harness.writer import Burst, Driver
 from tests.faults.harness import (
     HOUSEKEEPING,
     SLACK,
@@ -14,9 +17,6 @@ from tests.faults.harness import (
     rounds,
     seconds,
 )
-from tests.support.nodes import Node, until
-from tests.support.proxy import MOST_WAITING
-from tests.support.writer import Burst, Driver
 
 MIB = 1 << 20
 

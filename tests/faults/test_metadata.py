@@ -10,15 +10,15 @@ from typing import Any, ClassVar
 
 from attrs import evolve
 
+from lab.harness import compare_stores as compare
+from lab.harness.nodes import NameServer, Node, until
+from lab.harness.writer import Driver
 from rmqha.store.files import json_table as tables
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import encode
 from tests.faults.harness import FaultTestCase, seconds
 from tests.support import client as asking
-from tests.support import compare
-from tests.support.nodes import NameServer, Node, until
-from tests.support.writer import Driver
 
 LOOPBACK = {"brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1"}
 

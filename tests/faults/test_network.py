@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import time
 
+from lab.harness.nodes import Node, until
+from lab.harness.writer import Driver
 from tests.faults.harness import HOUSEKEEPING, SLACK, SOON_SILENT, NetworkTestCase, rounds
-from tests.support.nodes import Node, until
-from tests.support.writer import Driver
 
 MIB = 1 << 20
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 import signal
 import time
 
+from lab.harness.nodes import Node, until
+from lab.harness.writer import Driver
 from tests.faults.harness import (
     HOUSEKEEPING,
     NOT_HELD,
@@ -16,8 +18,6 @@ from tests.faults.harness import (
     rounds,
     seconds,
 )
-from tests.support.nodes import Node, until
-from tests.support.writer import Driver
 
 
 class BounceTests(NetworkTestCase):

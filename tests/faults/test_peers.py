@@ -11,10 +11,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from lab.harness.nodes import Node, until
+from lab.harness.ports import free_ports
+from lab.harness.writer import Driver
 from tests.faults.harness import FaultTestCase, rounds
-from tests.support.nodes import Node, until
-from tests.support.ports import free_ports
-from tests.support.writer import Driver
 
 GARBAGE = {
     "http": b"GET / HTTP/1.1\r\nHost: broker\r\n\r\n",

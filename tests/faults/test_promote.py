@@ -14,6 +14,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from lab.harness import compare_stores as compare
+from lab.harness.nodes import NameServer, Node, until
+from lab.harness.remote import Remote, commit, progress, send
+from lab.harness.writer import Driver, Write
 from rmqha.store.log.scan import scan
 from rmqha.store.offline.offline_log import OfflineLog
 from rmqha.wire.log.record import decode
@@ -22,10 +26,6 @@ from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import to_ext
 from rmqha.wire.remoting.headers.namesrv import BrokerNameRequest
 from tests.faults.harness import BRISK, NOT_HELD, FaultTestCase, rounds
-from tests.support import compare
-from tests.support.nodes import NameServer, Node, until
-from tests.support.remote import Remote, commit, progress, send
-from tests.support.writer import Driver, Write
 
 SIZE = 500
 

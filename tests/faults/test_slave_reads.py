@@ -9,11 +9,11 @@ import statistics
 import threading
 import time
 
+from lab.harness.nodes import NameServer, Node, until
+from lab.harness.remote import Follower, Remote, bodies, commit, progress, pull, send
 from rmqha.store.files import json_table as tables
 from rmqha.wire.remoting.codes import ResponseCode
 from tests.faults.harness import BRISK, FaultTestCase, rounds
-from tests.support.nodes import NameServer, Node, until
-from tests.support.remote import Follower, Remote, bodies, commit, progress, pull, send
 
 TOPIC, GROUP = "Orders", "billing"
 

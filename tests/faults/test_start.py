@@ -12,8 +12,8 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.support import golden
-from tests.support.nodes import Folder, Node, until
+from lab.harness import golden
+from lab.harness.nodes import Folder, Node, until
 
 TWISTD = Path(sys.executable).parent / "twistd"
 

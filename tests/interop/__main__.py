@@ -15,9 +15,10 @@ import sys
 import time
 from pathlib import Path
 
-from tests.interop import jars, matrix, packages
+from lab.harness.nodes import ROOT, Folder
+from lab.stock import jars, packages
+from tests.interop import matrix
 from tests.interop.cases import InteropTestCase
-from tests.support.nodes import ROOT, Folder
 
 #: How many processes share the tests with a version: 5.x takes twice as long to start and
 #: to stop, and with 4.9 come the clients of other languages.

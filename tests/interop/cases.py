@@ -18,14 +18,15 @@ from unittest import SkipTest
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from lab.harness import compare_stores as compare
+from lab.harness.nodes import Folder, Node, Process, until
+from lab.harness.proxy import Proxy
+from lab.harness.writer import Driver
+from lab.stock import jars
+from lab.stock.brokers import Broker, Row, Sent, Tool
 from rmqha.config.settings import StoreSettings
 from rmqha.wire.log.record import MAGIC_BLANK, decode
-from tests.interop import jars, matrix
-from tests.interop.support import Broker, Row, Sent, Tool
-from tests.support import compare
-from tests.support.nodes import Folder, Node, Process, until
-from tests.support.proxy import Proxy
-from tests.support.writer import Driver
+from tests.interop import matrix
 
 #: Set to 1 to run these tests, to C{full} to run all pairs.
 WANTED = os.environ.get("RMQHA_INTEROP", "")

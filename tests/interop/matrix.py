@@ -14,7 +14,7 @@ from pathlib import Path
 
 from attrs import asdict, evolve, frozen
 
-from tests.support.nodes import ROOT
+from lab.harness.nodes import ROOT
 
 #: Where tests leave their results for whoever started them.
 RESULTS = "RMQHA_INTEROP_RESULTS"

@@ -16,11 +16,11 @@ from typing import Any
 
 from attrs import define, field, frozen
 
+from lab.harness.nodes import NameServer, Node, until
+from lab.stock.brokers import BOOT, Tool, broker_ports
 from tests.interop import matrix
 from tests.interop.cases import InteropTestCase
 from tests.interop.sites import SOONER
-from tests.interop.support import BOOT, Tool, broker_ports
-from tests.support.nodes import NameServer, Node, until
 
 #: What all brokers are told.
 KEYS: dict[str, object] = {

@@ -12,12 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from tests.interop import jars, matrix
+from lab.harness.nodes import NameServer, Node, Process, until
+from lab.stock import jars
+from lab.stock.brokers import BOOT, Broker, broker_ports
+from lab.stock.clients import OTHERS, Client, Other, java_client, report_missing
+from tests.interop import matrix
 from tests.interop.cases import InteropTestCase
-from tests.interop.clients import OTHERS, Client, Other, java_client, report_missing
-from tests.interop.support import BOOT, Broker, broker_ports
 from tests.support.certificates import certificate
-from tests.support.nodes import NameServer, Node, Process, until
 
 T = TypeVar("T")
 

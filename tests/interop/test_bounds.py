@@ -14,13 +14,13 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from lab.harness.nodes import Node, until
+from lab.harness.ports import free_ports
+from lab.stock.brokers import Broker
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.recovery import cut
 from tests.interop.cases import InteropTestCase
-from tests.interop.support import Broker
 from tests.interop.test_java_master import FILE, NOT_HELD, SYNC
-from tests.support.nodes import Node, until
-from tests.support.ports import free_ports
 
 MIB = 1 << 20
 

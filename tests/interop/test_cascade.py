@@ -4,9 +4,9 @@ A Java master, our slave behind it, and another slave behind ours.
 
 from __future__ import annotations
 
+from lab.harness.nodes import Node, until
+from lab.stock.brokers import Broker
 from tests.interop.cases import InteropTestCase
-from tests.interop.support import Broker
-from tests.support.nodes import Node, until
 
 #: What a 5.x master needs to wait for a slave at all.
 SYNC: dict[str, object] = {"inSyncReplicas": 2, "totalReplicas": 2}

@@ -8,9 +8,9 @@ from __future__ import annotations
 import itertools
 from functools import partial
 
-from tests.interop.clients import COLOURS, Client, Consumer
+from lab.harness.nodes import until
+from lab.stock.clients import COLOURS, Client, Consumer
 from tests.interop.sites import SiteTestCase
-from tests.support.nodes import until
 
 #: How many messages make a run of them.
 RUN = 24

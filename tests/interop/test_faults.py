@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import time
 
+from lab.harness.nodes import Node, until
+from lab.harness.proxy import Proxy
+from lab.harness.writer import Driver
+from lab.stock.brokers import Broker, Sends
 from tests.interop.cases import InteropTestCase, tool
-from tests.interop.support import Broker, Sends
-from tests.support.nodes import Node, until
-from tests.support.proxy import Proxy
-from tests.support.writer import Driver
 
 MIB = 1 << 20
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from tests.interop.clients import Client, Consumer
+from lab.harness.nodes import until
+from lab.stock.clients import Client, Consumer
 from tests.interop.sites import SiteTestCase
 from tests.interop.test_clients import RUN, bodies
-from tests.support.nodes import until
 
 #: Longest wait for what a broker does by itself: stock 5.3.3 first checks transactions
 #: after half a minute, whatever it is told.

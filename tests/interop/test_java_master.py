@@ -4,11 +4,11 @@ Our slave behind a stock master, which knows nothing of it.
 
 from __future__ import annotations
 
+from lab.harness.nodes import Node, until
+from lab.stock.brokers import Broker
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.recovery import cut
 from tests.interop.cases import InteropTestCase
-from tests.interop.support import Broker
-from tests.support.nodes import Node, until
 
 FILE = 1 << 20
 

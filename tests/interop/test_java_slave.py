@@ -4,11 +4,11 @@ A stock slave behind our master, which it takes for one of its own.
 
 from __future__ import annotations
 
+from lab.harness import compare_stores as compare
+from lab.harness.nodes import until
+from lab.harness.writer import Driver
+from lab.stock.brokers import Broker
 from tests.interop.cases import InteropTestCase
-from tests.interop.support import Broker
-from tests.support import compare
-from tests.support.nodes import until
-from tests.support.writer import Driver
 
 
 class JavaBehindUsTests(InteropTestCase):

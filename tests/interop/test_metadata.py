@@ -6,13 +6,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from lab.harness.nodes import Node, until
+from lab.stock.brokers import BOOT, SMALL, Broker
 from rmqha.store.files import json_table as tables
 from rmqha.wire.remoting import fastjson
 from rmqha.wire.remoting.codes import RequestCode
 from tests.interop.cases import InteropTestCase
-from tests.interop.support import BOOT, SMALL, Broker
 from tests.support import client as asking
-from tests.support.nodes import Node, until
 
 #: What makes a broker of ours one of theirs.
 OF_THEIRS: dict[str, object] = {

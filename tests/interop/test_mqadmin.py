@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from lab.harness.nodes import until
 from tests.interop.pairs import Pair, PairsTestCase, Said
-from tests.support.nodes import until
 
 # --- what is not compared ---------------------------------------------------------------
 

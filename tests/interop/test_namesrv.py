@@ -7,13 +7,13 @@ from __future__ import annotations
 import socket
 from typing import Any
 
+from lab.harness.nodes import NameServer, until
+from lab.stock.brokers import BOOT, Broker
 from rmqha.wire.remoting import fastjson
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import FrameDecoder, encode
 from tests.interop.cases import InteropTestCase
-from tests.interop.support import BOOT, Broker
-from tests.support.nodes import NameServer, until
 
 
 def ask(address: str, code: int, **ext: str) -> Command:

@@ -5,12 +5,12 @@ to the slave while the master is away, and back.
 
 from __future__ import annotations
 
-from tests.interop.clients import SOON, Client, Consumer
+from lab.harness.nodes import Node, until
+from lab.harness.remote import Remote, progress
+from lab.stock.brokers import BOOT
+from lab.stock.clients import SOON, Client, Consumer
 from tests.interop.sites import SiteTestCase
-from tests.interop.support import BOOT
 from tests.interop.test_clients import bodies
-from tests.support.nodes import Node, until
-from tests.support.remote import Remote, progress
 
 #: What these brokers say that memory holds, in bytes: some eighty messages.
 HELD = 20_000

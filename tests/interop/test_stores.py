@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections import Counter
 
+from lab.harness import compare_stores as compare
+from lab.harness.writer import Driver
+from lab.stock.brokers import Broker, Row
 from tests.interop.cases import InteropTestCase
-from tests.interop.support import Broker, Row
-from tests.support import compare
-from tests.support.writer import Driver
 
 
 class HandoverTests(InteropTestCase):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from bench.corpus import write_log
-from demo.traffic import Sent
+from lab.bench.corpus import write_log
+from lab.demo.traffic import Sent
 from rmqha.store.offline.offline_log import OfflineLog
 from tests.support.rows import publish
 
@@ -18,7 +18,7 @@ try:
     import pyarrow as pa
     from deltalake import write_deltalake
 
-    from demo_pipeline.report import COLUMNS, Facts, Report
+    from lab.demo_pipeline.report import COLUMNS, Facts, Report
     from rmqha.pipeline.scan import scan
 except ImportError as missing:  # without the extras
     skip = f"the extras pipeline, delta and plots are not installed: {missing}"

@@ -22,7 +22,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.support import golden
+from lab.harness import golden
 from tests.support.fake_broker import StandIn
 from tests.support.rows import publish
 from tests.support.shop import BROKER, ORDERS, order, shop

@@ -13,6 +13,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from lab.harness import golden
 from rmqha.errors import ColumnUnknown, NotAStore
 from rmqha.pipeline.log.errors import (
     CopyBehind,
@@ -34,7 +35,6 @@ from rmqha.wire.log.published import (
     render_point,
     render_spans,
 )
-from tests.support import golden
 from tests.support.rows import COLUMNS, TORN, comparable, expected, publish, row_of
 
 try:

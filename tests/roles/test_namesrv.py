@@ -18,13 +18,13 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 from twisted.web.client import Agent, HTTPConnectionPool
 
+from lab.harness.ports import free_ports
 from rmqha.config.load import load
 from rmqha.errors import TableUnreadable
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.roles.namesrv import NamesrvNode
 from rmqha.wire.remoting.codes import RequestCode as Code
 from rmqha.wire.remoting.command import Command
-from tests.support.ports import free_ports
 
 
 class NamesrvTests(TestCase):

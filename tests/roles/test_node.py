@@ -20,6 +20,8 @@ from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 from twisted.web.client import Agent, HTTPConnectionPool
 
+from lab.harness.compare_stores import derived_faults
+from lab.harness.ports import client_port, free_ports
 from rmqha.config.load import load
 from rmqha.errors import DiskFull, StoreLocked, TableUnreadable, UnfinishedCopy
 from rmqha.ha.slave import follow_state as guard
@@ -35,9 +37,7 @@ from rmqha.store.log.bootstrap_marker import marker
 from rmqha.wire.log.record import Message
 from rmqha.wire.remoting.command import Command
 from tests.broker.support import sending
-from tests.support.compare import derived_faults
 from tests.support.logs import content
-from tests.support.ports import client_port, free_ports
 
 LONG = 20.0
 

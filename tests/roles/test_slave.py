@@ -7,6 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from lab.harness.compare_stores import derived_faults
 from rmqha.config.settings import DivergencePolicy, FlushDisk
 from rmqha.errors import DiskFull
 from rmqha.ha.states import NodeState
@@ -19,7 +20,6 @@ from rmqha.wire.log.encode import encode
 from rmqha.wire.log.published import Why
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 from tests.roles.nodes import NodeReactor, PuppetSlave, settings
-from tests.support.compare import derived_faults
 from tests.support.following import SIZE, SIZES
 from tests.support.logs import STORED, Disk, Held, LogTestCase, content, message, now
 from tests.support.scripted_master import Connection

@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import BinaryIO
 
-from bench.corpus import message
+from lab.bench.corpus import message
 from rmqha.pipeline.log.files import COMMITLOG
 from rmqha.store.files.mapped import file_name
 from rmqha.wire.log.encode import blank, encode, place

@@ -15,13 +15,13 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.support.nodes import Process, until
+from lab.harness.nodes import Process, until
 from tests.support.rows import publish
 from tests.support.spark_needs import why_no_java
 
 try:
+    from lab.spark_cluster.sessions import in_session
     from rmqha.pipeline.log.reading import PATIENCE
-    from sparkcluster.sessions import in_session
     from tests.support.spark_drivers import LONG, cluster, driver, log, truth, write
 except ImportError as missing:  # without the extra
     skip = f"the extra pipeline is not installed: {missing}"
@@ -147,7 +147,7 @@ class CommandTests(SynchronousTestCase):
         @return: The processes' ids.
         """
         options = ["--folder", str(self.place / "cluster"), "--no-connect", *arguments]
-        self.command.spawn([sys.executable, "-m", "sparkcluster", *options])
+        self.command.spawn([sys.executable, "-m", "lab.spark_cluster", *options])
         said = self.command.log
         until(lambda: "Ctrl-C stops all" in said(), "it is started", LONG, tell=said)
         return [int(pid) for pid in re.findall(r"(?m)^(?:master|worker-\d) +(\d+) ", said())]

@@ -13,13 +13,13 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from lab.harness.nodes import Node, until
+from lab.harness.writer import Driver, Write
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.recovery import cut
 from rmqha.store.published.publish import load
 from tests.faults.harness import FaultTestCase
-from tests.support.nodes import Node, until
 from tests.support.spark_needs import why_no_java
-from tests.support.writer import Driver, Write
 
 try:
     from rmqha.pipeline.scan import scan

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any
 
+from lab.harness.nodes import NameServer, Node, until
+from lab.harness.remote import Remote, send
 from rmqha.pipeline.producing.messages import Outgoing
 from rmqha.pipeline.producing.producer import Producer
 from tests.faults.harness import BRISK, FaultTestCase
 from tests.support.client import make_topic
-from tests.support.nodes import NameServer, Node, until
-from tests.support.remote import Remote, send
 from tests.support.spark_needs import need_java
 
 try:

@@ -14,6 +14,7 @@ from typing import Any
 
 from twisted.internet.task import Clock
 
+from lab.harness import golden
 from rmqha.config.settings import FlushDisk
 from rmqha.errors import (
     FileSizeMismatch,
@@ -28,7 +29,6 @@ from rmqha.store.files import mapped as files
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.store import LIVE_PAUSE, Store
 from rmqha.wire.log.record import MAGIC_BLANK, Fault, decode, magic_at
-from tests.support import golden
 from tests.support.derived import DerivedTestCase
 from tests.support.logs import STORED, Disk, Held, LogTestCase, content, message
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from lab.harness.remote import Remote
 from rmqha.wire.remoting import fastjson
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import encode
 from tests.support.fake_broker import Answering
-from tests.support.remote import Remote
 
 
 def ask(address: str, code: int, body: bytes = b"", **ext: Any) -> Command:

@@ -10,8 +10,8 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
+from lab.harness.nodes import until
 from rmqha.pipeline.log.published import read_point
-from tests.support.nodes import until
 from tests.support.spark import session
 
 #: Longest wait for a batch, in seconds: on a busy machine Spark needs a minute for its first.

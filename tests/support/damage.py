@@ -15,7 +15,7 @@ from typing import Any
 from attrs import frozen
 from twisted.trial.unittest import SynchronousTestCase
 
-from tests.support import golden
+from lab.harness import golden
 
 SIZE = golden.LOG_FILE_SIZE
 

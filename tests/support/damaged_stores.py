@@ -12,6 +12,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from lab.harness import golden
 from rmqha.wire.log.published import (
     FOLDER,
     POINT,
@@ -20,7 +21,6 @@ from rmqha.wire.log.published import (
     render_point,
 )
 from rmqha.wire.log.record import Message
-from tests.support import golden
 from tests.support.rows import expected
 from tests.wire.records import stored
 

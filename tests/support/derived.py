@@ -12,12 +12,13 @@ from typing import Any
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from lab.harness import golden
+from lab.harness.compare_stores import index_files, queue_files
 from rmqha.config.settings import StoreSettings
 from rmqha.store.derived.dispatch import Dispatcher
 from rmqha.store.derived.rebuild import compare, open_derived, rebuild
 from rmqha.store.log.interfaces import ILogReader
 from rmqha.wire.log.delay_levels import DelayLevels
-from tests.support import golden
 
 
 def settings(root: Path, **more: Any) -> StoreSettings:
@@ -50,25 +51,6 @@ def drain(maker: Dispatcher) -> None:
     """
     while maker.run(0.0):
         pass
-
-
-def queue_files(root: Path) -> dict[str, bytes]:
-    """
-    Path below C{consumequeue} and content of every queue file.
-    """
-    folder = root / "consumequeue"
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
-
-
-def index_files(root: Path) -> list[bytes]:
-    """
-    Contents of the index files, oldest first: names are times, which may differ.
-    """
-    return [path.read_bytes() for path in sorted((root / "index").glob("*"))]
 
 
 class DerivedTestCase(SynchronousTestCase):

@@ -15,7 +15,7 @@ from typing import Any
 
 from attrs import frozen
 
-from tests.support.golden import DATA
+from lab.harness.golden import DATA
 
 FOLDER = DATA / "captures" / "remoting"
 

@@ -8,8 +8,8 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+from lab.harness import golden
 from rmqha.wire.log.published import FOLDER, POINT, Point, render_point
-from tests.support import golden
 
 #: Its last record lacks property bytes.  RocketMQ's classes accept it; a log of ours
 #: ends before it (docs/protocol/store.rst, Recovery).

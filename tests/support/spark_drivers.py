@@ -18,12 +18,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
-from bench.corpus import write_log
+from lab.bench.corpus import write_log
+from lab.harness.json_child import Piped
+from lab.harness.nodes import ROOT, Folder
+from lab.spark_cluster.members import LOOPBACK, SparkCluster
+from lab.spark_cluster.sessions import end_session, in_session
 from rmqha.pipeline.scan import scan
-from sparkcluster.members import LOOPBACK, SparkCluster
-from sparkcluster.sessions import end_session, in_session
-from tests.support.nodes import ROOT, Folder
-from tests.support.piped import Piped
 from tests.support.rows import publish
 
 LONG = 240.0

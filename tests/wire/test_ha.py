@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from lab.harness import golden
 from rmqha.errors import FrameSizeOutOfRange
 from rmqha.wire.ha import (
     MAX_BODY,
@@ -22,7 +23,6 @@ from rmqha.wire.ha import (
     encode_header,
     encode_report,
 )
-from tests.support import golden
 
 _offsets = st.integers(-(1 << 63), (1 << 63) - 1)
 _frames = st.lists(st.tuples(_offsets, st.binary(max_size=60)), max_size=8)

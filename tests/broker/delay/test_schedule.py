@@ -10,6 +10,7 @@ from twisted.internet.base import DelayedCall
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from lab.harness import golden
 from rmqha.broker.broker import Broker
 from rmqha.broker.delay.delay_level import WINDOW
 from rmqha.broker.delay.delay_offsets import LOG_END
@@ -28,7 +29,6 @@ from rmqha.wire.remoting.fields import to_ext
 from rmqha.wire.remoting.headers.send import SendBackRequest
 from rmqha.wire.remoting.json_body import read
 from tests.broker.support import NOW, SEND_V2, BrokerTestCase, sending
-from tests.support import golden
 from tests.support.logs import HOST, Held
 
 LEVELS = "1s 2s 1m"

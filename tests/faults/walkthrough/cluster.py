@@ -9,7 +9,11 @@ from collections import Counter
 from typing import Any
 from unittest import SkipTest
 
-from demo.traffic import Cpp, why_not
+from lab.demo.traffic import Cpp, why_not
+from lab.harness import compare_stores as compare
+from lab.harness.nodes import NameServer, Node, until
+from lab.harness.remote import Remote, send
+from lab.stock.clients import Answer, Client
 from rmqha.store.files import json_table as tables
 from rmqha.store.log.scan import scan
 from rmqha.store.offline.offline_log import OfflineLog
@@ -21,10 +25,6 @@ from rmqha.wire.remoting.headers.admin import CreateTopicRequest
 from rmqha.wire.remoting.headers.namesrv import RouteRequest
 from rmqha.wire.remoting.json_body import read
 from tests.faults.harness import BRISK, FaultTestCase
-from tests.interop.clients import Answer, Client
-from tests.support import compare
-from tests.support.nodes import NameServer, Node, until
-from tests.support.remote import Remote, send
 
 TOPIC, GROUP = "Orders", "billing"
 

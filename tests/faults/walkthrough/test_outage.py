@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import threading
 
+from lab.harness.nodes import Node, until
+from lab.harness.remote import Remote, progress
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.headers.offsets import MaxOffsetRequest
@@ -17,8 +19,6 @@ from tests.faults.walkthrough.cluster import (
     WalkthroughCase,
     until_all,
 )
-from tests.support.nodes import Node, until
-from tests.support.remote import Remote, progress
 
 
 class PlannedTests(WalkthroughCase):

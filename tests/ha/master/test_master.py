@@ -21,6 +21,7 @@ from twisted.logger import globalLogPublisher
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
+from lab.harness import golden
 from rmqha.config.settings import FirstSync, HASettings, ReplicaIdentity
 from rmqha.ha.master.connection import MasterProtocol
 from rmqha.ha.master.ledger import Ledger
@@ -28,7 +29,6 @@ from rmqha.ha.master.master import TURN, MasterFactory, host_of
 from rmqha.ha.master.replicas import ReplicaState
 from rmqha.ha.master.transfer import GroupTransfer, PutStatus
 from rmqha.wire.ha import BodyPart, TransferDecoder, encode_report
-from tests.support import golden
 from tests.support.sending_log import MemoryLog
 
 FILE = 100_000

@@ -14,6 +14,7 @@ from twisted.internet.error import ConnectionDone
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
+from lab.harness import golden
 from rmqha.config.settings import HASettings
 from rmqha.errors import DiskFull, FrameOffsetMismatch, FrameSizeOutOfRange, RecordFault
 from rmqha.ha.slave.connection import SlaveProtocol
@@ -23,7 +24,6 @@ from rmqha.store.files.allocate import Allocator
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire.ha import MAX_BODY, encode_header
-from tests.support import golden
 from tests.support.logs import FILE_SIZE, Disk, LogTestCase, content, encoded
 from tests.support.scripted_master import Connection, frame, frames
 

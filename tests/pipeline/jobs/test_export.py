@@ -11,8 +11,8 @@ from pathlib import Path
 from click.testing import CliRunner
 from twisted.trial.unittest import SynchronousTestCase
 
+from lab.harness import golden
 from rmqha.pipeline.errors import JobFailed, OptionInvalid, OptionUnknown
-from tests.support import golden
 from tests.support.rows import expected, publish
 from tests.support.spark_needs import why_no_java
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from lab.harness import golden
 from rmqha.errors import StoreLocked
 from rmqha.pipeline.log.errors import LogCutBack
 from rmqha.store.files.lock import StoreLock
@@ -19,7 +20,6 @@ from rmqha.store.published.split_index import SplitIndex
 from rmqha.wire.log import split_spans as spans
 from rmqha.wire.log.published import FOLDER, SPLITS, Cut, parse_spans
 from tests.cli.command import CommandTestCase
-from tests.support import golden
 from tests.support.rows import expected, publish
 from tests.support.spark_needs import need_java
 

@@ -13,12 +13,13 @@ from typing import Any
 
 from isal.isal_zlib import crc32
 
+from lab.harness import golden
+from lab.harness.compare_stores import queue_files
 from rmqha.errors import Refused
 from rmqha.pipeline.log.errors import LogCutBack
 from rmqha.wire.log.published import Cut
 from tests.cli.command import CommandTestCase
-from tests.support import golden
-from tests.support.derived import DerivedTestCase, queue_files
+from tests.support.derived import DerivedTestCase
 from tests.support.memorylog import MemoryLog
 from tests.support.rows import publish
 from tests.support.spark_needs import need_java

@@ -10,9 +10,9 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from lab.harness import golden
 from rmqha.pipeline.errors import OptionInvalid, OptionMissing
 from tests.cli.command import CommandTestCase
-from tests.support import golden
 from tests.support.fake_broker import StandIn
 from tests.support.rows import expected
 from tests.support.spark_needs import need_java

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from lab.harness import golden
 from rmqha.pipeline.errors import OptionUnknown
 from tests.cli.command import CommandTestCase
-from tests.support import golden
 from tests.support.memorylog import MemoryLog
 from tests.support.rows import expected
 from tests.support.spark_needs import need_java

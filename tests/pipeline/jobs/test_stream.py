@@ -12,9 +12,9 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from lab.harness import golden
 from rmqha.pipeline.errors import TableRefused
 from rmqha.wire.log.published import FOLDER, POINT, parse_point, render_point
-from tests.support import golden
 from tests.support.rows import expected, publish
 from tests.support.spark_needs import why_no_java
 

@@ -16,11 +16,11 @@ from xml.etree import ElementTree
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from lab.harness import golden
 from rmqha.pipeline.errors import DigestsInvalid, NothingInCommon, OptionInvalid
 from rmqha.pipeline.log.errors import DataLost, LogCutBack
 from rmqha.wire.log.published import Cut
 from tests.cli.command import CommandTestCase
-from tests.support import golden
 from tests.support.rows import expected, publish
 from tests.support.spark_needs import need_java
 

@@ -8,8 +8,8 @@ from attrs import evolve
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from lab.harness import golden
 from rmqha.pipeline.log.errors import CopyBehind, NotThisLog
-from tests.support import golden
 from tests.support.rows import expected, publish
 
 try:

@@ -13,10 +13,10 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from lab.harness import golden
 from rmqha.errors import ColumnUnknown
 from rmqha.pipeline.errors import NotNext, OptionInvalid, TableRefused
 from rmqha.pipeline.log.errors import NotThisLog
-from tests.support import golden
 from tests.support.rows import expected, publish
 
 try:

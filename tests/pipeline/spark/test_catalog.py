@@ -8,8 +8,8 @@ import json
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from lab.harness import golden
 from rmqha.pipeline.errors import OptionInvalid
-from tests.support import golden
 from tests.support.rows import expected, publish
 from tests.support.spark_needs import need_java
 

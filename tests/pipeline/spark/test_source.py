@@ -12,8 +12,8 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from lab.harness import golden
 from rmqha.wire.log.published import FOLDER, POINT, parse_point, render_point
-from tests.support import golden
 from tests.support.rows import COLUMNS, comparable, expected, publish, row_of
 from tests.support.spark_needs import why_no_java
 

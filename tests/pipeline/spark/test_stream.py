@@ -13,6 +13,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from lab.harness import golden
 from rmqha.pipeline.log.errors import (
     CopyBehind,
     DataLost,
@@ -23,7 +24,6 @@ from rmqha.pipeline.log.errors import (
     StoresDiffer,
 )
 from rmqha.wire.log.published import FOLDER, POINT, Point, Why, parse_point, render_point
-from tests.support import golden
 from tests.support.rows import expected, publish
 
 try:

@@ -10,6 +10,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from lab.harness import golden
 from rmqha.errors import ColumnUnknown
 from rmqha.pipeline.errors import (
     ColumnNeeded,
@@ -19,7 +20,6 @@ from rmqha.pipeline.errors import (
     OptionUnknown,
 )
 from rmqha.pipeline.producing.errors import RowUnsendable
-from tests.support import golden
 from tests.support.fake_broker import StandIn
 from tests.support.rows import expected
 from tests.support.spark_needs import need_java

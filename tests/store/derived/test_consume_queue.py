@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import settings as run_settings
 from hypothesis import strategies as st
 
+from lab.harness.compare_stores import queue_files
 from rmqha.errors import DerivedFault, DiskFull
 from rmqha.store.derived.by_time import offset_by_time
 from rmqha.store.derived.consume_queue import ConsumeQueue
@@ -18,7 +19,7 @@ from rmqha.store.derived.record_at import RecordReader
 from rmqha.store.files.descriptors import Descriptors
 from rmqha.wire.columnar.queue_units import BLANK_UNIT, UNIT, fileable
 from rmqha.wire.log.delay_levels import DelayLevels
-from tests.support.derived import DerivedTestCase, queue_files
+from tests.support.derived import DerivedTestCase
 from tests.support.memorylog import MemoryLog
 
 LEVELS = DelayLevels.parse("1s 5s")

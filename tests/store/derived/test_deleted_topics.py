@@ -9,6 +9,7 @@ from unittest.mock import patch
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
+from lab.harness.compare_stores import derived_faults
 from rmqha.errors import DiskFull
 from rmqha.store.derived import deleted_topics as deleted
 from rmqha.store.derived.deleted_topics import Deletion
@@ -17,7 +18,6 @@ from rmqha.store.offline.offline_log import OfflineLog
 from rmqha.store.offline.raw_log import RawLog
 from rmqha.store.offline.rebuild_in_place import exclusively, remake
 from rmqha.store.store import Store
-from tests.support.compare import derived_faults
 from tests.support.logs import LogTestCase, message, now
 
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from lab.harness import golden
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.index import Index
 from rmqha.store.derived.rebuild import open_derived
 from rmqha.store.derived.record_at import RecordReader
 from rmqha.wire.log.delay_levels import DelayLevels
-from tests.support import golden
 from tests.support.derived import (
     DerivedTestCase,
     dispatcher,

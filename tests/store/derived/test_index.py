@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import settings as run_settings
 from hypothesis import strategies as st
 
+from lab.harness.compare_stores import index_files
 from rmqha.errors import DiskFull
 from rmqha.store.derived.index import Index, file_name
 from rmqha.store.derived.index_file import ENTRY, ENTRY_SIZE, HEADER, IndexFile, IndexShape
@@ -21,7 +22,7 @@ from rmqha.store.derived.record_at import RecordReader
 from rmqha.store.files.descriptors import Descriptors
 from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.hashing import key_hash
-from tests.support.derived import DerivedTestCase, index_files
+from tests.support.derived import DerivedTestCase
 from tests.support.memorylog import MemoryLog
 
 SHAPE = IndexShape(10, 20)

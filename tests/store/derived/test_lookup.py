@@ -10,6 +10,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from lab.harness import golden
 from rmqha.store.derived.index import Index
 from rmqha.store.derived.lookup import Lookup
 from rmqha.store.derived.rebuild import open_derived
@@ -17,7 +18,6 @@ from rmqha.store.offline.offline_log import OfflineLog
 from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.hashing import key_hash
 from tests.support import damage as mutilate
-from tests.support import golden
 from tests.support.derived import settings
 
 VERSION = golden.VERSIONS[0]

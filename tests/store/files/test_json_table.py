@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from lab.harness import golden
 from rmqha.errors import DiskFull, TableUnreadable
 from rmqha.store.files import json_table as tables
-from tests.support import golden
 
 OLDER = {"offsetTable": {"T@g": {0: 1}}}
 OLD = {"offsetTable": {"T@g": {0: 120, 1: 98}}}

@@ -4,8 +4,8 @@ Tests for L{rmqha.store.log.checkpoint}.
 
 from __future__ import annotations
 
+from lab.harness import golden
 from rmqha.store.log.checkpoint import Checkpoint
-from tests.support import golden
 from tests.support.logs import LogTestCase
 
 

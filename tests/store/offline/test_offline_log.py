@@ -11,6 +11,7 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
+from lab.harness import golden
 from rmqha.errors import NotAStore
 from rmqha.store.derived.index_file import IndexShape
 from rmqha.store.derived.rebuild import rebuild
@@ -23,7 +24,6 @@ from rmqha.store.offline.found_files import in_quarantine, likely_size
 from rmqha.store.offline.offline_log import OfflineLog
 from rmqha.store.offline.raw_log import RawLog
 from tests.support import damage as mutilate
-from tests.support import golden
 from tests.support.derived import settings
 
 VERSION = golden.VERSIONS[0]

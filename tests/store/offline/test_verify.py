@@ -11,6 +11,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from lab.harness import golden
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.log.truncate import quarantine
@@ -20,7 +21,6 @@ from rmqha.store.offline.found_files import Finding
 from rmqha.store.offline.raw_log import RawLog
 from rmqha.store.offline.verify import LogCheck, derived_findings, running_notes
 from tests.support import damage as mutilate
-from tests.support import golden
 
 VERSION = golden.VERSIONS[0]
 CLEAN = ("store", "ipv6")

@@ -9,9 +9,9 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from lab.harness import golden
 from rmqha.store.published.readers import LONGEST, MOST, SILENCE, look
 from rmqha.wire.log.published import FOLDER, READERS
-from tests.support import golden
 
 SIZE = golden.LOG_FILE_SIZE
 

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from lab.harness import golden
 from rmqha.errors import ColumnUnknown, RecordDamaged
 from rmqha.wire.columnar import kernels_numpy as plain
 from rmqha.wire.columnar.decoder import (
@@ -36,7 +37,6 @@ from rmqha.wire.log.encode import blank
 from rmqha.wire.log.properties import encode as encode_properties
 from rmqha.wire.log.properties import parse
 from rmqha.wire.log.record import Fault, Message, Record, decode
-from tests.support import golden
 from tests.wire.columnar.test_record_blocks import PROPERTIES, WAYS, way
 from tests.wire.records import PLAIN, messages, stored
 

@@ -23,6 +23,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from lab.harness import golden
 from rmqha.wire.columnar import dispatch_fields as fields
 from rmqha.wire.columnar import kernels as loops
 from rmqha.wire.columnar import kernels_numpy as plain
@@ -32,7 +33,6 @@ from rmqha.wire.columnar.vectors import java_hashes
 from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from rmqha.wire.log.hashing import body_crc, java_hash, key_hash
 from rmqha.wire.log.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, Fault, check, dispatch_fields
-from tests.support import golden
 
 HAS_NUMBA = find_spec("numba") is not None
 LEVELS = DelayLevels.parse("1s 5s 10s 30s 1m")

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from lab.harness import golden
 from rmqha.errors import RecordFault
 from rmqha.wire.log import properties
 from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC, DelayLevels
@@ -33,7 +34,6 @@ from rmqha.wire.log.record import (
     offset_msg_id,
     stored_at,
 )
-from tests.support import golden
 from tests.wire.log.test_delay_levels import STOCK
 from tests.wire.records import PLAIN, messages, stored
 

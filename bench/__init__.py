@@ -1,3 +1,0 @@
-"""
-Measurements: L{bench.__main__} runs them all.
-"""

@@ -1,3 +1,0 @@
-"""
-Measurements of the pipeline on Spark: C{python -m bench.spark}.
-"""

@@ -1,0 +1,3 @@
+"""
+Measurements: L{lab.bench.__main__} runs them all.
+"""

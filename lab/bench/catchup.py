@@ -1,0 +1,197 @@
+"""
+Catching up: an empty slave and a master with a log, two C{twistd} processes.
+
+Beside it, in turn, the same log is copied by L{lab.bench.raw.copy}.  A slave's speed is
+taken from its C{/status} (L{lab.bench.progress}).
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+from pathlib import Path
+
+from lab.bench.corpus import write_log
+from lab.bench.progress import Look, Run, follow
+from lab.bench.raw import copy
+from lab.bench.report import Row, spread
+from lab.harness.nodes import Node
+
+FILE_SIZE = 1 << 30
+
+STOCK = {
+    "mappedFileSizeCommitLog": FILE_SIZE,
+    "mappedFileSizeConsumeQueue": 6_000_000,
+    "maxHashSlotNum": 5_000_000,
+    "maxIndexNum": 20_000_000,
+    "haSendHeartbeatInterval": 5000,
+}
+"""RocketMQ's defaults, where L{lab.harness.nodes} has small ones."""
+
+LIMIT = 180.0
+"""Seconds any run may take."""
+
+
+class Source:
+    """
+    A master that serves a log made for the purpose.
+    """
+
+    def __init__(self, folder: Path, total: int, bodies: tuple[int, ...]) -> None:
+        self.folder = folder
+        self.node = Node(folder, "master", **STOCK, messageIndexEnable="false")
+        self.log = self.node.root / "commitlog"
+        self.end = write_log(self.log, total, file_size=FILE_SIZE, bodies=bodies)
+
+    def start(self) -> None:
+        """
+        Start it, and let it dispatch its log, so that it is idle afterwards.
+        """
+        self.node.start(LIMIT)
+        self.node.until(lambda status: status["dispatchedOffset"] >= self.end, "dispatched", LIMIT)
+
+    def stop(self) -> None:
+        """
+        Stop it, delete everything.
+        """
+        self.node.kill9()
+        shutil.rmtree(self.folder)
+
+    def raw(self) -> float:
+        """
+        Copy the log without us; bytes a second.
+        """
+        return self.end / copy(self.log, self.folder / "raw", self.end, FILE_SIZE)
+
+    def bootstrap(self, *, checks: bool = True, numba: bool = True, dispatch: bool = False) -> Run:
+        """
+        Let an empty slave catch up.
+
+        @param checks: Whether records are checked before they are reported.
+        @param numba: Whether the extra C{fast} may be used.
+        @param dispatch: Whether to wait for queues and index.
+        """
+        folder = self.folder / "slave"
+        slave = Node(folder, "slave", master=self.node.address, **STOCK)
+        if not checks:
+            slave.keys["haVerifyBeforeAck"] = "false"
+        try:
+            with_environment(slave, {} if numba else {"RMQHA_PURE": "1"})
+            return self._follow(slave, dispatch)
+        finally:
+            slave.kill9()
+            shutil.rmtree(folder)
+
+    def _follow(self, slave: Node, dispatch: bool) -> Run:
+        return follow(
+            lambda: look(slave), self.end, dispatch=dispatch, limit=LIMIT, tell=slave.tail
+        )
+
+
+def look(node: Node) -> Look | None:
+    """
+    Ask a node of ours how far it is.
+    """
+    try:
+        status = node.status()
+    except OSError:
+        return None
+    return Look(status["maxOffset"] or 0, status["dispatchedOffset"] or 0)
+
+
+def with_environment(node: Node, more: dict[str, str]) -> None:
+    """
+    Launch a node with more environment variables.
+    """
+    before = dict(os.environ)
+    os.environ.update(more)
+    try:
+        node.launch()
+    finally:
+        for name in more:
+            if name in before:
+                os.environ[name] = before[name]
+            else:
+                del os.environ[name]
+
+
+def _mb(values: list[float]) -> str:
+    return spread([value / 1e6 for value in values], "MB/s")
+
+
+def run(folder: Path, total: int, rounds: int) -> list[Row]:
+    """
+    Measure all rows about catching up.
+
+    @param total: Bytes of the log.
+    """
+    copies = _copies(Source(folder / "mixed", total, (900, 1900, 2900, 3900)), rounds)
+    return copies + _until_dispatched(Source(folder / "one", total, (1024,)), rounds)
+
+
+def _copies(source: Source, rounds: int) -> list[Row]:
+    raw: list[float] = []
+    unchecked: list[float] = []
+    checked: list[float] = []
+    pure: list[float] = []
+    try:
+        source.start()
+        source.raw()  # once for nothing: the first of all is slower
+        for _ in range(rounds):
+            raw.append(source.raw())
+            unchecked.append(source.bootstrap(checks=False).copied)
+            checked.append(source.bootstrap(numba=True).copied)
+            pure.append(source.bootstrap(numba=False).copied)
+    finally:
+        source.stop()
+    rows = []
+    for what, found, goal in (
+        ("catch-up, record checks off", unchecked, 0.8),
+        ("catch-up, every record checked, with numba", checked, 0.6),
+        ("catch-up, every record checked, base install", pure, 0.6),
+    ):
+        ratio = statistics.median(found) / statistics.median(raw)
+        rows.append(
+            Row(
+                what=what,
+                ours=_mb(found),
+                beside="raw copy " + _mb(raw),
+                ratio=f"{ratio:.2f}",
+                goal=f">= {goal}x of raw",
+                met=ratio >= goal,
+            )
+        )
+    return rows
+
+
+def _until_dispatched(source: Source, rounds: int) -> list[Row]:
+    raw: list[float] = []
+    base: list[Run] = []
+    fast: list[Run] = []
+    try:
+        source.start()
+        for _ in range(rounds):
+            raw.append(source.raw())
+            base.append(source.bootstrap(numba=False, dispatch=True))
+            fast.append(source.bootstrap(numba=True, dispatch=True))
+    finally:
+        source.stop()
+    rows = []
+    for what, found, goal in (
+        ("catch-up until queues and index are built, base install", base, 400),
+        ("catch-up until queues and index are built, with numba", fast, 600),
+    ):
+        speeds = [run.dispatched for run in found]
+        middle = statistics.median(speeds)
+        rows.append(
+            Row(
+                what=what,
+                ours=_mb(speeds) + "; bytes alone " + _mb([run.copied for run in found]),
+                beside="raw copy " + _mb(raw),
+                ratio=f"{middle / statistics.median(raw):.2f}",
+                goal=f">= {goal} MB/s",
+                met=middle >= goal * 1e6,
+            )
+        )
+    return rows

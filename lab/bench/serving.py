@@ -1,0 +1,246 @@
+"""
+Two pairs that serve the same clients, stock and ours: a master and a slave each, one name
+server, and one JVM of stock producers and consumers for both.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from lab.bench.catchup import STOCK
+from lab.bench.latency import percentile
+from lab.bench.report import Row, spread
+from lab.bench.stock import SYNC, Peer, Stock
+from lab.harness.json_child import Asked
+from lab.harness.nodes import Node, until
+from lab.stock.brokers import SMALL
+
+BODY = 1024
+QUEUES = 8
+BATCH = 200
+
+PATIENCE = 120.0
+
+COMMON = {key: SMALL[key] for key in ("brokerClusterName", "brokerIP1", "maxMessageSize")}
+
+
+@frozen
+class Sends:
+    """
+    What the producers saw.
+
+    @ivar seconds: From the first send's begin to the last one's end.
+    @ivar micros: Of every send, sorted.
+    """
+
+    seconds: float
+    micros: list[float]
+
+    @property
+    def rate(self) -> float:
+        """
+        Sends a second.
+        """
+        return len(self.micros) / self.seconds
+
+    @property
+    def p50(self) -> float:
+        """
+        Median, in microseconds.
+        """
+        return statistics.median(self.micros)
+
+    @property
+    def p99(self) -> float:
+        """
+        What 99 of 100 do not exceed, in microseconds.
+        """
+        return percentile(self.micros, 0.99)
+
+
+class Pair:
+    """
+    A master, its slave, and a topic on the master.
+
+    @ivar name: C{ours} or C{Java}.
+    @ivar address: Where clients connect.
+    """
+
+    def __init__(self, name: str, tool: Peer, master: Node | Stock, slave: Node | Stock) -> None:
+        self.name = name
+        self.tool = tool
+        self.master = master
+        self.slave = slave
+        self.topic = f"Bench{name}"
+        self.address = "127.0.0.1", master.port
+
+    def start(self) -> None:
+        """
+        Start both, and wait until the slave has what a producer sends.
+        """
+        self.master.start()
+        self.slave.launch()
+        address = "{}:{}".format(*self.address)
+        self._until(
+            lambda: address in self.tool.registered(self.tool.names), "the master is registered"
+        )
+        self.tool.do("topic", address=address, topic=self.topic, queues=QUEUES)
+        # A stock slave is silent for its first five seconds.
+        self._until(lambda: set(self._send(4, 4)["statuses"]) == {"SEND_OK"}, "sends are answered")
+
+    def stop(self) -> None:
+        """
+        End both.
+        """
+        self.slave.kill9()
+        self.master.kill9()
+
+    def send(self, count: int, threads: int, each: int = 1) -> Sends:
+        """
+        Send with stock producers, all of which must be answered with success.
+
+        @param count: Sends of all threads together.
+        @param each: Messages of one send.
+        """
+        found = self._send(count, threads, each)
+        if set(found["statuses"]) != {"SEND_OK"}:
+            raise AssertionError(f"{self.name}: {found['statuses']}\n{self.master.tail()}")
+        return Sends(found["seconds"], found["micros"])
+
+    def consume(self, group: str, count: int) -> float:
+        """
+        Let a stock push consumer of a new group consume what there is.
+
+        @return: Messages a second, from the first to the last.
+        """
+        found = self.begin_to_consume(group, count).wait(PATIENCE)
+        return count / float(found["seconds"])
+
+    def begin_to_consume(self, group: str, count: int) -> Asked:
+        """
+        Do not wait for it.
+
+        @return: Its answer has the C{seconds} from the first message to the last.
+        """
+        return self.tool.ask(
+            "catchup",
+            namesrv=self.tool.names,
+            topic=self.topic,
+            group=group,
+            count=count,
+            limit=int(PATIENCE) - 10,
+        )
+
+    def _send(self, count: int, threads: int, each: int = 1) -> dict[str, Any]:
+        found: dict[str, Any] = self.tool.do(
+            "time",
+            PATIENCE,
+            namesrv=self.tool.names,
+            topic=self.topic,
+            kind="single",
+            size=BODY,
+            count=count,
+            threads=threads,
+            batch=each,
+            wait=True,
+        )
+        return found
+
+    def _until(self, condition: Any, what: str) -> None:
+        def look() -> bool:
+            if not self.master.running:
+                raise AssertionError(f"{self.name}: the master has ended\n{self.master.tail()}")
+            return bool(condition())
+
+        until(look, f"{self.name}: {what}", PATIENCE, tell=self.master.tail, pause=0.2)
+
+
+@contextmanager
+def pairs(folder: Path, tool: Peer, *, sync: bool = False) -> Iterator[list[Pair]]:
+    """
+    Both pairs, started; they are ended and deleted afterwards.
+
+    @param sync: Whether the masters wait for their slaves.
+    @return: Ours and the stock one.
+    """
+    found = [_ours(folder / "ours", tool, sync), _java(folder / "java", tool, sync)]
+    try:
+        for pair in found:
+            pair.start()
+        yield found
+    finally:
+        for pair in found:
+            pair.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def alone(folder: Path, tool: Peer, **keys: object) -> Iterator[Pair]:
+    """
+    Our pair by itself, in the same way; its master does not wait.
+
+    @param keys: More of both configurations.
+    """
+    pair = _ours(folder / "ours", tool, False, **keys)
+    try:
+        pair.start()
+        yield pair
+    finally:
+        pair.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _ours(folder: Path, tool: Peer, sync: bool, **more: object) -> Pair:
+    keys: dict[str, Any] = {**STOCK, **COMMON, "brokerName": "ours", "namesrvAddr": tool.names}
+    keys |= more
+    role = "SYNC_MASTER" if sync else "ASYNC_MASTER"
+    master = Node(folder, "master", **keys, brokerRole=role)
+    slave = Node(folder, "slave", master=master.address, **keys)
+    return Pair("Ours", tool, master, slave)
+
+
+def _java(folder: Path, tool: Peer, sync: bool) -> Pair:
+    master = Stock(folder, tool, "master", brokerName="java", **(SYNC if sync else {}))
+    slave = Stock(folder, tool, "slave", role="SLAVE", master=master.address, brokerName="java")
+    return Pair("Java", tool, master, slave)
+
+
+def turns(both: Sequence[Pair], number: int) -> Sequence[Pair]:
+    """
+    In which order they are measured: in either one, as what runs later finds a warmer machine.
+    """
+    return both[:: -1 if number % 2 else 1]
+
+
+def compared(
+    what: str,
+    unit: str,
+    ours: Sequence[float],
+    java: Sequence[float],
+    goal: float | None,
+    *,
+    most: bool = False,
+) -> Row:
+    """
+    A row of both pairs' medians.
+
+    @param goal: What the ratio should be at least.
+    @param most: Whether it should be that at most.
+    """
+    ratio = statistics.median(ours) / statistics.median(java)
+    met = None if goal is None else ratio <= goal if most else ratio >= goal
+    return Row(
+        what=what,
+        ours=spread(ours, unit),
+        beside="stock pair " + spread(java, unit),
+        ratio=f"{ratio:.2f}",
+        goal="" if goal is None else f"{'<=' if most else '>='} {goal:g}x",
+        met=met,
+    )

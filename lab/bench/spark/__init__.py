@@ -1,0 +1,3 @@
+"""
+Measurements of the pipeline on Spark: C{python -m lab.bench.spark}.
+"""

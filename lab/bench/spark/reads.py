@@ -1,0 +1,72 @@
+"""
+What Spark reads: rows counted, and rows brought to Java, beside C{cat} of the same files;
+and what a second processor brings.
+"""
+
+from __future__ import annotations
+
+from lab.bench.report import Row
+from lab.bench.spark.field import PLAIN, Field
+from lab.bench.spark.peers import cat, compared, in_turns
+
+ROUNDS = 5
+SCALE_ROUNDS = 3
+
+WARM = 2
+"""A JVM compiles for a while."""
+
+
+def count(field: Field) -> list[Row]:
+    """
+    Six columns, in our session and in one as Spark makes it.
+    """
+    store, ours = field.store, field.spark
+    with field.another("plain", 2, *PLAIN) as plain:
+        works = {
+            "cat": lambda: cat(store.files),
+            "6 columns": lambda: field.rate(ours, "count"),
+            "plain session": lambda: field.rate(plain, "count"),
+        }
+        found = in_turns(works, field.rounds(ROUNDS), WARM)
+    return [
+        compared("6 columns counted, CRC", found["6 columns"], "cat", found["cat"], 0.4),
+        compared("the same, a plain session", found["plain session"], "cat", found["cat"]),
+    ]
+
+
+def noop(field: Field) -> list[Row]:
+    """
+    All columns with bodies, to Spark's sink that does nothing.
+    """
+    store, ours = field.store, field.spark
+    works = {
+        "cat": lambda: cat(store.files),
+        "raw": lambda: field.rate(ours, "noop", raw=True),
+        "map": lambda: field.rate(ours, "noop", raw=False),
+        "in the tasks": lambda: field.rate(ours, "decode"),
+    }
+    found = in_turns(works, field.rounds(ROUNDS), WARM)
+    what = "all columns with bodies, CRC"
+    return [
+        compared(f"{what}, to noop, properties raw", found["raw"], "cat", found["cat"], 0.2),
+        compared(f"{what}, to noop, properties as a map", found["map"], "cat", found["cat"], 0.14),
+        compared(f"{what}, dropped in the tasks", found["in the tasks"], "cat", found["cat"]),
+    ]
+
+
+def scale(field: Field) -> list[Row]:
+    """
+    A session bound to one processor, and one that has two.
+    """
+    rows = []
+    _ = field.store
+    with field.another("one", 1) as one:
+        for what, words in (("count", "6 columns counted"), ("decode", "all columns in the tasks")):
+            works = {
+                "one": lambda what=what: field.rate(one, what),
+                "two": lambda what=what: field.rate(field.spark, what),
+            }
+            found = in_turns(works, field.rounds(SCALE_ROUNDS))
+            text = f"1 -> 2 processors, local[1] -> local[2], {words}"
+            rows.append(compared(text, found["two"], "one", found["one"], 1.5))
+    return rows

@@ -1,0 +1,183 @@
+"""
+What the demo leaves behind, compared: both stores, what was acknowledged, what was read.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from typing import Any
+
+from attrs import field, frozen
+from rich.table import Table
+
+from lab.demo.traffic import TOPIC, Sent
+from lab.harness import compare_stores as compare
+from lab.harness import golden
+from lab.harness.nodes import Node
+from rmqha.config.settings import StoreSettings
+from rmqha.store.log.scan import scan
+from rmqha.store.offline.offline_log import OfflineLog
+from rmqha.wire.log.record import decode
+
+
+@frozen(kw_only=True)
+class Mode:
+    """
+    What was sent while the master was of one kind.
+
+    @ivar role: C{brokerRole}.
+    @ivar sent: What the client said of each message.
+    @ivar requests: Send requests that the master got: a client may try a message again.
+    @ivar waited: How those ended that waited for a replica.
+    @ivar read: Keys of what the consumers got.
+    """
+
+    role: str
+    sent: list[Sent] = field(factory=list)
+    requests: Counter[str] = field(factory=Counter)
+    waited: Counter[str] = field(factory=Counter)
+    read: set[str] = field(factory=set)
+
+    @property
+    def acknowledged(self) -> set[str]:
+        """
+        Keys of the messages that were.
+        """
+        return {sent.key for sent in self.sent if sent.ok}
+
+    def count(self, status: dict[str, Any]) -> None:
+        """
+        Take down what the master counted since its start.
+        """
+        for name, count in status["remoting"]["requests"].items():
+            if name.startswith("SEND_"):
+                self.requests[name] += count
+        self.waited.update(status["writes"])
+
+    @property
+    def counted(self) -> str:
+        """
+        That, in words.
+        """
+        waited = [f"{n} waited: {status}" for status, n in sorted(self.waited.items()) if n]
+        requests = f"{self.requests.total()} requests"
+        return "\n".join([requests, *(waited or ["none waited for a replica"])])
+
+
+def settings_of(node: Node) -> StoreSettings:
+    """
+    What a comparison needs to know of a store.
+    """
+    return compare.settings_of(
+        node.root,
+        file_size=golden.LOG_FILE_SIZE,
+        queue_file_size=golden.QUEUE_FILE_SIZE,
+        index_slots=golden.INDEX_SLOTS,
+        index_entries=golden.INDEX_ENTRIES,
+    )
+
+
+def keys_in(settings: StoreSettings) -> set[str]:
+    """
+    Keys of the demo's messages in a stopped store's log.
+    """
+    log = OfflineLog(settings.root, settings.file_size)
+    found = set()
+    for view, block in scan(log, log.raw.min_offset, log.end):
+        for offset in block.start.tolist():
+            record = decode(view, offset - block.base, offset)
+            if record.topic == TOPIC:
+                found.add(record.properties.get("KEYS", "").strip())
+    return found
+
+
+def verify(node: Node) -> str:
+    """
+    C{rmqha verify --deep}, as anybody would run it.
+
+    @return: What it found; empty if nothing.
+    """
+    rmqha = Path(sys.executable).parent / "rmqha"
+    done = subprocess.run(
+        [sys.executable, rmqha, "verify", "--deep", "--conf", node.conf, node.root],
+        check=False,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+    )
+    return "" if done.returncode == 0 else f"exit code {done.returncode}\n{done.stdout}"
+
+
+class Report:
+    """
+    The comparison.
+
+    @ivar wrong: What is not as it should be.
+    @ivar tables: What to show.
+    """
+
+    def __init__(self, master: Node, slave: Node, modes: Iterable[Mode]) -> None:
+        """
+        @param master: It has ended.
+        @param slave: So has it.
+        """
+        self.wrong: list[str] = []
+        self._master, self._slave = settings_of(master), settings_of(slave)
+        self.wrong += compare.damage(self._master, self._slave, exact=False)
+        self.tables = [self._files(), self._modes(modes), self._checks(master, slave)]
+
+    def _files(self) -> Table:
+        table = Table(title="Log files, SHA-256 of each side")
+        for column in ("file", "bytes", "master", "slave", ""):
+            table.add_column(column, justify="right" if column == "bytes" else "left")
+        end = compare.open_log(self._master).end
+        for pair in compare.pairs(self._master, self._slave, end):
+            verdict = "[green]equal[/]" if pair.same else "[bold red]DIFFERENT[/]"
+            table.add_row(pair.name, str(pair.size), pair.master[:16], pair.slave[:16], verdict)
+            if not pair.same:
+                self.wrong.append(f"{pair.name} differs")
+        return table
+
+    def _modes(self, modes: Iterable[Mode]) -> Table:
+        held = keys_in(self._slave)
+        table = Table(title="What became of the C++ client's messages")
+        table.add_column("")
+        rows: dict[str, list[str]] = {}
+        for mode in modes:
+            table.add_column(mode.role)
+            acknowledged = mode.acknowledged
+            refused = len(mode.sent) - len(acknowledged)
+            for name, value in (
+                ("sent", f"{len(acknowledged)} acknowledged, {refused} not"),
+                ("the master counted", mode.counted),
+                ("acknowledged, on the slave", self._all(mode, acknowledged, held, "on the slave")),
+                ("acknowledged, consumed", self._all(mode, acknowledged, mode.read, "consumed")),
+            ):
+                rows.setdefault(name, []).append(value)
+        for name, row in rows.items():
+            table.add_row(name, *row)
+        return table
+
+    def _all(self, mode: Mode, wanted: set[str], found: Collection[str], where: str) -> str:
+        missing = sorted(wanted - set(found))
+        if not missing:
+            return f"[green]all {len(wanted)}[/]"
+        self.wrong.append(f"{mode.role}: {len(missing)} not {where}, the first: {missing[0]}")
+        return f"[bold red]{len(wanted) - len(missing)} of {len(wanted)}[/]"
+
+    def _checks(self, *nodes: Node) -> Table:
+        table = Table(title="Both stores", show_header=False)
+        for node in nodes:
+            log = compare.open_log(settings_of(node))
+            table.add_row(f"{node.name}: log", f"bytes {log.min_offset} to {log.end}")
+            found = verify(node)
+            table.add_row(f"{node.name}: rmqha verify --deep", found or "[green]clean[/]")
+            if found:
+                self.wrong.append(f"{node.name}: {found}")
+        return table

@@ -1,0 +1,160 @@
+"""
+A stock client that needs no JVM: the C++ one, in the wheel C{rocketmq} from PyPI.
+
+It runs as a child process, the same one the tests beside stock clients use.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Sequence
+
+from attrs import frozen
+
+from lab.harness.nodes import ROOT
+from lab.stock.clients import Client, CppClient
+
+TOPIC = "Demo"
+GROUP = "demo-readers"
+SIZE = 1024
+"""Bytes of a message's body."""
+
+SENDERS = 4
+"""Threads that send."""
+TRIES = 5
+AT_ONCE = 10
+"""Messages a thread sends before it looks at the clock."""
+
+
+def why_not() -> str:
+    """
+    Why the C++ client cannot run here; empty if it can.
+    """
+    try:
+        import rocketmq.client  # noqa: F401
+    except (ImportError, OSError, AttributeError) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+class Cpp(CppClient):
+    """
+    The client's process, in the environment the demo runs in.
+    """
+
+    def command(self) -> list[str]:
+        """
+        Its command line; its library leaves logs in C{HOME}.
+        """
+        script = ROOT / "lab" / "stock" / "python" / "cpp_client.py"
+        return ["env", f"HOME={self.folder}", sys.executable, str(script)]
+
+
+@frozen
+class Sent:
+    """
+    What the client said of one message.
+
+    @ivar ok: Whether it was acknowledged.
+    @ivar error: What the client said if not.
+    @ivar id: The message's own id, if it was.
+    """
+
+    key: str
+    ok: bool
+    error: str
+    id: str = ""
+
+
+class Burst:
+    """
+    Messages that are being sent.
+
+    @ivar sent: What became of them so far.
+    """
+
+    def __init__(
+        self, client: Client, keys: Sequence[str], rate: float, topic: str = TOPIC
+    ) -> None:
+        """
+        @param rate: Messages a second.
+        """
+        self.sent: list[Sent] = []
+        self._client = client
+        self._keys = list(keys)
+        self._rate = rate
+        self._topic = topic
+        self._taken = 0
+        self._begun = time.monotonic()
+        self._lock = threading.Lock()
+        # A client's first message has to be sent alone: it asks for the route meanwhile, and
+        # tells others that there is none.
+        senders = SENDERS if len(self._keys) > AT_ONCE else 1
+        self._threads = [threading.Thread(target=self._send, daemon=True) for _ in range(senders)]
+        for thread in self._threads:
+            thread.start()
+
+    def _take(self) -> list[str]:
+        with self._lock:
+            keys = self._keys[self._taken : self._taken + AT_ONCE]
+            self._taken += len(keys)
+            due = self._begun + self._taken / self._rate
+        time.sleep(max(0.0, due - time.monotonic()))
+        return keys
+
+    def _send(self) -> None:
+        while keys := self._take():
+            answers = self._client.process.do(
+                "send",
+                namesrv=self._client.names,
+                group="demo-writers",
+                topic=self._topic,
+                bodies=[key.ljust(SIZE, ".") for key in keys],
+                tags=["demo"] * len(keys),
+                keys=keys,
+            )
+            for key, answer in zip(keys, answers, strict=True):
+                ok = answer["status"] == "SEND_OK"
+                error = answer.get("error", answer["status"])
+                self.sent.append(Sent(key, ok, error, answer.get("id", "")))
+
+    @property
+    def done(self) -> bool:
+        """
+        Whether all were sent.
+        """
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def wait(self, timeout: float = 60.0) -> list[Sent]:
+        """
+        Wait until all were sent.
+
+        @raise AssertionError: If that takes too long.
+        """
+        deadline = time.monotonic() + timeout
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        if len(self.sent) != len(self._keys):
+            what = f"{len(self.sent)} of {len(self._keys)} messages sent"
+            raise AssertionError(f"{what}\n{self._client.process.tail()}")
+        return self.sent
+
+
+def send_all(client: Client, keys: Sequence[str], rate: float) -> list[Sent]:
+    """
+    Send to a broker that refuses nothing.
+
+    What is not acknowledged is sent again: this client gives a message up by itself where its
+    threads wait for each other a moment too long, and calls that a missing route.
+    """
+    done: list[Sent] = []
+    for _ in range(TRIES):
+        sent = Burst(client, keys, rate).wait()
+        done += [one for one in sent if one.ok]
+        failed = [one for one in sent if not one.ok]
+        if not failed:
+            break
+        keys = [one.key for one in failed]
+    return done + failed

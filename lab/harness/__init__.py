@@ -1,0 +1,4 @@
+"""
+Real nodes as child processes, bad networks between them, and how they are asked: for demos,
+benches and tests.
+"""

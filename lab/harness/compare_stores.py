@@ -1,0 +1,219 @@
+"""
+Two stopped stores side by side: what must hold after every fault.
+
+The slave's log is a byte-exact prefix of its master's, every write that was
+acknowledged as replicated is on the slave, and what is derived from each log is what a
+rebuild of that log makes (names of index files apart: those are times).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from attrs import frozen
+
+from lab.harness.nodes import SMALL, Folder
+from lab.harness.writer import Write
+from rmqha.config.settings import StoreSettings
+from rmqha.store.derived.rebuild import compare, open_derived, rebuild
+from rmqha.store.files.mapped import LogFolder
+from rmqha.store.log.recovery import FolderReader, find_end
+from rmqha.wire.log.record import Fault, check, decode
+
+PIECE = 1 << 20
+
+
+def queue_files(root: Path) -> dict[str, bytes]:
+    """
+    Path below C{consumequeue} and content of every queue file.
+    """
+    folder = root / "consumequeue"
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def index_files(root: Path) -> list[bytes]:
+    """
+    Contents of the index files, oldest first: names are times, which may differ.
+    """
+    return [path.read_bytes() for path in sorted((root / "index").glob("*"))]
+
+
+def settings_of(root: Path, **more: int) -> StoreSettings:
+    """
+    The sizes of L{SMALL}, and a store's folder.
+    """
+    sizes = {
+        "file_size": SMALL["mappedFileSizeCommitLog"],
+        "queue_file_size": SMALL["mappedFileSizeConsumeQueue"],
+        "index_slots": SMALL["maxHashSlotNum"],
+        "index_entries": SMALL["maxIndexNum"],
+    }
+    return StoreSettings(root=root, **(sizes | more))  # type: ignore[arg-type]
+
+
+def open_log(settings: StoreSettings) -> FolderReader:
+    """
+    The log of a stopped store, up to its last whole record.
+
+    @raise AssertionError: If it is damaged.
+    """
+    folder = LogFolder.load(settings.commitlog, settings.file_size)
+    reader = FolderReader(folder)
+    found = find_end(folder, 0)
+    if found.corrupt is not None:
+        raise AssertionError(f"{settings.root}: {found.corrupt}")
+    reader.end = reader.confirmed = found.end
+    return reader
+
+
+@frozen
+class FilePair:
+    """
+    One log file on both sides.
+
+    @ivar size: Bytes of it that both have.
+    @ivar master: SHA-256 of those on the master; C{""} if there are none.
+    """
+
+    name: str
+    size: int
+    master: str
+    slave: str
+
+    @property
+    def same(self) -> bool:
+        """
+        Whether those bytes are the same.
+        """
+        return self.master == self.slave
+
+
+def digest(path: Path, size: int) -> str:
+    """
+    SHA-256 of a file's first bytes.
+    """
+    found = hashlib.sha256()
+    with open(path, "rb") as file:
+        while size > 0 and (piece := file.read(min(size, PIECE))):
+            found.update(piece)
+            size -= len(piece)
+    return found.hexdigest()
+
+
+def pairs(master: StoreSettings, slave: StoreSettings, end: int) -> list[FilePair]:
+    """
+    The log files of both, up to a common end.
+    """
+    found = []
+    for path in sorted(slave.commitlog.iterdir()):
+        size = min(end - int(path.name), slave.file_size)
+        other = master.commitlog / path.name
+        if size > 0:
+            theirs = digest(other, size) if other.exists() else ""
+            found.append(FilePair(path.name, size, theirs, digest(path, size)))
+    return found
+
+
+def derived_faults(settings: StoreSettings, *, exact: bool = True) -> list[str]:
+    """
+    Where queues and index of a stopped store are not what its log says.
+
+    @param exact: Whether the files must also be, byte for byte, what a rebuild makes; a
+        store that Java wrote is not.
+    """
+    log = open_log(settings)
+    queues, index = open_derived(settings.root, settings, read_only=True)
+    queues.load()
+    queues.inspect(log.min_offset)
+    if index is not None:
+        index.load()
+    faults = [str(fault) for fault in compare(log, queues, index, settings)]
+    queues.close()
+    if index is not None:
+        index.close()
+    if exact and not faults:
+        fresh = Folder("rebuilt-")
+        rebuild(log, fresh.path, settings)
+        if queue_files(settings.root) != queue_files(fresh.path):
+            faults.append(f"{settings.root}: queue files are not those of a rebuild")
+        if index_files(settings.root) != index_files(fresh.path):
+            faults.append(f"{settings.root}: index files are not those of a rebuild")
+        fresh.remove()
+    log.folder.close()
+    return faults
+
+
+def missing(log: FolderReader, writes: Iterable[Write]) -> list[str]:
+    """
+    The writes that a log does not hold.
+    """
+    found = []
+    for write in writes:
+        reason = _why_missing(log, write)
+        if reason:
+            found.append(f"write {write.n} at [{write.begin}, {write.end}): {reason}")
+    return found
+
+
+def _why_missing(log: FolderReader, write: Write) -> str:
+    if write.begin < log.min_offset:
+        return ""  # deleted by retention
+    if write.end > log.end:
+        return f"the log ends at {log.end}"
+    view = log.read(write.begin, write.end - write.begin)
+    file_end = log.file_end(write.begin)
+    verdict = check(view, 0, len(view), write.begin, file_end, max_size=log.file_size)
+    if isinstance(verdict, Fault) or verdict != write.end - write.begin:
+        return f"no such record there: {verdict}"
+    record = decode(view, 0, write.begin)
+    if record.properties.get("UNIQ_KEY") != write.key:
+        return f"another record is there: {record.properties.get('UNIQ_KEY')}"
+    if (record.topic, record.queue_id, record.queue_offset) != (
+        write.topic,
+        write.queue,
+        write.queue_offset,
+    ):
+        return f"it is in {record.topic}/{record.queue_id} at {record.queue_offset}"
+    return ""
+
+
+def damage(
+    master: StoreSettings,
+    slave: StoreSettings,
+    acked: Iterable[Write] = (),
+    *,
+    equal: bool = True,
+    exact: bool = True,
+) -> list[str]:
+    """
+    Everything that is wrong with a master and its slave, both stopped.
+
+    @param acked: Writes that were promised to be on the slave.
+    @param equal: Whether the slave must be complete, not just a prefix.
+    @param exact: See L{derived_faults}.
+    """
+    ours, theirs = open_log(master), open_log(slave)
+    found = []
+    if theirs.end > ours.end or (equal and theirs.end != ours.end):
+        found.append(f"the master's log ends at {ours.end}, the slave's at {theirs.end}")
+    common = min(ours.end, theirs.end)
+    found += [
+        f"{pair.name}: the first {pair.size} bytes differ"
+        for pair in pairs(master, slave, common)
+        if not pair.same
+    ]
+    found += [f"master: {line}" for line in missing(ours, acked)]
+    found += [f"slave: {line}" for line in missing(theirs, acked)]
+    for log in (ours, theirs):
+        log.folder.close()
+    for settings in (master, slave):
+        if os.path.exists(settings.root):
+            found += derived_faults(settings, exact=exact)
+    return found

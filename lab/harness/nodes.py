@@ -1,0 +1,455 @@
+"""
+Real nodes for tests, demo and bench: C{twistd rmqha} as its own process.
+
+Whoever starts a process keeps its object; whatever is still running when the
+interpreter ends is killed by its pid, so a test that fails leaves nothing behind.
+Waiting is polling with a deadline, and a deadline that passes says what the node said
+last.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from lab.harness.ports import client_port, free_ports
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+#: What makes a store small and a pair quick.
+SMALL: dict[str, object] = {
+    "mappedFileSizeCommitLog": 1 << 20,
+    "mappedFileSizeConsumeQueue": 6000,
+    "maxHashSlotNum": 200,
+    "maxIndexNum": 4000,
+    "haSendHeartbeatInterval": 500,
+    "haReconnectBackoffMax": 1000,
+    "haProbeSilence": 2000,
+    "brokerName": "broker-a",
+    # The golden stores are old: at the hour of C{deleteWhen} they would be deleted.
+    "fileReservedTime": 876_000,
+}
+
+#: Longest wait for anything a healthy node does in well below a second.
+PATIENCE = 60.0
+
+_alive: set[Process] = set()
+
+
+def until(
+    condition: Callable[[], Any],
+    what: str,
+    timeout: float = PATIENCE,
+    *,
+    tell: Callable[[], str] = str,
+    pause: float = 0.02,
+) -> Any:
+    """
+    Wait for a condition.
+
+    @param tell: What to say besides C{what} when it does not come true in time.
+    @return: Its first true value.
+    @raise AssertionError: After C{timeout} seconds.
+    """
+    deadline = time.monotonic() + timeout
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not within {timeout:g} s: {what}\n{tell()}")
+        time.sleep(pause)
+
+
+class Folder:
+    """
+    A temporary folder that goes away with its owner, or with the process.
+    """
+
+    def __init__(self, prefix: str = "rmqha-") -> None:
+        self.path = Path(tempfile.mkdtemp(prefix=prefix))
+        self._owner = os.getpid()
+        atexit.register(self.remove)
+
+    def keep(self) -> None:
+        """
+        Leave it for whoever looks into it, and say where it is.
+        """
+        atexit.unregister(self.remove)
+        sys.stdout.write(f"kept {self.path}\n")
+
+    def remove(self) -> None:
+        """
+        Delete it; again is fine.
+        """
+        if os.getpid() == self._owner:
+            shutil.rmtree(self.path, ignore_errors=True)
+            atexit.unregister(self.remove)
+
+
+class Process:
+    """
+    One child process that writes its log to a file.
+
+    @ivar log_path: Everything it said, over all its starts.
+    @ivar cwd: Its current folder.
+    """
+
+    cwd = ROOT
+
+    def __init__(self, name: str, log_path: Path) -> None:
+        self.name = name
+        self.log_path = log_path
+        self.process: subprocess.Popen[str] | None = None
+
+    def spawn(self, command: Sequence[str], *, piped: bool = False, session: bool = False) -> None:
+        """
+        Start it.
+
+        @param piped: Whether we talk to it; its stdout is its log otherwise.
+        @param session: Whether a terminal's Ctrl-C is not for it.
+        """
+        if self.running:
+            raise RuntimeError(f"{self.name} runs already")
+        environment = dict(os.environ, PYTHONUNBUFFERED="1")
+        # Nodes are started hundreds of times: what is compiled once is half of a start.
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(
+                command,
+                cwd=self.cwd,
+                env=environment,
+                stdin=subprocess.PIPE if piped else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if piped else log,
+                stderr=log,
+                text=True,
+                start_new_session=session,
+            )
+        _alive.add(self)
+
+    @property
+    def running(self) -> bool:
+        """
+        Whether there is a process that has not ended.
+        """
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """
+        Its process id.
+        """
+        assert self.process is not None, "not started"
+        return self.process.pid
+
+    def signal(self, number: int) -> None:
+        """
+        Send it a signal, if it still runs.
+        """
+        if self.running:
+            os.kill(self.pid, number)
+
+    def freeze(self) -> None:
+        """
+        Make it stand still (C{SIGSTOP}), and wait until all its threads do.
+        """
+        os.kill(self.pid, signal.SIGSTOP)
+        tasks = Path(f"/proc/{self.pid}/task")
+
+        def still() -> bool:
+            # The state follows the name, which is in parentheses.
+            states = {
+                path.read_text(encoding="ascii").rpartition(")")[2].split()[0]
+                for path in tasks.glob("*/stat")
+            }
+            return states == {"T"}
+
+        until(still, f"{self.name} stands still")
+
+    def thaw(self) -> None:
+        """
+        Let it go on.
+        """
+        os.kill(self.pid, signal.SIGCONT)
+
+    def wait(self, timeout: float = PATIENCE) -> int:
+        """
+        Wait for its end.
+
+        @return: Its exit code; minus the signal that ended it.
+        """
+        assert self.process is not None, "not started"
+        try:
+            code = self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(
+                f"{self.name} still runs after {timeout:g} s\n{self.tail()}"
+            ) from None
+        _alive.discard(self)
+        return code
+
+    def kill9(self) -> None:
+        """
+        End it at once, as a power switch would end everything it did not write.
+        """
+        if self.process is not None:
+            self.signal(signal.SIGKILL)
+            self.wait()
+
+    def term(self, timeout: float = PATIENCE) -> int:
+        """
+        Stop it cleanly.
+
+        @return: Its exit code.
+        """
+        self.signal(signal.SIGTERM)
+        return self.wait(timeout)
+
+    def log(self) -> str:
+        """
+        Everything it said.
+        """
+        if not self.log_path.exists():
+            return ""
+        return self.log_path.read_text(encoding="utf-8", errors="replace")
+
+    def tail(self, lines: int = 25) -> str:
+        """
+        The last of it.
+        """
+        return f"--- {self.name}\n" + "\n".join(self.log().splitlines()[-lines:])
+
+    def complaints(self) -> list[str]:
+        """
+        Lines of exceptions nobody gave a name to.
+        """
+        return re.findall(r"(?m)^.*(?:Traceback|Unhandled).*$", self.log())
+
+    def memory(self) -> int:
+        """
+        Bytes of anonymous memory (RssAnon): mapped log pages do not count.
+        """
+        text = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii")
+        return int(re.findall(r"RssAnon:\s+(\d+) kB", text)[0]) * 1024
+
+    def open_files(self) -> int:
+        """
+        Descriptors it holds.
+        """
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+
+class Node(Process):
+    """
+    A node of rmqha, with a configuration and a store of its own.
+
+    @ivar role: C{master}, C{slave} or C{namesrv}.
+    @ivar port: Where clients connect.
+    @ivar keys: The configuration file's content; change it between two starts.
+    @ivar root: The store.
+    @ivar arguments: More of the command line.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        role: str,
+        name: str = "",
+        *,
+        root: Path | None = None,
+        master: tuple[str, int] | None = None,
+        **keys: object,
+    ) -> None:
+        name = name or role
+        folder.mkdir(parents=True, exist_ok=True)
+        super().__init__(name, folder / f"{name}.log")
+        self.folder = folder
+        self.role = role
+        self.root = folder / name / "store" if root is None else root
+        self.port = client_port()
+        self.ha_port, self.admin_port = free_ports(2)
+        self.keys: dict[str, object] = {
+            "brokerRole": "ASYNC_MASTER" if role == "master" else "SLAVE",
+            "brokerId": 0 if role == "master" else 1,
+            "listenPort": self.port,
+            "haListenPort": self.ha_port,
+            "adminListenPort": self.admin_port,
+            "storePathRootDir": self.root,
+            **SMALL,
+        }
+        if master is not None:
+            self.keys["haMasterAddress"] = f"{master[0]}:{master[1]}"
+        self.keys.update(keys)
+        self.arguments: list[str] = []
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """
+        Where slaves connect.
+        """
+        return "127.0.0.1", self.ha_port
+
+    @property
+    def conf(self) -> Path:
+        """
+        The configuration file.
+        """
+        return self.folder / f"{self.name}.conf"
+
+    def write_conf(self) -> list[str]:
+        """
+        Write it, and give the options that name it.
+        """
+        lines = [f"{key}={value}" for key, value in self.keys.items()]
+        self.conf.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return ["--role", self.role, "--conf", str(self.conf), *self.arguments]
+
+    def launch(self) -> None:
+        """
+        Start it, and do not wait.
+        """
+        pidfile = self.folder / f"{self.name}.pid"
+        pidfile.unlink(missing_ok=True)
+        twistd = str(Path(sys.executable).parent / "twistd")
+        command = [twistd, "-n", "--pidfile", str(pidfile), "rmqha", *self.write_conf()]
+        self.spawn([sys.executable, *command])
+
+    def start(self, timeout: float = PATIENCE) -> Self:
+        """
+        Start it, and wait until it has recovered.
+        """
+        self.launch()
+        self.until(lambda status: status["state"] != "recovering", "open", timeout)
+        return self
+
+    def status(self) -> dict[str, Any]:
+        """
+        C{GET /status}.
+
+        @raise OSError: If it does not answer.
+        """
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{self.admin_port}/status", timeout=5
+        ) as answer:
+            found: dict[str, Any] = json.load(answer)
+            return found
+
+    def health(self) -> int:
+        """
+        The response code of C{GET /healthz}.
+        """
+        try:
+            with urllib.request.urlopen(
+                f"http://127.0.0.1:{self.admin_port}/healthz", timeout=5
+            ) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    def until(
+        self,
+        condition: Callable[[dict[str, Any]], Any],
+        what: str,
+        timeout: float = PATIENCE,
+    ) -> dict[str, Any]:
+        """
+        Wait until its status is as wanted.
+
+        @return: That status.
+        @raise AssertionError: If it does not get there, or ends before.
+        """
+        last: dict[str, Any] = {}
+
+        def look() -> bool:
+            nonlocal last
+            if not self.running:
+                raise AssertionError(f"{self.name} has ended; wanted: {what}\n{self.tail()}")
+            try:
+                last = self.status()
+            except OSError:
+                return False
+            return bool(condition(last))
+
+        until(
+            look,
+            f"{self.name}: {what}",
+            timeout,
+            tell=lambda: f"last status: {json.dumps(last)}\n{self.tail()}",
+        )
+        return last
+
+    def until_synced(self, end: int, timeout: float = PATIENCE) -> dict[str, Any]:
+        """
+        Wait until a slave holds its master's log up to C{end} and says so.
+        """
+        return self.until(
+            lambda status: (
+                status["maxOffset"] == end
+                and status["confirmedOffset"] == end
+                and (status["upstream"] or {}).get("state") == "in-sync"
+            ),
+            f"in sync at {end}",
+            timeout,
+        )
+
+    def until_upstream(self, *states: str, timeout: float = PATIENCE) -> dict[str, Any]:
+        """
+        Wait until a slave's replication is in one of the named states.
+        """
+        return self.until(
+            lambda status: (status["upstream"] or {}).get("state") in states,
+            f"upstream {' or '.join(states)}",
+            timeout,
+        )
+
+
+class NameServer(Node):
+    """
+    A name server.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, "namesrv", "names")
+        self.keys = {
+            "listenPort": self.port,
+            "adminListenPort": self.admin_port,
+            "kvConfigPath": folder / "kvConfig.json",
+        }
+
+    @property
+    def client_address(self) -> str:
+        """
+        Where brokers and clients connect.
+        """
+        return f"127.0.0.1:{self.port}"
+
+
+def end_all() -> None:
+    """
+    Kill what this process has started and not ended.
+    """
+    for process in tuple(_alive):
+        process.kill9()
+
+
+def text_of(keys: Mapping[str, object]) -> str:
+    """
+    Keys as a command line shows them.
+    """
+    return " ".join(f"{key}={value}" for key, value in keys.items())
+
+
+atexit.register(end_all)

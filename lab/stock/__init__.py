@@ -1,0 +1,3 @@
+"""
+Real RocketMQ brokers, tools and clients, fetched from the registries and run on loopback.
+"""

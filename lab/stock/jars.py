@@ -1,0 +1,158 @@
+"""
+The stock peers' jars: resolved by Maven once, kept in an ignored folder with our Java
+helper compiled against them.
+
+Run it as C{python -m lab.stock.jars}; C{make interop} does.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+from lab.harness.nodes import ROOT
+
+VERSIONS = ("4.9.7", "5.3.3")
+
+HERE = Path(__file__).resolve().parent
+KEPT = ROOT / ".interop"
+
+#: What the JDK must show to RocketMQ, which unmaps files by itself.
+OPENS = ("java.base/java.nio", "java.base/sun.nio.ch", "java.base/jdk.internal.ref")
+
+
+#: A JVM that is up soon and stays small: what tests want. It is never fast.
+BRIEF: tuple[str, ...] = (
+    "-Xmx256m",
+    "-Xms32m",
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:-UsePerfData",
+)
+
+
+class Missing(Exception):
+    """
+    There are no peers to test with; its text says why.
+    """
+
+
+def say(text: str) -> None:
+    """
+    A line for whoever runs this.
+    """
+    sys.stderr.write(text + "\n")
+
+
+def library(version: str) -> Path:
+    """
+    The folder of a version's jars.
+    """
+    return KEPT / f"lib-{version}"
+
+
+def classes(version: str) -> Path:
+    """
+    The folder of our helper, compiled for a version.
+    """
+    return KEPT / f"classes-{version}"
+
+
+def sources() -> list[Path]:
+    """
+    Our Java.
+    """
+    return sorted((HERE / "java").glob("*.java"))
+
+
+def java(
+    version: str, main: str, home: Path, *arguments: str, jvm: tuple[str, ...] = BRIEF
+) -> list[str]:
+    """
+    The command line of a JVM that runs RocketMQ's or our classes.
+
+    @param home: What it takes for its user's home; its logs and leftovers go there.
+    @param jvm: The JVM's options for memory and speed.
+    @raise Missing: If L{resolve} has not been run.
+    """
+    if shutil.which("java") is None:
+        raise Missing("no java on the PATH; a JDK 8 or later is needed")
+    stamp = classes(version) / "Tool.class"
+    if not stamp.exists():
+        raise Missing(f"RocketMQ {version} is not resolved; run make interop")
+    if any(path.stat().st_mtime > stamp.stat().st_mtime for path in sources()):
+        raise Missing("lab/stock/java has changed since it was compiled; run make interop")
+    path = [str(HERE / "home" / "conf"), str(classes(version)), f"{library(version)}/*"]
+    return [
+        "java",
+        *jvm,
+        *(f"--add-opens={name}=ALL-UNNAMED" for name in OPENS),
+        f"-Duser.home={home}",
+        f"-Drocketmq.home.dir={HERE / 'home'}",
+        "-cp",
+        ":".join(path),
+        main,
+        *arguments,
+    ]
+
+
+def resolve(version: str) -> None:
+    """
+    Fetch a version's jars, unless they are there, and compile our helper.
+
+    @raise Missing: If there is no Maven or no JDK, or they fail.
+    """
+    for tool in ("java", "javac"):
+        if shutil.which(tool) is None:
+            raise Missing(f"no {tool} on the PATH; a JDK is needed")
+    done = library(version) / ".complete"
+    if not done.exists():
+        if shutil.which("mvn") is None:
+            raise Missing("no mvn on the PATH; Apache Maven is needed to fetch RocketMQ")
+        say(f"fetching Apache RocketMQ {version} into {library(version)}")
+        shutil.rmtree(library(version), ignore_errors=True)
+        _run(
+            "mvn",
+            "--batch-mode",
+            "--quiet",
+            "--file",
+            str(HERE / "pom.xml"),
+            f"-Drocketmq.version={version}",
+            f"-DoutputDirectory={library(version)}",
+            "dependency:copy-dependencies",
+        )
+        done.touch()
+    stamp = classes(version) / "Tool.class"
+    newest = max(path.stat().st_mtime for path in sources())
+    if not stamp.exists() or stamp.stat().st_mtime < newest:
+        shutil.rmtree(classes(version), ignore_errors=True)
+        classes(version).mkdir(parents=True)
+        path = f"{library(version)}/*"
+        where = str(classes(version))
+        _run("javac", "-nowarn", "-d", where, "-cp", path, *map(str, sources()))
+
+
+def _run(*command: str) -> None:
+    try:
+        subprocess.run(command, check=True, timeout=900, cwd=HERE)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Missing(f"{command[0]} failed: {error}") from error
+
+
+def main() -> int:
+    """
+    Resolve all versions.
+    """
+    for version in VERSIONS:
+        try:
+            resolve(version)
+        except Missing as error:
+            say(f"RocketMQ {version}: {error}")
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""
+Stock clients that are no jars: from the npm registry and from PyPI, pinned, installed once
+into the ignored folder where the jars are.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from lab.stock.jars import HERE, KEPT, Missing, say
+
+
+def node() -> Path:
+    """
+    The folder with C{node_modules}.
+
+    @raise Missing: If there is no Node, or npm cannot install what is pinned.
+    """
+    for tool in ("node", "npm"):
+        if shutil.which(tool) is None:
+            raise Missing(f"no {tool} on the PATH; Node.js with npm is needed")
+    pinned = [HERE / "node" / name for name in ("package.json", "package-lock.json")]
+
+    def install(folder: Path) -> None:
+        for path in pinned:
+            shutil.copy(path, folder)
+        _run(folder, "npm", "ci", "--no-audit", "--no-fund", "--ignore-scripts", "--silent")
+
+    return _installed("node", pinned, install)
+
+
+def python() -> Path:
+    """
+    The interpreter of an environment with the clients from PyPI.
+
+    @raise Missing: If pip cannot install what is pinned: the C++ client's wheel has a
+        library for few systems.
+    """
+    pinned = HERE / "python" / "requirements.txt"
+
+    def install(folder: Path) -> None:
+        _run(folder, sys.executable, "-m", "venv", str(folder))
+        _run(
+            folder,
+            str(folder / "bin" / "python"),
+            *("-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
+            *("--require-hashes", "--only-binary", ":all:", "-r", str(pinned)),
+        )
+
+    return _installed("python", [pinned], install) / "bin" / "python"
+
+
+def _installed(name: str, pinned: list[Path], install: Callable[[Path], None]) -> Path:
+    """
+    The folder of what is pinned, installed if it is not there or was something else.
+    """
+    folder = KEPT / name
+    done = folder / ".complete"
+    wanted = hashlib.sha256(b"".join(path.read_bytes() for path in pinned)).hexdigest()
+    with _alone(name):
+        if not done.exists() or done.read_text(encoding="ascii") != wanted:
+            say(f"installing {name} clients into {folder}")
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir(parents=True)
+            install(folder)
+            done.write_text(wanted, encoding="ascii")
+    return folder
+
+
+@contextmanager
+def _alone(name: str) -> Iterator[None]:
+    """
+    Keep out other processes of the same run.
+    """
+    KEPT.mkdir(exist_ok=True)
+    with open(KEPT / f"{name}.lock", "w", encoding="ascii") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _run(folder: Path, *command: str) -> None:
+    try:
+        subprocess.run(command, check=True, timeout=600, cwd=folder, stdout=subprocess.DEVNULL)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise Missing(f"{command[0]} failed: {error}") from error
