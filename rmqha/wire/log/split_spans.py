@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 from attrs import define, field
+from numpy.typing import NDArray
 
-from rmqha.wire.columnar.vectors import Array
 from rmqha.wire.log.published import SPAN, Span
 
 _NONE = 1 << 62
@@ -30,7 +30,7 @@ class SpanMaker:
     _earliest: int = field(default=_NONE, init=False)
     _latest: int = field(default=-_NONE, init=False)
 
-    def add(self, ends: Array, times: Array) -> list[Span]:
+    def add(self, ends: NDArray[np.int64], times: NDArray[np.int64]) -> list[Span]:
         """
         Take records.
 
