@@ -19,11 +19,11 @@ from pyspark.sql import functions as F
 
 from rmqha.pipeline.errors import OptionInvalid, OptionMissing
 from rmqha.pipeline.jobs.progress import Shown, silent
+from rmqha.pipeline.jobs.resend import OUTCOMES, READ, SENT, WEAK, Resend
 from rmqha.pipeline.jobs.spark_work import Stores, options_for
 from rmqha.pipeline.log.option_values import Names
 from rmqha.pipeline.producing.messages import DEAD_PREFIX, RETRY_PREFIX, topic_fault
 from rmqha.pipeline.producing.peers import Peers
-from rmqha.pipeline.producing.resend import OUTCOMES, READ, SENT, WEAK, Resend
 from rmqha.pipeline.producing.routes import Routes, writable
 from rmqha.pipeline.producing.settings import SendOptions
 from rmqha.pipeline.spark.source import NAME

@@ -13,12 +13,12 @@ from pyspark.sql.types import StructType
 
 from rmqha.pipeline.errors import ColumnOfOtherType
 from rmqha.pipeline.log.files import settled
-from rmqha.pipeline.log.memory import keep_freed
 from rmqha.pipeline.log.options import ReadOptions, RowKind
 from rmqha.pipeline.log.ranges import Range, plan
 from rmqha.pipeline.log.reading import MessageReader
 from rmqha.pipeline.log.stores import open_stores
 from rmqha.pipeline.log.tables import all_of, file_rows, range_rows
+from rmqha.pipeline.spark.memory import keep_freed
 from rmqha.pipeline.spark.types import arrow_schema, columns_for
 
 _SETTLED = 2

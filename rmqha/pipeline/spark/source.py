@@ -57,7 +57,7 @@ class LogSource(DataSource):
         The columns that the options ask for.
         """
         from rmqha.pipeline.log.tables import schema_of
-        from rmqha.pipeline.producing.rows import SENT
+        from rmqha.pipeline.spark.message_rows import SENT
         from rmqha.pipeline.spark.types import spark_schema
 
         options = options_of(self.options)

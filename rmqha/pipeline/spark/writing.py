@@ -24,9 +24,9 @@ from pyspark.sql.types import StructType
 
 from rmqha.pipeline.errors import OptionInvalid
 from rmqha.pipeline.producing.producer import Producer
-from rmqha.pipeline.producing.rows import MessageRows, check_columns
 from rmqha.pipeline.producing.settings import SendOptions
 from rmqha.pipeline.spark.batch import settle
+from rmqha.pipeline.spark.message_rows import MessageRows, check_columns
 
 _log = getLogger(__name__)
 

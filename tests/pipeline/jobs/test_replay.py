@@ -21,8 +21,8 @@ try:
     import pyarrow as pa
 
     from rmqha.pipeline.jobs.replay import DUPLICATE, RETRY, marked, replay, shared
+    from rmqha.pipeline.jobs.resend import Resend, kept
     from rmqha.pipeline.log.selection import is_system
-    from rmqha.pipeline.producing.resend import Resend, kept
     from rmqha.pipeline.producing.settings import SendOptions
     from tests.support.spark import session
 except ImportError as missing:  # without the extra

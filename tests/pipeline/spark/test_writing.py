@@ -28,8 +28,8 @@ try:
     import pyarrow as pa
     from pyspark.errors import PySparkException
 
-    from rmqha.pipeline.producing.rows import SENT, MessageRows, check_columns
     from rmqha.pipeline.producing.settings import SendOptions
+    from rmqha.pipeline.spark.message_rows import SENT, MessageRows, check_columns
     from tests.support.spark import folder, session
 except ImportError as missing:  # without the extra
     skip = f"the extra pipeline is not installed: {missing}"
