@@ -50,7 +50,6 @@ from rmqha.broker.ports import ClientPorts
 from rmqha.broker.sending.admission import Admission
 from rmqha.broker.sending.half_messages import HalfMessages
 from rmqha.broker.sending.messages import Messages
-from rmqha.broker.sending.put_status import Putter
 from rmqha.broker.sending.reply import Replies
 from rmqha.broker.sending.retry import Retries
 from rmqha.broker.sending.send import Sending
@@ -59,6 +58,7 @@ from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.broker.tables.subscription_groups import Groups
 from rmqha.broker.tables.topics import Topics
 from rmqha.config.settings import Settings
+from rmqha.ha.master.put_service import Putter
 from rmqha.net.allowed_peers import Allowed
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.remoting.handlers import Handler, Registry

@@ -21,8 +21,8 @@ from twisted.python.threadpool import ThreadPool
 from rmqha.broker.broker import Broker
 from rmqha.broker.clients.registry import Present
 from rmqha.broker.ports import ClientPorts
-from rmqha.broker.sending.put_status import Putter
 from rmqha.config.settings import Settings
+from rmqha.ha.master.put_service import Putter
 from rmqha.ha.states import NodeState
 from rmqha.roles.process import NAMED, Process
 from rmqha.store.opening import Opening

@@ -21,8 +21,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.broker.sending.messages import Messages
-from rmqha.broker.sending.put_status import Putter
 from rmqha.errors import FlushFailed, MessageIllegal, NotWritable
+from rmqha.ha.master.put_service import Putter
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.lookup import Lookup

@@ -22,8 +22,8 @@ from rmqha.broker.delay.delay_level import DelayLevel, Delivery
 from rmqha.broker.delay.delay_offsets import LevelOffsets
 from rmqha.broker.delay.lateness import Lateness
 from rmqha.broker.sending.messages import Messages
-from rmqha.broker.sending.put_status import Putter
 from rmqha.errors import FlushFailed
+from rmqha.ha.master.put_service import Putter
 from rmqha.store.derived.lookup import Lookup
 from rmqha.store.store import Store
 from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC

@@ -13,8 +13,7 @@ from attrs import define, field
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
-from rmqha.broker.sending.put_status import Putter
-from rmqha.ha.master.put_service import PutResult
+from rmqha.ha.master.put_service import PutResult, Putter
 from rmqha.wire.log.record import Message
 
 SHOWN = (

@@ -7,15 +7,10 @@ Source: docs/protocol/remoting.md, Sending.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
-
-from twisted.internet.defer import Deferred
 
 from rmqha.errors import MessageIllegal, RequestRefused
-from rmqha.ha.master.put_service import PutResult
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.store.store import Store
-from rmqha.wire.log.record import Message
 from rmqha.wire.remoting.codes import ResponseCode
 
 STORED = {
@@ -28,19 +23,6 @@ STORED = {
 Answers that say where the message is.  What is not here is answered as not available: whether it
 outlives a failover nobody can say.
 """
-
-
-class Putter(Protocol):
-    """
-    Who takes writes: a L{Writer <rmqha.ha.master.put_service.Writer>}.
-    """
-
-    def put(
-        self, message: Message, *, batch: bool = False, wait: bool = True
-    ) -> Deferred[PutResult]:
-        """
-        Store a message, and wait for what was promised.
-        """
 
 
 def illegal(error: MessageIllegal, most: int) -> RequestRefused:

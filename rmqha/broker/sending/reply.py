@@ -17,8 +17,8 @@ from rmqha.broker.admin.configuration import Current
 from rmqha.broker.clients.registry import Producers
 from rmqha.broker.sending.admission import Admission
 from rmqha.broker.sending.messages import Messages, read_properties
-from rmqha.broker.sending.put_status import Putter
 from rmqha.errors import FlushFailed, HeaderFieldInvalid, RequestRefused, RmqhaError, StoreError
+from rmqha.ha.master.put_service import Putter
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler
 from rmqha.wire.log.properties import encode

@@ -17,11 +17,11 @@ from twisted.internet.defer import Deferred
 
 from rmqha.broker.sending.admission import HELP, Admission
 from rmqha.broker.sending.messages import DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC, Messages
-from rmqha.broker.sending.put_status import Putter, illegal, unavailable
+from rmqha.broker.sending.put_status import illegal, unavailable
 from rmqha.broker.tables.subscription_groups import Groups
 from rmqha.broker.tables.topics import DLQ_PREFIX, FORBIDDEN, RETRY_PREFIX, UNIT_SUBSCRIBED, Topics
 from rmqha.errors import MessageIllegal, NotWritable, RequestRefused
-from rmqha.ha.master.put_service import PutResult
+from rmqha.ha.master.put_service import PutResult, Putter
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler

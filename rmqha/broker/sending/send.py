@@ -22,7 +22,7 @@ from rmqha.broker.sending.messages import (
     Messages,
     read_properties,
 )
-from rmqha.broker.sending.put_status import STORED, Putter, illegal, unavailable
+from rmqha.broker.sending.put_status import STORED, illegal, unavailable
 from rmqha.broker.sending.retry import Retries
 from rmqha.broker.tables.topics import HALF, RETRY_PREFIX, Topics
 from rmqha.config.settings import BrokerSettings
@@ -33,7 +33,7 @@ from rmqha.errors import (
     NotWritable,
     RequestRefused,
 )
-from rmqha.ha.master.put_service import PutResult
+from rmqha.ha.master.put_service import PutResult, Putter
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler
 from rmqha.store.store import Store

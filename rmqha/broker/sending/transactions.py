@@ -28,10 +28,9 @@ from rmqha.broker.sending.messages import (
     UNIQUE_KEY,
     Messages,
 )
-from rmqha.broker.sending.put_status import Putter
 from rmqha.broker.tables.topics import HALF, HALF_DONE, HALF_GIVEN_UP, Topics
 from rmqha.errors import MessageIllegal, NotWritable, RequestRefused, StoreError
-from rmqha.ha.master.put_service import PutResult
+from rmqha.ha.master.put_service import PutResult, Putter
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler
 from rmqha.store.store import Store

@@ -8,6 +8,8 @@ Source: docs/protocol/ha.rst, What a write waits for.
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from attrs import define, frozen
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
@@ -29,6 +31,19 @@ class PutResult:
 
     status: PutStatus
     receipt: Receipt
+
+
+class Putter(Protocol):
+    """
+    Who takes writes: a L{Writer}, or one that measures it.
+    """
+
+    def put(
+        self, message: Message, *, batch: bool = False, wait: bool = True
+    ) -> Deferred[PutResult]:
+        """
+        Store a message, and wait for what was promised.
+        """
 
 
 @define(eq=False)
