@@ -18,7 +18,7 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from rmqha.broker.admin.cleaning import Cleaning
-from rmqha.broker.admin.configuration import BrokerConfiguration, Current
+from rmqha.broker.admin.configuration import BrokerConfiguration
 from rmqha.broker.admin.forwarding import Forwarding
 from rmqha.broker.admin.online import Online
 from rmqha.broker.admin.permissions import guarded
@@ -55,6 +55,7 @@ from rmqha.broker.sending.retry import Retries
 from rmqha.broker.sending.send import Sending
 from rmqha.broker.sending.transactions import Transactions
 from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
+from rmqha.broker.tables.current_settings import CurrentSettings
 from rmqha.broker.tables.subscription_groups import Groups
 from rmqha.broker.tables.topics import Topics
 from rmqha.config.settings import Settings
@@ -139,7 +140,7 @@ class Broker:
         self.schedule = Schedule(store, self.writer, self.lookup, self.messages, levels, reactor)
         present = present or Present()
         self.producers, self.consumers = present.producers, present.consumers
-        self.current = Current(settings)
+        self.current = CurrentSettings(settings)
         self._client = RemotingClient(reactor)
         self.registration = Registration(self._client, self.current, self.topics, reactor, told)
         self._ha = ha

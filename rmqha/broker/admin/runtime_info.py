@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping
 
 from attrs import define
 
-from rmqha.broker.admin.configuration import Current
 from rmqha.broker.meters.latency import TimedPuts
 from rmqha.broker.meters.meters import Flow, Meters
+from rmqha.broker.tables.current_settings import CurrentSettings
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler
 from rmqha.store.derived.lookup import Lookup
@@ -74,7 +74,7 @@ class Runtime:
     @ivar booted: When the process was started, in milliseconds since 1970.
     """
 
-    current: Current
+    current: CurrentSettings
     store: Store
     lookup: Lookup
     counts: Meters

@@ -19,7 +19,7 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from rmqha.broker.admin.configuration import Current
+from rmqha.broker.tables.current_settings import CurrentSettings
 from rmqha.broker.tables.topics import READ_WRITE, Topics
 from rmqha.errors import RequestRefused, RmqhaError
 from rmqha.net.rate_limited_log import RateLimitedLog
@@ -64,7 +64,7 @@ class Registration:
     """
 
     client: RemotingClient
-    current: Current
+    current: CurrentSettings
     topics: Topics
     clock: IReactorTime
     told: Callable[[RegisterBrokerAnswer], None] = lambda answer: None

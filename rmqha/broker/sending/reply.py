@@ -13,10 +13,10 @@ from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionLost
 from twisted.logger import Logger
 
-from rmqha.broker.admin.configuration import Current
 from rmqha.broker.clients.registry import Producers
 from rmqha.broker.sending.admission import Admission
 from rmqha.broker.sending.messages import Messages, read_properties
+from rmqha.broker.tables.current_settings import CurrentSettings
 from rmqha.errors import FlushFailed, HeaderFieldInvalid, RequestRefused, RmqhaError, StoreError
 from rmqha.ha.master.put_service import Putter
 from rmqha.net.remoting.connection import RemotingProtocol
@@ -52,7 +52,7 @@ class Replies:
     @ivar writer: C{None} on a slave, which keeps none.
     """
 
-    current: Current
+    current: CurrentSettings
     writer: Putter | None
     messages: Messages
     admission: Admission

@@ -17,7 +17,6 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import Logger
 
-from rmqha.broker.admin.configuration import Current
 from rmqha.broker.clients.registry import Producers
 from rmqha.broker.sending.half_messages import QUEUE, HalfMessages
 from rmqha.broker.sending.messages import (
@@ -28,6 +27,7 @@ from rmqha.broker.sending.messages import (
     UNIQUE_KEY,
     Messages,
 )
+from rmqha.broker.tables.current_settings import CurrentSettings
 from rmqha.broker.tables.topics import HALF, HALF_DONE, HALF_GIVEN_UP, Topics
 from rmqha.errors import MessageIllegal, NotWritable, RequestRefused, StoreError
 from rmqha.ha.master.put_service import PutResult, Putter
@@ -76,7 +76,7 @@ class Transactions:
     halves: HalfMessages
     topics: Topics
     producers: Producers
-    current: Current
+    current: CurrentSettings
     clock: IReactorTime
     messages: Messages
     asked: dict[int, int] = field(factory=dict, init=False)

@@ -1,0 +1,93 @@
+"""
+The settings in force, and which of them may change while the broker runs.
+
+Stock brokers let anybody set any field, ignore what they do not know and make false of what is
+neither true nor false.  Here only what can change while the broker runs is changed, all of a
+request or nothing, and until the next start: the file is the operator's.
+
+Source: docs/protocol/remoting.md, Administration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from attrs import define, evolve, field
+
+from rmqha.config.foreign import HARMLESS
+from rmqha.config.keys import BY_NAME, PULL, REGISTRATION, TRANSACTIONS, Key
+from rmqha.config.settings import Settings
+from rmqha.errors import RequestRefused
+from rmqha.wire.remoting.codes import ResponseCode
+
+CHANGEABLE = (
+    {key.name for key in (*PULL, *REGISTRATION, *TRANSACTIONS)}
+    | {"brokerPermission", "storeReplyMessageEnable"}
+) - {"defaultQueryMaxNum", "notifyConsumerIdsChangedEnable"}
+"""Keys that may change while the broker runs."""
+
+LOCKED = frozenset({"brokerConfigPath", "configBlackList", "rocketmqHome"})
+"""Keys without meaning here that stock brokers refuse to change."""
+
+
+@define(eq=False)
+class CurrentSettings:
+    """
+    The settings in force.
+
+    @ivar settings: Replaced by a change, never changed itself.
+    @ivar changed: Each is called after a change.
+    """
+
+    settings: Settings
+    changed: list[Callable[[], None]] = field(factory=list)
+
+    def change(self, texts: Mapping[str, str]) -> None:
+        """
+        Change some keys, all or none.
+
+        @param texts: Their new values as a file would have them.
+        @raise RequestRefused: If one is unknown, needs a restart, or has a bad value.
+        """
+        sections: dict[str, dict[str, Any]] = {}
+        for name, text in texts.items():
+            key = _changeable(name)
+            if key is not None:
+                sections.setdefault(key.section, {})[key.field] = _value(key, text)
+        self.settings = evolve(
+            self.settings,
+            **{
+                section: evolve(getattr(self.settings, section), **values)
+                for section, values in sections.items()
+            },
+        )
+        for listener in tuple(self.changed):
+            listener()
+
+
+def _changeable(name: str) -> Key | None:
+    """
+    The key of that name; C{None} for one of RocketMQ's that means nothing here.
+    """
+    key = BY_NAME.get(name)
+    if key is not None and key.name in CHANGEABLE:
+        return key
+    if key is not None or name in LOCKED:
+        raise RequestRefused(
+            ResponseCode.NO_PERMISSION,
+            f"Can not update config in black list. {name} does not change while the broker runs",
+        )
+    if name not in HARMLESS:
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"unknown key {name[:64]!r}")
+    return None
+
+
+def _value(key: Key, text: str) -> Any:
+    try:
+        return key.kind.parse(text.strip())
+    except ValueError:
+        raise RequestRefused(
+            ResponseCode.SYSTEM_ERROR,
+            f"{key.name}={text[:64]} is not allowed: {key.kind.allowed}",
+        ) from None
