@@ -11,8 +11,8 @@ from pathlib import Path
 
 from rmqha.config.settings import StoreSettings
 from rmqha.errors import UnfinishedCopy
+from rmqha.store.files.mapped import LOG_NAME
 from rmqha.store.log.truncate import OWN_FOLDER
-from rmqha.store.offline.raw_log import RawLog
 
 
 def marker(root: Path) -> Path:
@@ -30,4 +30,5 @@ def refuse_unfinished(settings: StoreSettings) -> None:
     """
     path = marker(settings.root)
     if path.exists():
-        raise UnfinishedCopy(str(path), RawLog.open(settings.root, settings.file_size).held)
+        files = (file for file in settings.commitlog.glob("*") if LOG_NAME.fullmatch(file.name))
+        raise UnfinishedCopy(str(path), sum(file.stat().st_size for file in files))

@@ -20,7 +20,6 @@ from attrs import frozen
 from rmqha.errors import DiskFull
 from rmqha.store.files.json_table import read, replace
 from rmqha.store.files.mapped import NO_SPACE, LogFolder, fsync_folder
-from rmqha.store.offline.found_files import quarantine_name
 
 OWN_FOLDER = "rmqha"
 """Folder below a store's root for what only rmqha knows."""
@@ -83,6 +82,13 @@ def quarantine(root: Path, folder: LogFolder, at: int, end: int) -> Path:
             raise DiskFull(str(path), end - at) from error
         raise
     return path
+
+
+def quarantine_name(start: int, end: int) -> str:
+    """
+    Name a file that keeps C{[start, end)} of a log.
+    """
+    return f"{start:020d}-{end:020d}.log"
 
 
 def intend(

@@ -148,13 +148,6 @@ def unreadable(path: Path) -> str:
     return ""
 
 
-def quarantine_name(start: int, end: int) -> str:
-    """
-    Name a file that keeps C{[start, end)} of a log.
-    """
-    return f"{start:020d}-{end:020d}.log"
-
-
 def in_quarantine(path: Path, file_size: int | None = None) -> FoundFiles:
     """
     The log bytes a quarantine file kept.
