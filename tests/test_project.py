@@ -15,6 +15,7 @@ from twisted.plugin import getPlugins
 from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
+from tests.support.effort import slow
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -60,6 +61,7 @@ class PluginTests(SynchronousTestCase):
         """
         self.assertIn("rmqha", {plugin.tapname for plugin in getPlugins(IServiceMaker)})
 
+    @slow
     def test_found_from_anywhere(self) -> None:
         """
         The console script finds the plugin outside the project's root too.
@@ -89,6 +91,7 @@ class ToolsTests(SynchronousTestCase):
     The suite runs under both runners, and its data is whole.
     """
 
+    @slow
     def test_console_trial(self) -> None:
         """
         The console script C{trial} runs our tests from the root.
@@ -102,6 +105,7 @@ class ToolsTests(SynchronousTestCase):
         self.assertEqual(0, done.returncode, done.stdout + done.stderr)
         self.assertIn("PASSED (successes=1)", done.stdout)
 
+    @slow
     def test_command_is_installed(self) -> None:
         """
         The C{rmqha} command starts.

@@ -18,6 +18,7 @@ from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.recovery import cut
 from tests.cli.command import CommandTestCase
 from tests.support import damage as mutilate
+from tests.support.effort import slow
 
 VERSION = golden.VERSIONS[0]
 RMQHA = str(Path(sys.executable).parent / "rmqha")
@@ -120,6 +121,7 @@ class DivergeTests(CommandTestCase):
         self.assertIn("choose one", said)
 
 
+@slow
 class RunningMasterTests(SynchronousTestCase):
     """
     Against a node of its own process.

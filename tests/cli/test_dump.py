@@ -17,6 +17,7 @@ from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.truncate import quarantine
 from tests.cli.command import CommandTestCase
 from tests.support import damage as mutilate
+from tests.support.effort import slow
 
 VERSION = golden.VERSIONS[0]
 
@@ -49,6 +50,7 @@ class DumpTests(CommandTestCase):
         self.assertEqual(result.exit_code, code, result.stderr)
         return [json.loads(line) for line in result.stdout.splitlines()]
 
+    @slow
     def test_golden(self) -> None:
         """
         Every archive gives RocketMQ's own reading of it, line for line.
@@ -127,6 +129,7 @@ class DumpTests(CommandTestCase):
         self.assertEqual(self.lines(store, "--to", "700"), rows[:3])
         self.assertEqual(self.lines(store, "--from", "914"), rows[4:])
 
+    @slow
     def test_harms(self) -> None:
         """
         Whatever was done to the files, what is left is shown.

@@ -10,6 +10,7 @@ from importlib.metadata import version
 
 from lab.harness import golden
 from tests.cli.command import CommandTestCase
+from tests.support.effort import slow
 
 COMMANDS = ("config", "diverge", "dump", "rebuild", "status", "verify")
 
@@ -66,6 +67,7 @@ class MainTests(CommandTestCase):
             self.assertIn("is no store", self.fails(1, command, folder))
         self.assertIn("is no store", self.fails(1, "diverge", folder, "--against", folder))
 
+    @slow
     def test_closed_pipe(self) -> None:
         """
         A reader that goes early is no reason for a traceback.

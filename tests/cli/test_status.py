@@ -25,6 +25,7 @@ from twisted.web.server import Request
 from rmqha.admin.http import AdminSite
 from rmqha.cli.status import Copying, Look, Seen, show, watch
 from tests.cli.command import CommandTestCase
+from tests.support.effort import slow
 
 
 class Node:
@@ -268,6 +269,7 @@ class StatusTests(CommandTestCase):
         for interval in ("0", "0.1", "3601", "-5", "nan"):
             self.assertIn("--watch", self.fails(2, "status", "--watch", interval))
 
+    @slow
     def test_refused(self) -> None:
         """
         With nobody listening the whole command ends in one line and exit code 1.

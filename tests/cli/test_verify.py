@@ -14,6 +14,7 @@ from rmqha.store.log.recovery import cut
 from rmqha.store.log.truncate import quarantine
 from tests.cli.command import CommandTestCase
 from tests.support import damage as mutilate
+from tests.support.effort import slow
 
 VERSION = golden.VERSIONS[0]
 
@@ -53,6 +54,7 @@ class VerifyTests(CommandTestCase):
         self.assertIn("torn tail at byte 1418751: stored offset is another", result.stderr)
         self.assertIn("clean", result.stdout)
 
+    @slow
     def test_harms(self) -> None:
         """
         Each harm ends in exit code 1, the exact path and the reason.

@@ -21,6 +21,7 @@ from rmqha.store.log.bootstrap_marker import marker
 from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC
 from tests.store.log.test_truncate import CALLS, Killed, Mortal
 from tests.support.derived import DerivedTestCase, settings
+from tests.support.effort import slow
 from tests.support.logs import LogTestCase, content, files_of, message
 
 SIZES = {"file_size": 4096, "queue_file_size": 200, "index_slots": 20, "index_entries": 30}
@@ -338,6 +339,7 @@ class PlanTests(PromotionTestCase):
         self.assertEqual(promote(self.settings).end, self.end)
 
 
+@slow
 class KilledTests(PromotionTestCase):
     """
     A crash at every call that changes the disk.

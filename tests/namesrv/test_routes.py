@@ -15,6 +15,7 @@ from rmqha.namesrv.routes import RouteTable
 from rmqha.wire.remoting.bodies.common import DataVersion
 from rmqha.wire.remoting.bodies.route import QueueData
 from rmqha.wire.remoting.bodies.tables import TopicConfig
+from tests.support.effort import tries
 
 MASTER = "10.0.0.1:10911"
 SLAVE = "10.0.0.2:10911"
@@ -351,7 +352,9 @@ class Histories(RuleBasedStateMachine):
             ]
 
 
-Histories.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+Histories.TestCase.settings = settings(
+    max_examples=tries(60), stateful_step_count=30, deadline=None
+)
 
 
 class HistoryTests(Histories.TestCase):  # type: ignore[name-defined, misc]

@@ -203,7 +203,7 @@ class QuietTests(SynchronousTestCase):
         Memory and lines stay bounded whoever complains: late peers share an entry, quiet ones are
         forgotten.
         """
-        for number in range(50_000):
+        for number in range(3 * MOST_PEERS):
             self.complain(peer=f"peer {number}")
         self.assertLessEqual(len(self.events), MOST_PEERS + 1)
         self.clock.advance(2.0)

@@ -304,7 +304,8 @@ class ClientTests(NodeCase):
         """
 
         async def steps() -> None:
-            node = await self.started(self.node("master", brokerRole="SYNC_MASTER"))
+            keys = {"brokerRole": "SYNC_MASTER", "flushCommitLogThoroughInterval": 200}
+            node = await self.started(self.node("master", **keys))
             port = node.settings.broker.listen_port
             answer = await self.asked(port, 310, sending("T"), b"hello")
             self.assertEqual((answer.code, answer.ext["queueOffset"]), (11, "0"))

@@ -18,6 +18,7 @@ from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.errors import RemotingTimeout
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets as OffsetTable
 from rmqha.wire.remoting.command import Command
+from tests.support.effort import tries
 from tests.support.logs import LogTestCase, now
 
 KEYS = st.sampled_from(["A@g", "A@h", "B@g", "%RETRY%g@g"])
@@ -81,7 +82,7 @@ class MergeTests(OffsetTestCase):
     """
 
     @given(TABLES, TABLES)
-    @run_settings(max_examples=100, deadline=None)
+    @run_settings(max_examples=tries(100), deadline=None)
     def test_highest(
         self, one: dict[str, dict[int, int]], other: dict[str, dict[int, int]]
     ) -> None:
@@ -108,7 +109,7 @@ class MergeTests(OffsetTestCase):
         self.assertEqual(changed, moved)
 
     @given(ROUNDS)
-    @run_settings(max_examples=150, deadline=None)
+    @run_settings(max_examples=tries(150), deadline=None)
     def test_never_lower(self, rounds: list[tuple[dict[str, dict[int, int]], bool, bool]]) -> None:
         """
         Whatever a master gives, an offset is only lower than before where the same process gave

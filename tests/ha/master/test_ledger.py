@@ -23,6 +23,7 @@ from rmqha.errors import ReportRejected
 from rmqha.ha.master import ledger as module
 from rmqha.ha.master.ledger import Claim, Ledger
 from rmqha.store.log.interfaces import ILogReader
+from tests.support.effort import tries
 from tests.support.sending_log import MemoryLog
 
 
@@ -597,5 +598,5 @@ class MachineTests(SynchronousTestCase):
         """
         run_state_machine_as_test(
             LedgerMachine,
-            settings=settings(max_examples=150, stateful_step_count=60, deadline=None),
+            settings=settings(max_examples=tries(150), stateful_step_count=60, deadline=None),
         )

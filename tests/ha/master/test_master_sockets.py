@@ -23,6 +23,7 @@ from rmqha.ha.master.master import MasterFactory
 from rmqha.ha.master.transfer import GroupTransfer, PutStatus
 from rmqha.net.zero_copy_send import ZeroCopyServerEndpoint
 from rmqha.wire.ha import BodyPart, TransferDecoder, encode_report
+from tests.support.effort import slow
 from tests.support.sending_log import MemoryLog
 
 
@@ -130,6 +131,7 @@ class SocketTests(TestCase):
         """
         return Deferred.fromCoroutine(self.copy(zero_copy=False))
 
+    @slow
     def test_slow_reader(self) -> Deferred[None]:
         """
         A slave that does not read costs a bounded queue, and no other slave's time.

@@ -24,6 +24,7 @@ from rmqha.store.files.allocate import Allocator
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire.ha import MAX_BODY, encode_header
+from tests.support.effort import tries
 from tests.support.logs import FILE_SIZE, Disk, LogTestCase, content, encoded
 from tests.support.scripted_master import Connection, frame, frames
 
@@ -376,7 +377,7 @@ class StreamTests(SlaveCase):
         super().setUp()
         self.theirs = self.filled(*((700, 1500, 900, 600) * 3))
 
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=tries(25), deadline=None)
     @given(st.integers(0, 1 << 30), st.integers(1, 5000), st.integers(1, 3000))
     def test_any_frames_in_any_pieces(self, seed: int, batch: int, most: int) -> None:
         """

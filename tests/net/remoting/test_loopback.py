@@ -27,6 +27,7 @@ from rmqha.net.zero_copy_send import regions
 from rmqha.wire.remoting.command import Command, SerializeType
 from rmqha.wire.remoting.frame import encode
 from tests.support.certificates import certificate
+from tests.support.effort import slow
 
 reactor: Any = _reactor
 LOCAL = "127.0.0.1"
@@ -130,6 +131,7 @@ class LoopbackTests(TestCase):
             await self.client(client_context(path)).request(address, Command(code=11))
         self.assertEqual(self.factory.connections.closed, {"tls-handshake": 1})
 
+    @slow
     async def test_not_reading(self) -> None:
         """
         A client that asks for 200 MiB and reads nothing is dropped; one that reads is served.

@@ -20,6 +20,7 @@ from rmqha.store.files.descriptors import Descriptors
 from rmqha.wire.columnar.queue_units import BLANK_UNIT, UNIT, fileable
 from rmqha.wire.log.delay_levels import DelayLevels
 from tests.support.derived import DerivedTestCase
+from tests.support.effort import tries
 from tests.support.memorylog import MemoryLog
 
 LEVELS = DelayLevels.parse("1s 5s")
@@ -241,7 +242,7 @@ class MendTests(QueueTestCase):
 
 class CutTests(QueueTestCase):
     @given(st.integers(0, 40))
-    @run_settings(max_examples=41, deadline=None)
+    @run_settings(max_examples=tries(41), deadline=None)
     def test_truncate(self, kept: int) -> None:
         """
         A queue cut to any record has the bytes of a queue that never had more.

@@ -30,6 +30,7 @@ from tests.support.derived import (
     queue_files,
     settings,
 )
+from tests.support.effort import tries
 from tests.support.memorylog import MemoryLog
 
 TIME = 1_700_000_000_000
@@ -87,7 +88,7 @@ class RunTests(DispatchTestCase):
         verifyObject(ILogReader, self.log)
 
     @given(st.integers(0, 1 << 32), st.lists(st.integers(1, 60), max_size=8), st.booleans())
-    @run_settings(max_examples=30, deadline=None)
+    @run_settings(max_examples=tries(30), deadline=None)
     def test_steps_and_blocks(self, seed: int, steps: list[int], near: bool) -> None:
         """
         Record by record or in blocks, however the log grows: the files are the same.
@@ -477,7 +478,7 @@ class PowerCutTests(DispatchTestCase):
         Whichever blocks written since the last flush the disk has lost: with the mark of
         that flush, the files become those of a rebuild.
         """
-        for _ in range(25):
+        for _ in range(tries(25)):
             self.root, older = self.folder(), self.folder()
             self.log = MemoryLog()
             fill(self.log, self.random.randrange(1, 700), self.random)

@@ -21,6 +21,7 @@ from tests.support.derived import (
     queue_files,
     settings,
 )
+from tests.support.effort import slow
 from tests.support.memorylog import MemoryLog
 
 # Stores whose broker was stopped, and so has written all its units.
@@ -118,6 +119,7 @@ class FromTheLogTests(GoldenTestCase):
 
 
 class BrokersOwnFilesTests(GoldenTestCase):
+    @slow
     def test_go_on_with_them(self) -> None:
         """
         A store of a stock broker opens as it is: what the broker had not dispatched is

@@ -25,6 +25,7 @@ from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.interfaces import ILogReader
 from rmqha.wire.log.encode import blank
 from rmqha.wire.log.record import Fault, decode
+from tests.support.effort import tries
 from tests.support.logs import FILE_SIZE, STORED, Disk, LogTestCase, content, encoded, files_of
 
 
@@ -252,7 +253,7 @@ class FrameTests(LogTestCase):
             self.assertRaises(FrameOffsetMismatch, log.append_frame, offset, b"y")
         self.assertEqual(log.end, 100)
 
-    @settings(max_examples=60)
+    @settings(max_examples=tries(60))
     @given(
         st.lists(st.integers(92, 1500), min_size=1, max_size=14),
         st.lists(st.integers(1, 6000), min_size=1, max_size=10),

@@ -26,6 +26,7 @@ from rmqha.store.log.recovery import (
 from rmqha.store.log.resync import next_valid
 from rmqha.wire.log.encode import blank, place
 from rmqha.wire.log.record import MAGIC_V1, Fault
+from tests.support.effort import tries
 from tests.support.logs import (
     FILE_SIZE,
     OVERHEAD,
@@ -174,7 +175,7 @@ class TornTests(EndTestCase):
         self.overwrite(FILE_SIZE, bytes(200), FILE_SIZE)
         self.assert_end(FILE_SIZE, Fault.NOTHING, file_size=FILE_SIZE)
 
-    @settings(max_examples=40)
+    @settings(max_examples=tries(40))
     @given(st.lists(st.integers(150, 2000), min_size=1, max_size=12), st.data())
     def test_any_log_any_tear(self, sizes: list[int], data: st.DataObject) -> None:
         """

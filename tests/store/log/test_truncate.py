@@ -20,6 +20,7 @@ from rmqha.store.log import truncate
 from rmqha.store.log.truncate import INTENT, OWN_FOLDER, CutIntent, intend, pending, set_log_aside
 from rmqha.store.store import Store
 from tests.support.derived import DerivedTestCase
+from tests.support.effort import slow
 from tests.support.logs import LogTestCase, content, files_of, message
 
 SIZES = {"file_size": 4096, "queue_file_size": 200, "index_slots": 20, "index_entries": 30}
@@ -182,6 +183,7 @@ class IntentTests(CutTestCase):
             self.assertIn(pending(root), (newer, None))
 
 
+@slow
 class KilledTests(CutTestCase):
     """
     A crash at every step, and at every call that changes the disk.

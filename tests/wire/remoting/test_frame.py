@@ -27,6 +27,7 @@ from rmqha.wire.remoting.frame import (
     encode,
     encode_head,
 )
+from tests.support.effort import tries
 from tests.support.frames import every_frame, streams
 
 NAMES = st.text(max_size=20)
@@ -121,7 +122,7 @@ class Streams(SynchronousTestCase):
         stream = b"".join(encode(command) for command in commands)
         self.assertEqual(commands, decoded(stream, sizes))
 
-    @settings(max_examples=20)
+    @settings(max_examples=tries(20))
     @given(COMMANDS)
     def test_byte_by_byte(self, command: Command) -> None:
         """
@@ -248,7 +249,7 @@ class BrokenStreams(SynchronousTestCase):
         else:
             encode(command)
 
-    @settings(max_examples=200)
+    @settings(max_examples=tries(200))
     @given(COMMANDS, st.data())
     def test_one_byte_changed(self, command: Command, data: st.DataObject) -> None:
         """
