@@ -20,11 +20,16 @@ JOBS := 2
 PYTEST := $(PY) -m pytest -q -n $(JOBS) --dist worksteal
 # Spark's processes need both cores, and so do the tests that start many of them.
 PYTEST_SPARK := $(PY) -m pytest -q tests/spark
-FOLDERS := $(filter-out data support spark __pycache__,$(notdir $(patsubst %/,%,$(wildcard tests/*/))))
-MODULES := tests.test_project tests.test_docs $(addprefix tests.,$(FOLDERS))
-# All but the tests that start, kill and corrupt whole nodes.
-QUICK := $(filter-out faults interop,$(FOLDERS))
-QUICK_MODULES := tests.test_project $(addprefix tests.,$(QUICK))
+# What each target leaves out: slow and apart; also what starts, kills and corrupts whole
+# nodes; also what needs Spark or measures.
+NOT_TEST := spark
+NOT_QUICK := $(NOT_TEST) faults interop
+NOT_CORE := $(NOT_QUICK) pipeline bench
+IGNORED = $(addprefix --ignore=tests/,$(1))
+# trial is told what to run, not what to leave; it finds tests in the folders' own folders.
+FOLDERS := $(patsubst tests/%/__init__.py,%,$(wildcard tests/*/__init__.py))
+LOOSE := $(patsubst tests/%.py,tests.%,$(wildcard tests/test_*.py))
+MODULES = $(LOOSE) $(addprefix tests.,$(filter-out support $(1),$(FOLDERS)))
 PLUGINS := $(wildcard twisted/plugins/*.py)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -33,7 +38,8 @@ MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 .SUFFIXES:
 .DELETE_ON_ERROR:
-.PHONY: help setup demo demo-pipeline cluster spark-cluster test test-quick test-spark trial trial-quick interop interop-full lint format docs bench bench-java bench-clients bench-spark lock clean distclean
+.PHONY: help setup spark test-core test test-quick test-spark trial trial-quick lint format docs demo cluster demo-pipeline \
+    spark-cluster interop interop-full bench bench-java bench-clients bench-spark lock clean distclean
 
 help: ## list the targets
 	@echo "usage: make TARGET [ARGS=...]"
@@ -67,6 +73,54 @@ $(SPARK): $(SPARK_LOCK) $(READY)
 	@$(PY) -m pip install --quiet --require-hashes -r $(SPARK_LOCK)
 	@touch $@
 
+spark: $(SPARK) ## add what the pipeline needs to .venv: Spark, Java, Arrow; half a gigabyte
+	@echo "$(VENV) has Spark"
+
+# Says what runs with less where Spark was not installed.
+WITHOUT = @[ -e $(SPARK) ] || echo "without Spark (make spark installs it): $(1)"
+
+test-core: $(READY) ## run the tests that start no processes and need no Spark: less than two minutes
+	@RMQHA_TESTS=core $(PYTEST) $(call IGNORED,$(NOT_CORE)) $(ARGS)
+
+test: $(SPARK) ## run the test suite, all but tests/spark
+	@$(PYTEST) $(call IGNORED,$(NOT_TEST)) $(ARGS)
+
+test-quick: $(READY) ## run the tests that start no clusters of nodes; the pipeline's if Spark is there
+	$(call WITHOUT,the tests that need it are skipped)
+	@$(PYTEST) $(call IGNORED,$(NOT_QUICK)) $(ARGS)
+
+test-spark: $(SPARK) ## run the slow tests of the pipeline: clusters, kill -9, whole ways
+	@$(PYTEST_SPARK) $(ARGS)
+
+trial: $(SPARK) ## run what `make test` runs under Twisted's own runner
+	@$(PY) -m twisted.trial --reporter=text $(ARGS) $(call MODULES,$(NOT_TEST))
+
+trial-quick: $(READY) ## run what `make test-quick` runs under Twisted's own runner
+	$(call WITHOUT,the tests that need it are skipped)
+	@$(PY) -m twisted.trial --reporter=text -j $(JOBS) $(ARGS) $(call MODULES,$(NOT_QUICK))
+
+# Without PySpark's types nothing can be said of the code that is called by it.
+MYPY_ALL := rmqha $(PLUGINS)
+MYPY_LESS := --follow-imports=silent --exclude '^rmqha/(pipeline|cli/spark)/' $(MYPY_ALL)
+
+lint: $(READY) ## ruff and mypy; the pipeline's types if Spark is there
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	$(call WITHOUT,mypy leaves rmqha/pipeline and rmqha/cli/spark out)
+	@$(PY) -m mypy $(if $(wildcard $(SPARK)),$(MYPY_ALL),$(MYPY_LESS))
+
+format: $(READY) ## let ruff format and repair what it can
+	@$(PY) -m ruff check --fix .
+	@$(PY) -m ruff format .
+
+docs: $(READY) ## build docs/_build/html: the guide and the API reference
+	@$(PY) -m sphinx --quiet -W --keep-going -b html docs docs/_build/html
+	@$(PY) tools/inventories.py docs/_build/inventories > docs/_build/links
+	@$(PY) -m pydoctor --quiet --warnings-as-errors --project-name=rmqha --project-base-dir=. \
+	    --docformat=epytext --theme=readthedocs --html-output=docs/_build/html/api \
+	    $$(cat docs/_build/links) rmqha
+	@echo "docs/_build/html/index.html"
+
 demo: $(READY) ## a pair, a name server and a C++ client: send, consume, kill the slave, compare
 	@$(PY) -m lab.demo $(ARGS)
 
@@ -79,44 +133,11 @@ demo-pipeline: $(SPARK) ## a pair and a C++ client, and Spark: from the slave's 
 spark-cluster: $(SPARK) ## Spark's own master, two workers and a Connect server here, until Ctrl-C
 	@$(PY) -m lab.spark_cluster $(ARGS)
 
-test: $(SPARK) ## run the test suite, all but tests/spark
-	@$(PYTEST) --ignore=tests/spark $(ARGS)
-
-test-quick: $(SPARK) ## run the tests that start no nodes
-	@$(PYTEST) --ignore=tests/faults --ignore=tests/interop --ignore=tests/spark $(ARGS)
-
-test-spark: $(SPARK) ## run the slow tests of the pipeline: clusters, kill -9, whole ways
-	@$(PYTEST_SPARK) $(ARGS)
-
-trial: $(SPARK) ## run what `make test` runs under Twisted's own runner
-	@$(PY) -m twisted.trial --reporter=text $(ARGS) $(MODULES)
-
-trial-quick: $(SPARK) ## the same without the tests that start nodes
-	@$(PY) -m twisted.trial --reporter=text -j $(JOBS) $(ARGS) $(QUICK_MODULES)
-
 interop: $(READY) ## run beside real RocketMQ brokers (needs Maven and a JDK), write docs/interop.md
 	@$(PY) -m tests.interop $(ARGS)
 
 interop-full: $(READY) ## the same with all pairs of versions, roles and scenarios
 	@$(PY) -m tests.interop --full $(ARGS)
-
-lint: $(SPARK) ## ruff and mypy
-	@$(PY) -m ruff check .
-	@$(PY) -m ruff format --check .
-	@$(PY) -m mypy rmqha
-	@$(if $(PLUGINS),$(PY) -m mypy $(PLUGINS))
-
-format: $(READY) ## let ruff format and repair what it can
-	@$(PY) -m ruff check --fix .
-	@$(PY) -m ruff format .
-
-docs: $(SPARK) ## build docs/_build/html: the guide and the API reference
-	@$(PY) -m sphinx --quiet -W --keep-going -b html docs docs/_build/html
-	@$(PY) tools/inventories.py docs/_build/inventories > docs/_build/links
-	@$(PY) -m pydoctor --quiet --warnings-as-errors --project-name=rmqha --project-base-dir=. \
-	    --docformat=epytext --theme=readthedocs --html-output=docs/_build/html/api \
-	    $$(cat docs/_build/links) rmqha
-	@echo "docs/_build/html/index.html"
 
 bench: $(READY) ## measure rmqha beside its alternatives, write lab/bench/RESULTS.md
 	@$(PY) -m lab.bench $(ARGS)
