@@ -8,11 +8,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from attrs import evolve
-
 from rmqha.config.settings import (
     BLANK_MIN,
-    DEFAULT_LISTEN_PORT,
     DEFAULT_MAX_MESSAGE_SIZE,
     RECORD_OVERHEAD,
     ClientAuth,
@@ -33,9 +30,9 @@ VIP_STEP = 2
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-def check_all(draft: SettingsDraft) -> None:
+def check_broker(draft: SettingsDraft) -> None:
     """
-    Run every check over a draft in which all keys are chosen.
+    Check a broker's keys against each other, once all are chosen.
     """
     _check_identity(draft)
     _check_sizes(draft)
@@ -48,7 +45,7 @@ def check_all(draft: SettingsDraft) -> None:
 
 def check_namesrv(draft: SettingsDraft) -> None:
     """
-    The same for a name server's.
+    Check a name server's keys against each other, once all are chosen.
     """
     if draft.sound("listenPort", "adminListenPort"):
         _check_distinct(draft, ("listenPort", "adminListenPort"), {})
@@ -123,12 +120,6 @@ def _check_times(draft: SettingsDraft) -> None:
 def _check_ports(draft: SettingsDraft) -> None:
     if not draft.sound("listenPort", "haListenPort", "adminListenPort"):
         return
-    off = draft.sound("brokerRole") and not draft.value("brokerRole").is_master
-    if draft.value("haListenPort") == 0 and not off:
-        # RocketMQ 5.3 takes 0 for "not given".
-        chosen = draft.chosen["haListenPort"]
-        base = draft.value("listenPort") or DEFAULT_LISTEN_PORT
-        draft.chosen["haListenPort"] = evolve(chosen, value=base + 1)
     listen = draft.value("listenPort")
     if 0 < listen <= VIP_STEP:
         draft.refuse("listenPort", f"above {VIP_STEP}: there is a port {VIP_STEP} below it too")

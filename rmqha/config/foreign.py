@@ -7,8 +7,8 @@ acknowledgement promises, who may connect, what lies on the disk or where it lie
 unsupported: when it is switched on, starting without it would be a silent lie.
 
 Names are those of C{MessageStoreConfig}, C{BrokerConfig}, C{BrokerIdentity},
-C{AuthConfig}, C{NettyServerConfig}, C{NettyClientConfig} and C{TlsSystemConfig} of 4.9
-and 5.3.
+C{AuthConfig}, C{NettyServerConfig}, C{NettyClientConfig}, C{TlsSystemConfig} and
+C{NamesrvConfig} of 4.9 and 5.3.
 """
 
 from __future__ import annotations
@@ -237,3 +237,36 @@ UNSUPPORTED: dict[str, Foreign] = {
     "fetchNameSrvAddrByDnsLookup": on("name servers are taken from namesrvAddr alone"),
 }
 """Keys that refuse to start when they are switched on."""
+
+_NAMESRV_GROUPS = {
+    "it is about Java's process": """
+        clientRequestThreadPoolNums clientRequestThreadPoolQueueCapacity defaultThreadPoolNums
+        defaultThreadPoolQueueCapacity unRegisterBrokerQueueCapacity""",
+    "what administrators change while it runs lasts until the next start": """
+        configStorePath""",
+    "the feature it belongs to is refused when switched on": """
+        notifyMinBrokerIdChanged""",
+    "it means nothing to clients": """
+        productEnvName returnOrderTopicConfigToBroker enableAllTopicList enableTopicList
+        needWaitForService waitSecondsForService""",
+}
+
+_SHARED = (
+    "it tunes Netty",
+    "it is about Java's process, logs or metrics",
+)
+"""The reasons that hold for a name server too."""
+
+NAMESRV_HARMLESS: dict[str, str] = {
+    **{name: reason for name, reason in HARMLESS.items() if reason in _SHARED},
+    **{name: reason for reason, names in _NAMESRV_GROUPS.items() for name in names.split()},
+}
+"""The same as L{HARMLESS} of a name server's file."""
+
+NAMESRV_UNSUPPORTED: dict[str, Foreign] = {
+    "clusterTest": on("routes are never fetched from a product environment"),
+    "supportActingMaster": on("a slave is never shown as its master"),
+    "enableControllerInNamesrv": on("there is no controller here"),
+    "deleteTopicWithBrokerRegistration": on("a topic's route stays until it is deleted here too"),
+}
+"""The same as L{UNSUPPORTED} of a name server's file."""

@@ -8,58 +8,18 @@ collected and raised together, each with its place.
 
 from __future__ import annotations
 
-import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
+from attrs import evolve, frozen
 
-from rmqha.config.checks import check_all, check_namesrv
+from rmqha.config.checks import check_broker, check_namesrv
 from rmqha.config.errors import ConfigProblems
-from rmqha.config.keys import FILE, Vocabulary
-from rmqha.config.namesrv import FILE as NAMESRV_FILE
-from rmqha.config.settings import (
-    AdminSettings,
-    BrokerRole,
-    BrokerSettings,
-    FlushDisk,
-    HASettings,
-    NamesrvSettings,
-    PullSettings,
-    RegistrationSettings,
-    RemotingSettings,
-    Settings,
-    StoreSettings,
-    TransactionSettings,
-    fitting_message_size,
-    host_name,
-)
-from rmqha.config.sources import DEFAULT, Chosen, SettingsDraft, read
+from rmqha.config.settings import BrokerRole, Settings
+from rmqha.config.sources import SettingsDraft, read
+from rmqha.config.vocabulary import BROKER_FILE, NAMESRV_FILE, SECTIONS, Vocabulary
 from rmqha.errors import BadValue
-
-HA_PORT_STEP = 1
-"""C{haListenPort} is this far above C{listenPort} (docs/protocol/ha.rst, Ports)."""
-
-CLIENT_PORT_STEP = 1
-"""C{haMasterClientAddress} is this far below C{haMasterAddress}: what L{HA_PORT_STEP} means
-for a master that took it."""
-
-ADMIN_PORT_STEP = 3
-"""C{adminListenPort} is this far above C{listenPort}: RocketMQ uses -2 and +1."""
-
-SECTIONS: dict[str, type[Any]] = {
-    "broker": BrokerSettings,
-    "remoting": RemotingSettings,
-    "store": StoreSettings,
-    "pull": PullSettings,
-    "transactions": TransactionSettings,
-    "registration": RegistrationSettings,
-    "ha": HASettings,
-    "admin": AdminSettings,
-    "namesrv": NamesrvSettings,
-}
-"""What L{Settings} is made of."""
 
 ROLES: dict[str, tuple[BrokerRole, ...]] = {
     "master": (BrokerRole.ASYNC_MASTER, BrokerRole.SYNC_MASTER),
@@ -120,17 +80,17 @@ def describe(settings: Settings) -> list[Row]:
     """
     A row for each key of a broker's settings that are already loaded.
     """
-    return _rows(settings, FILE, {})
+    return _rows(settings, BROKER_FILE, {})
 
 
-def _rows(settings: Settings, known: Vocabulary, sources: dict[str, str]) -> list[Row]:
-    defaults = SettingsDraft(known)
-    _fill_defaults(defaults, settings)
+def _rows(settings: Settings, known: Vocabulary, sources: Mapping[str, str]) -> list[Row]:
+    def of(name: str) -> Any:
+        return known.by_name[name].value_in(settings)
+
     rows = []
     for key in known.keys:
-        value = getattr(getattr(settings, key.section), key.field)
-        text = key.kind.show(value)
-        is_default = key.kind.show(defaults.value(key.name)) == text
+        text = key.kind.show(of(key.name))
+        is_default = key.kind.show(key.absent(of)) == text
         rows.append(Row(key.name, text, is_default, sources.get(key.name, "")))
     return rows
 
@@ -138,14 +98,16 @@ def _rows(settings: Settings, known: Vocabulary, sources: dict[str, str]) -> lis
 def _settle(
     path: Path | None, overrides: Sequence[str], role: str | None
 ) -> tuple[Settings, SettingsDraft]:
-    draft = read(path, overrides, NAMESRV_FILE if role == NAMESRV else FILE)
     if role == NAMESRV:
-        _fill_defaults(draft)
+        draft = read(path, overrides, NAMESRV_FILE)
+        draft.fill()
         check_namesrv(draft)
     else:
+        draft = read(path, overrides, BROKER_FILE)
         _settle_role(draft, role)
-        _fill_defaults(draft)
-        check_all(draft)
+        draft.fill()
+        _settle_ha_port(draft)
+        check_broker(draft)
     if draft.problems:
         raise ConfigProblems(tuple(draft.problems))
     return _build(draft), draft
@@ -164,85 +126,30 @@ def _settle_role(draft: SettingsDraft, role: str | None) -> None:
     allowed = ROLES[role]
     given = draft.chosen.get("brokerRole")
     if given is None:
-        _default(draft, "brokerRole", allowed[0], where="--role")
+        draft.choose("brokerRole", allowed[0], where="--role")
     elif given.value not in allowed:
         draft.refuse("brokerRole", f"--role {role} was asked for, which is {' or '.join(allowed)}")
 
 
-def _fill_defaults(draft: SettingsDraft, known: Settings | None = None) -> None:
+def _settle_ha_port(draft: SettingsDraft) -> None:
     """
-    Give every key nobody gave the value its absence means.
-
-    @param known: Settings whose values decide dependent defaults, instead of the draft's.
+    On a slave a HA port of 0 is none; on a master RocketMQ 5.3 takes it for an absent one.
     """
-
-    def of(name: str) -> Any:
-        if known is None:
-            return draft.value(name)
-        key = by_name[name]
-        return getattr(getattr(known, key.section), key.field)
-
-    by_name = draft.known.by_name
-    for key in draft.known.keys:
-        if key.default is not None:
-            _default(draft, key.name, key.default_value())
-    base = of("listenPort") or by_name["listenPort"].default_value()
-    _default(draft, "adminListenPort", base + ADMIN_PORT_STEP)
-    if draft.known is FILE:
-        _fill_broker_defaults(draft, of, base)
-
-
-def _fill_broker_defaults(draft: SettingsDraft, of: Callable[[str], Any], base: int) -> None:
-    _default(draft, "brokerRole", BrokerRole.ASYNC_MASTER)
-    _default(draft, "brokerId", 0 if of("brokerRole").is_master else 1)
-    _default(draft, "brokerName", host_name())
-    address = local_address()
-    _default(draft, "brokerIP1", address)
-    _default(draft, "brokerIP2", address)
-    _default(draft, "storePathCommitLog", of("storePathRootDir") / "commitlog")
-    _default(draft, "maxMessageSize", fitting_message_size(of("mappedFileSizeCommitLog")))
-    _default(draft, "haSendFlushedOnly", of("flushDiskType") is FlushDisk.SYNC_FLUSH)
-    _default(draft, "haListenPort", base + HA_PORT_STEP)
-    _default(draft, "haMasterClientAddress", _client_port(of("haMasterAddress")))
-
-
-def _client_port(master: tuple[str, int] | None) -> tuple[str, int] | None:
-    """
-    Where a stock master's clients connect.
-    """
-    if master is None or master[1] <= CLIENT_PORT_STEP:
-        return None
-    return master[0], master[1] - CLIENT_PORT_STEP
-
-
-def _default(draft: SettingsDraft, name: str, value: Any, where: str = DEFAULT) -> None:
-    if name not in draft.chosen:
-        key = draft.known.by_name[name]
-        draft.chosen[name] = Chosen(
-            key=key, name=name, text=key.kind.show(value), value=value, where=where
-        )
+    slave = draft.sound("brokerRole") and not draft.value("brokerRole").is_master
+    if draft.value("haListenPort") == 0 and not slave:
+        chosen = draft.chosen["haListenPort"]
+        draft.chosen["haListenPort"] = evolve(chosen, value=chosen.key.absent(draft.value))
 
 
 def _build(draft: SettingsDraft) -> Settings:
-    fields: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
+    values: dict[str, dict[str, Any]] = {section: {} for section in SECTIONS}
     for chosen in draft.chosen.values():
-        fields[chosen.key.section][chosen.key.field] = chosen.value
-    sections: dict[str, Any] = {name: cls(**fields[name]) for name, cls in SECTIONS.items()}
+        values[chosen.key.section][chosen.key.field] = chosen.value
+    sections: dict[str, Any] = {
+        section: declared(**values[section]) for section, declared in SECTIONS.items()
+    }
     return Settings(
         **sections,
         ignored=tuple(draft.ignored),
         notes=tuple(draft.notes),
     )
-
-
-def local_address() -> str:
-    """
-    The address this host sends from, or the loopback one if it has no network.
-    """
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            # A datagram socket sends nothing when it connects; it only picks a route.
-            probe.connect(("192.0.2.1", 9))
-            return str(probe.getsockname()[0])
-        except OSError:
-            return "127.0.0.1"

@@ -1,35 +1,29 @@
 """
-The guide's chapter on configuration, made from the table of keys.
+The guide's chapter on configuration, made from the settings classes.
 
 Run C{python -m rmqha.config.reference > docs/guide/configuration.rst} after a change
-of the table; a test compares the two.
+of a key; a test compares the two.
 """
 
 from __future__ import annotations
 
+import ast
+import inspect
+import re
 import sys
 import textwrap
+from collections.abc import Mapping
 
-from rmqha.config import namesrv
-from rmqha.config.foreign import HARMLESS, UNSUPPORTED
-from rmqha.config.keys import (
-    ADMIN,
-    BROKER,
-    HA,
-    PULL,
-    REGISTRATION,
-    REMOTING,
-    STORE,
-    TRANSACTIONS,
-    Key,
-    Origin,
-)
+from attrs import AttrsInstance
+
+from rmqha.config.keys import Key, Origin, keys_of
+from rmqha.config.vocabulary import BROKER_FILE, NAMESRV_FILE, SECTIONS
 
 _INTRO = """\
 Configuration
 =============
 
-.. Made by ``python -m rmqha.config.reference``; edit ``rmqha/config/keys.py`` instead.
+.. Made by ``python -m rmqha.config.reference``; edit ``rmqha/config/settings.py`` instead.
 
 A node reads one file, a RocketMQ ``broker.conf`` as it is: Java ``.properties`` text in UTF-8
 or Latin-1, with RocketMQ's names, units and defaults. ``--set key=value`` replaces a key of the
@@ -41,16 +35,20 @@ once, each with its place and the nearest key there is. Where RocketMQ clamps a 
 rmqha, and says so. Blanks around a value do not count. A comment needs a line of its own.
 """
 
-_SECTIONS: tuple[tuple[str, str, tuple[Key, ...]], ...] = (
-    ("Broker", "Who the node is.", BROKER),
-    ("Clients", "The client ports: how they are spoken with, and who may do what.", REMOTING),
-    ("Store", "The files: where they lie, when they are flushed and deleted.", STORE),
-    ("Consumers", "What they get, and how long they wait.", PULL),
-    ("Transactions", "When producers are asked about theirs.", TRANSACTIONS),
-    ("Name servers", "What they are told, and when.", REGISTRATION),
-    ("Replication", "Both sides of the HA port.", HA),
-    ("Admin", "The HTTP port for people and monitoring.", ADMIN),
-)
+_HEADINGS = {
+    "broker": ("Broker", "Who the node is."),
+    "remoting": (
+        "Clients",
+        "The client ports: how they are spoken with, and who may do what.",
+    ),
+    "store": ("Store", "The files: where they lie, when they are flushed and deleted."),
+    "pull": ("Consumers", "What they get, and how long they wait."),
+    "transactions": ("Transactions", "When producers are asked about theirs."),
+    "registration": ("Name servers", "What they are told, and when."),
+    "ha": ("Replication", "Both sides of the HA port."),
+    "admin": ("Admin", "The HTTP port for people and monitoring."),
+}
+"""Title and introduction of each section of a C{broker.conf}."""
 
 _NAMESRV_INTRO = (
     "The file of ``--role namesrv``, a RocketMQ ``namesrv.properties``. It has the keys of the "
@@ -73,10 +71,9 @@ def reference() -> str:
     The chapter, as reStructuredText.
     """
     parts = [_INTRO]
-    for title, intro, keys in _SECTIONS:
-        rows = [_key_row(key) for key in keys]
+    for section, (title, intro) in _HEADINGS.items():
         parts.append(_heading(title, intro))
-        parts.append(_table(_COLUMNS, rows))
+        parts.append(_table(_COLUMNS, _key_rows(section)))
     parts.append(
         _heading(
             "Refused when switched on",
@@ -90,7 +87,7 @@ def reference() -> str:
             ("Key", "Counts as on when", "Why it is refused"),
             [
                 (f"``{name}``", foreign.when, foreign.reason)
-                for name, foreign in UNSUPPORTED.items()
+                for name, foreign in BROKER_FILE.unsupported.items()
             ],
         )
     )
@@ -100,26 +97,57 @@ def reference() -> str:
             "Keys of RocketMQ that mean nothing here. They are listed once when a node starts.",
         )
     )
-    parts.extend(_harmless(HARMLESS))
+    parts.extend(_harmless(BROKER_FILE.harmless))
     parts.append(_heading("A name server", _NAMESRV_INTRO))
-    parts.append(_table(_COLUMNS, [_key_row(key) for key in namesrv.NAMESRV]))
+    parts.append(_table(_COLUMNS, _key_rows("namesrv")))
     parts.append(
         textwrap.fill(
             "A name server does not start with these switched on: "
-            + "; ".join(f"``{n}`` ({foreign.reason})" for n, foreign in namesrv.UNSUPPORTED.items())
+            + "; ".join(
+                f"``{n}`` ({foreign.reason})" for n, foreign in NAMESRV_FILE.unsupported.items()
+            )
             + ". It accepts and ignores the following.",
             98,
         )
         + "\n"
     )
-    parts.extend(_harmless(namesrv.HARMLESS))
+    parts.extend(_harmless(NAMESRV_FILE.harmless))
     return "\n".join(parts)
 
 
-def _key_row(key: Key) -> tuple[str, ...]:
-    default = key.absent or (f"``{key.default}``" if key.default else "empty")
+def _key_rows(section: str) -> list[tuple[str, ...]]:
+    declared = SECTIONS[section]
+    said = _docstrings(declared)
+    return [_key_row(key, said[key.field]) for key in keys_of(section, declared)]
+
+
+def _key_row(key: Key, meaning: str) -> tuple[str, ...]:
+    if key.derived is not None:
+        default = _as_rst(key.derived.words)
+    else:
+        default = f"``{key.default}``" if key.default else "empty"
     name = " ".join(f"``{key_name}``" for key_name in key.names)
-    return name, default, _ORIGINS[key.origin], key.doc, key.kind.allowed
+    return name, default, _ORIGINS[key.origin], _as_rst(meaning), key.kind.allowed
+
+
+def _docstrings(declared: type[AttrsInstance]) -> dict[str, str]:
+    """
+    What the docstrings below a class's fields say.  Python drops them, so the source is read.
+
+    @return: By field, each in one line.
+    """
+    body = ast.parse(textwrap.dedent(inspect.getsource(declared))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    said = {}
+    for field, below in zip(body.body, body.body[1:], strict=False):
+        match field, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(ast.Constant(str(text))):
+                said[name] = " ".join(text.split())
+    return said
+
+
+def _as_rst(epytext: str) -> str:
+    return re.sub(r"C\{(.*?)\}", r"``\1``", epytext)
 
 
 def _heading(title: str, intro: str) -> str:
@@ -134,7 +162,7 @@ def _table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _harmless(keys: dict[str, str]) -> list[str]:
+def _harmless(keys: Mapping[str, str]) -> list[str]:
     by_reason: dict[str, list[str]] = {}
     for name, reason in keys.items():
         by_reason.setdefault(reason, []).append(f"``{name}``")

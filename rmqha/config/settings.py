@@ -1,47 +1,76 @@
 """
-What a node is told to do, as frozen values: times are seconds, sizes are bytes.
+What a node is told to do, as frozen values, and the keys of the file that say it.
+
+Each field is one key, declared once: its name, what its text may be, its default as
+RocketMQ's documentation writes it, and below it what it does.  Inside, times are float
+seconds, sizes bytes and ratios 0 to 1, whatever the file's units are.
 
 L{rmqha.config.load.load} is the only place where text becomes settings, so
-everything behind it can trust them.  Every field has RocketMQ's default (see
-L{rmqha.config.keys} for the key behind each), so a test may name only what it
-is about.
+everything behind it can trust them.  A test may make them and name only what it is about.
 
-docs/guide/configuration.rst lists them.
+docs/guide/configuration.rst is made from these classes.
 """
 
 from __future__ import annotations
 
 import socket
 from enum import StrEnum
-from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 
-from attrs import Factory, field, frozen
+from attrs import field, frozen
 
-KIB = 1024
-MIB = 1024 * KIB
-GIB = 1024 * MIB
+from rmqha.config.keys import Derived, Lookup, Origin, key
+from rmqha.config.values import (
+    LONG_MAX,
+    Address,
+    Choice,
+    ClientAddress,
+    Endpoint,
+    Endpoints,
+    FilePath,
+    Folder,
+    Hours,
+    HoursOfDay,
+    Integer,
+    Levels,
+    Millis,
+    Network,
+    Networks,
+    Percent,
+    Permission,
+    QueueFile,
+    Switch,
+    Text,
+)
 
-Network = IPv4Network | IPv6Network
-
-DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-"""C{messageDelayLevel}: the delays of levels 1 to 18."""
+MIB = 1 << 20
 
 DEFAULT_MAX_MESSAGE_SIZE = 4 * MIB
 """C{maxMessageSize}: most bytes of one body."""
 
+MAX_BATCH = 4 * MIB - 12
+"""Most of C{haTransferBatchSize}: a stock slave's read buffer holds header and body
+together, and wedges on more (docs/protocol/ha.rst, Frames)."""
+
 DEFAULT_LISTEN_PORT = 10911
 """C{listenPort}; other ports are counted from it where there is no client port."""
 
-RECORD_OVERHEAD = 64 * KIB
+HA_PORT_STEP = 1
+"""C{haListenPort} is this far above C{listenPort} (docs/protocol/ha.rst, Ports)."""
+
+ADMIN_PORT_STEP = 3
+"""C{adminListenPort} is this far above C{listenPort}: RocketMQ uses -2 and +1."""
+
+RECORD_OVERHEAD = 64 * 1024
 """Most bytes of a record that are not its body: what RocketMQ allows for headers
 and properties together (docs/protocol/store.rst, Sizes)."""
 
 BLANK_MIN = 8
 """A log file always keeps room for the header of its blank tail, in bytes."""
 
-QUEUE_UNIT = 20
-"""One consume queue unit, in bytes; queue files are whole units."""
+_PAGES = Integer(0, unit="4 KiB pages")
+_BYTES = Integer(0, LONG_MAX, "bytes")
+_ANSWER = Integer(1, 8 * MIB, "bytes")
 
 
 class BrokerRole(StrEnum):
@@ -135,138 +164,238 @@ def fitting_message_size(file_size: int) -> int:
     return max(1, min(DEFAULT_MAX_MESSAGE_SIZE, file_size - BLANK_MIN - RECORD_OVERHEAD))
 
 
+def local_address() -> str:
+    """
+    The address this host sends from, or the loopback one if it has no network.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # A datagram socket sends nothing when it connects; it only picks a route.
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
+def base_port(of: Lookup) -> int:
+    """
+    The port that others are counted from.
+    """
+    return of("listenPort") or DEFAULT_LISTEN_PORT
+
+
+def client_address(of: Lookup) -> tuple[str, int] | None:
+    """
+    Where a stock master's clients connect, by where its slaves do.
+    """
+    master = of("haMasterAddress")
+    if master is None or master[1] <= HA_PORT_STEP:
+        return None
+    return master[0], master[1] - HA_PORT_STEP
+
+
 @frozen(kw_only=True)
 class BrokerSettings:
     """
     Who this node is.
-
-    @ivar name: The name a master and its slaves share (C{brokerName}).
-    @ivar cluster: C{brokerClusterName}.
-    @ivar id: 0 on a master, above 0 on a slave (C{brokerId}).
-    @ivar role: C{brokerRole}.
-    @ivar listen_port: The client port (C{listenPort}); other ports are counted from it.  0 is
-        none.
-    @ivar ip1: Address told to clients and written into records (C{brokerIP1}).
-    @ivar ip2: Host of the HA address told to slaves (C{brokerIP2}).
-    @ivar namesrv: C{namesrvAddr} as it was written: C{host:port;host:port}.
-    @ivar permission: Bits: 4 read, 2 write (C{brokerPermission}).
-    @ivar region: Told to producers (C{regionId}).
-    @ivar trace_on: Told to producers (C{traceOn}).
-    @ivar auto_create_topics: Whether sending makes topics (C{autoCreateTopicEnable}).
-    @ivar auto_create_groups: Whether using makes groups (C{autoCreateSubscriptionGroup}).
-    @ivar topic_queues: Most queues of a topic made by sending (C{defaultTopicQueueNums}).
-    @ivar cluster_topic: Whether the cluster's own topic can be used (C{clusterTopicEnable}).
-    @ivar broker_topic: The same of the broker's (C{brokerTopicEnable}).
-    @ivar trace_topic: Whether the topic of traces is there (C{traceTopicEnable}).
-    @ivar trace_topic_name: Its name (C{msgTraceTopicName}).
-    @ivar reject_transactions: C{rejectTransactionMessage}.
-    @ivar store_replies: Whether a reply is kept in a topic besides being brought to who asked
-        (C{storeReplyMessageEnable}).
-    @ivar accept_sends_from: No message is taken before, in seconds since 1970
-        (C{startAcceptSendRequestTimeStamp}).
     """
 
-    name: str = field(factory=host_name)
-    cluster: str = "DefaultCluster"
-    id: int = 0
-    role: BrokerRole = BrokerRole.ASYNC_MASTER
-    listen_port: int = DEFAULT_LISTEN_PORT
-    ip1: str = "127.0.0.1"
-    ip2: str = "127.0.0.1"
-    namesrv: str = ""
-    permission: int = 6
-    region: str = "DefaultRegion"
-    trace_on: bool = True
-    auto_create_topics: bool = True
-    auto_create_groups: bool = True
-    topic_queues: int = 8
-    cluster_topic: bool = True
-    broker_topic: bool = True
-    trace_topic: bool = False
-    trace_topic_name: str = "RMQ_SYS_TRACE_TOPIC"
-    reject_transactions: bool = False
-    store_replies: bool = True
-    accept_sends_from: float = 0.0
+    role: BrokerRole = key(
+        "brokerRole",
+        Choice(BrokerRole),
+        derived=Derived(
+            "SLAVE with C{--role slave}, else ASYNC_MASTER", lambda of: BrokerRole.ASYNC_MASTER
+        ),
+    )
+    """Who takes writes, and what they wait for. Must not contradict C{--role}."""
+    id: int = key(
+        "brokerId",
+        Integer(0, LONG_MAX),
+        derived=Derived(
+            "0 on a master, 1 on a slave", lambda of: 0 if of("brokerRole").is_master else 1
+        ),
+    )
+    """0 on a master, above 0 on a slave; anything else is refused."""
+    name: str = key(
+        "brokerName", Text(empty=False), derived=Derived("the host's name", lambda of: host_name())
+    )
+    """The name a master and its slaves share."""
+    cluster: str = key("brokerClusterName", Text(empty=False), "DefaultCluster")
+    """The cluster's name."""
+    listen_port: int = key("listenPort", Integer(0, 65535), "10911")
+    """The client port, with the one two below it for those who ask there. The HA and admin ports
+    are counted from it. 0 is none; the others are then counted from 10911."""
+    ip1: str = key(
+        "brokerIP1",
+        Address(empty=False),
+        "127.0.0.1",
+        derived=Derived("this host's address", lambda of: local_address()),
+    )
+    """The address told to clients, and written into every record as its store host."""
+    ip2: str = key(
+        "brokerIP2",
+        Text(empty=False),
+        "127.0.0.1",
+        derived=Derived("this host's address", lambda of: local_address()),
+    )
+    """The host of the HA address told to slaves."""
+    namesrv: str = key("namesrvAddr", Endpoints(), "")
+    """Name servers, host:port, several separated by a semicolon."""
+    store_replies: bool = key("storeReplyMessageEnable", Switch(), "true")
+    """Whether a reply to a request is kept in a topic besides being brought to who asked."""
+    permission: int = key("brokerPermission", Permission(), "6")
+    """What clients may do here at all. Without writing no message is taken and producers are told
+    so; without reading none is given."""
+    region: str = key("regionId", Text(empty=False), "DefaultRegion")
+    """The region that producers are told."""
+    trace_on: bool = key("traceOn", Switch(), "true")
+    """Whether producers are told to send traces."""
+    auto_create_topics: bool = key("autoCreateTopicEnable", Switch(), "true")
+    """Whether sending to a topic makes it."""
+    auto_create_groups: bool = key("autoCreateSubscriptionGroup", Switch(), "true")
+    """Whether using a consumer group makes it."""
+    topic_queues: int = key("defaultTopicQueueNums", Integer(1, 1024), "8")
+    """Most queues of a topic made by sending to it."""
+    cluster_topic: bool = key("clusterTopicEnable", Switch(), "true")
+    """Whether the topic named like the cluster can be used."""
+    broker_topic: bool = key("brokerTopicEnable", Switch(), "true")
+    """Whether the topic named like the broker can be used."""
+    trace_topic: bool = key("traceTopicEnable", Switch(), "false")
+    """Whether the topic of traces is there from the start."""
+    trace_topic_name: str = key("msgTraceTopicName", Text(empty=False), "RMQ_SYS_TRACE_TOPIC")
+    """The name of the topic of traces."""
+    reject_transactions: bool = key("rejectTransactionMessage", Switch(), "false")
+    """Whether messages of transactions are refused."""
+    accept_sends_from: float = key("startAcceptSendRequestTimeStamp", Millis(0, LONG_MAX), "0")
+    """The time before which no messages are taken, since 1970."""
+
+
+@frozen(kw_only=True)
+class RemotingSettings:
+    """
+    The client port: who may do what, and how it is spoken with.
+    """
+
+    bind_address: str = key("bindAddress", Address(), "", origin=Origin.RMQ53)
+    """The address the client ports are bound to; empty is all."""
+    tls: TlsMode = key("tlsMode", Choice(TlsMode), "permissive", aliases=("tls.server.mode",))
+    """Whether the client ports take TLS, clear text or both. Without a certificate permissive takes
+    clear text only."""
+    tls_key: Path | None = key("tlsKeyPath", FilePath(), "", aliases=("tls.server.keyPath",))
+    """Our private key, PEM without a password."""
+    tls_cert: Path | None = key("tlsCertPath", FilePath(), "", aliases=("tls.server.certPath",))
+    """Our certificate and what lies between it and its root, PEM."""
+    tls_trusted: Path | None = key(
+        "tlsTrustCertPath", FilePath(), "", aliases=("tls.server.trustCertPath",)
+    )
+    """The roots of the clients' certificates, PEM."""
+    tls_client_auth: ClientAuth = key(
+        "tlsClientAuth", Choice(ClientAuth), "none", aliases=("tls.server.need.client.auth",)
+    )
+    """Whether clients are asked for a certificate, and have to have one."""
 
 
 @frozen(kw_only=True)
 class StoreSettings:
     """
     The files: where they are, how large, when they are flushed and deleted.
-
-    @ivar root: Folder of everything (C{storePathRootDir}).
-    @ivar commitlog: Folder of the log files (C{storePathCommitLog}).
-    @ivar file_size: One log file, in bytes (C{mappedFileSizeCommitLog}).
-    @ivar queue_file_size: One consume queue file, in bytes, whole units
-        (C{mappedFileSizeConsumeQueue}).
-    @ivar index_slots: Hash slots of one index file (C{maxHashSlotNum}).
-    @ivar index_entries: Entries of one index file (C{maxIndexNum}).
-    @ivar index_enable: Whether keys are indexed at all (C{messageIndexEnable}).
-    @ivar flush_disk: C{flushDiskType}.
-    @ivar flush_interval: Seconds between flushes of the log (C{flushIntervalCommitLog}).
-    @ivar flush_least_pages: Pages of 4 KiB that must be new for a flush
-        (C{flushCommitLogLeastPages}).
-    @ivar flush_thorough_interval: Seconds after which fewer pages are flushed too
-        (C{flushCommitLogThoroughInterval}).
-    @ivar queue_flush_interval: The same for consume queues, in seconds.
-    @ivar queue_flush_least_pages: The same for consume queues, in pages.
-    @ivar queue_flush_thorough_interval: The same for consume queues, in seconds.
-    @ivar sync_flush_timeout: Longest wait of a write for the disk, in seconds
-        (C{syncFlushTimeout}).
-    @ivar put_message_timeout: Longest time a write may take in all, in seconds
-        (C{putMessageTimeout}).
-    @ivar max_message_size: Most bytes of a body (C{maxMessageSize}).
-    @ivar check_crc_on_recover: Whether recovery checks bodies (C{checkCRCOnRecover}).
-    @ivar delete_when: Hours of the day at which old files go, local time (C{deleteWhen}).
-    @ivar file_reserved: Age at which a log file may go, in seconds (C{fileReservedTime}).
-    @ivar disk_max_used: Disk use that deletes old files at any hour, 0 to 1
-        (C{diskMaxUsedSpaceRatio}).
-    @ivar disk_warning: Disk use that refuses writes, 0 to 1 (C{diskSpaceWarningLevelRatio}).
-    @ivar disk_clean_forcibly: Disk use that deletes files of any age, 0 to 1
-        (C{diskSpaceCleanForciblyRatio}).
-    @ivar clean_forcibly: Whether it may (C{cleanFileForciblyEnable}).
-    @ivar clean_interval: Seconds between looks at the disk (C{cleanResourceInterval}).
-    @ivar delete_files_interval: Seconds between two deletions
-        (C{deleteCommitLogFilesInterval}).
-    @ivar delete_batch: Most log files deleted in one run (C{deleteFileBatchMax}).
-    @ivar delay_levels: C{messageDelayLevel}, as RocketMQ writes it.
-    @ivar max_msgs_num_batch: Most messages of one index query (C{maxMsgsNumBatch}).
-    @ivar publish_interval: Seconds between two published points, while the log changes
-        (C{publishInterval}).
     """
 
-    root: Path = field(factory=lambda: Path.home() / "store")
-    commitlog: Path = field(default=Factory(lambda self: self.root / "commitlog", takes_self=True))
-    file_size: int = GIB
-    queue_file_size: int = 300_000 * QUEUE_UNIT
-    index_slots: int = 5_000_000
-    index_entries: int = 20_000_000
-    index_enable: bool = True
-    flush_disk: FlushDisk = FlushDisk.ASYNC_FLUSH
-    flush_interval: float = 0.5
-    flush_least_pages: int = 4
-    flush_thorough_interval: float = 10.0
-    queue_flush_interval: float = 1.0
-    queue_flush_least_pages: int = 2
-    queue_flush_thorough_interval: float = 60.0
-    sync_flush_timeout: float = 5.0
-    put_message_timeout: float = 8.0
-    max_message_size: int = field(
-        default=Factory(lambda self: fitting_message_size(self.file_size), takes_self=True)
+    root: Path = key("storePathRootDir", Folder(), "${user.home}/store")
+    """The folder of everything. One running node a folder. A leading ~ is the home folder too."""
+    commitlog: Path = key(
+        "storePathCommitLog",
+        Folder(),
+        derived=Derived(
+            "commitlog in storePathRootDir", lambda of: of("storePathRootDir") / "commitlog"
+        ),
     )
-    check_crc_on_recover: bool = True
-    delete_when: tuple[int, ...] = (4,)
-    file_reserved: float = 72 * 3600.0
-    disk_max_used: float = 0.75
-    disk_warning: float = 0.90
-    disk_clean_forcibly: float = 0.85
-    clean_forcibly: bool = True
-    clean_interval: float = 10.0
-    delete_files_interval: float = 0.1
-    delete_batch: int = 10
-    delay_levels: str = DEFAULT_DELAY_LEVELS
-    max_msgs_num_batch: int = 64
-    publish_interval: float = 0.1
+    """The folder of the log files. Several paths are not supported."""
+    file_size: int = key(
+        "mappedFileSizeCommitLog",
+        Integer(BLANK_MIN + RECORD_OVERHEAD + 1, unit="bytes"),
+        "1073741824",
+        aliases=("mapedFileSizeCommitLog",),
+    )
+    """Size of one log file. A slave needs its master's size, and files on disk keep theirs."""
+    queue_file_size: int = key(
+        "mappedFileSizeConsumeQueue",
+        QueueFile(1, unit="bytes"),
+        "6000000",
+        aliases=("mapedFileSizeConsumeQueue",),
+    )
+    """Size of one consume queue file, rounded up to whole units of 20 bytes."""
+    index_enable: bool = key("messageIndexEnable", Switch(), "true")
+    """Whether messages can be found by key."""
+    index_slots: int = key("maxHashSlotNum", Integer(1), "5000000")
+    """Hash slots of one index file."""
+    index_entries: int = key("maxIndexNum", Integer(2), "20000000")
+    """Entries of one index file."""
+    flush_disk: FlushDisk = key("flushDiskType", Choice(FlushDisk), "ASYNC_FLUSH")
+    """Whether a write waits for the disk; on a slave, whether a report does."""
+    flush_interval: float = key("flushIntervalCommitLog", Millis(), "500")
+    """ASYNC_FLUSH: pause between flushes of the log."""
+    flush_least_pages: int = key("flushCommitLogLeastPages", _PAGES, "4")
+    """ASYNC_FLUSH: what must be new for a flush."""
+    flush_thorough_interval: float = key("flushCommitLogThoroughInterval", Millis(), "10000")
+    """ASYNC_FLUSH: after this time less is flushed too."""
+    queue_flush_interval: float = key("flushIntervalConsumeQueue", Millis(), "1000")
+    """Pause between flushes of the consume queues."""
+    queue_flush_least_pages: int = key("flushConsumeQueueLeastPages", _PAGES, "2")
+    """What must be new in a consume queue for a flush."""
+    queue_flush_thorough_interval: float = key(
+        "flushConsumeQueueThoroughInterval", Millis(), "60000"
+    )
+    """After this time less of a consume queue is flushed too."""
+    sync_flush_timeout: float = key("syncFlushTimeout", Millis(), "5000")
+    """SYNC_FLUSH: longest wait of a write for the disk. Never the wait for replicas."""
+    put_message_timeout: float = key("putMessageTimeout", Millis(), "8000", origin=Origin.RMQ53)
+    """Longest time a write may take in all."""
+    max_message_size: int = key(
+        "maxMessageSize",
+        Integer(1, unit="bytes"),
+        derived=Derived(
+            "4194304, or what fits a log file",
+            lambda of: fitting_message_size(of("mappedFileSizeCommitLog")),
+        ),
+    )
+    """Largest body. A record (body and 65536 bytes around it) must fit a log file; a value given
+    here that does not is refused."""
+    check_crc_on_recover: bool = key("checkCRCOnRecover", Switch(), "true")
+    """Whether recovery checks bodies against their CRC."""
+    delete_when: tuple[int, ...] = key("deleteWhen", HoursOfDay(), "04")
+    """Hours of the day, local time, at which old log files are deleted."""
+    file_reserved: float = key("fileReservedTime", Hours(), "72")
+    """Age at which a log file may be deleted."""
+    disk_max_used: float = key("diskMaxUsedSpaceRatio", Percent(10, 95), "75")
+    """Disk use above which old files are deleted at any hour."""
+    disk_warning: float = key(
+        "diskSpaceWarningLevelRatio", Percent(35, 90), "90", origin=Origin.RMQ53
+    )
+    """Disk use above which writes are refused."""
+    disk_clean_forcibly: float = key(
+        "diskSpaceCleanForciblyRatio", Percent(30, 85), "85", origin=Origin.RMQ53
+    )
+    """Disk use above which files of any age are deleted, and slow replicas hold back none."""
+    clean_forcibly: bool = key("cleanFileForciblyEnable", Switch(), "true")
+    """Whether files younger than fileReservedTime may be deleted for space."""
+    clean_interval: float = key("cleanResourceInterval", Millis(), "10000")
+    """Pause between looks at the disk."""
+    delete_files_interval: float = key("deleteCommitLogFilesInterval", Millis(0), "100")
+    """Pause between two deletions of log files."""
+    delete_batch: int = key("deleteFileBatchMax", Integer(1), "10", origin=Origin.RMQ53)
+    """Most log files deleted in one run."""
+    delay_levels: str = key(
+        "messageDelayLevel", Levels(), "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+    )
+    """The delays of levels 1, 2, and so on. They are built into consume queues: keep those the
+    store was written with."""
+    max_msgs_num_batch: int = key("maxMsgsNumBatch", Integer(1), "64")
+    """Most messages found by one look-up by key."""
+    publish_interval: float = key("publishInterval", Millis(), "100", origin=Origin.OURS)
+    """Least pause between two writings of rmqha/published.json, which tells who reads the files,
+    like the Spark pipeline, how far the log may be read. Nothing is written while nothing
+    changes."""
 
     @property
     def max_record(self) -> int:
@@ -280,207 +409,210 @@ class StoreSettings:
 class PullSettings:
     """
     What consumers get.
-
-    @ivar long_polling: Whether a pull may wait as long as it asks for (C{longPollingEnable}).
-    @ivar short_polling: How long it waits where it may not, in seconds
-        (C{shortPollingTimeMills}).
-    @ivar memory_bytes: Most bytes of one answer with messages that are in the page cache
-        (C{maxTransferBytesOnMessageInMemory}).
-    @ivar memory_count: The same in messages (C{maxTransferCountOnMessageInMemory}).
-    @ivar disk_bytes: Most bytes with messages that are not
-        (C{maxTransferBytesOnMessageInDisk}).
-    @ivar disk_count: The same in messages (C{maxTransferCountOnMessageInDisk}).
-    @ivar memory_ratio: How much of the machine's memory the newest part of the log is taken to
-        have, 0 to 1 (C{accessMessageInMemoryMaxRatio}).
-    @ivar memory_size: The same in bytes; 0 goes by the ratio (C{accessMessageInMemoryBytes}).
-    @ivar slave_read: Whether consumers that lag are sent to a slave (C{slaveReadEnable}).
-    @ivar check_in_slave: Whether a slave corrects offsets outside its queues
-        (C{offsetCheckInSlave}).
-    @ivar notify: Whether consumers are told that their group changed
-        (C{notifyConsumerIdsChangedEnable}).
-    @ivar query_most: Most messages of a look-up by unique key (C{defaultQueryMaxNum}).
     """
 
-    long_polling: bool = True
-    short_polling: float = 1.0
-    memory_bytes: int = 256 * KIB
-    memory_count: int = 32
-    disk_bytes: int = 64 * KIB
-    disk_count: int = 8
-    memory_ratio: float = 0.40
-    memory_size: int = 0
-    slave_read: bool = False
-    check_in_slave: bool = False
-    notify: bool = True
-    query_most: int = 32
-
-
-@frozen(kw_only=True)
-class RegistrationSettings:
-    """
-    How a broker tells name servers of itself.
-
-    @ivar period: Seconds between two registrations (C{registerNameServerPeriod}); held to 10
-        to 60 as in stock brokers.
-    @ivar timeout: Longest wait for a name server, in seconds (C{registerBrokerTimeoutMills}).
-    @ivar force: Whether all topics are sent each time, without asking whether any changed
-        (C{forceRegister}).
-    @ivar compressed: Whether they are sent compressed (C{compressedRegister}).
-    """
-
-    period: float = 30.0
-    timeout: float = 6.0
-    force: bool = True
-    compressed: bool = False
+    long_polling: bool = key("longPollingEnable", Switch(), "true")
+    """Whether a pull that finds nothing may wait as long as the client asks for."""
+    short_polling: float = key("shortPollingTimeMills", Millis(), "1000")
+    """How long it waits with longPollingEnable=false."""
+    memory_bytes: int = key("maxTransferBytesOnMessageInMemory", _ANSWER, "262144")
+    """Most bytes of one pull's answer; the first message is always sent."""
+    memory_count: int = key("maxTransferCountOnMessageInMemory", Integer(1), "32")
+    """Most messages of one pull's answer."""
+    disk_bytes: int = key("maxTransferBytesOnMessageInDisk", _ANSWER, "65536")
+    """The same for messages that are probably not in memory."""
+    disk_count: int = key("maxTransferCountOnMessageInDisk", Integer(1), "8")
+    """The same for messages that are probably not in memory."""
+    memory_ratio: float = key("accessMessageInMemoryMaxRatio", Percent(10, 95), "40")
+    """How much of the machine's memory the newest part of the log is taken to have; a slave takes
+    10 percent less."""
+    memory_size: int = key("accessMessageInMemoryBytes", _BYTES, "0", origin=Origin.OURS)
+    """The same in bytes, on masters and slaves alike, for where the machine's memory says little:
+    in a container, in a test. 0 goes by accessMessageInMemoryMaxRatio."""
+    slave_read: bool = key("slaveReadEnable", Switch(), "false")
+    """Whether a consumer that lags beyond that is sent to a slave."""
+    check_in_slave: bool = key("offsetCheckInSlave", Switch(), "false")
+    """Whether a slave tells a consumer outside its queues to move; it may only be behind."""
+    notify: bool = key("notifyConsumerIdsChangedEnable", Switch(), "true")
+    """Whether the consumers of a group are told at once when it changes."""
+    query_most: int = key("defaultQueryMaxNum", Integer(1), "32")
+    """Most messages found by one look-up by unique key."""
 
 
 @frozen(kw_only=True)
 class TransactionSettings:
     """
     What becomes of transactions whose producer says nothing.
-
-    @ivar timeout: Age at which it is asked, in seconds (C{transactionTimeOut}).
-    @ivar check_max: How often it is asked (C{transactionCheckMax}).
-    @ivar check_interval: Seconds between two questions (C{transactionCheckInterval}).
     """
 
-    timeout: float = 6.0
-    check_max: int = 15
-    check_interval: float = 60.0
+    timeout: float = key("transactionTimeOut", Millis(), "6000")
+    """Age at which a producer is asked what became of its transaction."""
+    check_max: int = key("transactionCheckMax", Integer(1), "15")
+    """How often it is asked; then the message goes to TRANS_CHECK_MAX_TIME_TOPIC. A restart begins
+    to count anew."""
+    check_interval: float = key("transactionCheckInterval", Millis(), "60000")
+    """Pause between two looks at open transactions."""
+
+
+@frozen(kw_only=True)
+class RegistrationSettings:
+    """
+    How a broker tells name servers of itself.
+    """
+
+    period: float = key("registerNameServerPeriod", Millis(), "30000")
+    """Pause between two registrations with the name servers; held to 10 to 60 seconds."""
+    timeout: float = key("registerBrokerTimeoutMills", Millis(), "6000")
+    """Longest wait for a name server's answer."""
+    force: bool = key("forceRegister", Switch(), "true")
+    """Whether all topics are sent each time, even if the name server knows them."""
+    compressed: bool = key("compressedRegister", Switch(), "false")
+    """Whether they are sent compressed."""
 
 
 @frozen(kw_only=True)
 class HASettings:
     """
     Replication, both sides of it.
-
-    @ivar listen_port: Where slaves connect (C{haListenPort}); 0 is off, on a slave only.
-    @ivar listen_address: The address bound to; C{""} is all (C{haListenAddress}).
-    @ivar master: Host and port of a slave's master (C{haMasterAddress}).
-    @ivar master_client: Host and port of that master's client port, C{None} not to ask it
-        (C{haMasterClientAddress}).
-    @ivar heartbeat: Write silence before an empty frame, and most time between two
-        reports, in seconds (C{haSendHeartbeatInterval}).
-    @ivar housekeeping: Read silence before a connection is closed, in seconds
-        (C{haHousekeepingInterval}).
-    @ivar batch: Most body bytes of one frame (C{haTransferBatchSize}).
-    @ivar fallbehind_max: A replica that lacks this many bytes is not waited for
-        (C{haSlaveFallbehindMax}).
-    @ivar slave_timeout: Longest wait of a SYNC write for replicas, in seconds
-        (C{slaveTimeout}).
-    @ivar in_sync_replicas: Copies a SYNC write waits for, the master's own one included
-        (C{inSyncReplicas}); at least one replica is waited for whatever it says.
-    @ivar first_sync: C{haFirstSync}.
-    @ivar policy: C{haDivergencePolicy}.
-    @ivar accept_unproven: Whether a log nothing could be compared with is taken for the
-        master's (C{haAcceptUnproven}).
-    @ivar verify_before_ack: Whether records are checked before they are reported
-        (C{haVerifyBeforeAck}).
-    @ivar send_flushed_only: Whether a master holds back what is not on its disk
-        (C{haSendFlushedOnly}); on with SYNC_FLUSH unless the file says otherwise.
-    @ivar max_connections: C{haMaxConnections}.
-    @ivar replica_identity: C{haReplicaIdentity}.
-    @ivar local_address: Source address of a slave's connections; C{""} leaves it to the
-        system (C{haLocalAddress}).
-    @ivar max_truncate: Most bytes the policy C{truncate} may cut (C{haMaxTruncateBytes}).
-    @ivar max_receive_rate: Bytes a second, 0 for no limit (C{haMaxReceiveBytesPerSecond}).
-    @ivar max_send_rate: Bytes a second, 0 for no limit (C{haMaxSendBytesPerSecond}).
-    @ivar allowed_peers: Networks whose hosts may connect; empty is everybody
-        (C{haAllowedPeers}).
-    @ivar zero_copy: Whether log pages may go to the socket without a copy (C{haZeroCopy}).
-    @ivar probe_silence: How long a probe waits for bytes before it is called silent, in
-        seconds (C{haProbeSilence}).
-    @ivar backoff_max: Longest pause between two attempts to connect, in seconds
-        (C{haReconnectBackoffMax}).
     """
 
-    listen_port: int = 10912
-    listen_address: str = ""
-    master: tuple[str, int] | None = None
-    master_client: tuple[str, int] | None = None
-    heartbeat: float = 5.0
-    housekeeping: float = 20.0
-    batch: int = 32 * KIB
-    fallbehind_max: int = 256 * MIB
-    slave_timeout: float = 3.0
-    in_sync_replicas: int = 1
-    first_sync: FirstSync = FirstSync.BEGINNING
-    policy: DivergencePolicy = DivergencePolicy.STOP
-    accept_unproven: bool = False
-    verify_before_ack: bool = True
-    send_flushed_only: bool = False
-    max_connections: int = 2000
-    replica_identity: ReplicaIdentity = ReplicaIdentity.ADDRESS
-    local_address: str = ""
-    max_truncate: int = 256 * MIB
-    max_receive_rate: int = 0
-    max_send_rate: int = 0
-    allowed_peers: tuple[Network, ...] = ()
-    zero_copy: bool = True
-    probe_silence: float = 6.0
-    backoff_max: float = 30.0
-
-
-@frozen(kw_only=True)
-class RemotingSettings:
-    """
-    The client port: who may do what, and how it is spoken with.
-
-    @ivar bind_address: The address bound to; C{""} is all (C{bindAddress}).
-    @ivar tls: C{tlsMode}.
-    @ivar tls_key: Our private key, PEM (C{tlsKeyPath}).
-    @ivar tls_cert: Our certificates, PEM; without them no TLS is spoken (C{tlsCertPath}).
-    @ivar tls_trusted: The roots of clients' certificates, PEM (C{tlsTrustCertPath}).
-    @ivar tls_client_auth: C{tlsClientAuth}.
-    """
-
-    bind_address: str = ""
-    tls: TlsMode = TlsMode.PERMISSIVE
-    tls_key: Path | None = None
-    tls_cert: Path | None = None
-    tls_trusted: Path | None = None
-    tls_client_auth: ClientAuth = ClientAuth.NONE
+    listen_port: int = key(
+        "haListenPort",
+        Integer(0, 65535),
+        "10912",
+        derived=Derived("listenPort + 1", lambda of: base_port(of) + HA_PORT_STEP),
+    )
+    """Where slaves connect, to a slave too; 0 is listenPort + 1 on a master and off on a slave.
+    RocketMQ 4.9 ignores it and always takes listenPort + 1."""
+    listen_address: str = key("haListenAddress", Address(), "", origin=Origin.OURS)
+    """The address the HA port is bound to; empty is all."""
+    master: tuple[str, int] | None = key("haMasterAddress", Endpoint(), "")
+    """A slave's master, host:port of its HA port. Without it name servers are asked where that is;
+    a slave that is told nothing runs and waits."""
+    master_client: tuple[str, int] | None = key(
+        "haMasterClientAddress",
+        ClientAddress(),
+        "off",
+        derived=Derived("haMasterAddress, its port - 1", client_address),
+        origin=Origin.OURS,
+    )
+    """The client port of haMasterAddress, which is asked where its log begins and ends before the
+    log itself is asked; C{off} is not to ask."""
+    heartbeat: float = key("haSendHeartbeatInterval", Millis(), "5000")
+    """Master: write silence before a heartbeat. Slave: most time between two reports."""
+    housekeeping: float = key("haHousekeepingInterval", Millis(), "20000")
+    """Read silence before a connection is closed; also the time a peer has for its first report.
+    Must be longer than haSendHeartbeatInterval."""
+    batch: int = key("haTransferBatchSize", Integer(1, MAX_BATCH, "bytes"), "32768")
+    """Most body bytes of one frame. Stock slaves cannot read more than the upper bound."""
+    fallbehind_max: int = key(
+        "haSlaveFallbehindMax",
+        Integer(1, LONG_MAX, "bytes"),
+        "268435456",
+        aliases=("haMaxGapNotInSync",),
+    )
+    """A replica that lacks this much is not waited for: SLAVE_NOT_AVAILABLE."""
+    slave_timeout: float = key("slaveTimeout", Millis(), "3000")
+    """SYNC_MASTER: longest wait of a write for its replicas."""
+    in_sync_replicas: int = key("inSyncReplicas", Integer(1, 1000), "1", origin=Origin.RMQ53)
+    """SYNC_MASTER: copies a write waits for, the master's own included. At least one replica is
+    always waited for, even with 1."""
+    first_sync: FirstSync = key("haFirstSync", Choice(FirstSync), "beginning", origin=Origin.OURS)
+    """Where an empty slave starts: at the first byte, or as RocketMQ does, at the last file."""
+    policy: DivergencePolicy = key(
+        "haDivergencePolicy", Choice(DivergencePolicy), "stop", origin=Origin.OURS
+    )
+    """What a slave does when its log is not its master's."""
+    accept_unproven: bool = key("haAcceptUnproven", Switch(), "false", origin=Origin.OURS)
+    """Whether a log that could not be compared is taken for the master's."""
+    verify_before_ack: bool = key("haVerifyBeforeAck", Switch(), "true", origin=Origin.OURS)
+    """Whether a slave checks records before it reports them."""
+    send_flushed_only: bool = key(
+        "haSendFlushedOnly",
+        Switch(),
+        "false",
+        derived=Derived(
+            "true with SYNC_FLUSH, else false",
+            lambda of: of("flushDiskType") is FlushDisk.SYNC_FLUSH,
+        ),
+        origin=Origin.OURS,
+    )
+    """Whether a master sends only what its disk has, so that no power cut leaves a slave ahead."""
+    max_connections: int = key("haMaxConnections", Integer(1), "2000", origin=Origin.OURS)
+    """Most connections on the HA port."""
+    replica_identity: ReplicaIdentity = key(
+        "haReplicaIdentity", Choice(ReplicaIdentity), "address", origin=Origin.OURS
+    )
+    """What counts as one replica: an address, or a connection (several slaves behind one
+    address)."""
+    local_address: str = key("haLocalAddress", Address(), "", origin=Origin.OURS)
+    """Source address of a slave's connections; empty leaves it to the system."""
+    max_truncate: int = key("haMaxTruncateBytes", _BYTES, "268435456", origin=Origin.OURS)
+    """Most bytes that haDivergencePolicy=truncate may cut; beyond it a slave stops."""
+    max_receive_rate: int = key("haMaxReceiveBytesPerSecond", _BYTES, "0", origin=Origin.OURS)
+    """Rate limit of a slave, per second; 0 is none."""
+    max_send_rate: int = key("haMaxSendBytesPerSecond", _BYTES, "0", origin=Origin.OURS)
+    """Rate limit of a master, per second and connection; 0 is none."""
+    allowed_peers: tuple[Network, ...] = key("haAllowedPeers", Networks(), "", origin=Origin.OURS)
+    """Addresses or networks that may connect to the HA port; empty is everybody."""
+    zero_copy: bool = key("haZeroCopy", Switch(), "true", origin=Origin.OURS)
+    """Whether log pages may go to and from the socket without a copy in Python."""
+    probe_silence: float = key("haProbeSilence", Millis(), "6000", origin=Origin.OURS)
+    """How long the overlap probe waits for bytes. A stock master needs more than its
+    haSendHeartbeatInterval."""
+    backoff_max: float = key("haReconnectBackoffMax", Millis(), "30000", origin=Origin.OURS)
+    """Longest pause between two attempts to connect."""
 
 
 @frozen(kw_only=True)
 class AdminSettings:
     """
     The small HTTP port for people and monitoring.
-
-    @ivar listen_port: 0 is off (C{adminListenPort}).
-    @ivar listen_address: The address bound to (C{adminListenAddress}).
-    @ivar allowed_peers: Networks whose hosts may send administration requests to the client
-        port; empty is everybody (C{adminAllowedPeers}).
     """
 
-    listen_port: int = 10914
-    listen_address: str = "127.0.0.1"
-    allowed_peers: tuple[Network, ...] = ()
+    listen_port: int = key(
+        "adminListenPort",
+        Integer(0, 65535),
+        "10914",
+        derived=Derived("listenPort + 3", lambda of: base_port(of) + ADMIN_PORT_STEP),
+        origin=Origin.OURS,
+    )
+    """The HTTP port for /healthz and /status; 0 is off."""
+    listen_address: str = key(
+        "adminListenAddress", Address(empty=False), "127.0.0.1", origin=Origin.OURS
+    )
+    """The address the HTTP port is bound to."""
+    allowed_peers: tuple[Network, ...] = key(
+        "adminAllowedPeers", Networks(), "", origin=Origin.OURS
+    )
+    """Addresses or networks that may send requests to the client port that change something, reach
+    into clients or read the configuration; empty is everybody."""
 
 
 @frozen(kw_only=True)
 class NamesrvSettings:
     """
     A name server; its other sections are L{RemotingSettings} and L{AdminSettings}.
-
-    @ivar listen_port: The port (C{listenPort}).
-    @ivar kv_path: Where its texts are kept (C{kvConfigPath}).
-    @ivar order_messages: Whether routes tell the queues of ordered topics
-        (C{orderMessageEnable}).
-    @ivar scan_interval: Seconds between two looks for silent brokers
-        (C{scanNotActiveBrokerInterval}).
-    @ivar channel_grace: Seconds a broker has to come back after its connection is gone
-        (C{brokerChannelGrace}).
-    @ivar allowed_peers: Networks whose hosts may register brokers and change anything; empty is
-        everybody (C{namesrvAllowedPeers}).
     """
 
-    listen_port: int = 9876
-    kv_path: Path = field(factory=lambda: Path.home() / "namesrv" / "kvConfig.json")
-    order_messages: bool = False
-    scan_interval: float = 10.0
-    channel_grace: float = 0.0
-    allowed_peers: tuple[Network, ...] = ()
+    listen_port: int = key("listenPort", Integer(1, 65535), "9876")
+    """The port. The admin port is counted from it."""
+    kv_path: Path = key("kvConfigPath", FilePath(empty=False), "${user.home}/namesrv/kvConfig.json")
+    """The file of what is kept for others, such as the queues of ordered topics."""
+    order_messages: bool = key("orderMessageEnable", Switch(), "false")
+    """Whether routes tell the queues of ordered topics."""
+    scan_interval: float = key(
+        "scanNotActiveBrokerInterval", Millis(), "10000", origin=Origin.RMQ53
+    )
+    """Pause between two looks for brokers that were silent for too long; 5000 in RocketMQ 5."""
+    channel_grace: float = key("brokerChannelGrace", Millis(0), "0", origin=Origin.OURS)
+    """How long a broker whose connection is gone keeps its routes, so that it can come back;
+    RocketMQ removes it at once."""
+    allowed_peers: tuple[Network, ...] = key(
+        "namesrvAllowedPeers", Networks(), "", origin=Origin.OURS
+    )
+    """Addresses or networks that may register brokers, or change anything else; empty is
+    everybody."""
 
 
 @frozen(kw_only=True)

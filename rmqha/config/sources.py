@@ -15,7 +15,8 @@ from attrs import define, field, frozen
 
 from rmqha.config import properties
 from rmqha.config.errors import ConfigUnreadable, MalformedLine, UnknownKey, Unsupported
-from rmqha.config.keys import FILE, Key, Vocabulary
+from rmqha.config.keys import Key
+from rmqha.config.vocabulary import Vocabulary
 from rmqha.errors import BadValue, ConfigError
 
 COMMAND_LINE = "--set"
@@ -79,7 +80,7 @@ class SettingsDraft:
     @ivar notes: Sentences for the log.
     """
 
-    known: Vocabulary = FILE
+    known: Vocabulary
     chosen: dict[str, Chosen] = field(factory=dict)
     broken: set[str] = field(factory=set)
     problems: list[ConfigError] = field(factory=list)
@@ -91,6 +92,24 @@ class SettingsDraft:
         The value of a key that is chosen by now.
         """
         return self.chosen[name].value
+
+    def choose(self, name: str, value: Any, where: str) -> None:
+        """
+        Choose a value that nobody wrote.
+        """
+        key = self.known.by_name[name]
+        self.chosen[name] = Chosen(
+            key=key, name=name, text=key.kind.show(value), value=value, where=where
+        )
+
+    def fill(self) -> None:
+        """
+        Choose for every key nobody gave what its absence means.
+        """
+        # What is derived comes last, when all it can be derived from is there.
+        for key in sorted(self.known.keys, key=lambda key: key.derived is not None):
+            if key.name not in self.chosen:
+                self.choose(key.name, key.absent(self.value), DEFAULT)
 
     def refuse(self, name: str, allowed: str) -> None:
         """
@@ -112,7 +131,7 @@ class SettingsDraft:
         return any(name in self.chosen and self.chosen[name].where != DEFAULT for name in names)
 
 
-def read(path: Path | None, overrides: Sequence[str], known: Vocabulary = FILE) -> SettingsDraft:
+def read(path: Path | None, overrides: Sequence[str], known: Vocabulary) -> SettingsDraft:
     """
     Read both sources; what C{overrides} say wins over the file.
 

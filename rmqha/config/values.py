@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from ipaddress import ip_address, ip_network
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
 from attrs import frozen
 
-from rmqha.config.settings import QUEUE_UNIT, Network
+QUEUE_UNIT = 20
+"""One consume queue unit, in bytes; queue files are whole units."""
+
+Network = IPv4Network | IPv6Network
 
 INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1

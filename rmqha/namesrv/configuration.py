@@ -15,8 +15,8 @@ from typing import Any
 from attrs import define, evolve
 from twisted.logger import Logger
 
-from rmqha.config.namesrv import FILE
 from rmqha.config.settings import NamesrvSettings
+from rmqha.config.vocabulary import NAMESRV_FILE
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting import config_changes as changes
 from rmqha.net.remoting.connection import RemotingProtocol
@@ -70,7 +70,7 @@ class NamesrvConfiguration:
         """
         lines = [
             f"{key.name}={key.kind.show(getattr(self.settings, key.field))}\n"
-            for key in FILE.keys
+            for key in NAMESRV_FILE.keys
             if key.section == "namesrv"
         ]
         return command.answer(body="".join(lines).encode())
@@ -80,7 +80,7 @@ def _change(name: str, text: str) -> dict[str, Any]:
     """
     A key's change; nothing for one of RocketMQ's that means nothing here.
     """
-    key = FILE.by_name.get(name)
+    key = NAMESRV_FILE.by_name.get(name)
     if (key is not None and key.name not in CHANGEABLE) or name in LOCKED:
         raise RequestRefused(
             ResponseCode.NO_PERMISSION,
@@ -88,7 +88,7 @@ def _change(name: str, text: str) -> dict[str, Any]:
             "runs",
         )
     if key is None:
-        if name not in FILE.harmless:
+        if name not in NAMESRV_FILE.harmless:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"unknown key {name[:64]!r}")
         return {}
     try:

@@ -1,161 +1,102 @@
 """
-The table of keys against RocketMQ's own names, defaults and units.
+The declared keys: their defaults against what stock brokers say, and their names and texts.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
+from attrs import evolve, fields, frozen
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.config.foreign import HARMLESS, UNSUPPORTED
-from rmqha.config.keys import BY_NAME, FILE, KEYS, Origin
+from rmqha.config.keys import Derived, Origin, key, keys_of
 from rmqha.config.load import load
-from rmqha.config.settings import (
-    BrokerRole,
-    ClientAuth,
-    DivergencePolicy,
-    FirstSync,
-    FlushDisk,
-    ReplicaIdentity,
-    Settings,
-    StoreSettings,
-    TlsMode,
-)
-from rmqha.config.values import INT_MAX
+from rmqha.config.settings import BrokerRole, BrokerSettings, Settings, StoreSettings
+from rmqha.config.values import INT_MAX, Integer, Millis
+from rmqha.config.vocabulary import BROKER_FILE, KEYS, NAMESRV_FILE, SECTIONS
+from rmqha.wire.remoting.codes import RequestCode
+from tests.support.frames import frames
 
-MS = 0.001
-HOUR = 3600.0
-HOME = Path.home()
-
-# key: (RocketMQ's default as its documentation gives it, what that is in our units)
-ROCKETMQ_DEFAULTS: dict[str, tuple[str, Any]] = {
-    "storePathRootDir": ("${user.home}/store", HOME / "store"),
-    "mappedFileSizeCommitLog": ("1073741824", 1 << 30),
-    "mappedFileSizeConsumeQueue": ("6000000", 6_000_000),
-    "flushIntervalCommitLog": ("500", 0.5),
-    "flushIntervalConsumeQueue": ("1000", 1.0),
-    "cleanResourceInterval": ("10000", 10.0),
-    "deleteCommitLogFilesInterval": ("100", 0.1),
-    "deleteFileBatchMax": ("10", 10),
-    "deleteWhen": ("04", (4,)),
-    "diskMaxUsedSpaceRatio": ("75", 0.75),
-    "diskSpaceWarningLevelRatio": ("90", 0.90),
-    "diskSpaceCleanForciblyRatio": ("85", 0.85),
-    "fileReservedTime": ("72", 72 * HOUR),
-    "checkCRCOnRecover": ("true", True),
-    "flushCommitLogLeastPages": ("4", 4),
-    "flushConsumeQueueLeastPages": ("2", 2),
-    "flushCommitLogThoroughInterval": ("10000", 10.0),
-    "flushConsumeQueueThoroughInterval": ("60000", 60.0),
-    "messageIndexEnable": ("true", True),
-    "maxHashSlotNum": ("5000000", 5_000_000),
-    "maxIndexNum": ("20000000", 20_000_000),
-    "maxMsgsNumBatch": ("64", 64),
-    "longPollingEnable": ("true", True),
-    "shortPollingTimeMills": ("1000", 1.0),
-    "maxTransferBytesOnMessageInMemory": ("262144", 256 << 10),
-    "maxTransferCountOnMessageInMemory": ("32", 32),
-    "maxTransferBytesOnMessageInDisk": ("65536", 64 << 10),
-    "maxTransferCountOnMessageInDisk": ("8", 8),
-    "accessMessageInMemoryMaxRatio": ("40", 0.40),
-    "slaveReadEnable": ("false", False),
-    "offsetCheckInSlave": ("false", False),
-    "notifyConsumerIdsChangedEnable": ("true", True),
-    "defaultQueryMaxNum": ("32", 32),
-    "messageDelayLevel": (
-        "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
-        "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h",
-    ),
-    "cleanFileForciblyEnable": ("true", True),
-    "flushDiskType": ("ASYNC_FLUSH", FlushDisk.ASYNC_FLUSH),
-    "putMessageTimeout": ("8000", 8.0),
-    "haMasterAddress": ("", None),
-    "haSendHeartbeatInterval": ("5000", 5.0),
-    "haHousekeepingInterval": ("20000", 20.0),
-    "haTransferBatchSize": ("32768", 32768),
-    "haSlaveFallbehindMax": ("268435456", 256 << 20),
-    "slaveTimeout": ("3000", 3.0),
-    "syncFlushTimeout": ("5000", 5.0),
-    "inSyncReplicas": ("1", 1),
-    "brokerClusterName": ("DefaultCluster", "DefaultCluster"),
-    "listenPort": ("10911", 10911),
-    "namesrvAddr": ("", ""),
-    "brokerPermission": ("6", 6),
-    "regionId": ("DefaultRegion", "DefaultRegion"),
-    "traceOn": ("true", True),
-    "autoCreateTopicEnable": ("true", True),
-    "autoCreateSubscriptionGroup": ("true", True),
-    "defaultTopicQueueNums": ("8", 8),
-    "clusterTopicEnable": ("true", True),
-    "brokerTopicEnable": ("true", True),
-    "traceTopicEnable": ("false", False),
-    "msgTraceTopicName": ("RMQ_SYS_TRACE_TOPIC", "RMQ_SYS_TRACE_TOPIC"),
-    "rejectTransactionMessage": ("false", False),
-    "startAcceptSendRequestTimeStamp": ("0", 0.0),
-    "storeReplyMessageEnable": ("true", True),
-    "bindAddress": ("", ""),
-    "tlsMode": ("permissive", TlsMode.PERMISSIVE),
-    "tlsKeyPath": ("", None),
-    "tlsCertPath": ("", None),
-    "tlsTrustCertPath": ("", None),
-    "tlsClientAuth": ("none", ClientAuth.NONE),
-    "transactionTimeOut": ("6000", 6.0),
-    "transactionCheckMax": ("15", 15),
-    "transactionCheckInterval": ("60000", 60.0),
-    "registerNameServerPeriod": ("30000", 30.0),
-    "registerBrokerTimeoutMills": ("6000", 6.0),
-    "forceRegister": ("true", True),
-    "compressedRegister": ("false", False),
+GIVEN = {
+    "brokerName",
+    "brokerClusterName",
+    "brokerIP1",
+    "brokerIP2",
+    "listenPort",
+    "haListenPort",
+    "namesrvAddr",
+    "defaultTopicQueueNums",
+    "traceTopicEnable",
+    "storePathRootDir",
+    "storePathCommitLog",
+    "mappedFileSizeCommitLog",
+    "mappedFileSizeConsumeQueue",
+    "diskMaxUsedSpaceRatio",
+    "messageDelayLevel",
+    "maxTransferCountOnMessageInMemory",
+    "transactionTimeOut",
+    "transactionCheckInterval",
 }
+"""What the recorded brokers were told or took from their host, instead of the default."""
 
-OUR_DEFAULTS: dict[str, Any] = {
-    "haListenAddress": "",
-    "haFirstSync": FirstSync.BEGINNING,
-    "haDivergencePolicy": DivergencePolicy.STOP,
-    "haAcceptUnproven": False,
-    "haVerifyBeforeAck": True,
-    "haMaxConnections": 2000,
-    "haReplicaIdentity": ReplicaIdentity.ADDRESS,
-    "haLocalAddress": "",
-    "haMaxTruncateBytes": 256 << 20,
-    "haMaxReceiveBytesPerSecond": 0,
-    "haMaxSendBytesPerSecond": 0,
-    "haAllowedPeers": (),
-    "accessMessageInMemoryBytes": 0,
-    "adminAllowedPeers": (),
-    "haZeroCopy": True,
-    "haProbeSilence": 6.0,
-    "haReconnectBackoffMax": 30.0,
-    "adminListenAddress": "127.0.0.1",
-    "publishInterval": 0.1,
+DIFFERENT = {
+    "5.3.3": {"bindAddress", "registerBrokerTimeoutMills"},  # 0.0.0.0 and 24000; 4.9 has 6000
+    "4.9.7": set(),
 }
+"""Defaults that are not that release's."""
 
-# keys whose default depends on other keys or on the host, on an otherwise empty master
-DEPENDENT_DEFAULTS: dict[str, Any] = {
-    "brokerRole": BrokerRole.ASYNC_MASTER,
-    "brokerId": 0,
-    "storePathCommitLog": HOME / "store" / "commitlog",
-    "maxMessageSize": 4 << 20,
-    "haListenPort": 10912,
-    "haSendFlushedOnly": False,
-    "haMasterClientAddress": None,
-    "adminListenPort": 10914,
-}
+UNTOLD = {"haMasterAddress"}
+"""What stock brokers read from their file and do not tell; nor do they tell C{tls...}."""
 
 
-SECTIONS = {key.section for key in KEYS}
-
-
-def value(settings: Settings, name: str) -> Any:
+def told(version: str) -> dict[str, str]:
     """
-    The value behind a key.
+    All keys of a stock broker and their values, as it told mqadmin.
     """
-    key = BY_NAME[name]
-    return getattr(getattr(settings, key.section), key.field)
+    body = next(
+        frame.body
+        for frame in frames(f"mqadmin-{version}")
+        if frame.is_answer and frame.request_code == RequestCode.GET_BROKER_CONFIG
+    )
+    return dict(line.split("=", 1) for line in body.decode().splitlines() if "=" in line)
+
+
+@frozen(kw_only=True)
+class Sample:
+    """
+    A section with a key of each sort.
+    """
+
+    pause: float = key("pauseMillis", Millis(), "1500")
+    twice: float = key(
+        "twice", Millis(), derived=Derived("two pauses", lambda of: 2 * of("pauseMillis"))
+    )
+    port: int = key("port", Integer(0), "7", derived=Derived("base", lambda of: of("base") + 1))
+
+
+class DeclarationTests(SynchronousTestCase):
+    """
+    L{key}.
+    """
+
+    def test_made_in_code(self) -> None:
+        """
+        A field has its key's default in our units, or what is derived from its own section;
+        where that needs another section, the default counts.
+        """
+        self.assertEqual(Sample(), Sample(pause=1.5, twice=3.0, port=7))
+        self.assertEqual(Sample(pause=2.0).twice, 4.0)
+
+    def test_absent_in_a_file(self) -> None:
+        """
+        In a file, what is derived is derived of all keys.
+        """
+        pause, twice, port = keys_of("sample", Sample)
+        of = {"pauseMillis": 5.0, "base": 100}.__getitem__
+        self.assertEqual([k.absent(of) for k in (pause, twice, port)], [1.5, 10.0, 101])
+        self.assertEqual((port.section, port.field), ("sample", "port"))
 
 
 class DefaultTests(SynchronousTestCase):
@@ -163,54 +104,52 @@ class DefaultTests(SynchronousTestCase):
     What an absent key means.
     """
 
-    def test_rocketmq_defaults(self) -> None:
+    def test_stock_defaults(self) -> None:
         """
-        Keys of RocketMQ have RocketMQ's defaults, as text and as loaded.
-        """
-        settings = load(None)
-        for name, (text, expected) in ROCKETMQ_DEFAULTS.items():
-            self.assertEqual(BY_NAME[name].default, text, name)
-            self.assertEqual(value(settings, name), expected, name)
-
-    def test_our_and_dependent_defaults(self) -> None:
-        """
-        The other keys have the defaults the guide promises.
+        RocketMQ's keys have the defaults that stock brokers have.
         """
         settings = load(None)
-        for name, expected in {**OUR_DEFAULTS, **DEPENDENT_DEFAULTS}.items():
-            self.assertEqual(value(settings, name), expected, name)
+        for version, different in DIFFERENT.items():
+            theirs = told(version)
+            for one in BROKER_FILE.keys:
+                if one.name in theirs and one.name not in GIVEN | different:
+                    ours = one.kind.show(one.value_in(settings))
+                    self.assertEqual(ours, theirs[one.name], f"{one.name} of {version}")
 
-    def test_every_key_is_in_a_table_above(self) -> None:
+    def test_origins(self) -> None:
         """
-        No default goes unchecked; only names and addresses of the host remain.
+        A key is said to be of the release that has it.
         """
-        known = {*ROCKETMQ_DEFAULTS, *OUR_DEFAULTS, *DEPENDENT_DEFAULTS}
-        rest = {key.name for key in KEYS} - known
-        self.assertEqual(rest, {"brokerName", "brokerIP1", "brokerIP2"})
-        ours = {key.name for key in KEYS if key.origin is Origin.OURS}
-        dependent = {"haSendFlushedOnly", "haMasterClientAddress", "adminListenPort"}
-        self.assertEqual(ours, {*OUR_DEFAULTS, *dependent})
+        known = {Origin.RMQ49: told("4.9.7"), Origin.RMQ53: told("5.3.3")}
+        for one in BROKER_FILE.keys:
+            if one.name not in UNTOLD and not one.name.startswith("tls"):
+                has = [origin for origin, theirs in known.items() if one.name in theirs]
+                self.assertEqual(one.origin, [*has, Origin.OURS][0], one.name)
 
-    def test_settings_have_the_same_defaults(self) -> None:
+    def test_made_in_code(self) -> None:
         """
-        Settings made in code and settings of an empty file do not differ.
+        Settings made in code are those of an empty file, but for the host's address.
         """
         loaded, made = load(None), Settings()
-        for section in SECTIONS - {"broker"}:
+        for section in set(SECTIONS) - {"broker"}:
             self.assertEqual(getattr(loaded, section), getattr(made, section))
-        self.assertEqual(loaded.broker.name, made.broker.name)
+        self.assertEqual(evolve(loaded.broker, ip1="127.0.0.1", ip2="127.0.0.1"), made.broker)
 
-    def test_every_field_has_a_key(self) -> None:
+    def test_every_default_is_allowed(self) -> None:
         """
-        Nothing can be set in code that cannot be set in a file.
+        The text that stands for an absent key could be given.
         """
-        settings = Settings()
-        fields = {
-            (section, attribute.name)
-            for section in SECTIONS
-            for attribute in getattr(settings, section).__attrs_attrs__
-        }
-        self.assertEqual({(key.section, key.field) for key in KEYS}, fields)
+        for one in KEYS:
+            if one.default is not None:
+                parsed = one.kind.parse(one.default)
+                self.assertEqual(one.kind.parse(one.kind.show(parsed)), parsed, one.name)
+                self.assertEqual(one.kind.note(one.default), "", one.name)
+
+    def test_slave_made_in_code(self) -> None:
+        """
+        The role decides the default of the id in code too.
+        """
+        self.assertEqual(BrokerSettings(role=BrokerRole.SLAVE).id, 1)
 
     def test_small_files_lower_the_message_size(self) -> None:
         """
@@ -222,35 +161,35 @@ class DefaultTests(SynchronousTestCase):
         self.assertEqual(StoreSettings(file_size=4096).max_message_size, 1)
 
 
-class TableTests(SynchronousTestCase):
+class VocabularyTests(SynchronousTestCase):
     """
-    The three lists of names.
+    The names of each kind of file.
     """
 
     def test_no_name_twice(self) -> None:
         """
         A name is ours to honour, harmless or unsupported, and only one of them.
         """
-        honoured = [name for key in KEYS for name in key.names]
-        self.assertEqual(len(honoured), len(set(honoured)))
-        for one, other in ((BY_NAME, HARMLESS), (BY_NAME, UNSUPPORTED), (HARMLESS, UNSUPPORTED)):
-            self.assertEqual(set(one) & set(other), set())
+        for file in (BROKER_FILE, NAMESRV_FILE):
+            names = [name for key in file.keys for name in key.names]
+            names += [*file.harmless, *file.unsupported]
+            self.assertEqual(len(names), len(set(names)))
 
-    def test_show_is_the_inverse_of_parse(self) -> None:
+    def test_every_section(self) -> None:
         """
-        A value is shown as a text that means the same.
+        All parts of the settings can be set in a file.
         """
-        for key in KEYS:
-            if key.default is not None:
-                parsed = key.default_value()
-                self.assertEqual(key.kind.parse(key.kind.show(parsed)), parsed, key.name)
+        parts = {part.name for part in fields(Settings)}
+        self.assertEqual(set(SECTIONS) | {"ignored", "notes"}, parts)
+        for part, declared in SECTIONS.items():
+            self.assertIsInstance(getattr(Settings(), part), declared)
 
     @given(st.integers(1, INT_MAX))
     def test_milliseconds_survive(self, number: int) -> None:
         """
         No rounding turns one millisecond into another.
         """
-        kind = BY_NAME["slaveTimeout"].kind
+        kind = BROKER_FILE.by_name["slaveTimeout"].kind
         self.assertEqual(kind.show(kind.parse(str(number))), str(number))
 
     @given(st.text(max_size=30), st.sampled_from(KEYS))
@@ -280,7 +219,7 @@ class TableTests(SynchronousTestCase):
             "listenPort",
             "storePathRootDir",
         ]:
-            self.assertIn(name, BY_NAME)
+            self.assertIn(name, BROKER_FILE.by_name)
 
 
 class NearestTests(SynchronousTestCase):
@@ -303,10 +242,10 @@ class NearestTests(SynchronousTestCase):
             "enableDLedgerCommitLog": "enableDLegerCommitLog",
             "maxGapNotInSync": "haMaxGapNotInSync",
         }.items():
-            self.assertEqual(FILE.nearest(typo), meant)
+            self.assertEqual(BROKER_FILE.nearest(typo), meant)
 
     def test_nothing_near(self) -> None:
         """
         A far name gets no advice.
         """
-        self.assertEqual(FILE.nearest("colour"), "")
+        self.assertEqual(BROKER_FILE.nearest("colour"), "")

@@ -15,14 +15,14 @@ from typing import Any
 
 from attrs import define, evolve, field
 
-from rmqha.config.foreign import HARMLESS
-from rmqha.config.keys import BY_NAME, PULL, REGISTRATION, TRANSACTIONS, Key
+from rmqha.config.keys import Key
 from rmqha.config.settings import Settings
+from rmqha.config.vocabulary import BROKER_FILE, KEYS
 from rmqha.errors import RequestRefused
 from rmqha.wire.remoting.codes import ResponseCode
 
 CHANGEABLE = (
-    {key.name for key in (*PULL, *REGISTRATION, *TRANSACTIONS)}
+    {key.name for key in KEYS if key.section in ("pull", "registration", "transactions")}
     | {"brokerPermission", "storeReplyMessageEnable"}
 ) - {"defaultQueryMaxNum", "notifyConsumerIdsChangedEnable"}
 """Keys that may change while the broker runs."""
@@ -70,7 +70,7 @@ def _changeable(name: str) -> Key | None:
     """
     The key of that name; C{None} for one of RocketMQ's that means nothing here.
     """
-    key = BY_NAME.get(name)
+    key = BROKER_FILE.by_name.get(name)
     if key is not None and key.name in CHANGEABLE:
         return key
     if key is not None or name in LOCKED:
@@ -78,7 +78,7 @@ def _changeable(name: str) -> Key | None:
             ResponseCode.NO_PERMISSION,
             f"Can not update config in black list. {name} does not change while the broker runs",
         )
-    if name not in HARMLESS:
+    if name not in BROKER_FILE.harmless:
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"unknown key {name[:64]!r}")
     return None
 
