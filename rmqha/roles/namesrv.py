@@ -6,11 +6,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted.application.service import IService
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IListeningPort
 
-from rmqha.config.settings import Settings
 from rmqha.namesrv.kv import KvConfig
 from rmqha.namesrv.service import NameServer
 from rmqha.net.remoting.listening import listen
@@ -70,12 +68,3 @@ class NamesrvNode(Process):
         The brokers, and how many topics they have.
         """
         return super().status() | {"state": "serving", "reason": ""} | self.server.status()
-
-
-def make_service(settings: Settings, reactor: Any, *, repair: bool = False) -> IService:
-    """
-    A name server's service tree.
-
-    @param repair: There is nothing to repair.
-    """
-    return NamesrvNode(settings, reactor)

@@ -6,23 +6,22 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from twisted.application.service import IService
-from twisted.plugin import getPlugins
 from twisted.python import usage
+from twisted.python.reflect import namedAny
 
 from rmqha.config.errors import ConfigProblems
-from rmqha.config.load import load
+from rmqha.config.load import NAMESRV, load
 from rmqha.errors import ConfigError
-from rmqha.roles.interfaces import IRole
 
-
-def roles() -> dict[str, IRole]:
-    """
-    The roles there are, by name.
-    """
-    return {role.name: role for role in getPlugins(IRole)}
+ROLES = {
+    "master": "rmqha.roles.master.MasterNode",
+    "slave": "rmqha.roles.slave.SlaveNode",
+    NAMESRV: "rmqha.roles.namesrv.NamesrvNode",
+}
+"""Each role's service, by dotted name: a process imports only the one it runs."""
 
 
 class Options(usage.Options):
@@ -69,10 +68,9 @@ class Options(usage.Options):
         """
         Load the configuration, so that mistakes are told before anything starts.
         """
-        known = roles()
         name = self["role"]
-        if name is not None and name not in known:
-            raise usage.UsageError(f"--role {name}: there are {', '.join(sorted(known))}")
+        if name is not None and name not in ROLES:
+            raise usage.UsageError(f"unknown role {name}; roles are {', '.join(ROLES)}")
         conf = Path(self["conf"]) if self["conf"] is not None else None
         try:
             self.settings = load(conf, self["set"], name)
@@ -82,7 +80,7 @@ class Options(usage.Options):
             raise usage.UsageError(str(error)) from error
         if name is None:
             name = "master" if self.settings.broker.role.is_master else "slave"
-        self.chosen = known[name]
+        self.role: str = name
 
 
 def makeService(options: Options, reactor: Any = None) -> IService:
@@ -95,4 +93,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         from twisted.internet import reactor
     # Twisted's timers follow the wall clock, which jumps; a node's must not.
     reactor.seconds = time.monotonic
-    return options.chosen.make_service(options.settings, reactor, repair=bool(options["repair"]))
+    node = namedAny(ROLES[options.role])
+    if options.role == NAMESRV:
+        return cast(IService, node(options.settings, reactor))  # it has no log to repair
+    return cast(IService, node(options.settings, reactor, repair=bool(options["repair"])))
