@@ -1,5 +1,5 @@
 """
-C{rmqha config check}: what a C{broker.conf} means here, or all that is wrong with it.
+C{rmqha config check}: what a configuration file means here, or all that is wrong with it.
 """
 
 from __future__ import annotations
@@ -17,16 +17,21 @@ from rmqha.config.settings import Settings
 
 @click.group()
 def config() -> None:
-    """Look at a broker.conf."""
+    """Check configuration files."""
 
 
 @config.command("check")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--set", "overrides", multiple=True, metavar="KEY=VALUE", help="As for twistd.")
-@click.option("--role", type=click.Choice(sorted(ROLE_NAMES)), help="As for twistd.")
+@click.option(
+    "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a key; it wins over FILE."
+)
+@click.option("--role", type=click.Choice(sorted(ROLE_NAMES)), help="Default: by brokerRole.")
 @JSON
 def check_file(file: Path, overrides: tuple[str, ...], role: str | None, as_json: bool) -> None:
-    """Say what FILE means, or everything that is wrong with it."""
+    """Show every key's value and where it comes from, or every problem in FILE.
+
+    FILE is a broker.conf or, with --role namesrv, a namesrv.properties.
+    """
     settings, rows = check(file, overrides, role)
     if as_json:
         click.echo(json.dumps(_as_json(settings, rows), indent=2, ensure_ascii=False))
@@ -34,7 +39,7 @@ def check_file(file: Path, overrides: tuple[str, ...], role: str | None, as_json
     for text in settings.notes:
         note(text)
     if settings.ignored:
-        note(f"without meaning here: {', '.join(settings.ignored)}")
+        note(f"ignored, without effect in rmqha: {', '.join(settings.ignored)}")
     table = Table("key", "value", "from", box=None, pad_edge=False)
     for row in rows:
         source = row.source.removeprefix(f"{file}:")

@@ -163,7 +163,7 @@ def _check_master_address(draft: SettingsDraft) -> None:
     bound = draft.value("haListenAddress")
     mine = (bound,) if bound else (*_LOOPBACK, draft.value("brokerIP1"), draft.value("brokerIP2"))
     if host in mine and port == draft.value("haListenPort"):
-        draft.refuse("haMasterAddress", "another node's; this is the HA port of this one")
+        draft.refuse("haMasterAddress", "another node's HA port; this is the node's own")
 
 
 def _check_tls(draft: SettingsDraft) -> None:

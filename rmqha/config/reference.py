@@ -31,22 +31,25 @@ file, ``--role master`` or ``--role slave`` stands for ``brokerRole`` and must n
 ``rmqha config check FILE`` shows every key's value and where it comes from.
 
 RocketMQ ignores keys it does not know and values it cannot parse. Here they are refused, all at
-once, each with its place and the nearest key there is. Where RocketMQ clamps a number, so does
-rmqha, and says so. Blanks around a value do not count. A comment needs a line of its own.
+once, each with its file and line and the nearest key there is. Where RocketMQ clamps a number, so
+does rmqha, and says so. Whitespace around a value is ignored. A comment needs a line of its own.
+
+Keys are RocketMQ 4.9's unless they are marked: (RocketMQ 5) for those 4.9 does not have, (rmqha)
+for our own.
 """
 
 _HEADINGS = {
-    "broker": ("Broker", "Who the node is."),
-    "remoting": (
-        "Clients",
-        "The client ports: how they are spoken with, and who may do what.",
-    ),
-    "store": ("Store", "The files: where they lie, when they are flushed and deleted."),
-    "pull": ("Consumers", "What they get, and how long they wait."),
-    "transactions": ("Transactions", "When producers are asked about theirs."),
-    "registration": ("Name servers", "What they are told, and when."),
+    "broker": ("Broker", "What the broker is, and what its clients may do."),
+    "remoting": ("Clients", "The client ports: their address and TLS."),
+    "store": ("Store", "The files: where they are, when they are flushed and deleted."),
+    "pull": ("Consumers", "What pulls and queries return, and how long they wait."),
+    "transactions": ("Transactions", "When the producers of half messages are asked about them."),
+    "registration": ("Name servers", "When and how a broker registers with them."),
     "ha": ("Replication", "Both sides of the HA port."),
-    "admin": ("Admin", "The HTTP port for people and monitoring."),
+    "admin": (
+        "Admin",
+        "The HTTP port for people and monitoring, and administration by the client port.",
+    ),
 }
 """Title and introduction of each section of a C{broker.conf}."""
 
@@ -56,14 +59,10 @@ _NAMESRV_INTRO = (
     "namesrv FILE`` shows them all."
 )
 
-_ORIGINS = {
-    Origin.RMQ49: "RocketMQ",
-    Origin.RMQ53: "RocketMQ 5",
-    Origin.OURS: "rmqha",
-}
+_MARKS = {Origin.RMQ49: "", Origin.RMQ53: " (RocketMQ 5)", Origin.OURS: " (rmqha)"}
 
-
-_COLUMNS = ("Key", "Default", "From", "Meaning", "Allowed")
+_COLUMNS = ("Key", "Default", "Meaning")
+_WIDTHS = "35 20 45"
 
 
 def reference() -> str:
@@ -73,7 +72,7 @@ def reference() -> str:
     parts = [_INTRO]
     for section, (title, intro) in _HEADINGS.items():
         parts.append(_heading(title, intro))
-        parts.append(_table(_COLUMNS, _key_rows(section)))
+        parts.append(_table(_COLUMNS, _key_rows(section), _WIDTHS))
     parts.append(
         _heading(
             "Refused when switched on",
@@ -89,6 +88,7 @@ def reference() -> str:
                 (f"``{name}``", foreign.when, foreign.reason)
                 for name, foreign in BROKER_FILE.unsupported.items()
             ],
+            _WIDTHS,
         )
     )
     parts.append(
@@ -99,7 +99,7 @@ def reference() -> str:
     )
     parts.extend(_harmless(BROKER_FILE.harmless))
     parts.append(_heading("A name server", _NAMESRV_INTRO))
-    parts.append(_table(_COLUMNS, _key_rows("namesrv")))
+    parts.append(_table(_COLUMNS, _key_rows("namesrv"), _WIDTHS))
     parts.append(
         textwrap.fill(
             "A name server does not start with these switched on: "
@@ -126,8 +126,12 @@ def _key_row(key: Key, meaning: str) -> tuple[str, ...]:
         default = _as_rst(key.derived.words)
     else:
         default = f"``{key.default}``" if key.default else "empty"
-    name = " ".join(f"``{key_name}``" for key_name in key.names)
-    return name, default, _ORIGINS[key.origin], _as_rst(meaning), key.kind.allowed
+    name = ", also ".join(f"``{key_name}``" for key_name in key.names)
+    return (
+        name + _MARKS[key.origin],
+        default,
+        f"{_as_rst(meaning)}\n\nAllowed: {key.kind.allowed}.",
+    )
 
 
 def _docstrings(declared: type[AttrsInstance]) -> dict[str, str]:
@@ -154,11 +158,13 @@ def _heading(title: str, intro: str) -> str:
     return f"{title}\n{'-' * len(title)}\n\n{textwrap.fill(intro, 98)}\n"
 
 
-def _table(header: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    lines = [".. list-table::", "   :header-rows: 1", "   :widths: auto", ""]
+def _table(header: tuple[str, ...], rows: list[tuple[str, ...]], widths: str) -> str:
+    lines = [".. list-table::", "   :header-rows: 1", f"   :widths: {widths}", ""]
     for row in (header, *rows):
         for position, cell in enumerate(row):
-            lines.append(f"   {'* -' if position == 0 else '  -'} {cell}")
+            first, *more = cell.split("\n")
+            lines.append(f"   {'* -' if position == 0 else '  -'} {first}")
+            lines.extend(f"       {line}".rstrip() for line in more)
     return "\n".join(lines) + "\n"
 
 

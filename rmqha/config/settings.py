@@ -197,7 +197,7 @@ def client_address(of: Lookup) -> tuple[str, int] | None:
 @frozen(kw_only=True)
 class BrokerSettings:
     """
-    Who this node is.
+    What this broker is, and what its clients may do.
     """
 
     role: BrokerRole = key(
@@ -207,7 +207,8 @@ class BrokerSettings:
             "SLAVE with C{--role slave}, else ASYNC_MASTER", lambda of: BrokerRole.ASYNC_MASTER
         ),
     )
-    """Who takes writes, and what they wait for. Must not contradict C{--role}."""
+    """Whether this broker is a slave or a master, and whether a master's writes wait for its
+    slaves. Must not contradict C{--role}."""
     id: int = key(
         "brokerId",
         Integer(0, LONG_MAX),
@@ -215,84 +216,85 @@ class BrokerSettings:
             "0 on a master, 1 on a slave", lambda of: 0 if of("brokerRole").is_master else 1
         ),
     )
-    """0 on a master, above 0 on a slave; anything else is refused."""
+    """0 on a master, 1 or more on a slave; anything else is refused."""
     name: str = key(
         "brokerName", Text(empty=False), derived=Derived("the host's name", lambda of: host_name())
     )
-    """The name a master and its slaves share."""
+    """The name that a master and its slaves share."""
     cluster: str = key("brokerClusterName", Text(empty=False), "DefaultCluster")
     """The cluster's name."""
     listen_port: int = key("listenPort", Integer(0, 65535), "10911")
-    """The client port, with the one two below it for those who ask there. The HA and admin ports
-    are counted from it. 0 is none; the others are then counted from 10911."""
+    """The client port. There is another one, the VIP port, two below it; the HA and admin ports are
+    counted from it. 0 opens no client port; the others are then counted from 10911."""
     ip1: str = key(
         "brokerIP1",
         Address(empty=False),
         "127.0.0.1",
         derived=Derived("this host's address", lambda of: local_address()),
     )
-    """The address told to clients, and written into every record as its store host."""
+    """The address that clients are told. It is written into every record as its store host."""
     ip2: str = key(
         "brokerIP2",
         Text(empty=False),
         "127.0.0.1",
         derived=Derived("this host's address", lambda of: local_address()),
     )
-    """The host of the HA address told to slaves."""
+    """The host that slaves are told as that of the HA port."""
     namesrv: str = key("namesrvAddr", Endpoints(), "")
-    """Name servers, host:port, several separated by a semicolon."""
+    """Addresses of the name servers, host:port, separated by semicolons."""
     store_replies: bool = key("storeReplyMessageEnable", Switch(), "true")
-    """Whether a reply to a request is kept in a topic besides being brought to who asked."""
+    """Whether the reply to a request message is also stored in a topic, besides being pushed to the
+    requester."""
     permission: int = key("brokerPermission", Permission(), "6")
-    """What clients may do here at all. Without writing no message is taken and producers are told
-    so; without reading none is given."""
+    """What clients may do on this broker. Without write permission messages are refused and
+    producers are told so; without read permission pulls are refused."""
     region: str = key("regionId", Text(empty=False), "DefaultRegion")
     """The region that producers are told."""
     trace_on: bool = key("traceOn", Switch(), "true")
-    """Whether producers are told to send traces."""
+    """Whether producers are told to send message traces."""
     auto_create_topics: bool = key("autoCreateTopicEnable", Switch(), "true")
-    """Whether sending to a topic makes it."""
+    """Whether sending to a topic that does not exist creates it."""
     auto_create_groups: bool = key("autoCreateSubscriptionGroup", Switch(), "true")
-    """Whether using a consumer group makes it."""
+    """Whether using a consumer group that does not exist creates it."""
     topic_queues: int = key("defaultTopicQueueNums", Integer(1, 1024), "8")
-    """Most queues of a topic made by sending to it."""
+    """Most queues of a topic that is created by sending to it."""
     cluster_topic: bool = key("clusterTopicEnable", Switch(), "true")
     """Whether the topic named like the cluster can be used."""
     broker_topic: bool = key("brokerTopicEnable", Switch(), "true")
     """Whether the topic named like the broker can be used."""
     trace_topic: bool = key("traceTopicEnable", Switch(), "false")
-    """Whether the topic of traces is there from the start."""
+    """Whether the topic of message traces exists from the start."""
     trace_topic_name: str = key("msgTraceTopicName", Text(empty=False), "RMQ_SYS_TRACE_TOPIC")
-    """The name of the topic of traces."""
+    """The name of the topic of message traces."""
     reject_transactions: bool = key("rejectTransactionMessage", Switch(), "false")
-    """Whether messages of transactions are refused."""
+    """Whether transactional messages are refused."""
     accept_sends_from: float = key("startAcceptSendRequestTimeStamp", Millis(0, LONG_MAX), "0")
-    """The time before which no messages are taken, since 1970."""
+    """The time before which messages are refused, since 1970."""
 
 
 @frozen(kw_only=True)
 class RemotingSettings:
     """
-    The client port: who may do what, and how it is spoken with.
+    The client ports: their address and TLS.
     """
 
     bind_address: str = key("bindAddress", Address(), "", origin=Origin.RMQ53)
-    """The address the client ports are bound to; empty is all."""
+    """The address that the client ports listen on; empty is all."""
     tls: TlsMode = key("tlsMode", Choice(TlsMode), "permissive", aliases=("tls.server.mode",))
-    """Whether the client ports take TLS, clear text or both. Without a certificate permissive takes
-    clear text only."""
+    """Whether the client ports accept TLS, plain text or both. Without a certificate, permissive
+    accepts plain text only."""
     tls_key: Path | None = key("tlsKeyPath", FilePath(), "", aliases=("tls.server.keyPath",))
-    """Our private key, PEM without a password."""
+    """The private key of the client ports, PEM without a password."""
     tls_cert: Path | None = key("tlsCertPath", FilePath(), "", aliases=("tls.server.certPath",))
-    """Our certificate and what lies between it and its root, PEM."""
+    """The certificate of the client ports and those between it and its root, PEM."""
     tls_trusted: Path | None = key(
         "tlsTrustCertPath", FilePath(), "", aliases=("tls.server.trustCertPath",)
     )
-    """The roots of the clients' certificates, PEM."""
+    """The root certificates that clients' certificates are checked against, PEM."""
     tls_client_auth: ClientAuth = key(
         "tlsClientAuth", Choice(ClientAuth), "none", aliases=("tls.server.need.client.auth",)
     )
-    """Whether clients are asked for a certificate, and have to have one."""
+    """Whether clients are asked for a certificate, and whether they must have one."""
 
 
 @frozen(kw_only=True)
@@ -302,7 +304,8 @@ class StoreSettings:
     """
 
     root: Path = key("storePathRootDir", Folder(), "${user.home}/store")
-    """The folder of everything. One running node a folder. A leading ~ is the home folder too."""
+    """The folder of the store. Only one running node can use it. A leading ~ is the home folder
+    too."""
     commitlog: Path = key(
         "storePathCommitLog",
         Folder(),
@@ -310,14 +313,15 @@ class StoreSettings:
             "commitlog in storePathRootDir", lambda of: of("storePathRootDir") / "commitlog"
         ),
     )
-    """The folder of the log files. Several paths are not supported."""
+    """The folder of the commit log. Several paths are not supported."""
     file_size: int = key(
         "mappedFileSizeCommitLog",
         Integer(BLANK_MIN + RECORD_OVERHEAD + 1, unit="bytes"),
         "1073741824",
         aliases=("mapedFileSizeCommitLog",),
     )
-    """Size of one log file. A slave needs its master's size, and files on disk keep theirs."""
+    """Size of one commit log file. A slave must have its master's size; existing files keep
+    theirs."""
     queue_file_size: int = key(
         "mappedFileSizeConsumeQueue",
         QueueFile(1, unit="bytes"),
@@ -326,29 +330,30 @@ class StoreSettings:
     )
     """Size of one consume queue file, rounded up to whole units of 20 bytes."""
     index_enable: bool = key("messageIndexEnable", Switch(), "true")
-    """Whether messages can be found by key."""
+    """Whether messages are indexed, to be found by key."""
     index_slots: int = key("maxHashSlotNum", Integer(1), "5000000")
     """Hash slots of one index file."""
     index_entries: int = key("maxIndexNum", Integer(2), "20000000")
     """Entries of one index file."""
     flush_disk: FlushDisk = key("flushDiskType", Choice(FlushDisk), "ASYNC_FLUSH")
-    """Whether a write waits for the disk; on a slave, whether a report does."""
+    """Whether a write waits for the disk; on a slave, whether a report to the master does."""
     flush_interval: float = key("flushIntervalCommitLog", Millis(), "500")
-    """ASYNC_FLUSH: pause between flushes of the log."""
+    """ASYNC_FLUSH: pause between flushes of the commit log."""
     flush_least_pages: int = key("flushCommitLogLeastPages", _PAGES, "4")
-    """ASYNC_FLUSH: what must be new for a flush."""
+    """ASYNC_FLUSH: how many pages must be new for a flush of the commit log."""
     flush_thorough_interval: float = key("flushCommitLogThoroughInterval", Millis(), "10000")
-    """ASYNC_FLUSH: after this time less is flushed too."""
+    """ASYNC_FLUSH: after this time the commit log is flushed with fewer new pages too."""
     queue_flush_interval: float = key("flushIntervalConsumeQueue", Millis(), "1000")
     """Pause between flushes of the consume queues."""
     queue_flush_least_pages: int = key("flushConsumeQueueLeastPages", _PAGES, "2")
-    """What must be new in a consume queue for a flush."""
+    """How many pages of a consume queue must be new for a flush."""
     queue_flush_thorough_interval: float = key(
         "flushConsumeQueueThoroughInterval", Millis(), "60000"
     )
-    """After this time less of a consume queue is flushed too."""
+    """After this time consume queues are flushed with fewer new pages too."""
     sync_flush_timeout: float = key("syncFlushTimeout", Millis(), "5000")
-    """SYNC_FLUSH: longest wait of a write for the disk. Never the wait for replicas."""
+    """SYNC_FLUSH: longest time a write waits for the disk. It does not limit the wait for
+    replicas."""
     put_message_timeout: float = key("putMessageTimeout", Millis(), "8000", origin=Origin.RMQ53)
     """Longest time a write may take in all."""
     max_message_size: int = key(
@@ -359,42 +364,43 @@ class StoreSettings:
             lambda of: fitting_message_size(of("mappedFileSizeCommitLog")),
         ),
     )
-    """Largest body. A record (body and 65536 bytes around it) must fit a log file; a value given
-    here that does not is refused."""
+    """Largest message body. A record (the body and 65536 bytes around it) must fit a commit log
+    file; a value given here that does not is refused."""
     check_crc_on_recover: bool = key("checkCRCOnRecover", Switch(), "true")
-    """Whether recovery checks bodies against their CRC."""
+    """Whether recovery checks message bodies against their CRC."""
     delete_when: tuple[int, ...] = key("deleteWhen", HoursOfDay(), "04")
-    """Hours of the day, local time, at which old log files are deleted."""
+    """Hours of the day, local time, at which expired commit log files are deleted."""
     file_reserved: float = key("fileReservedTime", Hours(), "72")
-    """Age at which a log file may be deleted."""
+    """Age at which a commit log file expires and may be deleted."""
     disk_max_used: float = key("diskMaxUsedSpaceRatio", Percent(10, 95), "75")
-    """Disk use above which old files are deleted at any hour."""
+    """Disk usage above which expired files are deleted at any hour."""
     disk_warning: float = key(
         "diskSpaceWarningLevelRatio", Percent(35, 90), "90", origin=Origin.RMQ53
     )
-    """Disk use above which writes are refused."""
+    """Disk usage above which writes are refused."""
     disk_clean_forcibly: float = key(
         "diskSpaceCleanForciblyRatio", Percent(30, 85), "85", origin=Origin.RMQ53
     )
-    """Disk use above which files of any age are deleted, and slow replicas hold back none."""
+    """Disk usage above which files of any age are deleted, even those that slow replicas still
+    need."""
     clean_forcibly: bool = key("cleanFileForciblyEnable", Switch(), "true")
-    """Whether files younger than fileReservedTime may be deleted for space."""
+    """Whether files younger than fileReservedTime may be deleted to free disk space."""
     clean_interval: float = key("cleanResourceInterval", Millis(), "10000")
-    """Pause between looks at the disk."""
+    """Pause between checks for files to delete."""
     delete_files_interval: float = key("deleteCommitLogFilesInterval", Millis(0), "100")
-    """Pause between two deletions of log files."""
+    """Pause between the deletions of two commit log files."""
     delete_batch: int = key("deleteFileBatchMax", Integer(1), "10", origin=Origin.RMQ53)
-    """Most log files deleted in one run."""
+    """Most commit log files deleted in one run."""
     delay_levels: str = key(
         "messageDelayLevel", Levels(), "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
     )
-    """The delays of levels 1, 2, and so on. They are built into consume queues: keep those the
-    store was written with."""
+    """The delays of delay levels 1, 2, and so on. They are built into consume queues: keep those
+    that the store was written with."""
     max_msgs_num_batch: int = key("maxMsgsNumBatch", Integer(1), "64")
-    """Most messages found by one look-up by key."""
+    """Most messages returned by one query by key."""
     publish_interval: float = key("publishInterval", Millis(), "100", origin=Origin.OURS)
-    """Least pause between two writings of rmqha/published.json, which tells who reads the files,
-    like the Spark pipeline, how far the log may be read. Nothing is written while nothing
+    """Shortest pause between two writes of rmqha/published.json, which tells readers of the files,
+    such as the Spark pipeline, how far the log may be read. It is not written while nothing
     changes."""
 
     @property
@@ -408,66 +414,69 @@ class StoreSettings:
 @frozen(kw_only=True)
 class PullSettings:
     """
-    What consumers get.
+    What pulls and queries return, and how long they wait.
     """
 
     long_polling: bool = key("longPollingEnable", Switch(), "true")
-    """Whether a pull that finds nothing may wait as long as the client asks for."""
+    """Whether a pull that finds no message may wait as long as the client asks for (long
+    polling)."""
     short_polling: float = key("shortPollingTimeMills", Millis(), "1000")
-    """How long it waits with longPollingEnable=false."""
+    """How long such a pull waits with longPollingEnable=false."""
     memory_bytes: int = key("maxTransferBytesOnMessageInMemory", _ANSWER, "262144")
-    """Most bytes of one pull's answer; the first message is always sent."""
+    """Most bytes of messages in one pull response; the first message is always sent."""
     memory_count: int = key("maxTransferCountOnMessageInMemory", Integer(1), "32")
-    """Most messages of one pull's answer."""
+    """Most messages in one pull response."""
     disk_bytes: int = key("maxTransferBytesOnMessageInDisk", _ANSWER, "65536")
-    """The same for messages that are probably not in memory."""
+    """Most bytes in one pull response, of messages that are probably not in memory."""
     disk_count: int = key("maxTransferCountOnMessageInDisk", Integer(1), "8")
-    """The same for messages that are probably not in memory."""
+    """Most messages in one pull response, if they are probably not in memory."""
     memory_ratio: float = key("accessMessageInMemoryMaxRatio", Percent(10, 95), "40")
-    """How much of the machine's memory the newest part of the log is taken to have; a slave takes
-    10 percent less."""
+    """Share of the machine's memory that the newest part of the commit log is assumed to have; on a
+    slave it is 10 percent less."""
     memory_size: int = key("accessMessageInMemoryBytes", _BYTES, "0", origin=Origin.OURS)
     """The same in bytes, on masters and slaves alike, for where the machine's memory says little:
     in a container, in a test. 0 goes by accessMessageInMemoryMaxRatio."""
     slave_read: bool = key("slaveReadEnable", Switch(), "false")
-    """Whether a consumer that lags beyond that is sent to a slave."""
+    """Whether a consumer that lags behind further than that is sent to a slave."""
     check_in_slave: bool = key("offsetCheckInSlave", Switch(), "false")
-    """Whether a slave tells a consumer outside its queues to move; it may only be behind."""
+    """Whether a slave corrects a consumer's offset that lies outside its queues, although it may
+    be the slave that lags behind."""
     notify: bool = key("notifyConsumerIdsChangedEnable", Switch(), "true")
-    """Whether the consumers of a group are told at once when it changes."""
+    """Whether the consumers of a group are notified at once when its members change."""
     query_most: int = key("defaultQueryMaxNum", Integer(1), "32")
-    """Most messages found by one look-up by unique key."""
+    """Most messages returned by one query by unique key."""
 
 
 @frozen(kw_only=True)
 class TransactionSettings:
     """
-    What becomes of transactions whose producer says nothing.
+    When the producers of half messages are asked about them.
     """
 
     timeout: float = key("transactionTimeOut", Millis(), "6000")
-    """Age at which a producer is asked what became of its transaction."""
+    """Age at which a half message is checked: its producer is asked whether to commit it."""
     check_max: int = key("transactionCheckMax", Integer(1), "15")
-    """How often it is asked; then the message goes to TRANS_CHECK_MAX_TIME_TOPIC. A restart begins
-    to count anew."""
+    """How often the producer is asked; then the message goes to TRANS_CHECK_MAX_TIME_TOPIC. A
+    restart begins to count anew."""
     check_interval: float = key("transactionCheckInterval", Millis(), "60000")
-    """Pause between two looks at open transactions."""
+    """Pause between checks of half messages."""
 
 
 @frozen(kw_only=True)
 class RegistrationSettings:
     """
-    How a broker tells name servers of itself.
+    When and how a broker registers with name servers.
     """
 
     period: float = key("registerNameServerPeriod", Millis(), "30000")
-    """Pause between two registrations with the name servers; held to 10 to 60 seconds."""
+    """Pause between two registrations with the name servers; less than 10 seconds is 10, more than
+    60 is 60."""
     timeout: float = key("registerBrokerTimeoutMills", Millis(), "6000")
-    """Longest wait for a name server's answer."""
+    """Longest wait for a name server's response."""
     force: bool = key("forceRegister", Switch(), "true")
-    """Whether all topics are sent each time, even if the name server knows them."""
+    """Whether each registration sends all topics, even if the name server knows them."""
     compressed: bool = key("compressedRegister", Switch(), "false")
-    """Whether they are sent compressed."""
+    """Whether registrations are compressed."""
 
 
 @frozen(kw_only=True)
@@ -482,13 +491,13 @@ class HASettings:
         "10912",
         derived=Derived("listenPort + 1", lambda of: base_port(of) + HA_PORT_STEP),
     )
-    """Where slaves connect, to a slave too; 0 is listenPort + 1 on a master and off on a slave.
-    RocketMQ 4.9 ignores it and always takes listenPort + 1."""
+    """The HA port, where slaves connect; a slave has one too. 0 is listenPort + 1 on a master and
+    off on a slave. RocketMQ 4.9 ignores this key and always takes listenPort + 1."""
     listen_address: str = key("haListenAddress", Address(), "", origin=Origin.OURS)
-    """The address the HA port is bound to; empty is all."""
+    """The address that the HA port listens on; empty is all."""
     master: tuple[str, int] | None = key("haMasterAddress", Endpoint(), "")
-    """A slave's master, host:port of its HA port. Without it name servers are asked where that is;
-    a slave that is told nothing runs and waits."""
+    """On a slave, host:port of its master's HA port. Without it the name servers are asked; a slave
+    that finds no master runs and waits."""
     master_client: tuple[str, int] | None = key(
         "haMasterClientAddress",
         ClientAddress(),
@@ -496,37 +505,41 @@ class HASettings:
         derived=Derived("haMasterAddress, its port - 1", client_address),
         origin=Origin.OURS,
     )
-    """The client port of haMasterAddress, which is asked where its log begins and ends before the
-    log itself is asked; C{off} is not to ask."""
+    """On a slave, host:port of its master's client port. The master is asked there where its log
+    begins and ends before the two logs are compared; C{off} is not to ask."""
     heartbeat: float = key("haSendHeartbeatInterval", Millis(), "5000")
-    """Master: write silence before a heartbeat. Slave: most time between two reports."""
+    """On a master, how long it sends nothing before it sends a heartbeat; on a slave, the longest
+    time between two reports."""
     housekeeping: float = key("haHousekeepingInterval", Millis(), "20000")
-    """Read silence before a connection is closed; also the time a peer has for its first report.
-    Must be longer than haSendHeartbeatInterval."""
+    """How long nothing is received before an HA connection is closed; also the time a peer has for
+    its first report. Must be longer than haSendHeartbeatInterval."""
     batch: int = key("haTransferBatchSize", Integer(1, MAX_BATCH, "bytes"), "32768")
-    """Most body bytes of one frame. Stock slaves cannot read more than the upper bound."""
+    """Most bytes of the log in one HA frame. Stock slaves cannot read more than the upper bound."""
     fallbehind_max: int = key(
         "haSlaveFallbehindMax",
         Integer(1, LONG_MAX, "bytes"),
         "268435456",
         aliases=("haMaxGapNotInSync",),
     )
-    """A replica that lacks this much is not waited for: SLAVE_NOT_AVAILABLE."""
+    """SYNC_MASTER: a replica that lags behind this far is not waited for; if too few are left,
+    writes get SLAVE_NOT_AVAILABLE."""
     slave_timeout: float = key("slaveTimeout", Millis(), "3000")
-    """SYNC_MASTER: longest wait of a write for its replicas."""
+    """SYNC_MASTER: longest time a write waits for its replicas; then it gets
+    FLUSH_SLAVE_TIMEOUT."""
     in_sync_replicas: int = key("inSyncReplicas", Integer(1, 1000), "1", origin=Origin.RMQ53)
     """SYNC_MASTER: copies a write waits for, the master's own included. At least one replica is
     always waited for, even with 1."""
     first_sync: FirstSync = key("haFirstSync", Choice(FirstSync), "beginning", origin=Origin.OURS)
-    """Where an empty slave starts: at the first byte, or as RocketMQ does, at the last file."""
+    """Where an empty slave begins: at the first byte of the log, or at the last file as in
+    RocketMQ."""
     policy: DivergencePolicy = key(
         "haDivergencePolicy", Choice(DivergencePolicy), "stop", origin=Origin.OURS
     )
-    """What a slave does when its log is not its master's."""
+    """What a slave does when its log diverges from its master's."""
     accept_unproven: bool = key("haAcceptUnproven", Switch(), "false", origin=Origin.OURS)
-    """Whether a log that could not be compared is taken for the master's."""
+    """Whether a slave replicates although its log could not be compared with its master's."""
     verify_before_ack: bool = key("haVerifyBeforeAck", Switch(), "true", origin=Origin.OURS)
-    """Whether a slave checks records before it reports them."""
+    """Whether a slave checks records before it acknowledges them."""
     send_flushed_only: bool = key(
         "haSendFlushedOnly",
         Switch(),
@@ -537,31 +550,33 @@ class HASettings:
         ),
         origin=Origin.OURS,
     )
-    """Whether a master sends only what its disk has, so that no power cut leaves a slave ahead."""
+    """Whether a master sends only what is on its disk, so that no slave is ahead of it after a
+    power failure."""
     max_connections: int = key("haMaxConnections", Integer(1), "2000", origin=Origin.OURS)
     """Most connections on the HA port."""
     replica_identity: ReplicaIdentity = key(
         "haReplicaIdentity", Choice(ReplicaIdentity), "address", origin=Origin.OURS
     )
-    """What counts as one replica: an address, or a connection (several slaves behind one
+    """What counts as one replica: an address, or a connection (for several slaves behind one
     address)."""
     local_address: str = key("haLocalAddress", Address(), "", origin=Origin.OURS)
-    """Source address of a slave's connections; empty leaves it to the system."""
+    """Source address of a slave's connections to its master; empty leaves it to the system."""
     max_truncate: int = key("haMaxTruncateBytes", _BYTES, "268435456", origin=Origin.OURS)
-    """Most bytes that haDivergencePolicy=truncate may cut; beyond it a slave stops."""
+    """Most bytes that haDivergencePolicy=truncate may cut; a slave that would have to cut more
+    stops."""
     max_receive_rate: int = key("haMaxReceiveBytesPerSecond", _BYTES, "0", origin=Origin.OURS)
-    """Rate limit of a slave, per second; 0 is none."""
+    """Most bytes that a slave receives per second; 0 is no limit."""
     max_send_rate: int = key("haMaxSendBytesPerSecond", _BYTES, "0", origin=Origin.OURS)
-    """Rate limit of a master, per second and connection; 0 is none."""
+    """Most bytes that a master sends per second to each slave; 0 is no limit."""
     allowed_peers: tuple[Network, ...] = key("haAllowedPeers", Networks(), "", origin=Origin.OURS)
     """Addresses or networks that may connect to the HA port; empty is everybody."""
     zero_copy: bool = key("haZeroCopy", Switch(), "true", origin=Origin.OURS)
-    """Whether log pages may go to and from the socket without a copy in Python."""
+    """Whether the log goes to and from sockets without a copy in Python (zero copy)."""
     probe_silence: float = key("haProbeSilence", Millis(), "6000", origin=Origin.OURS)
-    """How long the overlap probe waits for bytes. A stock master needs more than its
-    haSendHeartbeatInterval."""
+    """How long a slave that compares logs waits for the master's bytes. A stock master needs more
+    than its haSendHeartbeatInterval."""
     backoff_max: float = key("haReconnectBackoffMax", Millis(), "30000", origin=Origin.OURS)
-    """Longest pause between two attempts to connect."""
+    """Longest pause between two attempts to connect to the master."""
 
 
 @frozen(kw_only=True)
@@ -581,12 +596,12 @@ class AdminSettings:
     listen_address: str = key(
         "adminListenAddress", Address(empty=False), "127.0.0.1", origin=Origin.OURS
     )
-    """The address the HTTP port is bound to."""
+    """The address that the HTTP port listens on."""
     allowed_peers: tuple[Network, ...] = key(
         "adminAllowedPeers", Networks(), "", origin=Origin.OURS
     )
-    """Addresses or networks that may send requests to the client port that change something, reach
-    into clients or read the configuration; empty is everybody."""
+    """Addresses or networks whose administration requests the client port accepts: those that
+    change something, reach into clients or read the configuration. Empty is everybody."""
 
 
 @frozen(kw_only=True)
@@ -596,22 +611,22 @@ class NamesrvSettings:
     """
 
     listen_port: int = key("listenPort", Integer(1, 65535), "9876")
-    """The port. The admin port is counted from it."""
+    """The port of the name server. The admin port is counted from it."""
     kv_path: Path = key("kvConfigPath", FilePath(empty=False), "${user.home}/namesrv/kvConfig.json")
-    """The file of what is kept for others, such as the queues of ordered topics."""
+    """The file of the key-value configuration, such as the queues of ordered topics."""
     order_messages: bool = key("orderMessageEnable", Switch(), "false")
-    """Whether routes tell the queues of ordered topics."""
+    """Whether routes contain the queues of ordered topics."""
     scan_interval: float = key(
         "scanNotActiveBrokerInterval", Millis(), "10000", origin=Origin.RMQ53
     )
-    """Pause between two looks for brokers that were silent for too long; 5000 in RocketMQ 5."""
+    """Pause between checks for brokers that were silent for too long; 5000 in RocketMQ 5."""
     channel_grace: float = key("brokerChannelGrace", Millis(0), "0", origin=Origin.OURS)
-    """How long a broker whose connection is gone keeps its routes, so that it can come back;
-    RocketMQ removes it at once."""
+    """How long a broker whose connection is lost keeps its routes, so that it can come back;
+    RocketMQ removes them at once."""
     allowed_peers: tuple[Network, ...] = key(
         "namesrvAllowedPeers", Networks(), "", origin=Origin.OURS
     )
-    """Addresses or networks that may register brokers, or change anything else; empty is
+    """Addresses or networks that may register brokers or change anything else; empty is
     everybody."""
 
 

@@ -47,7 +47,7 @@ class ConfigTests(CommandTestCase):
         path = self.conf("sendMessageThreadPoolNums=16\n")
         result = self.run_command("config", "check", path)
         self.assertEqual(result.exit_code, 0)
-        self.assertIn("without meaning here: sendMessageThreadPoolNums", result.stderr)
+        self.assertIn("ignored, without effect in rmqha: sendMessageThreadPoolNums", result.stderr)
 
     def test_all_problems(self) -> None:
         """

@@ -401,7 +401,7 @@ class TogetherTests(LoadTestCase):
         """
         for host in ("127.0.0.1", "localhost", "[::1]", "10.0.0.7"):
             error = self.problem(f"haMasterAddress={host}:10912\nbrokerIP1=10.0.0.7", role="slave")
-            self.assertIn("this is the HA port of this one", str(error))
+            self.assertIn("this is the node's own", str(error))
         self.load("haMasterAddress=127.0.0.1:10902", role="slave")
         self.load("haMasterAddress=127.0.0.1:10912\nhaListenAddress=127.0.0.2", role="slave")
 
