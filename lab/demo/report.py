@@ -18,7 +18,7 @@ from lab.demo.traffic import TOPIC, Sent
 from lab.harness import compare_stores as compare
 from lab.harness import golden
 from lab.harness.nodes import Node
-from rmqha.config.settings import StoreSettings
+from rmqha.config.store_settings import StoreSettings
 from rmqha.store.log.scan import scan
 from rmqha.store.offline.offline_log import OfflineLog
 from rmqha.wire.log.record import decode

@@ -17,7 +17,7 @@ from attrs import frozen
 
 from lab.harness.nodes import SMALL, Folder
 from lab.harness.writer import Write
-from rmqha.config.settings import StoreSettings
+from rmqha.config.store_settings import StoreSettings
 from rmqha.store.derived.rebuild import compare, open_derived, rebuild
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.recovery import FolderReader, find_end

@@ -19,7 +19,7 @@ from lab.harness.json_child import Asked, Piped
 from lab.harness.nodes import Folder, Process, until
 from lab.harness.ports import free_port, free_ports
 from lab.stock import jars
-from rmqha.config.settings import StoreSettings
+from rmqha.config.store_settings import StoreSettings
 
 #: A JVM of a broker needs some seconds to start, more on a busy machine.
 BOOT = 90.0

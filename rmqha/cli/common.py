@@ -26,7 +26,7 @@ from rich.progress import (
 
 from rmqha.config.errors import ConfigProblems
 from rmqha.config.load import load
-from rmqha.config.settings import StoreSettings
+from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import RmqhaError
 from rmqha.store.derived.rebuild import Progress as Told
 from rmqha.store.offline.detect_sizes import offline_settings

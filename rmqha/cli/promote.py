@@ -13,7 +13,7 @@ from attrs import asdict, evolve
 
 from rmqha.cli.common import JSON, STORE, note, store_settings
 from rmqha.config.load import load
-from rmqha.config.settings import StoreSettings
+from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import NotAStore
 from rmqha.ha.promotion import Promotion, plan
 from rmqha.ha.promotion import promote as make_master

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rmqha.config.settings import (
+from rmqha.config.settings import ClientAuth, TlsMode
+from rmqha.config.sources import SettingsDraft
+from rmqha.config.store_settings import (
     BLANK_MIN,
     DEFAULT_MAX_MESSAGE_SIZE,
     RECORD_OVERHEAD,
-    ClientAuth,
-    TlsMode,
     fitting_message_size,
 )
-from rmqha.config.sources import SettingsDraft
 from rmqha.config.values import INT_MAX
 
 _INDEX_HEADER = 40

@@ -14,9 +14,10 @@ from typing import Any
 
 from attrs import evolve, frozen
 
+from rmqha.config.broker_settings import BrokerRole
 from rmqha.config.checks import check_broker, check_namesrv
 from rmqha.config.errors import ConfigProblems
-from rmqha.config.settings import BrokerRole, Settings
+from rmqha.config.settings import Settings
 from rmqha.config.sources import SettingsDraft, read
 from rmqha.config.vocabulary import BROKER_FILE, NAMESRV_FILE, SECTIONS, Vocabulary
 from rmqha.errors import BadValue

@@ -23,7 +23,7 @@ _INTRO = """\
 Configuration
 =============
 
-.. Made by ``python -m rmqha.config.reference``; edit ``rmqha/config/settings.py`` instead.
+.. Made by ``python -m rmqha.config.reference``; edit the classes in ``rmqha/config`` instead.
 
 A node reads one file, a RocketMQ ``broker.conf`` as it is: Java ``.properties`` text in UTF-8
 or Latin-1, with RocketMQ's names, units and defaults. ``--set key=value`` replaces a key of the

@@ -14,19 +14,17 @@ from difflib import get_close_matches
 from attrs import AttrsInstance, field, frozen
 
 from rmqha.config import foreign
-from rmqha.config.foreign import Foreign
-from rmqha.config.keys import Key, keys_of
-from rmqha.config.settings import (
-    AdminSettings,
+from rmqha.config.broker_settings import (
     BrokerSettings,
-    HASettings,
-    NamesrvSettings,
     PullSettings,
     RegistrationSettings,
-    RemotingSettings,
-    StoreSettings,
     TransactionSettings,
 )
+from rmqha.config.foreign import Foreign
+from rmqha.config.ha_settings import HASettings
+from rmqha.config.keys import Key, keys_of
+from rmqha.config.settings import AdminSettings, NamesrvSettings, RemotingSettings
+from rmqha.config.store_settings import StoreSettings
 
 SECTIONS: dict[str, type[AttrsInstance]] = {
     "broker": BrokerSettings,

@@ -25,7 +25,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
-from rmqha.config.settings import StoreSettings
+from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import DiskFull, Refused, StoreLocked
 from rmqha.ha.epoch import Epoch
 from rmqha.store.derived.clamp_offsets import CONFIG, Clamped, clamp_consumers, clamp_delays

@@ -12,7 +12,9 @@ from twisted.application.service import IService
 from twisted.internet.defer import Deferred, DeferredList, fail
 from twisted.internet.interfaces import IListeningPort, IStreamClientEndpoint
 
-from rmqha.config.settings import DivergencePolicy, FlushDisk, Settings, StoreSettings
+from rmqha.config.ha_settings import DivergencePolicy
+from rmqha.config.settings import Settings
+from rmqha.config.store_settings import FlushDisk, StoreSettings
 from rmqha.config.values import Endpoint
 from rmqha.errors import Refused, StoreError
 from rmqha.ha.slave import master_bounds as bounds

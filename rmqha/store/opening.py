@@ -19,7 +19,7 @@ from attrs import define, field, frozen
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from rmqha.config.settings import StoreSettings
+from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import DiskFull, LogShortened
 from rmqha.store.derived import deleted_topics as deleted
 from rmqha.store.derived import dispatch_mark as marks

@@ -22,7 +22,7 @@ from rmqha.broker.consuming.queue_reader import QueueReader
 from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.broker.tables.subscription_groups import Groups
 from rmqha.broker.tables.topics import Topics
-from rmqha.config.settings import BrokerSettings, PullSettings
+from rmqha.config.broker_settings import BrokerSettings, PullSettings
 from rmqha.net.remoting.handlers import Registry
 from rmqha.store.derived.lookup import Lookup
 from rmqha.store.store import LIVE_PAUSE, Receipt, Store

@@ -15,7 +15,8 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 
 from rmqha.broker.broker import Broker
-from rmqha.config.settings import BrokerSettings, Settings
+from rmqha.config.broker_settings import BrokerSettings
+from rmqha.config.settings import Settings
 from rmqha.ha.master.put_service import PutResult
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.net.remoting.connection import RemotingProtocol

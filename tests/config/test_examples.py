@@ -8,9 +8,10 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from rmqha.config.broker_settings import BrokerRole
 from rmqha.config.load import load
 from rmqha.config.reference import reference
-from rmqha.config.settings import BrokerRole, Settings
+from rmqha.config.settings import Settings
 from rmqha.config.vocabulary import BROKER_FILE, NAMESRV_FILE
 
 ROOT = Path(__file__).parents[2]

@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
+from rmqha.config.broker_settings import BrokerRole, BrokerSettings
 from rmqha.config.keys import Derived, Origin, key, keys_of
 from rmqha.config.load import load
-from rmqha.config.settings import BrokerRole, BrokerSettings, Settings, StoreSettings
+from rmqha.config.settings import Settings
+from rmqha.config.store_settings import StoreSettings
 from rmqha.config.values import INT_MAX, Integer, Millis
 from rmqha.config.vocabulary import BROKER_FILE, KEYS, NAMESRV_FILE, SECTIONS
 from rmqha.wire.remoting.codes import RequestCode

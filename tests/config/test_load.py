@@ -9,6 +9,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from rmqha.config.broker_settings import BrokerRole
 from rmqha.config.errors import (
     ConfigProblems,
     ConfigUnreadable,
@@ -18,7 +19,8 @@ from rmqha.config.errors import (
 )
 from rmqha.config.foreign import HARMLESS, UNSUPPORTED
 from rmqha.config.load import Row, check, describe, load
-from rmqha.config.settings import BrokerRole, FlushDisk, Settings, TlsMode
+from rmqha.config.settings import Settings, TlsMode
+from rmqha.config.store_settings import FlushDisk
 from rmqha.errors import BadValue, ConfigError
 
 

@@ -18,7 +18,7 @@ from lab.harness import compare_stores as compare
 from lab.harness.nodes import Folder, Node, Process, until
 from lab.harness.proxy import Proxy
 from lab.harness.writer import Driver, Write
-from rmqha.config.settings import StoreSettings
+from rmqha.config.store_settings import StoreSettings
 
 #: How often the random tests are repeated, times what is quick: 1 is for every day.
 ROUNDS = float(os.environ.get("RMQHA_FAULT_ROUNDS", "1"))

@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from rmqha.config.settings import DivergencePolicy
+from rmqha.config.ha_settings import DivergencePolicy
 from rmqha.ha.master.master import MasterFactory
 from rmqha.ha.slave.follower import Follower
 from rmqha.ha.states import Standing, SyncState

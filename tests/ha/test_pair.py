@@ -15,7 +15,7 @@ from twisted.internet.task import Clock, deferLater
 from twisted.test.iosim import FakeTransport, IOPump, connect
 from zope.interface import implementer
 
-from rmqha.config.settings import DivergencePolicy, FirstSync, HASettings
+from rmqha.config.ha_settings import DivergencePolicy, FirstSync, HASettings
 from rmqha.errors import Refused
 from rmqha.ha.master.ledger import Ledger
 from rmqha.ha.master.master import MasterFactory

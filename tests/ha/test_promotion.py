@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqha.broker.cluster import metadata_tables
-from rmqha.config.settings import StoreSettings
+from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import LogCorrupt, LogShortened, Refused, StoreLocked, UnfinishedCopy
 from rmqha.ha.epoch import FILE, Epoch
 from rmqha.ha.promotion import RECORD, Promotion, plan, promote

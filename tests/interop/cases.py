@@ -24,7 +24,7 @@ from lab.harness.proxy import Proxy
 from lab.harness.writer import Driver
 from lab.stock import jars
 from lab.stock.brokers import Broker, Row, Sent, Tool
-from rmqha.config.settings import StoreSettings
+from rmqha.config.store_settings import StoreSettings
 from rmqha.wire.log.record import MAGIC_BLANK, decode
 from tests.interop import matrix
 

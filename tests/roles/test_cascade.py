@@ -8,7 +8,7 @@ from typing import Any
 
 from twisted.internet.address import IPv4Address
 
-from rmqha.config.settings import DivergencePolicy
+from rmqha.config.ha_settings import DivergencePolicy
 from rmqha.ha.epoch import Epoch
 from rmqha.store.store import Store
 from rmqha.wire.ha import TransferDecoder, encode_report

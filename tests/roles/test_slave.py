@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from lab.harness.compare_stores import derived_faults
-from rmqha.config.settings import DivergencePolicy, FlushDisk
+from rmqha.config.ha_settings import DivergencePolicy
+from rmqha.config.store_settings import FlushDisk
 from rmqha.errors import DiskFull
 from rmqha.ha.states import NodeState
 from rmqha.roles import slave

@@ -15,7 +15,7 @@ from typing import Any
 from twisted.internet.task import Clock
 
 from lab.harness import golden
-from rmqha.config.settings import FlushDisk
+from rmqha.config.store_settings import FlushDisk
 from rmqha.errors import (
     FileSizeMismatch,
     FlushFailed,

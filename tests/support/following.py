@@ -9,7 +9,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from rmqha.config.settings import DivergencePolicy, HASettings
+from rmqha.config.ha_settings import DivergencePolicy, HASettings
 from rmqha.ha.slave.follower import Follower
 from rmqha.ha.slave.repair import Divergence
 from rmqha.store.log.commit_log import CommitLog

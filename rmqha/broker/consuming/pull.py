@@ -20,7 +20,7 @@ from rmqha.broker.consuming.queue_reader import QueueReader, ReadResult, ReadSta
 from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.broker.tables.subscription_groups import Groups
 from rmqha.broker.tables.topics import Topics
-from rmqha.config.settings import PullSettings
+from rmqha.config.broker_settings import PullSettings
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler, Scattered

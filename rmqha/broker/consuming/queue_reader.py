@@ -18,7 +18,7 @@ from struct import Struct
 import numpy as np
 from attrs import frozen
 
-from rmqha.config.settings import PullSettings
+from rmqha.config.broker_settings import PullSettings
 from rmqha.errors import DerivedFault
 from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.consume_queues import ConsumeQueues

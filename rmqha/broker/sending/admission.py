@@ -22,7 +22,7 @@ from rmqha.broker.tables.topics import (
     check_name,
     perm_text,
 )
-from rmqha.config.settings import BrokerSettings
+from rmqha.config.broker_settings import BrokerSettings
 from rmqha.errors import RequestRefused
 from rmqha.wire.remoting.bodies.tables import WRITE, TopicConfig
 from rmqha.wire.remoting.codes import ResponseCode

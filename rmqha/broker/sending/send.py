@@ -25,7 +25,7 @@ from rmqha.broker.sending.messages import (
 from rmqha.broker.sending.put_status import STORED, illegal, unavailable
 from rmqha.broker.sending.retry import Retries
 from rmqha.broker.tables.topics import HALF, RETRY_PREFIX, Topics
-from rmqha.config.settings import BrokerSettings
+from rmqha.config.broker_settings import BrokerSettings
 from rmqha.errors import (
     FlushFailed,
     HeaderFieldInvalid,

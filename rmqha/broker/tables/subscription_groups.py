@@ -14,7 +14,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from rmqha.broker.tables.table import ConfigTable
 from rmqha.broker.tables.topics import RETRY_PREFIX
-from rmqha.config.settings import BrokerSettings
+from rmqha.config.broker_settings import BrokerSettings
 from rmqha.errors import RequestRefused
 from rmqha.store.files.allocate import InThread
 from rmqha.wire.log.encode import MAX_TOPIC

@@ -14,7 +14,7 @@ from attrs import evolve
 from twisted.internet.interfaces import IReactorTime
 
 from rmqha.broker.tables.table import ConfigTable
-from rmqha.config.settings import BrokerSettings
+from rmqha.config.broker_settings import BrokerSettings
 from rmqha.errors import RequestRefused
 from rmqha.store.files.allocate import InThread
 from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC

@@ -51,7 +51,7 @@ from collections.abc import Iterator
 
 from attrs import define, field
 
-from rmqha.config.settings import FirstSync
+from rmqha.config.ha_settings import FirstSync
 from rmqha.errors import ReportRejected
 from rmqha.store.log.interfaces import ILogReader
 

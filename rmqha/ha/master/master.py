@@ -21,7 +21,7 @@ from twisted.internet.protocol import ServerFactory
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
-from rmqha.config.settings import HASettings, ReplicaIdentity
+from rmqha.config.ha_settings import HASettings, ReplicaIdentity
 from rmqha.ha.master.connection import MasterProtocol
 from rmqha.ha.master.ledger import Claim, Ledger
 from rmqha.ha.master.replicas import IN_SYNC_WITHIN, ReplicaState, ReplicaView, Timeline

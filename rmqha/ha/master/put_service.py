@@ -14,7 +14,8 @@ from attrs import define, frozen
 from twisted.internet.defer import Deferred, succeed
 from twisted.python.failure import Failure
 
-from rmqha.config.settings import BrokerRole, FlushDisk
+from rmqha.config.broker_settings import BrokerRole
+from rmqha.config.store_settings import FlushDisk
 from rmqha.errors import FlushFailed, NotWritable
 from rmqha.ha.master.transfer import GroupTransfer, PutStatus
 from rmqha.store.store import Receipt, Store

@@ -22,7 +22,7 @@ from attrs import define, field
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
-from rmqha.config.settings import BrokerRole
+from rmqha.config.broker_settings import BrokerRole
 from rmqha.ha.master.ledger import Claim, Ledger
 
 

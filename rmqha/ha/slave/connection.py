@@ -29,7 +29,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from rmqha.config.settings import HASettings
+from rmqha.config.ha_settings import HASettings
 from rmqha.errors import FrameOffsetMismatch, ProtocolViolation, StoreError
 from rmqha.ha.slave.compare_bytes import first_difference, missing_first_byte
 from rmqha.ha.slave.probe import Probe, ProbeKind

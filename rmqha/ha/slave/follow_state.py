@@ -19,7 +19,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from rmqha.config.settings import HASettings
+from rmqha.config.ha_settings import HASettings
 from rmqha.errors import (
     DiskFull,
     FlushFailed,

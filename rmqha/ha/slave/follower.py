@@ -27,7 +27,7 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from rmqha.config.settings import DivergencePolicy, HASettings
+from rmqha.config.ha_settings import DivergencePolicy, HASettings
 from rmqha.errors import Refused, StoreError
 from rmqha.ha.slave.connection import SlaveProtocol
 from rmqha.ha.slave.follow_state import FollowState

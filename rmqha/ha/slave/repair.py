@@ -9,7 +9,7 @@ from collections.abc import Callable
 from attrs import frozen
 from twisted.internet.defer import Deferred
 
-from rmqha.config.settings import DivergencePolicy
+from rmqha.config.ha_settings import DivergencePolicy
 from rmqha.errors import Refused
 from rmqha.ha.states import SyncState
 from rmqha.store.log.interfaces import ILogReader

@@ -15,7 +15,7 @@ from enum import Enum, auto
 
 from attrs import define, field
 
-from rmqha.config.settings import FirstSync, HASettings
+from rmqha.config.ha_settings import FirstSync, HASettings
 from rmqha.ha.slave.master_bounds import MasterBounds
 from rmqha.ha.slave.probe import OverlapSearch, Probe, ProbeKind, StartSearch
 from rmqha.store.log.commit_log import CommitLog

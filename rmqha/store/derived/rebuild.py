@@ -14,7 +14,7 @@ import numpy as np
 from attrs import define, field, frozen
 from twisted.internet.task import Clock
 
-from rmqha.config.settings import StoreSettings
+from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import DerivedFault, RecordFault, Refused
 from rmqha.store.derived import deleted_topics as deleted
 from rmqha.store.derived import index as index_module

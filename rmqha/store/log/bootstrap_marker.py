@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rmqha.config.settings import StoreSettings
+from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import UnfinishedCopy
 from rmqha.store.files.mapped import LOG_NAME
 from rmqha.store.log.truncate import OWN_FOLDER

@@ -19,7 +19,7 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from rmqha.config.settings import FlushDisk, StoreSettings
+from rmqha.config.store_settings import FlushDisk, StoreSettings
 from rmqha.errors import FlushFailed, NotWritable
 from rmqha.store.files.allocate import InThread
 from rmqha.store.log.commit_log import CommitLog

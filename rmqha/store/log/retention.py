@@ -28,7 +28,7 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from rmqha.config.settings import StoreSettings
+from rmqha.config.store_settings import StoreSettings
 from rmqha.store.files.allocate import InThread
 from rmqha.store.files.mapped import MappedFile
 from rmqha.store.log.commit_log import CommitLog

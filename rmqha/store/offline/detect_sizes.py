@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rmqha.config.settings import RECORD_OVERHEAD, StoreSettings
+from rmqha.config.store_settings import RECORD_OVERHEAD, StoreSettings
 from rmqha.config.values import QUEUE_UNIT
 from rmqha.store.derived import consume_queues as queues_module
 from rmqha.store.derived import index as index_module

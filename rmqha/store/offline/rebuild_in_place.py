@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from rmqha.config.settings import StoreSettings
+from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import LogCorrupt, Refused
 from rmqha.store.derived import consume_queues as queues_module
 from rmqha.store.derived import index as index_module

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from attrs import define, field
 
-from rmqha.config.settings import StoreSettings
+from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import DerivedFault
 from rmqha.store.derived import consume_queues as queues_module
 from rmqha.store.derived import index as index_module

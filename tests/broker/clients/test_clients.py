@@ -9,7 +9,7 @@ from twisted.python.failure import Failure
 
 from rmqha.broker.clients.registry import EXPIRY
 from rmqha.broker.consuming.queue_locks import LEASE
-from rmqha.config.settings import PullSettings
+from rmqha.config.broker_settings import PullSettings
 from rmqha.wire.remoting.bodies.clients import (
     CheckClientConfig,
     ConsumerIds,

@@ -12,7 +12,7 @@ from attrs import define, field
 from twisted.internet.defer import Deferred, fail, succeed
 
 from rmqha.broker.cluster.registration import Registration
-from rmqha.config.settings import RegistrationSettings
+from rmqha.config.broker_settings import RegistrationSettings
 from rmqha.errors import RemotingUnreachable
 from rmqha.wire.remoting.bodies import register
 from rmqha.wire.remoting.bodies.tables import TopicConfig

@@ -11,7 +11,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.broker.consuming.queue_reader import SCAN, choose
-from rmqha.config.settings import PullSettings
+from rmqha.config.broker_settings import PullSettings
 from rmqha.store.store import LIVE_PAUSE
 from rmqha.wire.columnar.queue_units import BLANK_UNIT, UNIT
 from rmqha.wire.log.hashing import tags_code

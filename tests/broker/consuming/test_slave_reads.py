@@ -10,7 +10,7 @@ from twisted.internet.task import Clock
 
 from rmqha.broker.consuming.pull import UNCERTAIN
 from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
-from rmqha.config.settings import PullSettings
+from rmqha.config.broker_settings import PullSettings
 from rmqha.wire.remoting.bodies.tables import GroupConfig, TopicConfig
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command

@@ -4,7 +4,7 @@ The transactions of recorded producers, sent again: each ends as its producer wa
 
 from __future__ import annotations
 
-from rmqha.config.settings import TransactionSettings
+from rmqha.config.broker_settings import TransactionSettings
 from rmqha.wire.log.properties import parse
 from rmqha.wire.log.record import decode
 from rmqha.wire.remoting.codes import RequestCode as Code

@@ -8,7 +8,7 @@ from typing import Any
 
 from rmqha.broker.sending.half_messages import GROUP
 from rmqha.broker.tables.topics import HALF, HALF_DONE, HALF_GIVEN_UP
-from rmqha.config.settings import TransactionSettings
+from rmqha.config.broker_settings import TransactionSettings
 from rmqha.errors import DiskFull
 from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC
 from rmqha.wire.log.record import decode

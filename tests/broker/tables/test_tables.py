@@ -15,7 +15,7 @@ from rmqha.broker.tables import subscription_groups as group_names
 from rmqha.broker.tables import topics as topic_names
 from rmqha.broker.tables.subscription_groups import Groups
 from rmqha.broker.tables.topics import Topics, perm_text
-from rmqha.config.settings import BrokerSettings
+from rmqha.config.broker_settings import BrokerSettings
 from rmqha.errors import BodyInvalid, RequestRefused
 from rmqha.store.files import json_table as tables
 from rmqha.wire.remoting.bodies.tables import GroupConfig, TopicConfig

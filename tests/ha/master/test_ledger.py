@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from rmqha.config.settings import FirstSync
+from rmqha.config.ha_settings import FirstSync
 from rmqha.errors import ReportRejected
 from rmqha.ha.master import ledger as module
 from rmqha.ha.master.ledger import Claim, Ledger

@@ -22,7 +22,7 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
-from rmqha.config.settings import FirstSync, HASettings, ReplicaIdentity
+from rmqha.config.ha_settings import FirstSync, HASettings, ReplicaIdentity
 from rmqha.ha.master.connection import MasterProtocol
 from rmqha.ha.master.ledger import Ledger
 from rmqha.ha.master.master import TURN, MasterFactory, host_of

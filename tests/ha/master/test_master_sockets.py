@@ -17,7 +17,7 @@ from twisted.internet.task import Clock, deferLater
 from twisted.test.iosim import FakeTransport, IOPump
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
-from rmqha.config.settings import HASettings
+from rmqha.config.ha_settings import HASettings
 from rmqha.ha.master.ledger import Ledger
 from rmqha.ha.master.master import MasterFactory
 from rmqha.ha.master.transfer import GroupTransfer, PutStatus

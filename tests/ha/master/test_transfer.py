@@ -10,7 +10,8 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.config.settings import BrokerRole, FirstSync
+from rmqha.config.broker_settings import BrokerRole
+from rmqha.config.ha_settings import FirstSync
 from rmqha.ha.master.ledger import Claim, Ledger
 from rmqha.ha.master.transfer import GroupTransfer, PutStatus, replicas_needed
 from tests.support.sending_log import MemoryLog

@@ -15,7 +15,7 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from lab.harness import golden
-from rmqha.config.settings import HASettings
+from rmqha.config.ha_settings import HASettings
 from rmqha.errors import DiskFull, FrameOffsetMismatch, FrameSizeOutOfRange, RecordFault
 from rmqha.ha.slave.connection import SlaveProtocol
 from rmqha.ha.slave.probe import Probe, ProbeKind

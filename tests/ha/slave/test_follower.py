@@ -10,7 +10,7 @@ from pathlib import Path
 
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
-from rmqha.config.settings import DivergencePolicy
+from rmqha.config.ha_settings import DivergencePolicy
 from rmqha.errors import DiskFull, FlushFailed, Refused
 from rmqha.ha.slave import probe
 from rmqha.ha.slave.reconnect import NEXT_QUESTION

@@ -15,7 +15,7 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.config.settings import DivergencePolicy, HASettings
+from rmqha.config.ha_settings import DivergencePolicy, HASettings
 from rmqha.errors import RequestRefused, RuntimeInfoInvalid
 from rmqha.ha.slave import probe
 from rmqha.ha.slave.master_bounds import ASK_TIMEOUT, PATIENCE, MasterBounds, MasterClientPort, ask

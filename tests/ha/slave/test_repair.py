@@ -4,7 +4,7 @@ Where a log may be cut, and whether.
 
 from __future__ import annotations
 
-from rmqha.config.settings import DivergencePolicy
+from rmqha.config.ha_settings import DivergencePolicy
 from rmqha.errors import Refused
 from rmqha.ha.slave.repair import Divergence, plan_cut, remedy
 from rmqha.ha.states import SyncState

@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from rmqha.config.settings import StoreSettings
+from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import TableUnreadable
 from rmqha.store.derived.clamp_offsets import clamp_consumers, clamp_delays
 from rmqha.store.files import json_table as tables

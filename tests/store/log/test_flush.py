@@ -11,7 +11,7 @@ from typing import Any
 from attrs import define, field
 from twisted.internet.task import Clock
 
-from rmqha.config.settings import FlushDisk, StoreSettings
+from rmqha.config.store_settings import FlushDisk, StoreSettings
 from rmqha.errors import FlushFailed, NotWritable
 from rmqha.store.log.flush import Flusher
 from tests.support.logs import FILE_SIZE, STORED, Held, LogTestCase, content, encoded

@@ -13,7 +13,7 @@ from typing import Any
 
 from attrs import define
 
-from rmqha.config.settings import StoreSettings
+from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import DiskFull, LogCorrupt
 from rmqha.store.files.mapped import LogFolder, file_name
 from rmqha.store.log import truncate

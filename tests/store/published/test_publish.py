@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.config.settings import StoreSettings
+from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import PointInvalid
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.truncate import intend

@@ -1,0 +1,259 @@
+"""
+What a broker is and what its clients get, and the keys of the file that say it.
+
+L{rmqha.config.settings} tells how they are written.
+"""
+
+from __future__ import annotations
+
+import socket
+from enum import StrEnum
+
+from attrs import frozen
+
+from rmqha.config.keys import Derived, Lookup, Origin, key
+from rmqha.config.values import (
+    LONG_MAX,
+    Address,
+    Choice,
+    Endpoints,
+    Integer,
+    Millis,
+    Percent,
+    Permission,
+    Switch,
+    Text,
+)
+
+DEFAULT_LISTEN_PORT = 10911
+"""C{listenPort}; other ports are counted from it where there is no client port."""
+
+_ANSWER = Integer(1, 8 << 20, "bytes")
+
+
+class BrokerRole(StrEnum):
+    """
+    C{brokerRole}: who takes writes, and what they wait for.
+    """
+
+    ASYNC_MASTER = "ASYNC_MASTER"
+    SYNC_MASTER = "SYNC_MASTER"
+    SLAVE = "SLAVE"
+
+    @property
+    def is_master(self) -> bool:
+        """
+        Whether this node takes writes and feeds slaves.
+        """
+        return self is not BrokerRole.SLAVE
+
+
+def host_name() -> str:
+    """
+    RocketMQ's default broker name: this host's name.
+    """
+    return socket.gethostname() or "DEFAULT_BROKER"
+
+
+def local_address() -> str:
+    """
+    The address this host sends from, or the loopback one if it has no network.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            # A datagram socket sends nothing when it connects; it only picks a route.
+            probe.connect(("192.0.2.1", 9))
+            return str(probe.getsockname()[0])
+        except OSError:
+            return "127.0.0.1"
+
+
+def base_port(of: Lookup) -> int:
+    """
+    The port that others are counted from.
+    """
+    return of("listenPort") or DEFAULT_LISTEN_PORT
+
+
+@frozen(kw_only=True)
+class BrokerSettings:
+    """
+    What this broker is, and what its clients may do.
+    """
+
+    role: BrokerRole = key(
+        "brokerRole",
+        Choice(BrokerRole),
+        derived=Derived(
+            "SLAVE with C{--role slave}, else ASYNC_MASTER", lambda of: BrokerRole.ASYNC_MASTER
+        ),
+    )
+    """Whether this broker is a slave or a master, and whether a master's writes wait for its
+    slaves. Must not contradict C{--role}."""
+
+    id: int = key(
+        "brokerId",
+        Integer(0, LONG_MAX),
+        derived=Derived(
+            "0 on a master, 1 on a slave", lambda of: 0 if of("brokerRole").is_master else 1
+        ),
+    )
+    """0 on a master, 1 or more on a slave; anything else is refused."""
+
+    name: str = key(
+        "brokerName", Text(empty=False), derived=Derived("the host's name", lambda of: host_name())
+    )
+    """The name that a master and its slaves share."""
+
+    cluster: str = key("brokerClusterName", Text(empty=False), "DefaultCluster")
+    """The cluster's name."""
+
+    listen_port: int = key("listenPort", Integer(0, 65535), str(DEFAULT_LISTEN_PORT))
+    """The client port. There is another one, the VIP port, two below it; the HA and admin ports are
+    counted from it. 0 opens no client port; the others are then counted from 10911."""
+
+    ip1: str = key(
+        "brokerIP1",
+        Address(empty=False),
+        "127.0.0.1",
+        derived=Derived("this host's address", lambda of: local_address()),
+    )
+    """The address that clients are told. It is written into every record as its store host."""
+
+    ip2: str = key(
+        "brokerIP2",
+        Text(empty=False),
+        "127.0.0.1",
+        derived=Derived("this host's address", lambda of: local_address()),
+    )
+    """The host that slaves are told as that of the HA port."""
+
+    namesrv: str = key("namesrvAddr", Endpoints(), "")
+    """Addresses of the name servers, host:port, separated by semicolons."""
+
+    store_replies: bool = key("storeReplyMessageEnable", Switch(), "true")
+    """Whether the reply to a request message is also stored in a topic, besides being pushed to the
+    requester."""
+
+    permission: int = key("brokerPermission", Permission(), "6")
+    """What clients may do on this broker. Without write permission messages are refused and
+    producers are told so; without read permission pulls are refused."""
+
+    region: str = key("regionId", Text(empty=False), "DefaultRegion")
+    """The region that producers are told."""
+
+    trace_on: bool = key("traceOn", Switch(), "true")
+    """Whether producers are told to send message traces."""
+
+    auto_create_topics: bool = key("autoCreateTopicEnable", Switch(), "true")
+    """Whether sending to a topic that does not exist creates it."""
+
+    auto_create_groups: bool = key("autoCreateSubscriptionGroup", Switch(), "true")
+    """Whether using a consumer group that does not exist creates it."""
+
+    topic_queues: int = key("defaultTopicQueueNums", Integer(1, 1024), "8")
+    """Most queues of a topic that is created by sending to it."""
+
+    cluster_topic: bool = key("clusterTopicEnable", Switch(), "true")
+    """Whether the topic named like the cluster can be used."""
+
+    broker_topic: bool = key("brokerTopicEnable", Switch(), "true")
+    """Whether the topic named like the broker can be used."""
+
+    trace_topic: bool = key("traceTopicEnable", Switch(), "false")
+    """Whether the topic of message traces exists from the start."""
+
+    trace_topic_name: str = key("msgTraceTopicName", Text(empty=False), "RMQ_SYS_TRACE_TOPIC")
+    """The name of the topic of message traces."""
+
+    reject_transactions: bool = key("rejectTransactionMessage", Switch(), "false")
+    """Whether transactional messages are refused."""
+
+    accept_sends_from: float = key("startAcceptSendRequestTimeStamp", Millis(0, LONG_MAX), "0")
+    """The time before which messages are refused, since 1970."""
+
+
+@frozen(kw_only=True)
+class PullSettings:
+    """
+    What pulls and queries return, and how long they wait.
+    """
+
+    long_polling: bool = key("longPollingEnable", Switch(), "true")
+    """Whether a pull that finds no message may wait as long as the client asks for (long
+    polling)."""
+
+    short_polling: float = key("shortPollingTimeMills", Millis(), "1000")
+    """How long such a pull waits with longPollingEnable=false."""
+
+    memory_bytes: int = key("maxTransferBytesOnMessageInMemory", _ANSWER, "262144")
+    """Most bytes of messages in one pull response; the first message is always sent."""
+
+    memory_count: int = key("maxTransferCountOnMessageInMemory", Integer(1), "32")
+    """Most messages in one pull response."""
+
+    disk_bytes: int = key("maxTransferBytesOnMessageInDisk", _ANSWER, "65536")
+    """Most bytes in one pull response, of messages that are probably not in memory."""
+
+    disk_count: int = key("maxTransferCountOnMessageInDisk", Integer(1), "8")
+    """Most messages in one pull response, if they are probably not in memory."""
+
+    memory_ratio: float = key("accessMessageInMemoryMaxRatio", Percent(10, 95), "40")
+    """Share of the machine's memory that the newest part of the commit log is assumed to have; on a
+    slave it is 10 percent less."""
+
+    memory_size: int = key(
+        "accessMessageInMemoryBytes", Integer(0, LONG_MAX, "bytes"), "0", origin=Origin.OURS
+    )
+    """The same in bytes, on masters and slaves alike, for where the machine's memory says little:
+    in a container, in a test. 0 goes by accessMessageInMemoryMaxRatio."""
+
+    slave_read: bool = key("slaveReadEnable", Switch(), "false")
+    """Whether a consumer that lags behind further than that is sent to a slave."""
+
+    check_in_slave: bool = key("offsetCheckInSlave", Switch(), "false")
+    """Whether a slave corrects a consumer's offset that lies outside its queues, although it may
+    be the slave that lags behind."""
+
+    notify: bool = key("notifyConsumerIdsChangedEnable", Switch(), "true")
+    """Whether the consumers of a group are notified at once when its members change."""
+
+    query_most: int = key("defaultQueryMaxNum", Integer(1), "32")
+    """Most messages returned by one query by unique key."""
+
+
+@frozen(kw_only=True)
+class TransactionSettings:
+    """
+    When the producers of half messages are asked about them.
+    """
+
+    timeout: float = key("transactionTimeOut", Millis(), "6000")
+    """Age at which a half message is checked: its producer is asked whether to commit it."""
+
+    check_max: int = key("transactionCheckMax", Integer(1), "15")
+    """How often the producer is asked; then the message goes to TRANS_CHECK_MAX_TIME_TOPIC. A
+    restart begins to count anew."""
+
+    check_interval: float = key("transactionCheckInterval", Millis(), "60000")
+    """Pause between checks of half messages."""
+
+
+@frozen(kw_only=True)
+class RegistrationSettings:
+    """
+    When and how a broker registers with name servers.
+    """
+
+    period: float = key("registerNameServerPeriod", Millis(), "30000")
+    """Pause between two registrations with the name servers; less than 10 seconds is 10, more than
+    60 is 60."""
+
+    timeout: float = key("registerBrokerTimeoutMills", Millis(), "6000")
+    """Longest wait for a name server's response."""
+
+    force: bool = key("forceRegister", Switch(), "true")
+    """Whether each registration sends all topics, even if the name server knows them."""
+
+    compressed: bool = key("compressedRegister", Switch(), "false")
+    """Whether registrations are compressed."""

@@ -1,0 +1,198 @@
+"""
+Replication, on both sides of the HA port.
+
+L{rmqha.config.settings} tells how these settings are written.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from attrs import frozen
+
+from rmqha.config.broker_settings import DEFAULT_LISTEN_PORT, base_port
+from rmqha.config.keys import Derived, Lookup, Origin, key
+from rmqha.config.store_settings import FlushDisk
+from rmqha.config.values import (
+    LONG_MAX,
+    Address,
+    Choice,
+    ClientAddress,
+    Endpoint,
+    Integer,
+    Millis,
+    Network,
+    Networks,
+    Switch,
+)
+
+MAX_BATCH = (4 << 20) - 12
+"""Most of C{haTransferBatchSize}: a stock slave's read buffer holds header and body
+together, and wedges on more (docs/protocol/ha.rst, Frames)."""
+
+HA_PORT_STEP = 1
+"""C{haListenPort} is this far above C{listenPort} (docs/protocol/ha.rst, Ports)."""
+
+_BYTES = Integer(0, LONG_MAX, "bytes")
+
+
+class FirstSync(StrEnum):
+    """
+    C{haFirstSync}: where an empty slave starts.
+    """
+
+    BEGINNING = "beginning"
+    LAST_FILE = "last-file"
+
+
+class DivergencePolicy(StrEnum):
+    """
+    C{haDivergencePolicy}: what a slave does when its log is not its master's.
+    """
+
+    STOP = "stop"
+    TRUNCATE = "truncate"
+    REBOOTSTRAP = "rebootstrap"
+
+
+class ReplicaIdentity(StrEnum):
+    """
+    C{haReplicaIdentity}: what makes two connections two replicas.
+    """
+
+    ADDRESS = "address"
+    CONNECTION = "connection"
+
+
+def client_address(of: Lookup) -> tuple[str, int] | None:
+    """
+    Where a stock master's clients connect, by where its slaves do.
+    """
+    master = of("haMasterAddress")
+    if master is None or master[1] <= HA_PORT_STEP:
+        return None
+    return master[0], master[1] - HA_PORT_STEP
+
+
+@frozen(kw_only=True)
+class HASettings:
+    """
+    Replication, both sides of it.
+    """
+
+    listen_port: int = key(
+        "haListenPort",
+        Integer(0, 65535),
+        str(DEFAULT_LISTEN_PORT + HA_PORT_STEP),
+        derived=Derived("listenPort + 1", lambda of: base_port(of) + HA_PORT_STEP),
+    )
+    """The HA port, where slaves connect; a slave has one too. 0 is listenPort + 1 on a master and
+    off on a slave. RocketMQ 4.9 ignores this key and always takes listenPort + 1."""
+
+    listen_address: str = key("haListenAddress", Address(), "", origin=Origin.OURS)
+    """The address that the HA port listens on; empty is all."""
+
+    master: tuple[str, int] | None = key("haMasterAddress", Endpoint(), "")
+    """On a slave, host:port of its master's HA port. Without it the name servers are asked; a slave
+    that finds no master runs and waits."""
+
+    master_client: tuple[str, int] | None = key(
+        "haMasterClientAddress",
+        ClientAddress(),
+        "off",
+        derived=Derived("haMasterAddress, its port - 1", client_address),
+        origin=Origin.OURS,
+    )
+    """On a slave, host:port of its master's client port. The master is asked there where its log
+    begins and ends before the two logs are compared; C{off} is not to ask."""
+
+    heartbeat: float = key("haSendHeartbeatInterval", Millis(), "5000")
+    """On a master, how long it sends nothing before it sends a heartbeat; on a slave, the longest
+    time between two reports."""
+
+    housekeeping: float = key("haHousekeepingInterval", Millis(), "20000")
+    """How long nothing is received before an HA connection is closed; also the time a peer has for
+    its first report. Must be longer than haSendHeartbeatInterval."""
+
+    batch: int = key("haTransferBatchSize", Integer(1, MAX_BATCH, "bytes"), "32768")
+    """Most bytes of the log in one HA frame. Stock slaves cannot read more than the upper bound."""
+
+    fallbehind_max: int = key(
+        "haSlaveFallbehindMax",
+        Integer(1, LONG_MAX, "bytes"),
+        "268435456",
+        aliases=("haMaxGapNotInSync",),
+    )
+    """SYNC_MASTER: a replica that lags behind this far is not waited for; if too few are left,
+    writes get SLAVE_NOT_AVAILABLE."""
+
+    slave_timeout: float = key("slaveTimeout", Millis(), "3000")
+    """SYNC_MASTER: longest time a write waits for its replicas; then it gets
+    FLUSH_SLAVE_TIMEOUT."""
+
+    in_sync_replicas: int = key("inSyncReplicas", Integer(1, 1000), "1", origin=Origin.RMQ53)
+    """SYNC_MASTER: copies a write waits for, the master's own included. At least one replica is
+    always waited for, even with 1."""
+
+    first_sync: FirstSync = key("haFirstSync", Choice(FirstSync), "beginning", origin=Origin.OURS)
+    """Where an empty slave begins: at the first byte of the log, or at the last file as in
+    RocketMQ."""
+
+    policy: DivergencePolicy = key(
+        "haDivergencePolicy", Choice(DivergencePolicy), "stop", origin=Origin.OURS
+    )
+    """What a slave does when its log diverges from its master's."""
+
+    accept_unproven: bool = key("haAcceptUnproven", Switch(), "false", origin=Origin.OURS)
+    """Whether a slave replicates although its log could not be compared with its master's."""
+
+    verify_before_ack: bool = key("haVerifyBeforeAck", Switch(), "true", origin=Origin.OURS)
+    """Whether a slave checks records before it acknowledges them."""
+
+    send_flushed_only: bool = key(
+        "haSendFlushedOnly",
+        Switch(),
+        "false",
+        derived=Derived(
+            "true with SYNC_FLUSH, else false",
+            lambda of: of("flushDiskType") is FlushDisk.SYNC_FLUSH,
+        ),
+        origin=Origin.OURS,
+    )
+    """Whether a master sends only what is on its disk, so that no slave is ahead of it after a
+    power failure."""
+
+    max_connections: int = key("haMaxConnections", Integer(1), "2000", origin=Origin.OURS)
+    """Most connections on the HA port."""
+
+    replica_identity: ReplicaIdentity = key(
+        "haReplicaIdentity", Choice(ReplicaIdentity), "address", origin=Origin.OURS
+    )
+    """What counts as one replica: an address, or a connection (for several slaves behind one
+    address)."""
+
+    local_address: str = key("haLocalAddress", Address(), "", origin=Origin.OURS)
+    """Source address of a slave's connections to its master; empty leaves it to the system."""
+
+    max_truncate: int = key("haMaxTruncateBytes", _BYTES, "268435456", origin=Origin.OURS)
+    """Most bytes that haDivergencePolicy=truncate may cut; a slave that would have to cut more
+    stops."""
+
+    max_receive_rate: int = key("haMaxReceiveBytesPerSecond", _BYTES, "0", origin=Origin.OURS)
+    """Most bytes that a slave receives per second; 0 is no limit."""
+
+    max_send_rate: int = key("haMaxSendBytesPerSecond", _BYTES, "0", origin=Origin.OURS)
+    """Most bytes that a master sends per second to each slave; 0 is no limit."""
+
+    allowed_peers: tuple[Network, ...] = key("haAllowedPeers", Networks(), "", origin=Origin.OURS)
+    """Addresses or networks that may connect to the HA port; empty is everybody."""
+
+    zero_copy: bool = key("haZeroCopy", Switch(), "true", origin=Origin.OURS)
+    """Whether the log goes to and from sockets without a copy in Python (zero copy)."""
+
+    probe_silence: float = key("haProbeSilence", Millis(), "6000", origin=Origin.OURS)
+    """How long a slave that compares logs waits for the master's bytes. A stock master needs more
+    than its haSendHeartbeatInterval."""
+
+    backoff_max: float = key("haReconnectBackoffMax", Millis(), "30000", origin=Origin.OURS)
+    """Longest pause between two attempts to connect to the master."""
