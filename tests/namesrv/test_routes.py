@@ -7,7 +7,7 @@ from __future__ import annotations
 from attrs import evolve
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.namesrv.brokers import BrokerRegistration, Gone, Registered
@@ -352,12 +352,16 @@ class Histories(RuleBasedStateMachine):
             ]
 
 
-Histories.TestCase.settings = settings(
-    max_examples=tries(60), stateful_step_count=30, deadline=None
-)
-
-
-class HistoryTests(Histories.TestCase):  # type: ignore[name-defined, misc]
+class HistoryTests(SynchronousTestCase):
     """
-    L{Histories}.
+    L{Histories}, under both runners: trial does not run a C{runTest}.
     """
+
+    def test_histories(self) -> None:
+        """
+        Whatever the order in which brokers come and go, the routes name those that live.
+        """
+        run_state_machine_as_test(
+            Histories,
+            settings=settings(max_examples=tries(60), stateful_step_count=30, deadline=None),
+        )
