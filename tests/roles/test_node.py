@@ -37,6 +37,7 @@ from rmqha.store.log.bootstrap_marker import marker
 from rmqha.wire.log.record import Message
 from rmqha.wire.remoting.command import Command
 from tests.broker.support import sending
+from tests.support.effort import slow
 from tests.support.logs import content
 
 LONG = 20.0
@@ -364,6 +365,7 @@ class ClientTests(NodeCase):
         return self.run_async(self._cannot_start(node, UnfinishedCopy))
 
 
+@slow
 class PairTests(NodeCase):
     """
     Both roles on the real reactor: zero-copy both ways.

@@ -19,7 +19,6 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.errors import RecordDamaged
 from rmqha.wire.columnar import kernels as loops
-from rmqha.wire.columnar.arrow_arrays import _offset_ids
 from rmqha.wire.columnar.decoder import COLUMNS, MORE_COLUMNS, Decoder
 from rmqha.wire.columnar.fixed_fields import FixedFields
 from rmqha.wire.columnar.vectors import Array
@@ -155,6 +154,7 @@ class OnePassTests(SynchronousTestCase):
         Addresses and ids are written as Python writes them.
         """
         from rmqha.wire.columnar._numba_texts import hosts, offset_ids
+        from rmqha.wire.columnar.arrow_arrays import _offset_ids
 
         ips = np.array([row[0] for row in rows], np.uint32)
         ports = np.array([row[1] for row in rows], np.int32)
