@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from attrs import define, evolve, field, frozen
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -31,6 +30,7 @@ from rmqha.errors import (
     RecordFault,
     StoreError,
 )
+from rmqha.periodic import Job, Periodic
 from rmqha.store.derived import dispatch_mark as marks
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.dispatch import Dispatcher, DispatchMark
@@ -163,12 +163,11 @@ class Store(Service):
     _lock: StoreLock = field(init=False)
     _next: dict[tuple[str, int], int] = field(factory=dict, init=False)
     _dispatching: IDelayedCall | None = field(default=None, init=False)
-    _disk: LoopingCall = field(init=False)
-    _derived: LoopingCall = field(init=False)
+    _room: Periodic = field(init=False)
+    _derived: Periodic = field(init=False)
     _warmed: bool = field(default=False, init=False)
     _busy: bool = field(default=False, init=False)
     _seen: tuple[int, float] = field(default=(0, 0.0), init=False)
-    _derived_over: Deferred[None] = field(init=False)
     _opening: Deferred[None] | None = field(default=None, init=False)
     _causes: dict[str, str] = field(factory=lambda: {"recovering": ""}, init=False)
     _wanted: int = field(default=0, init=False)
@@ -179,9 +178,10 @@ class Store(Service):
 
     def __attrs_post_init__(self) -> None:
         self._lock = StoreLock(self.settings.root / "lock")
-        self._disk = LoopingCall(self._look_at_disk)
-        self._derived = LoopingCall(self._flush_derived)
-        self._disk.clock = self._derived.clock = self.clock
+        self._room = Periodic("waiting for room on the disk", self.clock, self._look_at_disk)
+        self._derived = Periodic(
+            "flushing queues and index", self.clock, self._flush_derived, vital=True
+        )
 
     # --- start and stop -----------------------------------------------------
 
@@ -225,13 +225,7 @@ class Store(Service):
             log, self.settings, self.clock, self.in_flush_thread, self._flush_failed, self.sync
         )
         self.flusher.start()
-        self._derived_over = (
-            self._derived.start(self.settings.queue_flush_thorough_interval, now=False)
-            .addErrback(
-                lambda failure: self._log.failure("Flushing queues and index stopped", failure)
-            )
-            .addCallback(lambda _: None)
-        )
+        self._derived.start(self.settings.queue_flush_thorough_interval)
         log.appended.append(self._appended)
         log.flush_listeners.append(self._note_flushed)
         if self.settings.flush_disk is FlushDisk.SYNC_FLUSH:
@@ -312,16 +306,15 @@ class Store(Service):
             return over
         if self.retention is None:
             return succeed(None)
-        for loop in (self._disk, self._derived):
-            if loop.running:
-                loop.stop()
+        self._room.stop()
+        derived_flushed = self._derived.stop()
         if self._dispatching is not None and self._dispatching.active():
             self._dispatching.cancel()
         return (
             self.retention.stop()
             .addCallback(lambda _: self.publisher.stop())
             .addCallback(lambda _: self.flusher.stop())
-            .addCallback(lambda _: self._derived_over)
+            .addCallback(lambda _: derived_flushed)
             .addCallback(lambda _: self.in_thread(self._close, clean=not failed))
             .addErrback(self._not_closed)
             .addBoth(lambda _: self._lock.release())
@@ -350,6 +343,16 @@ class Store(Service):
                 fsync_folder(self.settings.root)
         finally:
             self._opener.close()
+
+    def jobs(self) -> Iterator[Job]:
+        """
+        What is done by the clock.
+        """
+        yield self._room
+        yield self._derived
+        if self.retention is not None:
+            yield from self.flusher.jobs()
+            yield from self.retention.jobs()
 
     @property
     def recovery(self) -> Recovery | None:
@@ -415,10 +418,7 @@ class Store(Service):
         Refuse writes until there is room again.
         """
         self._refuse("disk-full", str(error))
-        if not self._disk.running:
-            self._disk.start(DISK_LOOK, now=False).addErrback(
-                lambda failure: self._log.failure("Looking at the disk stopped", failure)
-            )
+        self._room.start(DISK_LOOK)
 
     def _look_at_disk(self) -> None:
         try:
@@ -427,7 +427,7 @@ class Store(Service):
             self._flush_failed(error)
             room = True
         if room:
-            self._disk.stop()
+            self._room.stop()
             self._allow("disk-full")
 
     def _disk_nearly_full(self, reason: str) -> None:
@@ -547,10 +547,8 @@ class Store(Service):
         """
         Tried again soon, and made again after a crash: a full disk is no surprise here.
         """
-        if failure.check(DiskFull):
-            self._log.warn("Queues and index are not flushed: {error}", error=failure.value)
-        else:
-            self._log.failure("Flushing queues and index failed", failure)
+        failure.trap(DiskFull)
+        self._log.warn("Queues and index are not flushed: {error}", error=failure.value)
 
     def _write_derived(self, mark: DispatchMark, stored: int) -> None:
         """

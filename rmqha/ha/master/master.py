@@ -13,12 +13,11 @@ Source: docs/protocol/ha.rst, The master's side.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress, IDelayedCall, IReactorTime
 from twisted.internet.protocol import ServerFactory
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from rmqha.config.ha_settings import HASettings, ReplicaIdentity
@@ -29,6 +28,7 @@ from rmqha.ha.master.transfer import GroupTransfer
 from rmqha.ha.states import Standing
 from rmqha.net.allowed_peers import Allowed
 from rmqha.net.rate_limited_log import RateLimitedLog
+from rmqha.periodic import Job, Periodic
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire.ha import MAX_BODY
 
@@ -135,8 +135,7 @@ class MasterFactory(ServerFactory):
         self._farewell: IDelayedCall | None = None
         self._waiting_for_gone: list[Deferred[None]] = []
         self._interval = min(SWEEP, settings.heartbeat / 4, settings.housekeeping / 4)
-        self._sweeping = LoopingCall(self._sweep)
-        self._sweeping.clock = clock
+        self._sweeping = Periodic("HA heartbeats and housekeeping", clock, self._sweep, vital=True)
 
     # --- life ---------------------------------------------------------------
 
@@ -156,9 +155,7 @@ class MasterFactory(ServerFactory):
         self.log.appended.append(self._log_moved)
         if self.settings.send_flushed_only:
             self.log.flush_listeners.append(self._log_moved)
-        self._sweeping.start(self._interval, now=False).addErrback(
-            lambda failure: self._log.failure("Heartbeats and housekeeping stopped", failure)
-        )
+        self._sweeping.start(self._interval)
 
     def stop(self, *, gently: bool = True) -> Deferred[None]:
         """
@@ -353,6 +350,12 @@ class MasterFactory(ServerFactory):
             self._log.info(message, **fields)
 
     # --- the status ---------------------------------------------------------
+
+    def jobs(self) -> Iterator[Job]:
+        """
+        What is done by the clock.
+        """
+        yield self._sweeping
 
     @property
     def connections(self) -> int:

@@ -5,14 +5,13 @@ What the connections of one port, or of one client, share: handlers, limits, cou
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from attrs import frozen
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.error import AlreadyCalled, AlreadyCancelled
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -20,6 +19,7 @@ from rmqha.errors import RequestRefused, RmqhaError
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.net.remoting.handlers import Registry
 from rmqha.net.remoting.outbox import Outbox
+from rmqha.periodic import Job, Periodic
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import FRAME_LIMIT
 
@@ -74,7 +74,16 @@ class Connections:
 
     _log = Logger()
 
-    def __init__(self, clock: IReactorTime, registry: Registry, limits: ConnectionLimits) -> None:
+    def __init__(
+        self,
+        clock: IReactorTime,
+        registry: Registry,
+        limits: ConnectionLimits,
+        name: str = "clients",
+    ) -> None:
+        """
+        @param name: Who is at the other end, for the status.
+        """
         self.clock = clock
         self.registry = registry
         self.limits = limits
@@ -86,8 +95,7 @@ class Connections:
         self._due: list[Outbox] = []
         self._stopping: Deferred[None] | None = None
         self._farewell: IDelayedCall | None = None
-        self._sweeping = LoopingCall(self._sweep)
-        self._sweeping.clock = clock
+        self._sweeping = Periodic(f"closing idle connections of {name}", clock, self._sweep)
 
     # --- what connections tell ------------------------------------------------
 
@@ -96,10 +104,7 @@ class Connections:
         One is there.  The sweep runs as long as there is any.
         """
         self.live[connection] = None
-        if not self._sweeping.running:
-            self._sweeping.start(SWEEP, now=False).addErrback(
-                lambda failure: self._log.failure("Idle connections are no longer closed", failure)
-            )
+        self._sweeping.start(SWEEP)
 
     def ended(self, connection: RemotingProtocol, reason: str, error: Exception | None) -> None:
         """
@@ -123,8 +128,7 @@ class Connections:
         self.live.pop(connection, None)
         if not self.live:
             self._quiet.flush()
-            if self._sweeping.running:
-                self._sweeping.stop()
+            self._sweeping.stop()
             self._check_stopped()
 
     def refused(self, reason: str, host: str) -> None:
@@ -233,6 +237,12 @@ class Connections:
     def _abort_all(self) -> None:
         for connection in tuple(self.live):
             connection.transport.abortConnection()
+
+    def jobs(self) -> Iterator[Job]:
+        """
+        What is done by the clock.
+        """
+        yield self._sweeping
 
     def status(self) -> dict[str, object]:
         """
