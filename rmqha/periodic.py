@@ -11,7 +11,7 @@ Source: docs/operations.rst, Periodic jobs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from attrs import define, field
@@ -54,6 +54,13 @@ class Job:
     failures_in_a_row: int = field(default=0, init=False)
     last_error: str = field(default="", init=False)
     last_run: float | None = field(default=None, init=False)
+
+    @property
+    def active(self) -> bool:
+        """
+        Whether it is to be done at all now.
+        """
+        return True
 
     def begun(self) -> None:
         """
@@ -124,6 +131,13 @@ class Periodic(Job):
     _told: bool = field(default=False, init=False)
 
     _log = Logger()
+
+    @property
+    def active(self) -> bool:
+        """
+        Whether it is being repeated.
+        """
+        return self.running
 
     def start(self, interval: float, *, now: bool = False) -> None:
         """
@@ -197,3 +211,17 @@ class Periodic(Job):
         waiting, self._waiting = self._waiting, []
         for idle in waiting:
             idle.callback(None)
+
+
+def rows_of(jobs: Iterable[Job]) -> list[dict[str, Any]]:
+    """
+    C{periodicJobs} of C{/status}: those there are now.
+    """
+    return [job.status() for job in jobs if job.active]
+
+
+def trouble_of(jobs: Iterable[Job]) -> str:
+    """
+    Why a node is not well because of its jobs; empty when it is.
+    """
+    return next((trouble for job in jobs if job.active and (trouble := job.trouble())), "")

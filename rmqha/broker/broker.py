@@ -388,9 +388,12 @@ class Broker:
 
     def jobs(self) -> Iterator[Job]:
         """
-        What is done by the clock.
+        What is done again and again.
         """
         yield self._sweeping
+        for table in self._tables:
+            yield from table.jobs()
+        yield from self.schedule.jobs()
         yield from self.counts.jobs()
         yield from self._transactions.jobs()
         yield from self.metadata.jobs()

@@ -156,7 +156,7 @@ class NameServer:
 
     def jobs(self) -> Iterator[Job]:
         """
-        What is done by the clock.
+        What is done again and again.
         """
         yield self._sweeping
         yield from self.factory.connections.jobs()

@@ -4,6 +4,7 @@ The master: takes writes, serves the log to slaves.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from twisted.application.service import IService
@@ -14,6 +15,7 @@ from rmqha.config.settings import Settings
 from rmqha.ha.epoch import Epoch
 from rmqha.ha.master.put_service import Writer
 from rmqha.ha.master.replicas import ReplicaState
+from rmqha.periodic import Job
 from rmqha.roles.node import Node
 from rmqha.roles.serving import Serving
 from rmqha.store.log.bootstrap_marker import refuse_unfinished
@@ -106,6 +108,13 @@ class MasterNode(Node):
         What an acknowledged write means here, in words.
         """
         return self.writer.guarantee() if self.serving.factory is not None else "none: not serving"
+
+    def jobs(self) -> Iterator[Job]:
+        """
+        A node's, and those of the HA port.
+        """
+        yield from super().jobs()
+        yield from self.serving.jobs()
 
     def status(self) -> dict[str, Any]:
         """

@@ -346,7 +346,7 @@ class Store(Service):
 
     def jobs(self) -> Iterator[Job]:
         """
-        What is done by the clock.
+        What is done again and again.
         """
         yield self._room
         yield self._derived

@@ -66,7 +66,7 @@ class DuplicateIdCheck:
 
     def jobs(self) -> Iterator[Job]:
         """
-        What is done by the clock.
+        What is done again and again.
         """
         yield self._looking
 

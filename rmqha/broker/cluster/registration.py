@@ -154,7 +154,7 @@ class Registration:
 
     def jobs(self) -> Iterator[Job]:
         """
-        What is done by the clock.
+        What is done again and again.
         """
         yield self._timed
 

@@ -159,9 +159,11 @@ class MetadataSync:
 
     def jobs(self) -> Iterator[Job]:
         """
-        What is done by the clock.
+        What is done again and again.
         """
         yield self._timed
+        if self._timed.running:
+            yield from self.copies.jobs()
         if self._client is not None:
             yield from self._client.connections.jobs()
 

@@ -193,7 +193,7 @@ class Meters:
 
     def jobs(self) -> Iterator[Job]:
         """
-        What is done by the clock.
+        What is done again and again.
         """
         yield self._ticking
         yield self._looking

@@ -109,7 +109,7 @@ class Transactions:
 
     def jobs(self) -> Iterator[Job]:
         """
-        What is done by the clock.
+        What is done again and again.
         """
         yield self._checking
 

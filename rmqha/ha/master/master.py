@@ -353,7 +353,7 @@ class MasterFactory(ServerFactory):
 
     def jobs(self) -> Iterator[Job]:
         """
-        What is done by the clock.
+        What is done again and again.
         """
         yield self._sweeping
 

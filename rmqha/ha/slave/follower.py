@@ -9,7 +9,7 @@ compared on a connection, and never for an empty master.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from attrs import define, field
@@ -35,6 +35,7 @@ from rmqha.ha.slave.master_bounds import AskBounds
 from rmqha.ha.slave.reconnect import BoundsFirst, ReportingEndpoint, SingleConnection
 from rmqha.ha.slave.repair import Divergence, Repair, remedy
 from rmqha.ha.states import SyncState
+from rmqha.periodic import Job
 from rmqha.store.log.commit_log import CommitLog
 
 UNREACHED = (
@@ -183,6 +184,13 @@ class Follower(Service):
             if self._later is not None and self._later.active():
                 self._later.cancel()
             self._leave().addCallback(lambda _: self._connect())
+
+    def jobs(self) -> Iterator[Job]:
+        """
+        What is done again and again, while a master lets us in.
+        """
+        if self.guard.connection is not None:
+            yield self.guard.connection.reporting
 
     def status(self, last_stored: int) -> dict[str, Any]:
         """

@@ -79,10 +79,10 @@ class Connections:
         clock: IReactorTime,
         registry: Registry,
         limits: ConnectionLimits,
-        name: str = "clients",
+        name: str = "from clients",
     ) -> None:
         """
-        @param name: Who is at the other end, for the status.
+        @param name: Whose they are, in the words that follow C{connections}.
         """
         self.clock = clock
         self.registry = registry
@@ -95,7 +95,7 @@ class Connections:
         self._due: list[Outbox] = []
         self._stopping: Deferred[None] | None = None
         self._farewell: IDelayedCall | None = None
-        self._sweeping = Periodic(f"closing idle connections of {name}", clock, self._sweep)
+        self._sweeping = Periodic(f"closing idle connections {name}", clock, self._sweep)
 
     # --- what connections tell ------------------------------------------------
 
@@ -240,7 +240,7 @@ class Connections:
 
     def jobs(self) -> Iterator[Job]:
         """
-        What is done by the clock.
+        What is done again and again.
         """
         yield self._sweeping
 

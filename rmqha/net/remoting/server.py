@@ -34,13 +34,15 @@ class RemotingFactory(ServerFactory):
         limits: ConnectionLimits | None = None,
         allowed: Iterable[Network] = (),
         gate: TlsGate | None = None,
+        name: str = "from clients",
     ) -> None:
         """
         @param clock: Its C{seconds} must not jump: give it a monotonic one.
         @param allowed: Who may connect; empty is everybody.
         @param gate: Whether TLS is spoken; by default it is not.
+        @param name: Who connects, in the words that follow C{connections}.
         """
-        self.connections = Connections(clock, registry, limits or ConnectionLimits())
+        self.connections = Connections(clock, registry, limits or ConnectionLimits(), name)
         self._allowed = Allowed(allowed)
         self._gate = gate or TlsGate(TlsMode.DISABLED)
 

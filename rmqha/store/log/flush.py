@@ -74,7 +74,7 @@ class Flusher:
 
     def jobs(self) -> Iterator[Job]:
         """
-        What is done by the clock.
+        What is done again and again.
         """
         yield self._timed
 

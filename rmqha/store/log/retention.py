@@ -133,7 +133,7 @@ class Retention:
 
     def jobs(self) -> Iterator[Job]:
         """
-        What is done by the clock.
+        What is done again and again.
         """
         yield self._timed
 
