@@ -10,7 +10,8 @@ from twisted.internet.interfaces import IAddress, IReactorTime
 from twisted.internet.protocol import ServerFactory
 
 from rmqha.config.settings import TlsMode
-from rmqha.net.allowed_peers import Allowed, Network
+from rmqha.net.allowed_peers import Network
+from rmqha.net.door import host_of
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.connections import ConnectionLimits, Connections
 from rmqha.net.remoting.handlers import Registry
@@ -42,23 +43,13 @@ class RemotingFactory(ServerFactory):
         @param gate: Whether TLS is spoken; by default it is not.
         @param name: Who connects, in the words that follow C{connections}.
         """
-        self.connections = Connections(clock, registry, limits or ConnectionLimits(), name)
-        self._allowed = Allowed(allowed)
+        self.connections = Connections(clock, registry, limits or ConnectionLimits(), name, allowed)
         self._gate = gate or TlsGate(TlsMode.DISABLED)
 
     def buildProtocol(self, addr: IAddress | None) -> RemotingProtocol | None:
         """
         Take a connection, or refuse it before anything is read.
         """
-        connections = self.connections
-        host = str(getattr(addr, "host", None) or addr)
-        if not self._allowed.permits(host):
-            refusal = "not-allowed"
-        elif connections.stopping:
-            refusal = "stopped"
-        elif len(connections.live) >= connections.limits.connections:
-            refusal = "too-many"
-        else:
-            return RemotingProtocol(connections, self._gate)
-        connections.refused(refusal, host)
+        if self.connections.door.admits(host_of(addr)):
+            return RemotingProtocol(self.connections, self._gate)
         return None

@@ -25,10 +25,11 @@ from lab.harness import golden
 from rmqha.config.ha_settings import FirstSync, HASettings, ReplicaIdentity
 from rmqha.ha.master.connection import MasterProtocol
 from rmqha.ha.master.ledger import Ledger
-from rmqha.ha.master.master import TURN, MasterFactory, host_of
+from rmqha.ha.master.master import TURN, MasterFactory
 from rmqha.ha.master.replicas import ReplicaState
 from rmqha.ha.master.transfer import GroupTransfer, PutStatus
 from rmqha.ha.states import Standing
+from rmqha.net.door import host_of
 from rmqha.wire.ha import BodyPart, TransferDecoder, encode_report
 from tests.support.sending_log import MemoryLog
 
