@@ -108,7 +108,7 @@ class ClientPorts:
         if not self._port:
             return []
         gate = configured_gate(self._settings)
-        names = "from clients", "from clients on the VIP port"
+        names = "client port", "VIP port"
         first, vip = (
             RemotingFactory(door, self._reactor, gate=gate, name=name)
             for door, name in zip(self._doors, names, strict=True)

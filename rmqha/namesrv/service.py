@@ -88,7 +88,7 @@ class NameServer:
         ):
             for code, handler in part.handlers().items():
                 registry.register(code, self._guard(handler) if code in GUARDED else handler)
-        self.factory = RemotingFactory(registry, clock, gate=gate)
+        self.factory = RemotingFactory(registry, clock, gate=gate, name="name server port")
         self.factory.connections.lost.append(self._lost)
         self._graces: set[IDelayedCall] = set()
         self._sweeping = Periodic("removing silent brokers", clock, self._sweep, vital=True)

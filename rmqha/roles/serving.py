@@ -44,6 +44,12 @@ class HaPort(ServerFactory):
     inner: MasterFactory | None = None
     refused = 0
 
+    def logPrefix(self) -> str:
+        """
+        What Twisted says is listening.
+        """
+        return "HA port"
+
     def buildProtocol(self, addr: IAddress | None) -> Any:
         """
         Refuse, or let the factory decide.

@@ -32,6 +32,7 @@ from rmqha.config.ha_settings import HASettings
 from rmqha.errors import FrameOffsetMismatch, ProtocolViolation, StoreError
 from rmqha.ha.slave.compare_bytes import first_difference, missing_first_byte
 from rmqha.ha.slave.probe import Probe, ProbeKind
+from rmqha.net.door import peer_of
 from rmqha.net.rate_limit import Speed, TokenBucket
 from rmqha.net.zero_copy_receive import IFrameSink, scatter
 from rmqha.periodic import Periodic
@@ -227,8 +228,8 @@ class SlaveProtocol(Protocol):
         # While the rate limit holds us back, the silence is ours.
         if self._resume is None and now - self._last_received >= self.settings.housekeeping:
             self._log.warn(
-                "Master {peer} was silent for {seconds} s",
-                peer=self.transport.getPeer(),
+                "Master {peer} was silent for {seconds:g} s",
+                peer=peer_of(self.transport.getPeer()),
                 seconds=self.settings.housekeeping,
             )
             self.drop(f"the master was silent for {self.settings.housekeeping:g} s")

@@ -32,7 +32,13 @@ from rmqha.errors import Refused, StoreError
 from rmqha.ha.slave.connection import SlaveProtocol
 from rmqha.ha.slave.follow_state import FollowState
 from rmqha.ha.slave.master_bounds import AskBounds
-from rmqha.ha.slave.reconnect import BoundsFirst, ReportingEndpoint, SingleConnection
+from rmqha.ha.slave.reconnect import (
+    NEXT_QUESTION,
+    BoundsFirst,
+    QuietClientService,
+    ReportingEndpoint,
+    SingleConnection,
+)
 from rmqha.ha.slave.repair import Divergence, Repair, remedy
 from rmqha.ha.states import SyncState
 from rmqha.periodic import Job
@@ -209,13 +215,26 @@ class Follower(Service):
         assert endpoint is not None, "checked when the service started"
         if self.bounds is not None:
             endpoint = BoundsFirst(endpoint, self.guard.port.look)
-        self._client = ClientService(
+        self._client = QuietClientService(
             ReportingEndpoint(endpoint, self._not_connected),
             SingleConnection(self._protocol),
-            retryPolicy=lambda attempt: self.guard.delay(),
+            retryPolicy=self._delay,
             clock=self.clock,
         )
         self._client.startService()
+
+    def _delay(self, attempt: int) -> float:
+        """
+        Seconds before the next connection.
+        """
+        delay = self.guard.delay()
+        if delay > NEXT_QUESTION:
+            self._log.info(
+                "Connecting to the master {master} again in {delay:.1f} s",
+                master=self.address,
+                delay=delay,
+            )
+        return delay
 
     def _protocol(self) -> SlaveProtocol | None:
         protocol = self.guard.protocol()

@@ -72,7 +72,7 @@ class Connections:
         clock: IReactorTime,
         registry: Registry,
         limits: ConnectionLimits,
-        name: str = "from clients",
+        name: str = "of the client port",
         allowed: Iterable[Network] = (),
     ) -> None:
         """

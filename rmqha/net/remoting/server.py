@@ -35,16 +35,24 @@ class RemotingFactory(ServerFactory):
         limits: ConnectionLimits | None = None,
         allowed: Iterable[Network] = (),
         gate: TlsGate | None = None,
-        name: str = "from clients",
+        name: str = "client port",
     ) -> None:
         """
         @param clock: Its C{seconds} must not jump: give it a monotonic one.
         @param allowed: Who may connect; empty is everybody.
         @param gate: Whether TLS is spoken; by default it is not.
-        @param name: Who connects, in the words that follow C{connections}.
+        @param name: What it is, for the log and the status.
         """
-        self.connections = Connections(clock, registry, limits or ConnectionLimits(), name, allowed)
+        limits = limits or ConnectionLimits()
+        self.connections = Connections(clock, registry, limits, f"of the {name}", allowed)
+        self._name = name
         self._gate = gate or TlsGate(TlsMode.DISABLED)
+
+    def logPrefix(self) -> str:
+        """
+        What Twisted says is listening.
+        """
+        return self._name
 
     def buildProtocol(self, addr: IAddress | None) -> RemotingProtocol | None:
         """
