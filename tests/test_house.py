@@ -37,7 +37,6 @@ HOUSE: dict[str, set[str]] = {
     "wire.remoting": {"wire"},
     "wire.remoting.bodies": {"wire.remoting"},
     "wire.remoting.headers": {"wire.remoting"},
-    "wire.remoting.requests": {"wire.remoting.headers"},
     "config": {"wire.log"},
     "periodic": set(),
     "store.files": {"config"},

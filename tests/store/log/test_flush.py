@@ -14,6 +14,7 @@ from twisted.internet.task import Clock
 from rmqha.config.store_settings import FlushDisk, StoreSettings
 from rmqha.errors import FlushFailed, NotWritable
 from rmqha.store.log.flush import Flusher
+from tests.support.ha_frames import append_frame
 from tests.support.logs import FILE_SIZE, STORED, Held, LogTestCase, content, encoded
 
 
@@ -172,11 +173,11 @@ class GroupCommitTests(FlusherTestCase):
         """
         A pass that began before the end moved back says nothing about what is there now.
         """
-        self.log_.append_frame(0, b"x" * 1000)
+        append_frame(self.log_, 0, b"x" * 1000)
         self.flusher.nudge()
         self.log_.rewind()
         self.assertEqual(self.log_.end, 0)
-        self.log_.append_frame(0, bytes(encoded(500)) + b"y" * 200)
+        append_frame(self.log_, 0, bytes(encoded(500)) + b"y" * 200)
         done = self.flusher.flush()
         self.thread.work()
         self.assertEqual(self.log_.flushed, 0)
