@@ -352,3 +352,18 @@ class TimerTests(FlusherTestCase):
             self.thread.work()
         self.assertEqual(self.log_.flushed, 2000)
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 2)
+
+    def test_goes_on_after_an_error(self) -> None:
+        """
+        A look at the log that fails is not the last: the next one flushes.
+        """
+        patched = self.patch(Flusher, "_begin", lambda flusher: 1 / 0)
+        for _ in range(6):
+            self.put(3000)
+        self.clock.advance(0.5)
+        self.assertEqual(self.thread.calls, [])
+        patched.restore()
+        self.clock.advance(0.5)
+        self.thread.work()
+        self.assertEqual(self.log_.flushed, self.log_.end)
+        self.flushLoggedErrors(ZeroDivisionError)
