@@ -133,6 +133,10 @@ class Broker:
         self._tables = (self.topics, self.groups, self.offsets)
         for table in self._tables:
             table.load()
+        if writer is not None:
+            self.topics.bring_back(
+                (queue.topic, queue.queue_id) for queue in store.queues if queue.max_offset
+            )
         self.messages = Messages.of(settings)
         self.lookup = Lookup(store.log, store.queues, store.index, self.messages.levels)
         levels = LevelOffsets(folder, store, reactor, in_thread)

@@ -12,13 +12,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from attrs import define, field
-from twisted.internet.defer import Deferred, DeferredLock, succeed
+from twisted.internet.defer import Deferred, succeed
 
+from rmqha.net.group_commit import GroupCommit
 from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.bodies.route import KvTable, KvTables
 
 ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
 """The namespace of ordered topics: C{broker:queues}, semicolons between, by topic."""
+
+Change = Callable[[dict[str, str]], dict[str, str]]
+"""Gives what a namespace's texts become."""
 
 Save = Callable[[dict[str | int, Any]], Deferred[None]]
 """Makes a table durable, and fires then."""
@@ -34,7 +38,11 @@ class KvConfig:
 
     save: Save
     _tables: dict[str, dict[str, str]] = field(factory=dict, init=False)
-    _turn: DeferredLock = field(factory=DeferredLock, init=False)
+    _changes: list[tuple[str, Change]] = field(factory=list, init=False)
+    _commits: GroupCommit = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._commits = GroupCommit(self._save)
 
     def load(self, saved: Mapping[str | int, Any] | None) -> None:
         """
@@ -72,20 +80,25 @@ class KvConfig:
             namespace, lambda table: {name: text for name, text in table.items() if name != key}
         )
 
-    def _change(
-        self, namespace: str, change: Callable[[dict[str, str]], dict[str, str]]
-    ) -> Deferred[None]:
-        def begin() -> Deferred[None]:
-            before = self._tables.get(namespace, {})
+    def _change(self, namespace: str, change: Change) -> Deferred[None]:
+        self._changes.append((namespace, change))
+        return self._commits.commit()
+
+    def _save(self) -> Deferred[None]:
+        """
+        Make all changes that were asked for so far, in their order, durable together.
+        """
+        changes, self._changes = self._changes, []
+        tables = dict(self._tables)
+        for namespace, change in changes:
+            before = tables.get(namespace, {})
             after = change(before)
-            if after == before:
-                return succeed(None)
-            tables = {**self._tables, namespace: after}
+            if after != before:
+                tables[namespace] = after
+        if tables == self._tables:
+            return succeed(None)
 
-            def done(_: None) -> None:
-                self._tables = tables
+        def saved(_: None) -> None:
+            self._tables = tables
 
-            return self.save({"configTable": tables}).addCallback(done)
-
-        changed: Deferred[None] = self._turn.run(begin)
-        return changed
+        return self.save({"configTable": tables}).addCallback(saved)

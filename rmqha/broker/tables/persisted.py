@@ -13,12 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from twisted.internet.defer import Deferred, DeferredLock, succeed
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.errors import StoreError
+from rmqha.net.group_commit import GroupCommit
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.periodic import Job
 from rmqha.store.files import json_table as tables
@@ -60,7 +61,7 @@ class Persisted:
         self._in_thread = in_thread
         self._interval = interval
         self._quiet = RateLimitedLog(self._log, clock)
-        self._one = DeferredLock()
+        self._commits = GroupCommit(self._save)
         self._timer: IDelayedCall | None = None
         self._dirty = False
         self._stopped = False
@@ -87,8 +88,7 @@ class Persisted:
         @return: Fires when that is durable.  Fails if it cannot be written; that is logged, and
             it is tried again later.
         """
-        saved: Deferred[None] = self._one.run(self._save)
-        return saved
+        return self._commits.commit()
 
     def stop(self) -> Deferred[None]:
         """

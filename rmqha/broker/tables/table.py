@@ -90,6 +90,13 @@ class ConfigTable(Generic[Row, Body]):
         """
         yield self._file.job
 
+    @property
+    def path(self) -> Path:
+        """
+        The file.
+        """
+        return self._file.path
+
     # --- reading ------------------------------------------------------------------
 
     def get(self, name: str) -> Row | None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from attrs import evolve
 from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
 
 from rmqha.broker.tables.table import ConfigTable
 from rmqha.config.broker_settings import BrokerSettings
@@ -110,6 +111,8 @@ class Topics(ConfigTable[TopicConfig, TopicTable]):
     The table of topics.
     """
 
+    _log = Logger()
+
     def __init__(
         self,
         folder: Path,
@@ -205,6 +208,27 @@ class Topics(ConfigTable[TopicConfig, TopicTable]):
             )
             self.put(found)
         return found
+
+    def bring_back(self, queues: Iterable[tuple[str, int]]) -> None:
+        """
+        Make the topics again that have messages, and that the table does not have: it is
+        written after the messages, so a crash between the two leaves it behind the log.
+
+        @param queues: Topic and queue id of each consume queue; those of deleted topics are
+            not among them.
+        """
+        counts: dict[str, int] = {}
+        for topic, queue_id in queues:
+            if topic not in self._table and not self.is_system(topic):
+                counts[topic] = max(counts.get(topic, 0), queue_id + 1)
+        for topic, count in counts.items():
+            self._log.warn(
+                "Topic {topic} has messages and is not in {path}: made again with {count} queues",
+                topic=topic,
+                path=self.path.name,
+                count=count,
+            )
+            self.ensure(topic, count)
 
 
 def _presets(settings: BrokerSettings) -> Iterable[TopicConfig]:

@@ -156,3 +156,30 @@ class PersistedTests(LogTestCase):
         table.dirty()
         self.successResultOf(table.stop())
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_burst_during_a_slow_write(self) -> None:
+        """
+        Five thousand changes during one write are one more write, and nothing waits for ever.
+        """
+        thread = Held()
+        table = self.made(thread)
+        self.number = 1
+        table.dirty()
+        self.clock.advance(0)
+        waiting = []
+        for self.number in range(2, 5_002):
+            table.dirty()
+            self.clock.advance(0)
+            waiting.append(table.save_now())
+        thread.work()
+        self.assertEqual(self.on_disk(), 1)
+        thread.work()
+        self.assertEqual(self.on_disk(), 5_001)
+        for saved in waiting:
+            self.successResultOf(saved)
+        self.number += 1
+        table.dirty()
+        stopped = table.stop()
+        thread.work()
+        self.successResultOf(stopped)
+        self.assertEqual(self.on_disk(), 5_002)
