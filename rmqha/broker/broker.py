@@ -141,6 +141,7 @@ class Broker:
         self.lookup = Lookup(store.log, store.queues, store.index, self.messages.levels)
         levels = LevelOffsets(folder, store, reactor, in_thread)
         levels.load()
+        self._files = tuple(table.file for table in (*self._tables, levels))
         self.schedule = Schedule(store, self.writer, self.lookup, self.messages, levels, reactor)
         present = present or Present()
         self.producers, self.consumers = present.producers, present.consumers
@@ -412,6 +413,7 @@ class Broker:
         return {
             "topics": len(self.topics.names()),
             "groups": len(self.groups.names()),
+            "olderTables": {file.path.name: file.fault for file in self._files if file.fault},
             "nameServers": self.registration.status(),
             "nameServersDisagree": self.registration.disagreement,
             "twin": self.siblings.twin,

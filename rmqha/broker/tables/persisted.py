@@ -36,6 +36,8 @@ class Persisted:
 
     @ivar path: The file.
     @ivar job: How writing it goes.
+    @ivar fault: Why the table that was read is an older one than was written last; empty if it
+        is not.
     """
 
     _log = Logger()
@@ -56,6 +58,7 @@ class Persisted:
         """
         self.path = path
         self.job = Job(f"writing {path.name}", clock, vital=True)
+        self.fault = ""
         self._snapshot = snapshot
         self._clock = clock
         self._in_thread = in_thread
@@ -68,11 +71,21 @@ class Persisted:
 
     def load(self) -> tables.Table | None:
         """
-        Read the table; C{None} if there is none yet.
+        Read the table; C{None} if there is none yet.  One of which only the generation before
+        can be read is older than what was acknowledged, so that is said.
 
         @raise TableUnreadable: If there is one, and it cannot be read.
         """
-        return tables.read(self.path)
+        found = tables.read_generation(self.path)
+        self.fault = found.fault
+        if found.fault and found.table is not None:
+            self._log.warn(
+                "{path} cannot be read ({fault}): going on with the generation before it, "
+                "{path}.bak, whose rows and offsets may be older than what was acknowledged",
+                path=self.path,
+                fault=found.fault,
+            )
+        return found.table
 
     def dirty(self) -> None:
         """

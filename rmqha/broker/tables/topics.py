@@ -225,7 +225,7 @@ class Topics(ConfigTable[TopicConfig, TopicTable]):
             self._log.warn(
                 "Topic {topic} has messages and is not in {path}: made again with {count} queues",
                 topic=topic,
-                path=self.path.name,
+                path=self.file.path.name,
                 count=count,
             )
             self.ensure(topic, count)

@@ -68,6 +68,23 @@ class PersistedTests(LogTestCase):
         self.successResultOf(table.save_now())
         self.assertEqual(self.made().load(), {"n": 7})
 
+    def test_generation_before(self) -> None:
+        """
+        A table that is cut short is not silently an older one.
+        """
+        table = self.made()
+        for self.number in (1, 2):
+            table.dirty()
+            self.successResultOf(table.save_now())
+        self.assertEqual(self.made().fault, "")
+        self.path.write_bytes(self.path.read_bytes()[:3])
+        again = self.made()
+        self.assertEqual(again.load(), {"n": 1})
+        self.assertIn("numbers.json: ", again.fault)
+        self.path.unlink()
+        self.assertEqual(again.load(), {"n": 1})
+        self.assertEqual(again.fault, "numbers.json is missing")
+
     def test_at_once(self) -> None:
         """
         Without an interval a change is written in the reactor's next turn.
