@@ -540,6 +540,17 @@ class DiskFull(StoreError):
 
 
 @frozen
+class OutOfDescriptors(DiskFull):
+    """
+    The process, or the machine, has no file descriptor left for the next step of the log.  As with
+    a full disk nothing is lost and it may pass: writes are refused until there is one again.
+    """
+
+    def __str__(self) -> str:
+        return f"no file descriptor left to open {self.path}"
+
+
+@frozen
 class FlushFailed(StoreError):
     """
     An fsync failed.  It is final: what the kernel dropped cannot be told.

@@ -27,7 +27,7 @@ from typing import Self, cast
 
 from attrs import define, field
 
-from rmqha.errors import BrokenSequence, DiskFull, FileSizeMismatch, FlushFailed
+from rmqha.errors import BrokenSequence, DiskFull, FileSizeMismatch, FlushFailed, OutOfDescriptors
 from rmqha.store.files.pages import populate
 
 LOG_NAME = re.compile(r"\d{20}", re.ASCII)
@@ -36,6 +36,24 @@ LOG_NAME = re.compile(r"\d{20}", re.ASCII)
 ZEROS = bytes(1 << 20)
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""What C{open} and C{dup} fail with when others have taken all there is.  Nothing was written
+then, so nothing is lost: it is tried again."""
+
+
+def disk_error(error: OSError, path: str, wanted: int) -> Exception:
+    """
+    What an error of the disk is called here.
+
+    @param wanted: Bytes that C{path} was to grow by.
+    @return: L{DiskFull} or L{OutOfDescriptors} for what may pass, else the error itself.
+    """
+    if error.errno in NO_SPACE:
+        return DiskFull(path, wanted)
+    if error.errno in NO_DESCRIPTOR:
+        return OutOfDescriptors(path, wanted)
+    return error
 
 
 def file_name(offset: int) -> str:
@@ -155,9 +173,7 @@ class MappedFile:
             if fd >= 0:
                 os.close(fd)
                 path.unlink()
-            if error.errno in NO_SPACE:
-                raise DiskFull(str(path), size) from error
-            raise
+            raise disk_error(error, str(path), size) from error
         return cls(path, start, size, 0, fd)
 
     @property
@@ -321,13 +337,13 @@ class LogFolder:
                 fsync_folder(self.path.parent)
             file = MappedFile.create(self.path, start, self.file_size)
         except OSError as error:
-            if error.errno in NO_SPACE:
-                raise DiskFull(str(self.path), self.file_size) from error
-            raise
+            raise disk_error(error, str(self.path), self.file_size) from error
         try:
             fsync_folder(self.path)
         except OSError as error:
             file.remove()
+            if error.errno in NO_DESCRIPTOR:
+                raise OutOfDescriptors(str(self.path), self.file_size) from error
             raise FlushFailed(str(self.path), str(error)) from error
         self.files.append(file)
         return file
