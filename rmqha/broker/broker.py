@@ -74,12 +74,12 @@ from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 
 class RequestHandler(Protocol):
     """
-    Answers some requests.
+    A part of the broker that answers requests of some codes.
     """
 
     def handlers(self) -> Mapping[RequestCode, Handler]:
         """
-        Who answers which code.
+        Its functions by request code; no two parts may have the same.
         """
 
 
@@ -162,14 +162,11 @@ class Broker:
     # --- the parts ------------------------------------------------------------------
 
     def _parts(self) -> tuple[RequestHandler, ...]:
-        """
-        Make all parts.
-        """
         return (*self._taking(), *self._clients(), *self._giving(), *self._administering())
 
     def _taking(self) -> tuple[RequestHandler, ...]:
         """
-        What takes messages.
+        Make what stores messages: sending, transactions, delays, replies.
         """
         store, broker = self.store, self.settings.broker
         admission = Admission(broker, self.topics, store.now_ms)
@@ -217,7 +214,7 @@ class Broker:
 
     def _giving(self) -> tuple[RequestHandler, ...]:
         """
-        What gives messages.
+        Make what clients read by: pulls, lookups, consumer progress.
         """
         store, settings, slave = self.store, self.settings, self.writer is None
         reader = QueueReader(store.log, store.queues, settings.pull, physical_memory(), slave=slave)
@@ -352,7 +349,7 @@ class Broker:
 
     def start(self, ports: ClientPorts) -> None:
         """
-        Serve.
+        Answer clients and register with the name servers, once L{prepare} has fired.
         """
         self._heartbeats.forget_ended()
         ports.open(self.registry, self._heartbeats.lost)
@@ -373,7 +370,7 @@ class Broker:
 
     def stop(self) -> Deferred[None]:
         """
-        Write the tables for the last time; nobody asks any more.
+        Write the tables for the last time; the ports are closed already.
 
         @return: Fires when that is done, well or not.
         """

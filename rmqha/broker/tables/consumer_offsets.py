@@ -67,6 +67,8 @@ class ConsumerOffsetTable:
     def save(self) -> Deferred[None]:
         """
         Write the file now.
+
+        @return: Fires when that is durable, as L{Persisted.save_now} does.
         """
         return self.file.save_now()
 
@@ -113,7 +115,7 @@ class ConsumerOffsetTable:
             self._quiet.warn(
                 "offset lowered",
                 who.rpartition(":")[0],
-                "{who} lowered the offset of group {group} in queue {queue_id} of {topic}"
+                "{who} moved the offset of group {group} in queue {queue_id} of {topic} back"
                 " from {before} to {offset}",
                 who=who,
                 group=group,
@@ -186,9 +188,6 @@ class ConsumerOffsetTable:
             self.file.dirty()
 
     def remove_group(self, group: str) -> None:
-        """
-        Forget a group's offsets.
-        """
         for topic in self.topics_of(group):
             del self._table[f"{topic}@{group}"]
             self.file.dirty()

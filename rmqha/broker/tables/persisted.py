@@ -1,7 +1,7 @@
 """
 Tables that outlive the process: written soon after a change, many changes at once.
 
-Stock brokers write the whole table at each change, in the thread of whoever made it; a client
+Stock brokers write the whole table at each change, in the thread that made it; a client
 that makes a thousand topics then writes a thousand tables.
 
 Source: docs/protocol/remoting.md, Tables.
@@ -52,7 +52,7 @@ class Persisted:
     ) -> None:
         """
         @param snapshot: Gives the table as it is now, as a body class or a C{dict}.  It is read
-            in a thread, so nobody may change it any more.
+            in a thread, so it must not change afterwards.
         @param interval: Most seconds from a change to its being written; what changes while
             one table is being written goes into the next, together.
         """
@@ -89,7 +89,7 @@ class Persisted:
 
     def dirty(self) -> None:
         """
-        The table was changed.
+        The table was changed: write it within the interval.
         """
         self._dirty = True
         self._later(self._interval)
@@ -141,7 +141,8 @@ class Persisted:
         self._quiet.warn(
             type(failure.value).__name__,
             self.path.name,
-            "{peer} could not be written: {error}",
+            "Cannot write {peer}, retrying in {s} s: {error}",
+            s=RETRY,
             error=failure.getErrorMessage(),
             **ours,
         )

@@ -100,16 +100,10 @@ class ConfigTable(Generic[Row, Body]):
         return self._table.get(name)
 
     def names(self) -> tuple[str, ...]:
-        """
-        The names of all.
-        """
         return tuple(self._table)
 
     @property
     def version(self) -> DataVersion:
-        """
-        The table's version.
-        """
         return self._version
 
     @property

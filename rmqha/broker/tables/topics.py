@@ -108,7 +108,7 @@ def perm_text(perm: int) -> str:
 
 class Topics(ConfigTable[TopicConfig, TopicTable]):
     """
-    The table of topics.
+    The table of topics, C{topics.json}.
     """
 
     _log = Logger()
@@ -169,7 +169,7 @@ class Topics(ConfigTable[TopicConfig, TopicTable]):
         self, name: str, template: str, wanted_queues: int, *, unit: bool = False
     ) -> TopicConfig | None:
         """
-        Make a topic because somebody sends to it.
+        Make a topic because a message is sent to it.
 
         @param template: The topic it is made after.
         @param wanted_queues: It gets no more queues than the template has, and at least one.

@@ -81,19 +81,19 @@ TOPICS = (
         "a topic under another's name",
         topics_body(topicConfigTable={"A": topic("B")}),
         FIRST,
-        "'A' is named 'B'",
+        "the entry 'A' holds topic 'B'",
     ),
     Case(
-        "less than no queues",
+        "a negative number of queues",
         topics_body(topicConfigTable={"A": topic("A", readQueueNums=-1)}),
         FIRST,
-        "less than no queues",
+        "a negative number of queues",
     ),
     Case(
         "an older counter",
         topics_body("A", version={"counter": 4, "timestamp": 9000}),
         held("A"),
-        "version 4 of 9000 is older than version 5 of 1000",
+        "version 4 of 9000 is older than the adopted version 5 of 1000",
     ),
     Case(
         "an older time",
