@@ -310,7 +310,7 @@ class LifeTests(SlaveCase):
         self.start(master=None)
         upstream = self.node.status()["upstream"]
         self.assertEqual(upstream["state"], "connecting")
-        self.assertEqual(upstream["reason"], "no master address")
+        self.assertIn("no master address: ", upstream["reason"])
         self.assertEqual(self.node.unhealthy(), "")
 
     def test_master_from_a_name_server(self) -> None:
@@ -320,7 +320,7 @@ class LifeTests(SlaveCase):
         self.start(master=None)
         self.node.told(RegisterBrokerAnswer())
         self.node.told(RegisterBrokerAnswer(ha_server_addr="nonsense"))
-        self.assertEqual(self.node.status()["upstream"]["reason"], "no master address")
+        self.assertIn("no master address: ", self.node.status()["upstream"]["reason"])
         self.node.told(RegisterBrokerAnswer(ha_server_addr="10.0.0.2:10912"))
         self.accept().feed(self.theirs, 0)
         upstream = self.node.status()["upstream"]

@@ -110,7 +110,7 @@ def _flushed(flushed: bool, held: Deferred[PutStatus] | None) -> PutStatus | Def
 
 def _not_flushed(failure: Failure, held: Deferred[PutStatus] | None) -> PutStatus | Failure:
     if held is not None:
-        # Nobody will look at it any more, not even at its being cancelled.
+        # Its result is not used any more, not even that it was cancelled.
         held.addErrback(lambda cancelled: None)
         held.cancel()
     if failure.check(NotWritable):
