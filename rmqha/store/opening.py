@@ -39,6 +39,7 @@ from rmqha.store.published.split_index import SplitIndex
 from rmqha.wire.columnar.kernels import warm_up
 from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.published import Point
+from rmqha.wire.log.record import Fault
 
 SLICE = 1.0
 """Seconds of dispatch between looks whether the node is to stop."""
@@ -138,9 +139,6 @@ class Opener:
             raise
 
     def close(self) -> None:
-        """
-        Close whatever is open.
-        """
         for part in (self.queues, self.index, self.folder):
             if part is not None:
                 part.close()
@@ -153,11 +151,14 @@ class Opener:
         self.checkpoint = Checkpoint.load(root / "checkpoint")
         folder = self.folder = LogFolder.load(settings.commitlog, settings.file_size)
         if folder.strays:
-            self._log.warn("Not log files, ignored: {names}", names=", ".join(folder.strays))
+            self._log.warn(
+                "Ignoring files in commitlog that are not log files: {names}",
+                names=", ".join(folder.strays),
+            )
         intent = self.kept = pending(root)
         if intent is not None:
             self._log.warn(
-                "Finishing the cut at {at}; what followed is kept in {path}",
+                "Finishing the truncation at byte {at}; what followed is kept in {path}",
                 at=intent.at,
                 path=intent.quarantine,
             )
@@ -175,7 +176,11 @@ class Opener:
             while self.wanted() and self.dispatcher.run(SLICE):
                 pass
         except DiskFull as error:
-            self._log.warn("Opened without all queues: {error}", error=error)
+            self._log.warn(
+                "Disk full while building consume queues; opened read-only until they "
+                "catch up: {error}",
+                error=error,
+            )
             self.starved = error
         if self.kept is not None and self.wanted():
             self._finish_cut()
@@ -184,13 +189,13 @@ class Opener:
 
     def _finish_cut(self) -> None:
         """
-        The queues are cut and whole: nobody's offset may be above them any more.
+        The queues are cut and whole: no consumer's offset may be above them any more.
         """
         assert self.queues is not None, "loaded with the log"
         if self.starved is None:
             root = self.settings.root
             for moved in (*clamp_consumers(root, self.queues), *clamp_delays(root, self.queues)):
-                self._log.warn("The log was cut: {moved}", moved=moved)
+                self._log.warn("Moved an offset back, as the log was cut: {moved}", moved=moved)
         finish(self.settings.root, self.step)
 
     def _recover(self, folder: LogFolder, crashed: bool, *, cut_before: bool) -> Recovery:
@@ -228,8 +233,8 @@ class Opener:
             self.kept = intend(self.settings.root, folder, recovery.end, recovery.tail, self.step)
             tell = self._log.info if damage is None else self._log.critical
             tell(
-                "{reason}; cut there, what followed is kept in {path}",
-                reason=damage or f"The log's tail is torn at {recovery.end}",
+                "{reason}; cutting the log there, what followed is kept in {path}",
+                reason=damage or f"The log's tail is torn at byte {recovery.end}",
                 path=self.kept.quarantine,
             )
         publish.lower(self.settings.root, recovery.end, self.now_ms)
@@ -238,9 +243,9 @@ class Opener:
         if keep:
             self.step("cut")
         self._log.info(
-            "Log ends at {end} ({reason}); {records} records checked from {start}",
+            "Log ends at byte {end} ({reason}); checked {records} records from byte {start}",
             end=recovery.end,
-            reason=recovery.reason or "end of files",
+            reason=_explained(recovery.reason),
             records=recovery.records,
             start=recovery.start,
         )
@@ -252,7 +257,7 @@ class Opener:
             return
         if self.opening.master and not self.opening.repair:
             raise error
-        self._log.critical("{error}; going on from there", error=error)
+        self._log.critical("{error}; continuing from there", error=error)
 
     def _mark_running(self) -> None:
         path = self.settings.root / ABORT
@@ -279,3 +284,14 @@ class Opener:
         )
         mark = marks.load(mark_path(self.settings.root), log)
         self.dispatcher.recover(clean=not crashed, mark=mark)
+
+
+def _explained(reason: Fault | None) -> str:
+    """
+    Why a log ends where it does, for a person.
+    """
+    if reason is None:
+        return "its files end there"
+    if reason is Fault.NOTHING:
+        return "the rest of the file is empty"
+    return reason.value

@@ -70,7 +70,7 @@ FAR = 4 << 20
 FAR_SLICE = 0.004
 
 VERIFY_STEP = 5 << 20
-"""Bytes checked before a slice when nobody did before: more than any record has."""
+"""Bytes checked before a slice if they were not before: more than any record has."""
 
 VERY_FAR = 1 << 30
 """Bytes behind from which numba is worth its 40 MiB, and the third of a second in which
@@ -124,7 +124,7 @@ class Store(Service):
     @ivar bad_record: Told of a bad record that only dispatch found.
     @ivar step: Told of each step of a truncation; tests die there.
     @ivar held_from: The lowest offset a replica still needs, for retention; C{None} if
-        nobody needs any.
+        none needs any.
     @ivar broker_name: Whose log it is, for those who read the files.
     @ivar acknowledged: Up to where enough replicas hold the log; C{None} where no write
         waits for replicas.
@@ -214,7 +214,7 @@ class Store(Service):
         if not self.running:
             # Dispatch may have been left in the middle, so C{abort} stays.
             opener.close()
-            raise NotWritable("stopped", "it was stopped while it was being opened")
+            raise NotWritable("stopped", "the node was stopped while the store was being opened")
         assert opener.queues is not None, "opened with the log"
         self.log, self.dispatcher = log, opener.dispatcher
         self.queues, self.index = opener.queues, opener.index
@@ -286,7 +286,7 @@ class Store(Service):
     def _opening_over(self, result: object) -> None:
         over, self._opening = self._opening, None
         if isinstance(result, Failure):
-            self._log.failure("Opening the store ended badly", result)
+            self._log.failure("Opening the store failed", result)
         assert over is not None, "a store is opened once"
         over.callback(None)
 
@@ -325,7 +325,9 @@ class Store(Service):
         C{abort} is still there: the next start makes it good.
         """
         if failure.check(StoreError):
-            self._log.error("The store is not closed cleanly: {error}", error=failure.value)
+            self._log.error(
+                "Store not closed cleanly, the next start recovers it: {error}", error=failure.value
+            )
         else:
             self._log.failure("Closing the store failed", failure)
 
@@ -448,7 +450,7 @@ class Store(Service):
 
     def _allow(self, state: str) -> None:
         """
-        One cause is gone.
+        One cause to refuse writes is gone; they are taken again when no other is left.
         """
         self._causes.pop(state, None)
         self._settle()
@@ -481,7 +483,9 @@ class Store(Service):
             if behind > VERY_FAR and not self._warmed:
                 self._warmed = True
                 self.in_thread(warm_up).addErrback(
-                    lambda failure: self._log.failure("Loading numba failed", failure)
+                    lambda failure: self._log.failure(
+                        "Cannot load numba, going on with numpy", failure
+                    )
                 )
             more = self.dispatcher.run(FAR_SLICE if far else SLICE)
         except DiskFull as error:
@@ -490,7 +494,7 @@ class Store(Service):
             self._dispatching = self.clock.callLater(DISK_LOOK, self._dispatch)
             return
         except (RecordFault, RecordCrossesFile) as error:
-            self._log.critical("Dispatch stopped: {error}", error=error)
+            self._log.critical("Dispatch to consume queues and index stopped: {error}", error=error)
             self.bad_record(error)
             return
         if self._derived_full and not more:
@@ -502,7 +506,7 @@ class Store(Service):
 
     def _in_bulk(self) -> bool:
         """
-        Whether the log comes faster than anybody writes: it is being copied.
+        Whether the log comes faster than clients write: it is being copied.
         """
         end, now = self.log.end, self.clock.seconds()
         came, seconds = end - self._seen[0], now - self._seen[1]

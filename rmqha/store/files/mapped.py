@@ -195,7 +195,7 @@ class MappedFile:
     @property
     def view(self) -> memoryview:
         """
-        The whole file.  Whoever keeps a slice keeps the mapping.
+        The whole file.  A kept slice keeps the mapping.
         """
         if self._view is None:
             self._view = memoryview(mmap.mmap(self.fd, self.size))
@@ -215,7 +215,7 @@ class MappedFile:
             with self._growing:
                 # Read again under the lock: the reactor may have grown it meanwhile.
                 position = self.allocated
-                # And nothing is done to a file that somebody else may write by now.
+                # And nothing is done to a file that another process may write by now.
                 if position >= upto or self._gone:
                     return
                 view = self.view if prefault else None
@@ -381,8 +381,5 @@ class LogFolder:
         fsync_folder(self.path)
 
     def close(self) -> None:
-        """
-        Close every file.
-        """
         for file in self.files:
             file.close()

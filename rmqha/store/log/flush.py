@@ -99,7 +99,7 @@ class Flusher:
                 Failure(NotWritable("stopped", "the store is stopping"))
             )
         if isinstance(result, Failure):
-            self._log.failure("The last flush failed", result)
+            self._log.failure("The last flush of the log failed", result)
 
     def wait(self, end: int) -> Deferred[bool]:
         """
@@ -128,7 +128,7 @@ class Flusher:
 
     def nudge(self) -> None:
         """
-        Begin a pass if there is anything to flush; nobody waits for it.
+        Begin a pass if there is anything to flush; no write waits for it.
         """
         if self._running is None and self.log.end > self.log.flushed:
             self._begin()
@@ -257,7 +257,9 @@ class Flusher:
         if not isinstance(error, FlushFailed):
             error = FlushFailed(str(self.log.folder.path), str(error))
         self.failure = error
-        self._log.critical("{error}; the store takes no more writes", error=error)
+        self._log.critical(
+            "{error}; the store takes no writes until the node is restarted", error=error
+        )
         self._forget_timer()
         self._timed.stop()
         waiting, self._waiting = self._waiting, deque()
