@@ -48,12 +48,11 @@ class NamesrvNode(Process):
         Begin to look for brokers that are gone.
         """
         self.server.start()
-        self._log.info("A name server on port {port}", port=self.settings.namesrv.listen_port)
+        self._log.info(
+            "Name server listening on port {port}", port=self.settings.namesrv.listen_port
+        )
 
     def end(self) -> Deferred[None]:
-        """
-        Close all connections.
-        """
         return self.server.stop()
 
     def _save(self, table: dict[str | int, Any]) -> Deferred[None]:

@@ -298,7 +298,7 @@ class Store(Service):
             return succeed(None)
         super().stopService()
         failed = "failed" in self._causes
-        self._refuse("stopped", "stopping")
+        self._refuse("stopped", "the node is stopping")
         if self._opening is not None and self.retention is None:
             # The thread looks whether this runs; until it ends the files are its own.
             over: Deferred[None] = Deferred()

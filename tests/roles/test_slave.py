@@ -284,7 +284,7 @@ class LifeTests(SlaveCase):
         self.stop()
         self.assertFalse((self.root / "abort").exists())
         self.assertEqual(self.node.status()["state"], "stopped")
-        self.assertEqual(self.node.unhealthy(), "stopped: stopping")
+        self.assertEqual(self.node.unhealthy(), "stopped: the node is stopping")
 
     def test_stop_twice(self) -> None:
         """
@@ -599,7 +599,7 @@ class RepairTests(SlaveCase):
         self.turn()
         for _ in range(3):
             self.assertEqual(self.state, "ahead")
-            self.assertIn("one copy is kept aside", self.node.unhealthy())
+            self.assertIn("one old log is kept aside", self.node.unhealthy())
             self.assertFalse(self.marker.exists())
             self.assertEqual(content(self.node.store.log), self.before)
             connection = self.accept(within=31)

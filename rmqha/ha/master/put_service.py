@@ -68,8 +68,8 @@ class Writer:
         if self.role is BrokerRole.SYNC_MASTER:
             count = self.transfer.needed
             copies = "1 replica" if count == 1 else f"{count} replicas"
-            return f"SYNC: {here} and held by {copies}"
-        return f"ASYNC: {here}; replicas follow"
+            return f"SYNC: an acknowledged write is {here} and held by {copies}"
+        return f"ASYNC: an acknowledged write is {here}; replicas follow"
 
     def put(
         self, message: Message, *, batch: bool = False, wait: bool = True

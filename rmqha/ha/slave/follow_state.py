@@ -400,7 +400,7 @@ class FollowState:
         The policy was carried out: the log is another one now.
         """
         self.divergence = None
-        self._log.warn("{text}", text=text)
+        self._log.warn("Repaired the log: {text}", text=text)
         if self.state not in (SyncState.FAILED, SyncState.STOPPED):
             self.become(SyncState.CONNECTING, text)
 
