@@ -1,7 +1,7 @@
 """
 Settings that a name server keeps for others: texts by namespace and key.
 
-It is all of a name server that outlives it.  Where it lies is somebody else's business.
+It is all of a name server that outlives it.  Where it lies is the caller's business.
 
 Source: docs/protocol/remoting.md, Name server.
 """
@@ -31,7 +31,7 @@ Save = Callable[[dict[str | int, Any]], Deferred[None]]
 @define(eq=False)
 class KvConfig:
     """
-    The texts.  A change is made when it is durable: who asked for it was told nothing before.
+    The texts.  A change is made when it is durable: its sender was told nothing before.
 
     @ivar save: Takes the content of C{kvConfigPath}.
     """
@@ -54,9 +54,6 @@ class KvConfig:
         self._tables = {name: dict(table) for name, table in found.config_table.items()}
 
     def get(self, namespace: str, key: str) -> str | None:
-        """
-        One text.
-        """
         return self._tables.get(namespace, {}).get(key)
 
     def table(self, namespace: str) -> KvTable | None:
@@ -69,6 +66,8 @@ class KvConfig:
     def put(self, namespace: str, key: str, value: str) -> Deferred[None]:
         """
         Set a text.
+
+        @return: Fires when that is durable.
         """
         return self._change(namespace, lambda table: {**table, key: value})
 
