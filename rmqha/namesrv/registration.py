@@ -114,7 +114,7 @@ class Registrations:
         self._log.info(
             "Broker {name} (id {id}) unregistered, it was at {address}"
             if gone
-            else "{peer} unregisters broker {name} (id {id}) at {address}, which is unknown: ignored",
+            else "{peer} unregisters broker {name} (id {id}) at {address}, not registered: ignored",
             name=header.broker_name,
             id=header.broker_id,
             address=header.broker_addr,

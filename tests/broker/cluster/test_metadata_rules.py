@@ -75,7 +75,10 @@ TOPICS = (
     Case("all but the last byte", WHOLE[:-1], FIRST, "bytes"),
     Case("noise", bytes(range(128, 256)), FIRST, "128 bytes"),
     Case(
-        "a number for a topic", topics_body(topicConfigTable={"A": 1}), FIRST, "A: 1 is no object"
+        "a number for a topic",
+        topics_body(topicConfigTable={"A": 1}),
+        FIRST,
+        "A: 1 is not an object",
     ),
     Case(
         "a topic under another's name",
