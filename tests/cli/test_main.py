@@ -64,8 +64,10 @@ class MainTests(CommandTestCase):
         """
         folder = golden.store(golden.VERSIONS[0], "ipv6") / "config"
         for command in ("verify", "dump", "rebuild"):
-            self.assertIn("is no store", self.fails(1, command, folder))
-        self.assertIn("is no store", self.fails(1, "diverge", folder, "--against", folder))
+            self.assertIn("is not a RocketMQ store", self.fails(1, command, folder))
+        self.assertIn(
+            "is not a RocketMQ store", self.fails(1, "diverge", folder, "--against", folder)
+        )
 
     @slow
     def test_closed_pipe(self) -> None:

@@ -77,7 +77,9 @@ class PromoteTests(CommandTestCase):
         """
         Each refusal is one line, and exit code 1.
         """
-        self.assertIn("no store", self.fails(1, "promote", self.store / "commitlog" / ".." / ".."))
+        self.assertIn(
+            "not a RocketMQ store", self.fails(1, "promote", self.store / "commitlog" / ".." / "..")
+        )
         lock = StoreLock(self.store / "lock")
         lock.take()
         self.assertIn("held by a running node", self.fails(1, "promote", self.store))
@@ -111,7 +113,9 @@ class PromoteTests(CommandTestCase):
         result = self.run_command("promote", self.store, "--conf", conf)
         self.assertEqual((result.exit_code, result.stderr), (0, ""), result.output)
         self.write(conf, {**keys, "mappedFileSizeCommitLog": 1 << 20})
-        self.assertIn("configured are", self.fails(1, "promote", self.store, "--conf", conf))
+        self.assertIn(
+            "mappedFileSizeCommitLog is", self.fails(1, "promote", self.store, "--conf", conf)
+        )
 
     def write(self, conf: Path, keys: dict[str, object]) -> None:
         """

@@ -271,7 +271,7 @@ class LifeTests(SlaveCase):
         self.assertEqual(self.node.codes, [1])
         self.assertEqual(self.reactor.stops, 1)
         self.assertIs(self.node.state, NodeState.FAILED)
-        self.assertIn("configured are 4096", self.node.unhealthy())
+        self.assertIn("mappedFileSizeCommitLog is 4096", self.node.unhealthy())
         self.flushLoggedErrors()
 
     def test_clean_stop(self) -> None:

@@ -132,9 +132,9 @@ class Administration:
             ("writeQueueNums", config.write_queue_nums),
         ):
             if not 1 <= queues <= MOST_QUEUES:
-                raise _invalid(f"{what} is {queues}, allowed is 1 to {MOST_QUEUES}")
+                raise _invalid(f"{what} is {queues}, must be 1 to {MOST_QUEUES}")
         if config.perm not in PERMISSIONS:
-            raise _invalid(f"perm is {config.perm}, allowed are {sorted(PERMISSIONS)}")
+            raise _invalid(f"perm is {config.perm}, must be one of {sorted(PERMISSIONS)}")
         if config.topic_filter_type not in FILTER_TYPES:
             shown = config.topic_filter_type[:64]
             raise _invalid(
@@ -279,7 +279,7 @@ def _check_group(config: GroupConfig) -> None:
         ("whichBrokerWhenConsumeSlowly", config.which_broker_when_consume_slowly, 0),
     ):
         if number < least:
-            raise _invalid(f"{what} is {number}, allowed is {least} and more")
+            raise _invalid(f"{what} is {number}, must be {least} or more")
 
 
 def _invalid(remark: str) -> RequestRefused:

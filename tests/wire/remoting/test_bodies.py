@@ -174,7 +174,7 @@ class Shapes(SynchronousTestCase):
             ('{"name":"a","inner":[{},{"counter":"x"}]}', "inner.1.counter: 'x' is no"),
             ('{"name":"a","byNumber":{"x":"y"}}', "byNumber.x: 'x' is not an integer"),
             ('{"name":"a","byNumber":{1:[]}}', "byNumber.1: [] is not a string"),
-            ("{name", "no JSON from character"),
+            ("{name", "invalid JSON at character"),
         ):
             error = self.assertRaises(BodyInvalid, json_body.read, Shape, text.encode())
             self.assertEqual("Shape", error.kind)
