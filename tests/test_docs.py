@@ -11,7 +11,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 
-from twisted.trial.unittest import SynchronousTestCase
+from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 ROOT = Path(__file__).resolve().parent.parent
 CITED = re.compile(r"docs/[a-z][a-z/_-]*(?:\.rst|\.md)?")
@@ -348,3 +348,42 @@ class GlossaryTests(SynchronousTestCase):
             "split index", "staged", "standing", "unit",
         }  # fmt: skip
         self.assertEqual(set(), wanted - terms)
+
+
+class PipelineTests(SynchronousTestCase):
+    """
+    The public names of the pipeline.
+    """
+
+    def test_public_names(self) -> None:
+        """
+        Every name that the page lists can be imported from its module.
+        """
+        text = (ROOT / "docs" / "guide" / "pipeline-api.rst").read_text(encoding="utf-8")
+        rows = re.findall(r"^   \* - ``(rmqha[\w.]+)``\n     - (.+)$", text, re.MULTILINE)
+        self.assertGreater(len(rows), 20)
+        try:
+            import_module("pyspark")
+        except ImportError:
+            raise SkipTest("the extra pipeline is not installed") from None
+        for module, names in rows:
+            for name in literals(names):
+                self.assertTrue(hasattr(import_module(module), name), f"{module}.{name}")
+
+    def test_what_pages_import(self) -> None:
+        """
+        What the guide imports from the pipeline is among them.
+        """
+        text = (ROOT / "docs" / "guide" / "pipeline-api.rst").read_text(encoding="utf-8")
+        rows = re.findall(r"^   \* - ``(rmqha[\w.]+)``\n     - (.+)$", text, re.MULTILINE)
+        public = {(module, name) for module, names in rows for name in literals(names)}
+        used = {
+            (module, name.strip())
+            for page in PAGES
+            for module, names in re.findall(
+                r"from (rmqha\.pipeline[\w.]*) import ([\w, ]+)", page.read_text(encoding="utf-8")
+            )
+            for name in names.split(",")
+        }
+        self.assertGreater(len(used), 4)
+        self.assertEqual(set(), used - public)
