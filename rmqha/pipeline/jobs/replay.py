@@ -48,7 +48,7 @@ SELECTING = (
 """Options of the data source that choose what is sent."""
 
 DUPLICATE = "duplicate"
-RETRY = "retry or dead letter, not asked for by name"
+RETRY = "retry or dead-letter topic, not named in --topic"
 """Why messages are not sent."""
 
 _UNIQUE_KEYS = "(?:^|\u0002)UNIQ_KEY\u0001([^\u0002]+)"
@@ -183,7 +183,7 @@ def _checked(to_topic: str | None, same_topic: bool, options: Mapping[str, objec
     @return: Whether topics were chosen, by name or by pattern.
     """
     if (to_topic is None) is not same_topic:
-        raise OptionMissing("to-topic", "either it or same-topic says where messages go")
+        raise OptionMissing("to-topic", "give either it or same-topic, to say where messages go")
     if to_topic is not None and (fault := topic_fault(to_topic)):
         raise OptionInvalid("to-topic", to_topic, fault)
     for name in options:

@@ -110,7 +110,10 @@ def from_json(content: object) -> dict[str, Position]:
             raise PositionInvalid(_text(content), f"store {name} has no offset, last and sum")
         placed = 0 <= last < offset if total else last == -1 and offset >= 0
         if not placed or offset > _MOST or not isinstance(log, str):
-            raise PositionInvalid(_text(content), f"store {name} contradicts itself")
+            raise PositionInvalid(
+                _text(content),
+                f"store {name} has an offset, last record and sum that do not fit together",
+            )
         marks[name] = Position(offset, last, total, log)
     return marks
 

@@ -96,7 +96,7 @@ def ranges_between(
         lost = DataLost(store.name, low, high)
         if options.fail_on_data_loss:
             raise lost
-        _log.warning("skipped: %s", lost)
+        _log.warning("skipping bytes of the log: %s", lost)
     anchors = [split.start for split in store.splits(start, end)]
     ends = [] if proof is None or proof.last < start else [(proof.last, proof.sum)]
     for file, low, high in store.files.pieces(start, end):
@@ -178,7 +178,7 @@ def starting(store: StoreView, options: ReadOptions) -> int:
         lost = DataLost(store.name, offset, begin)
         if options.fail_on_data_loss:
             raise lost
-        _log.warning("skipped: %s", lost)
+        _log.warning("skipping bytes of the log: %s", lost)
     return store.aligned(offset)
 
 

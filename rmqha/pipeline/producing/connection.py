@@ -117,7 +117,7 @@ class BlockingConnection:
         """
         left = deadline - time.monotonic()
         if left <= 0:
-            raise TimeoutError("there is no answer in time")
+            raise TimeoutError("no answer in time")
         self._socket.settimeout(left)
         data = self._socket.recv(_CHUNK)
         if not data:

@@ -100,9 +100,9 @@ class Outgoing:
             if not _CONTROL.isdisjoint(name) or "\x01" in value or "\x02" in value:
                 return f"property {name[:64]!r} has control characters"
             if name in BROKERS_OWN:
-                return f"property {name} is the broker's own"
+                return f"property {name} is reserved for brokers"
         size = len(encode(self.properties))
-        return "" if size <= MAX_PROPERTIES else f"its properties have {size} bytes"
+        return "" if size <= MAX_PROPERTIES else f"its properties are {size} bytes long"
 
 
 def topic_fault(topic: str) -> str:
@@ -113,7 +113,7 @@ def topic_fault(topic: str) -> str:
         return "it has no topic"
     if len(topic.encode()) > MAX_TOPIC:
         return f"the topic is longer than {MAX_TOPIC} bytes"
-    return "the topic is a broker's own" if is_system(topic) else ""
+    return "the topic is reserved for brokers" if is_system(topic) else ""
 
 
 @frozen

@@ -128,7 +128,7 @@ class Routes:
         found = () if default is None else writable(default, DEFAULT_QUEUES)
         if not found:
             servers = ";".join(self.name_servers)
-            raise NoRoute(topic, servers, "there is no such topic, and no broker makes any")
+            raise NoRoute(topic, servers, "the topic does not exist, and no broker creates topics")
         return found
 
 

@@ -59,7 +59,9 @@ class _Sending:
         @raise PipelineError: If the columns are no messages'.
         """
         if overwrite:
-            raise OptionInvalid("mode", "overwrite", "append: messages cannot be taken back")
+            raise OptionInvalid(
+                "mode", "overwrite", "append, because sent messages cannot be removed"
+            )
         types = {each.name: each.dataType.simpleString() for each in schema.fields}
         check_columns(types, options.topic)
         return cls(options)
@@ -108,7 +110,7 @@ class BatchWriter(DataSourceArrowWriter):
         """
         What was sent stays where it is.
         """
-        _tell(messages, "failed, and sent all the same")
+        _tell(messages, "failed after some messages were sent")
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -129,10 +131,10 @@ class StreamWriter(DataSourceStreamArrowWriter):
         """
         A batch is sent.
         """
-        _tell(messages, f"batch {batchId} is sent")
+        _tell(messages, f"batch {batchId} was sent")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """
         What was sent of a batch stays where it is.
         """
-        _tell(messages, f"batch {batchId} failed, and was sent all the same")
+        _tell(messages, f"batch {batchId} failed after some of its messages were sent")

@@ -403,7 +403,7 @@ class ProducerTests(SynchronousTestCase):
         server = self.stand_in()
         producer = self.producer(server)
         error = self.assertRaises(NoRoute, producer.send, self.messages(1))
-        self.assertIn("no broker makes any", str(error))
+        self.assertIn("no broker creates topics", str(error))
         server.server.close()
         error = self.assertRaises(NoRoute, self.producer(server).send, self.messages(1))
         self.assertIn(server.address, str(error))
