@@ -38,7 +38,7 @@ PATIENCE = 120.0
 
 class Reader(StrEnum):
     """
-    Where somebody catches up.
+    Where a lagging consumer reads, if there is one.
     """
 
     NOBODY = "nobody"

@@ -94,7 +94,7 @@ class Member:
     @property
     def ports(self) -> dict[str, int]:
         """
-        What it listens on.
+        The ports on which it listens.
         """
         settings = self.settings
         if self.name == NAMES:
@@ -210,9 +210,6 @@ class Cluster:
 
     @property
     def names(self) -> str:
-        """
-        The name server's address.
-        """
         return f"127.0.0.1:{self.members[0].ports['clients']}"
 
     def start(self) -> None:

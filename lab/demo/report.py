@@ -61,7 +61,7 @@ class Mode:
     @property
     def counted(self) -> str:
         """
-        That, in words.
+        The number of requests, and of waiting writes by status, in words.
         """
         waited = [f"{n} waited: {status}" for status, n in sorted(self.waited.items()) if n]
         requests = f"{self.requests.total()} requests"

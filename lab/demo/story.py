@@ -114,7 +114,7 @@ class Story:
 
     def start_names(self) -> NameServer:
         """
-        A name server.
+        Start a name server.
         """
         names = NameServer(self.folder.path).start()
         self.say(

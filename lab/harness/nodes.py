@@ -149,9 +149,6 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """
-        Its process id.
-        """
         assert self.process is not None, "not started"
         return self.process.pid
 
@@ -181,7 +178,7 @@ class Process:
 
     def thaw(self) -> None:
         """
-        Let it go on.
+        Let a frozen process continue.
         """
         os.kill(self.pid, signal.SIGCONT)
 
@@ -220,7 +217,7 @@ class Process:
 
     def log(self) -> str:
         """
-        Everything it said.
+        Everything that the process has logged.
         """
         if not self.log_path.exists():
             return ""
@@ -228,7 +225,7 @@ class Process:
 
     def tail(self, lines: int = 25) -> str:
         """
-        The last of it.
+        The last lines of its log, for a failure's text.
         """
         return f"--- {self.name}\n" + "\n".join(self.log().splitlines()[-lines:])
 
@@ -247,7 +244,7 @@ class Process:
 
     def open_files(self) -> int:
         """
-        Descriptors it holds.
+        How many file descriptors it has open.
         """
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
@@ -298,15 +295,12 @@ class Node(Process):
     @property
     def address(self) -> tuple[str, int]:
         """
-        Where slaves connect.
+        The HA port's address.
         """
         return "127.0.0.1", self.ha_port
 
     @property
     def conf(self) -> Path:
-        """
-        The configuration file.
-        """
         return self.folder / f"{self.name}.conf"
 
     def write_conf(self) -> list[str]:
@@ -418,7 +412,7 @@ class Node(Process):
 
 class NameServer(Node):
     """
-    A name server.
+    A name server's process.
     """
 
     def __init__(self, folder: Path) -> None:

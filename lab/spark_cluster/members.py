@@ -120,7 +120,7 @@ class SparkCluster:
     @property
     def url(self) -> str:
         """
-        What C{--master} takes.
+        The cluster's address for C{--master}.
         """
         return f"spark://{LOOPBACK}:{self._ports['master']}"
 

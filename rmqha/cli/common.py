@@ -93,7 +93,7 @@ def _code(run: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
 
 def complain(text: str) -> None:
     """
-    One line on stderr.
+    Print an error as one line on stderr.
     """
     click.echo(f"rmqha: {' '.join(text.splitlines())}", err=True)
 

@@ -52,7 +52,7 @@ class Spark:
 
     def session(self, name: str) -> SparkSession:
         """
-        The session, started now.
+        Start the session, or take the one that runs.
         """
         getLogger(_SPARKS).disabled = "spark.log.level" not in self.settings
         settings = {**QUIET, **self.settings}

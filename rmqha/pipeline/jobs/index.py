@@ -76,7 +76,7 @@ class Indexed:
 
     def to_json(self) -> dict[str, Any]:
         """
-        All of it.
+        The result as a JSON object, for C{--json}.
         """
         return asdict(self)
 

@@ -101,7 +101,7 @@ class Replayed:
 
     def to_json(self) -> dict[str, Any]:
         """
-        All of it.
+        The result as a JSON object, for C{--json}.
         """
         sent, skipped = self.count(sent=True), self.count(sent=False)
         return {
@@ -230,7 +230,7 @@ def marked(frame: DataFrame, named: bool, dedupe: bool) -> DataFrame:
 
 def _told(frame: DataFrame, sending: SendOptions, to_topic: str | None, shown: Shown) -> Replayed:
     """
-    What would be done.
+    The outcome of a dry run.
     """
     counted = frame.groupBy("topic", F.coalesce("skip", F.lit(SENT)).alias("outcome")).agg(
         F.count("*").alias("messages"), F.sum(F.length("body")).alias("bytes")

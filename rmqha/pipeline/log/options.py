@@ -63,7 +63,7 @@ _UNDERSCORE = re.compile(r"_([a-z])")
 
 class RowKind(StrEnum):
     """
-    What a row is.
+    The option C{table}: what a row of the DataFrame is.
     """
 
     MESSAGES = "messages"
@@ -82,7 +82,7 @@ class Visibility(StrEnum):
 
 class Style(StrEnum):
     """
-    How columns are called.
+    The option C{columnStyle}: what columns are named after.
     """
 
     RMQHA = "rmqha"
@@ -208,9 +208,6 @@ class ReadOptions:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """
-        The stores' names.
-        """
         return tuple(name for name, _ in self.stores)
 
 

@@ -62,7 +62,7 @@ class Range:
     @property
     def size(self) -> int:
         """
-        Bytes.
+        Bytes between its start and its end.
         """
         return self.end - self.start
 
@@ -74,9 +74,6 @@ class Range:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """
-        Read what L{to_json} made.
-        """
         fields = json.loads(text)
         cuts = tuple(Cut(cut["at"], cut["time"], Why(cut["why"])) for cut in fields.pop("cuts"))
         proofs = tuple((offset, total) for offset, total in fields.pop("proofs"))

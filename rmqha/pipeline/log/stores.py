@@ -95,7 +95,7 @@ class StoreView:
 
     def again(self, options: ReadOptions) -> Self:
         """
-        Look once more.
+        Open the same store again, as it is now.
         """
         return self.open(self.name, self.files.root, options, self.known)
 

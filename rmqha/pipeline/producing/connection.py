@@ -55,7 +55,7 @@ class BlockingConnection:
 
     def close(self) -> None:
         """
-        Leave; again is fine.
+        Close the connection; safe to call twice.
         """
         self._socket.close()
 

@@ -130,15 +130,12 @@ class Parcel:
 
     @property
     def topic(self) -> str:
-        """
-        Their topic.
-        """
         return self.messages[0].topic
 
     @property
     def body_size(self) -> int:
         """
-        Bytes of their bodies.
+        Bytes of the messages' bodies together.
         """
         return sum(len(message.body) for message in self.messages)
 
@@ -219,7 +216,7 @@ class UniqueKeys:
 
     def next(self) -> str:
         """
-        Another one.
+        Make another unique key.
         """
         now = time.time()
         month = time.mktime((*time.localtime(now)[:2], 1, 0, 0, 0, 0, 0, -1))

@@ -34,7 +34,7 @@ class Peers:
 
     def close(self) -> None:
         """
-        Leave them all.
+        Close the connections to all peers.
         """
         while self._open:
             self._open.popitem()[1].close()

@@ -87,7 +87,7 @@ class Routes:
 
     def forget(self, topic: str) -> None:
         """
-        Ask again next time.
+        Drop a topic's route, so that it is asked for again.
         """
         self._known.pop(topic, None)
 

@@ -57,7 +57,7 @@ def application(selection: str, store: str) -> str:
 @define
 class DeltaSink(LakeTable):
     """
-    A Delta table.
+    A Delta table that rows are appended to and taken off.
     """
 
     shape: Shape

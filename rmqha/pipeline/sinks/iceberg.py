@@ -66,7 +66,7 @@ def catalog_of(place: IcebergPlace, root: Path) -> Catalog:
 @define
 class IcebergSink(LakeTable):
     """
-    An Iceberg table.
+    An Iceberg table that rows are appended to and taken off.
     """
 
     shape: Shape

@@ -52,7 +52,7 @@ class LakeTable(ABC):
     @abstractmethod
     def sources(self) -> dict[Source, TablePosition]:
         """
-        What it holds.
+        The position of each source, a selection and a store, that the table has rows of.
         """
 
     @abstractmethod
@@ -72,7 +72,7 @@ class LakeTable(ABC):
     @abstractmethod
     def close(self) -> None:
         """
-        Let others have it.
+        Release what an open table holds: a lock, or its catalog.
         """
 
     def __enter__(self) -> Self:

@@ -32,7 +32,7 @@ _FILE = "file:"
 
 class Format(StrEnum):
     """
-    Kinds of tables.
+    The formats of tables.
     """
 
     PARQUET = "parquet"

@@ -140,7 +140,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """
-        Nothing is held.
+        Called by Spark; nothing is open between batches.
         """
 
     # --- stores -------------------------------------------------------------

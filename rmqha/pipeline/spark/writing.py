@@ -68,7 +68,7 @@ class _Sending:
 
     def send(self, batches: Iterator[pa.RecordBatch]) -> Sent:
         """
-        Send them all.
+        Send all rows of one task.
         """
         rows, number = MessageRows(self.options.topic), 0
         with Producer(self.options) as producer:
@@ -88,7 +88,7 @@ def _tell(messages: Sequence[WriterCommitMessage | None], what: str) -> None:
 
 class BatchWriter(DataSourceArrowWriter):
     """
-    Writes a DataFrame.
+    Sends the rows of a DataFrame to brokers.
     """
 
     def __init__(self, options: SendOptions, schema: StructType, overwrite: bool) -> None:
@@ -102,7 +102,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """
-        All is sent.
+        Called by Spark when all tasks have sent their rows.
         """
         _tell(messages, "sent")
 
@@ -129,7 +129,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """
-        A batch is sent.
+        Called by Spark when all tasks of a batch have sent their rows.
         """
         _tell(messages, f"batch {batchId} was sent")
 

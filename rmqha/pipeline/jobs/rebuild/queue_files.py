@@ -40,7 +40,7 @@ class QueueFiles:
     @property
     def per_file(self) -> int:
         """
-        Units of a file.
+        How many units a queue file holds.
         """
         return self.file_size // UNIT_SIZE
 
@@ -89,7 +89,7 @@ class QueueFiles:
 
     def remove(self, queue: Queue) -> None:
         """
-        Take a queue away.
+        Delete the files of a queue that is written again.
         """
         folder = self.folder(queue)
         shutil.rmtree(folder, ignore_errors=True)

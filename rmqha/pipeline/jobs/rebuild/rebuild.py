@@ -88,7 +88,7 @@ class RebuiltQueues:
 
     def to_json(self) -> dict[str, Any]:
         """
-        All of it.
+        The result as a JSON object, for C{--json}.
         """
         return asdict(self)
 
