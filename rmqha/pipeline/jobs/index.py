@@ -38,7 +38,7 @@ from rmqha.wire.log.published import FOLDER, SPLITS, Cut, Span, render_spans
 from rmqha.wire.log.split_spans import SpanMaker
 
 LOCK = "lock"
-"""The file whose first byte is locked by whoever runs on a store."""
+"""The file whose first byte is locked by the node or broker that runs on a store."""
 
 SPANS = pa.schema(
     [

@@ -1,8 +1,8 @@
 """
-The options of a read, whoever gives them: Spark, SQL or a Python caller.
+The options of a read, from Spark, SQL or a Python caller.
 
-What is wrong is told with the option's name, its text and what is allowed; a name
-nobody knows is an error too, because a misspelled C{topic} would read everything.
+An error names the option, its text and what is allowed; an unknown name is an error
+too, because a misspelled C{topic} would read everything.
 
 Source: docs/guide/pipeline.rst, Options.
 """
@@ -293,7 +293,7 @@ class OptionsDraft:
 
 def nearest(unknown: str, known: Mapping[str, str]) -> str:
     """
-    The known name somebody probably meant, or C{""}.
+    The nearest known name, or C{""}.
 
     @param known: The names, by their lower case.
     """

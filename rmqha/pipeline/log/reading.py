@@ -205,7 +205,7 @@ class RangeProof:
         """
         @raise LogCutBack: If the log was cut below the range's end after it was planned.
         @raise LogCopiedAnew: If it was put aside, to be copied anew.
-        @raise CopyBehind: If nobody says any more how far it is final.
+        @raise CopyBehind: If the store does not say any more how far its log is final.
         """
         if self._confirmed() == 0:
             raise CopyBehind(self.wanted.store, self.wanted.end, 0)

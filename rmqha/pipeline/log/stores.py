@@ -1,8 +1,8 @@
 """
 A store as a reader sees it: its files, how far they may be read, where records begin.
 
-How far is what the node that has the store published; a store that nobody published
-anything for, a Java broker's, is read up to its last whole record.
+How far is what the node that has the store published; a store without a published
+point, a Java broker's, is read up to its last whole record.
 
 Source: docs/architecture.rst, Files of our own.
 """
@@ -166,7 +166,7 @@ class StoreView:
 
     def require_point(self, options: ReadOptions) -> None:
         """
-        Refuse to tail a log that nobody says the end of.
+        Refuse to follow a log that has no published point.
 
         @raise NoPublishedPoint: Unless the options allow it.
         """

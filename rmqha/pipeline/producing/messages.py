@@ -107,7 +107,7 @@ class Outgoing:
 
 def topic_fault(topic: str) -> str:
     """
-    Why nobody may send to a topic; C{""} if that is not so.
+    Why a topic accepts no messages; C{""} if that is not so.
     """
     if not topic:
         return "it has no topic"

@@ -30,7 +30,7 @@ FRESH = 30.0
 """Seconds a route is believed, as by stock clients."""
 
 _MOST = 65_536
-"""Queues of a broker; more are believed of nobody."""
+"""Most queues of a topic at one broker; a route with more is refused."""
 
 _MASTER = 0
 _WRITE = 2

@@ -150,7 +150,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         The stores as they are now.
 
         @raise StoresDiffer: If a position is of a store that is not given any more.
-        @raise NoPublishedPoint: If nobody says where a log ends.
+        @raise NoPublishedPoint: If a store has no published point.
         """
         names = self._options.names
         for name in marks or {}:
