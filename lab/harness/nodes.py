@@ -1,7 +1,7 @@
 """
 Real nodes for tests, demo and bench: C{twistd rmqha} as its own process.
 
-Whoever starts a process keeps its object; whatever is still running when the
+The caller that starts a process keeps its object; whatever is still running when the
 interpreter ends is killed by its pid, so a test that fails leaves nothing behind.
 Waiting is polling with a deadline, and a deadline that passes says what the node said
 last.
@@ -86,7 +86,7 @@ class Folder:
 
     def keep(self) -> None:
         """
-        Leave it for whoever looks into it, and say where it is.
+        Keep the folder for inspection, and print where it is.
         """
         atexit.unregister(self.remove)
         sys.stdout.write(f"kept {self.path}\n")
@@ -174,7 +174,7 @@ class Process:
             }
             return states == {"T"}
 
-        until(still, f"{self.name} stands still")
+        until(still, f"{self.name} is frozen")
 
     def thaw(self) -> None:
         """
@@ -231,7 +231,7 @@ class Process:
 
     def complaints(self) -> list[str]:
         """
-        Lines of exceptions nobody gave a name to.
+        Lines of exceptions that were not handled.
         """
         return re.findall(r"(?m)^.*(?:Traceback|Unhandled).*$", self.log())
 

@@ -35,7 +35,7 @@ class Remote(BlockingConnection):
 
     def __init__(self, port: int) -> None:
         """
-        @raise OSError: If nobody listens there.
+        @raise OSError: If the port is closed.
         """
         super().__init__(f"127.0.0.1:{port}", SOON)
 

@@ -41,7 +41,7 @@ class Missing(Exception):
 
 def say(text: str) -> None:
     """
-    A line for whoever runs this.
+    Print a line about the progress.
     """
     sys.stderr.write(text + "\n")
 
