@@ -248,11 +248,11 @@ _NAMESRV_GROUPS = {
     "it is about Java's process": """
         clientRequestThreadPoolNums clientRequestThreadPoolQueueCapacity defaultThreadPoolNums
         defaultThreadPoolQueueCapacity unRegisterBrokerQueueCapacity""",
-    "what administrators change while it runs lasts until the next start": """
+    "changes that administrators make at run time last until the next start": """
         configStorePath""",
-    "the feature it belongs to is refused when switched on": """
+    "it belongs to a feature that is refused when switched on": """
         notifyMinBrokerIdChanged""",
-    "it means nothing to clients": """
+    "clients do not use it": """
         productEnvName returnOrderTopicConfigToBroker enableAllTopicList enableTopicList
         needWaitForService waitSecondsForService""",
 }
@@ -272,7 +272,9 @@ NAMESRV_HARMLESS: dict[str, str] = {
 NAMESRV_UNSUPPORTED: dict[str, Foreign] = {
     "clusterTest": on("routes are never fetched from a product environment"),
     "supportActingMaster": on("a slave is never shown as its master"),
-    "enableControllerInNamesrv": on("there is no controller here"),
-    "deleteTopicWithBrokerRegistration": on("a topic's route stays until it is deleted here too"),
+    "enableControllerInNamesrv": on("rmqha has no controller"),
+    "deleteTopicWithBrokerRegistration": on(
+        "a route stays until the topic is deleted at the name server too"
+    ),
 }
 """The same as L{UNSUPPORTED} of a name server's file."""
