@@ -74,7 +74,7 @@ class DivergeTests(CommandTestCase):
         self.assertIn("the first record that differs begins at byte 208", result.stdout)
         self.assertIn("GoldenBulk: 1060", result.stdout)
         first, second = result.stdout.splitlines()[-2:]
-        self.assertNotIn("bad place", first)
+        self.assertNotIn("damaged places", first)
         self.assertIn("damaged places among them: 1", second)
 
     def test_nothing_is_changed(self) -> None:
