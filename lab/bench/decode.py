@@ -19,7 +19,7 @@ from rmqha.wire.columnar.dispatch_fields import fields
 from rmqha.wire.columnar.record_blocks import walk
 from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.hashing import body_crc
-from rmqha.wire.log.record import MAGIC_V1
+from rmqha.wire.log.layout import MAGIC_V1
 
 LEVELS = DelayLevels.parse("1s 5s 10s")
 MAX_SIZE = (4 << 20) + 65536

@@ -19,7 +19,8 @@ from rmqha.cli.common import FAILED, STORE, complain, note
 from rmqha.store.log.resync import data_end
 from rmqha.store.offline.follow import BadPlace, follow
 from rmqha.store.offline.raw_log import RawLog
-from rmqha.wire.log.record import MAGIC_V1, MAGIC_V2, Host, Record, decode
+from rmqha.wire.log.layout import MAGIC_V1, MAGIC_V2
+from rmqha.wire.log.record import Host, Record, decode
 
 
 @frozen

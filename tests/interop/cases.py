@@ -25,7 +25,8 @@ from lab.harness.writer import Driver
 from lab.stock import jars
 from lab.stock.brokers import Broker, Row, Sent, Tool
 from rmqha.config.store_settings import StoreSettings
-from rmqha.wire.log.record import MAGIC_BLANK, decode
+from rmqha.wire.log.layout import MAGIC_BLANK
+from rmqha.wire.log.record import decode
 from tests.interop import matrix
 
 #: Set to 1 to run these tests, to C{full} to run all pairs.

@@ -28,7 +28,8 @@ from rmqha.store.derived import index_file
 from rmqha.store.files import mapped as files
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.store import LIVE_PAUSE, Store
-from rmqha.wire.log.record import MAGIC_BLANK, Fault, decode, magic_at
+from rmqha.wire.log.layout import MAGIC_BLANK
+from rmqha.wire.log.record import Fault, decode, magic_at
 from tests.support.derived import DerivedTestCase
 from tests.support.ha_frames import append_frame
 from tests.support.logs import STORED, Disk, Held, LogTestCase, content, message

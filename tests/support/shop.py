@@ -14,7 +14,8 @@ from attrs import Factory, define, field
 
 from rmqha.wire.log import properties
 from rmqha.wire.log.encode import blank, encode, place
-from rmqha.wire.log.record import COMMIT, Message
+from rmqha.wire.log.record import Message
+from rmqha.wire.log.sys_flag import COMMIT
 from tests.support.rows import publish
 
 HALF, OP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"

@@ -16,7 +16,8 @@ from rmqha.config.settings import Settings
 from rmqha.errors import RequestRefused
 from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from rmqha.wire.log.properties import NAME_END, PAIR_END
-from rmqha.wire.log.record import TRANSACTION, Host, Message, Record
+from rmqha.wire.log.record import Host, Message, Record
+from rmqha.wire.log.sys_flag import TRANSACTION
 from rmqha.wire.remoting.codes import ResponseCode
 
 CLUSTER = "CLUSTER"

@@ -38,7 +38,8 @@ from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler
 from rmqha.store.store import Store
 from rmqha.wire.log.properties import encode
-from rmqha.wire.log.record import COMPRESSED, MULTI_TAGS, Message
+from rmqha.wire.log.record import Message
+from rmqha.wire.log.sys_flag import COMPRESSED, MULTI_TAGS
 from rmqha.wire.remoting.bodies.tables import TopicConfig
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command

@@ -36,8 +36,10 @@ from rmqha.net.remoting.handlers import Answer, Handler
 from rmqha.periodic import Job, Periodic
 from rmqha.store.store import Store
 from rmqha.wire.log import properties
-from rmqha.wire.log.encode import MAX_RECORD_OVERHEAD, encode, place
-from rmqha.wire.log.record import COMMIT, TRANSACTION, Message, Record
+from rmqha.wire.log.encode import encode, place
+from rmqha.wire.log.layout import MAX_RECORD_OVERHEAD
+from rmqha.wire.log.record import Message, Record
+from rmqha.wire.log.sys_flag import COMMIT, TRANSACTION
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import from_ext

@@ -7,7 +7,8 @@ from __future__ import annotations
 import numpy as np
 
 from rmqha.store.log.interfaces import ILogReader
-from rmqha.wire.log.record import MAGIC_BLANK, magic_at
+from rmqha.wire.log.layout import MAGIC_BLANK
+from rmqha.wire.log.record import magic_at
 
 HEAD_BYTES = 112
 """Bytes of a record that surely reach past its body length, whatever its hosts."""

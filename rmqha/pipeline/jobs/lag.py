@@ -19,7 +19,8 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from rmqha.pipeline.log.files import LogFiles, opened
 from rmqha.pipeline.log.positions import from_json
-from rmqha.wire.log.record import BORN_IP6, IP6_EXTRA, MAGIC_BYTES
+from rmqha.wire.log.layout import IP6_EXTRA, MAGIC_BYTES
+from rmqha.wire.log.sys_flag import BORN_IP6
 
 _SYS_FLAG = slice(36, 40)
 _STORED = 56

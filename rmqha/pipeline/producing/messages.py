@@ -20,7 +20,7 @@ from rmqha.pipeline.producing.routes import DEFAULT_QUEUES, DEFAULT_TOPIC, Queue
 from rmqha.wire.log.encode import MAX_BATCH, MAX_PROPERTIES, MAX_TOPIC
 from rmqha.wire.log.hashing import body_crc
 from rmqha.wire.log.properties import encode
-from rmqha.wire.log.record import COMPRESSED
+from rmqha.wire.log.sys_flag import COMPRESSED
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.headers.send import SendMessageV2Request

@@ -11,7 +11,8 @@ from attrs import frozen
 
 from rmqha.store.log.interfaces import ILogReader
 from rmqha.wire.log.delay_levels import DelayLevels
-from rmqha.wire.log.record import MIN_RECORD, DispatchFields, check, dispatch_fields
+from rmqha.wire.log.layout import MIN_RECORD
+from rmqha.wire.log.record import DispatchFields, check, dispatch_fields
 
 # Most records fit in this many bytes; longer ones are read a second time, whole.
 _FIRST_READ = 16 << 10

@@ -16,8 +16,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from rmqha.wire.log.layout import IP6_EXTRA, MAGIC_BLANK, MAGIC_BYTES
 from rmqha.wire.log.published import FOLDER, READERS
-from rmqha.wire.log.record import IP6_EXTRA, MAGIC_BLANK, MAGIC_BYTES, magic_at, stored_at
+from rmqha.wire.log.record import magic_at, stored_at
 
 MOST = 100
 """Readers that are looked at."""

@@ -16,6 +16,7 @@ import numpy as np
 from numba import boolean, int64, njit, types, uint32
 
 from rmqha.wire.columnar.vectors import Array
+from rmqha.wire.log import layout
 
 if sys.byteorder != "little":
     raise ImportError("numba's loops need a little-endian machine")
@@ -40,6 +41,10 @@ def compiled(signature: Any) -> Callable[[_Loop], _Loop]:
         return made
 
     return compile_now
+
+
+born_extra = compiled(int64(int64))(layout.born_extra)
+store_extra = compiled(int64(int64))(layout.store_extra)
 
 
 @compiled(int64(BYTES, int64))

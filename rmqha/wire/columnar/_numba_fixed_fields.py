@@ -14,16 +14,47 @@ import numpy as np
 from numba import boolean, int32, int64, types, uint32, uint64
 
 from rmqha.wire.columnar import kernels_numpy as plain
-from rmqha.wire.columnar._numba_common import BYTES, WORDS, as_bytes, compiled, number_of, words_of
+from rmqha.wire.columnar._numba_common import (
+    BYTES,
+    WORDS,
+    as_bytes,
+    born_extra,
+    compiled,
+    number_of,
+    store_extra,
+    words_of,
+)
 from rmqha.wire.columnar._numba_texts import OUT, memcpy
 from rmqha.wire.columnar.vectors import Array
-from rmqha.wire.log.record import MAGIC_V1, MAGIC_V2, MIN_RECORD
+from rmqha.wire.log.layout import (
+    BODY_AT,
+    BODY_CRC_AT,
+    BORN_HOST_AT,
+    BORN_TIMESTAMP_AT,
+    FLAG_AT,
+    MAGIC_AT,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD,
+    PHYSICAL_OFFSET_AT,
+    QUEUE_ID_AT,
+    QUEUE_OFFSET_AT,
+    RECONSUME_TIMES_AT,
+    STORE_HOST_AT,
+    STORE_TIMESTAMP_AT,
+    STRING_LENGTHS,
+    SYS_FLAG_AT,
+)
 
 _UINT32: Any = uint32
 _crc32: Any = types.ExternalFunction("crc32_gzip_refl", _UINT32(uint32, types.intp, types.uint64))
 
 _PAIRS, _FOURS = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF)
 _FEW_TOPICS = 512
+
+_STORE_HOST = STORE_HOST_AT - STORE_TIMESTAMP_AT
+_LAST = BODY_AT - RECONSUME_TIMES_AT
+"""Bytes from the store time to the store host, and from the last fields to the body."""
 
 _8, _16, _32 = np.uint64(8), np.uint64(16), np.uint64(32)
 
@@ -98,15 +129,15 @@ def _heads(
         if not MIN_RECORD < size <= min(stop - position, max_size):
             break
         end = position + size
-        magic, flags = _w32(words, position + 4), _w32(words, position + 36)
+        magic, flags = _w32(words, position + MAGIC_AT), _w32(words, position + SYS_FLAG_AT)
         newer = int64(magic == MAGIC_V2)
-        born6 = 12 * (flags >> 4 & 1)
-        body = position + 88 + born6 + 12 * (flags >> 5 & 1)
-        strings = end - body - (MIN_RECORD - 88) - newer
+        born6 = born_extra(flags)
+        body = position + BODY_AT + born6 + store_extra(flags)
+        strings = end - body - STRING_LENGTHS - newer
         if (magic != MAGIC_V1 and not newer) or strings < 1:
             break
         length = _w32(words, body - 4)
-        offset = int64(_w64(words, position + 28))
+        offset = int64(_w64(words, position + PHYSICAL_OFFSET_AT))
         if offset != base + position or not 0 <= length < strings:
             break
         topic = body + length + 1 + newer
@@ -121,7 +152,7 @@ def _heads(
             break
         if nul_is_torn and properties_length and not data[end - 1]:
             break
-        wanted = _w32(words, position + 8)
+        wanted = _w32(words, position + BODY_CRC_AT)
         if crc and length:
             found = _crc32(np.uint32(0), source + body, np.uint64(length))
             if int64(found) & 0x7FFFFFFF != wanted:
@@ -136,15 +167,15 @@ def _heads(
                 seen |= data[index]
             odd[count] = seen > 0x7F
             count += 1
-        born, stored = position + 48, position + 56 + born6
-        last = body - 16
-        narrow[0, row], narrow[1, row] = wanted, _w32(words, position + 12)
-        narrow[2, row], narrow[3, row] = _w32(words, position + 16), flags
+        born, stored = position + BORN_HOST_AT, position + STORE_TIMESTAMP_AT + born6
+        host, last = stored + _STORE_HOST, body - _LAST
+        narrow[0, row], narrow[1, row] = wanted, _w32(words, position + QUEUE_ID_AT)
+        narrow[2, row], narrow[3, row] = _w32(words, position + FLAG_AT), flags
         narrow[4, row], narrow[5, row] = _w32(words, born), _w32(words, born + 4)
-        narrow[6, row], narrow[7, row] = _w32(words, stored + 8), _w32(words, stored + 12)
+        narrow[6, row], narrow[7, row] = _w32(words, host), _w32(words, host + 4)
         narrow[8, row], narrow[9, row] = _w32(words, last), number
-        wide[0, row], wide[1, row] = int64(_w64(words, position + 20)), offset
-        wide[2, row] = int64(_w64(words, position + 40))
+        wide[0, row], wide[1, row] = int64(_w64(words, position + QUEUE_OFFSET_AT)), offset
+        wide[2, row] = int64(_w64(words, position + BORN_TIMESTAMP_AT))
         wide[3, row] = int64(_w64(words, stored))
         wide[4, row] = int64(_w64(words, last + 4))
         places[0, row], places[1, row], places[2, row] = body, length, topic

@@ -20,18 +20,33 @@ from rmqha.wire.columnar import kernels_numpy as plain
 from rmqha.wire.columnar._numba_common import (
     BYTES,
     as_bytes,
+    born_extra,
     compiled,
     i16,
     i32,
     i64,
     java_hash,
     number_of,
+    store_extra,
 )
 from rmqha.wire.columnar._numba_rows import layout, number, properties
 from rmqha.wire.columnar._numba_texts import gather, hosts, offset_ids
 from rmqha.wire.columnar.kernels import Heads, Kernels
 from rmqha.wire.columnar.vectors import Array
-from rmqha.wire.log.record import MAGIC_V1, MAGIC_V2, MIN_RECORD
+from rmqha.wire.log.layout import (
+    BODY_AT,
+    BODY_CRC_AT,
+    MAGIC_AT,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD,
+    PHYSICAL_OFFSET_AT,
+    QUEUE_ID_AT,
+    QUEUE_OFFSET_AT,
+    STORE_TIMESTAMP_AT,
+    STRING_LENGTHS,
+    SYS_FLAG_AT,
+)
 
 _UINT32: Any = uint32
 _PAIR: Any = types.Tuple((int64, int64))  # type: ignore[no-untyped-call]
@@ -66,15 +81,15 @@ def _rules(
 ) -> int:
     for row in range(len(chain) - 1):
         position, end = chain[row], chain[row + 1]
-        magic, flags = i32(data, position + 4), i32(data, position + 36)
+        magic, flags = i32(data, position + MAGIC_AT), i32(data, position + SYS_FLAG_AT)
         newer = int64(magic == MAGIC_V2)
-        body = position + 88 + 12 * ((flags >> 4 & 1) + (flags >> 5 & 1))
+        body = position + BODY_AT + born_extra(flags) + store_extra(flags)
         # Bytes of body, topic and properties; a topic has one at least.
-        strings = end - body - (MIN_RECORD - 88) - newer
+        strings = end - body - STRING_LENGTHS - newer
         if (magic != MAGIC_V1 and not newer) or end - position > max_size or strings < 1:
             return row
         length = i32(data, body - 4)
-        if i64(data, position + 28) != base + position or not 0 <= length < strings:
+        if i64(data, position + PHYSICAL_OFFSET_AT) != base + position or not 0 <= length < strings:
             return row
         topic = body + length + 1 + newer
         topic_length = i16(data, topic - 2) if newer else int64(np.int8(data[topic - 1]))
@@ -89,7 +104,8 @@ def _rules(
         for index in range(topic, topic + topic_length):
             seen |= data[index]
         odd[row] = seen > 0x7F
-        starts[row], ends[row], crc[row] = body, body + length, i32(data, position + 8)
+        starts[row], ends[row] = body, body + length
+        crc[row] = i32(data, position + BODY_CRC_AT)
     return len(chain) - 1
 
 
@@ -145,19 +161,19 @@ def _columns(
     count = keys = number = 0
     for row in range(len(starts)):
         position, end = starts[row], ends[row]
-        flags = i32(data, position + 36)
-        newer = int64(i32(data, position + 4) == MAGIC_V2)
-        ip6 = 12 * (flags >> 4 & 1)
-        body = position + 88 + ip6 + 12 * (flags >> 5 & 1)
+        flags = i32(data, position + SYS_FLAG_AT)
+        newer = int64(i32(data, position + MAGIC_AT) == MAGIC_V2)
+        ip6 = born_extra(flags)
+        body = position + BODY_AT + ip6 + store_extra(flags)
         topic = body + i32(data, body - 4) + 1 + newer
         length = i16(data, topic - 2) if newer else int64(data[topic - 1])
         number = number_of(data, topic, length, number, count, topics)
         count = max(count, number + 1)
         narrow[0, row] = number
-        narrow[1, row] = i32(data, position + 12)
+        narrow[1, row] = i32(data, position + QUEUE_ID_AT)
         narrow[2, row] = flags
-        wide[0, row] = i64(data, position + 20)
-        wide[1, row] = i64(data, position + 56 + ip6)
+        wide[0, row] = i64(data, position + QUEUE_OFFSET_AT)
+        wide[1, row] = i64(data, position + STORE_TIMESTAMP_AT + ip6)
 
         seen = np.uint8(0)
         for index in range(topic, topic + length):

@@ -15,16 +15,18 @@ from rmqha.wire.columnar._numba_common import (
     BYTES,
     WORDS,
     as_bytes,
+    born_extra,
     compiled,
     i16,
     i32,
     number_of,
     same_bytes,
+    store_extra,
     words_of,
 )
 from rmqha.wire.columnar._numba_texts import OUT, memcpy
 from rmqha.wire.columnar.vectors import Array
-from rmqha.wire.log.record import MAGIC_V2, MIN_RECORD
+from rmqha.wire.log.layout import BODY_AT, MAGIC_AT, MAGIC_V2, MIN_RECORD, SYS_FLAG_AT
 
 _ONE, _THREE, _EIGHT, _TOP = (np.uint64(value) for value in (1, 3, 8, 56))
 _ONES, _THREES, _HIGHS = (np.uint64(0x0101010101010101 * byte) for byte in (1, 3, 0x80))
@@ -189,10 +191,10 @@ def _layout(data: Array, positions: Array, found: Array) -> None:
     """
     for row in range(len(positions)):
         position = positions[row]
-        flags = i32(data, position + 36)
-        newer = int64(i32(data, position + 4) == MAGIC_V2)
-        longer = 12 * ((flags >> 4 & 1) + (flags >> 5 & 1))
-        body = position + 88 + longer
+        flags = i32(data, position + SYS_FLAG_AT)
+        newer = int64(i32(data, position + MAGIC_AT) == MAGIC_V2)
+        longer = born_extra(flags) + store_extra(flags)
+        body = position + BODY_AT + longer
         body_length = i32(data, body - 4)
         topic = body + body_length + 1 + newer
         length = i16(data, topic - 2) if newer else int64(np.int8(data[topic - 1]))

@@ -19,7 +19,8 @@ import pyarrow as pa
 from rmqha.wire.columnar.fixed_fields import FixedFields
 from rmqha.wire.columnar.kernels import chosen
 from rmqha.wire.columnar.vectors import Array
-from rmqha.wire.log.record import BORN_IP6, IP6_EXTRA, STORE_IP6
+from rmqha.wire.log.layout import IP6_EXTRA
+from rmqha.wire.log.sys_flag import BORN_IP6, STORE_IP6
 
 TIME = pa.timestamp("us", tz="UTC")
 

@@ -22,7 +22,9 @@ from rmqha.wire.columnar.kernels import chosen
 from rmqha.wire.columnar.record_blocks import Block, walk
 from rmqha.wire.columnar.vectors import Array
 from rmqha.wire.log.delay_levels import DelayLevels
-from rmqha.wire.log.record import COMPRESSED, MAGIC_BLANK, MIN_BLANK, Fault, magic_at
+from rmqha.wire.log.layout import MAGIC_BLANK, MIN_BLANK
+from rmqha.wire.log.record import Fault, magic_at
+from rmqha.wire.log.sys_flag import COMPRESSED
 
 if TYPE_CHECKING:
     import pyarrow as pa

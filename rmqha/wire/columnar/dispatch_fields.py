@@ -19,8 +19,7 @@ from rmqha.wire.columnar.vectors import Array
 from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from rmqha.wire.log.hashing import key_hash
 from rmqha.wire.log.record import DispatchFields, dispatch_fields
-
-_TRANSACTION, _COMMIT, _ROLLBACK = 0xC, 0x8, 0xC
+from rmqha.wire.log.sys_flag import has_unit, indexable
 
 
 @frozen(kw_only=True, eq=False)
@@ -81,7 +80,6 @@ def fields(buf: memoryview, block: Block, levels: DelayLevels) -> DispatchRows:
         record = np.concatenate((record[usual], slow_record))
         order = np.argsort(record, kind="stable")
         record, hashes = record[order], np.concatenate((hashes[usual], slow_hashes))[order]
-    transaction = found.sys_flag & _TRANSACTION
     return DispatchRows(
         topics=found.topics,
         topic=found.topic,
@@ -90,8 +88,8 @@ def fields(buf: memoryview, block: Block, levels: DelayLevels) -> DispatchRows:
         sys_flag=found.sys_flag,
         store_timestamp=found.store_timestamp,
         tags_code=tags_code,
-        has_unit=(transaction == 0) | (transaction == _COMMIT),
-        indexable=transaction != _ROLLBACK,
+        has_unit=has_unit(found.sys_flag),
+        indexable=indexable(found.sys_flag),
         key_record=record.astype(np.int32, copy=False),
         key_hash=hashes,
     )

@@ -18,42 +18,13 @@ from attrs import define, field
 from rmqha.wire.columnar.kernels import chosen
 from rmqha.wire.columnar.kernels_numpy import NARROW, WIDE, FixedColumns, StringLayout
 from rmqha.wire.columnar.vectors import Array, overlapping, pick
-from rmqha.wire.log.record import (
-    BORN_IP6,
-    COMMIT,
-    IP6_EXTRA,
-    STORE_IP6,
-    TRANSACTION,
-)
+from rmqha.wire.log.layout import FIELDS
+from rmqha.wire.log.sys_flag import IP6_HOSTS, has_unit
 
-_FIELDS = [
-    ("size", ">i4"),
-    ("magic", ">i4"),
-    ("body_crc", ">i4"),
-    ("queue_id", ">i4"),
-    ("flag", ">i4"),
-    ("queue_offset", ">i8"),
-    ("physical_offset", ">i8"),
-    ("sys_flag", ">i4"),
-    ("born_timestamp", ">i8"),
-    ("born_ip", ">u4"),
-    ("born_port", ">i4"),
-    ("store_timestamp", ">i8"),
-    ("store_ip", ">u4"),
-    ("store_port", ">i4"),
-    ("reconsume_times", ">i4"),
-    ("prepared_transaction_offset", ">i8"),
-    ("body_length", ">i4"),
-]
-HEAD = np.dtype(_FIELDS)
+HEAD = np.dtype([(name, f">{field.kind}") for name, field in FIELDS.items()])
 """What stands before the body of a record with IPv4 hosts."""
 
-_NAMES = [name for name, _ in _FIELDS]
-_LATE = _NAMES[_NAMES.index("store_timestamp") :]
-_OFFSETS = {
-    name: sum(np.dtype(kind).itemsize for _, kind in _FIELDS[:row])
-    for row, name in enumerate(_NAMES)
-}
+_MOVED = [name for name, field in FIELDS.items() if field.moved_by]
 
 
 @define(eq=False, slots=False)
@@ -98,14 +69,12 @@ class FixedFields:
         if not len(self):
             return np.empty(0, HEAD)
         head = overlapping(self.buf, f"V{HEAD.itemsize}")[self.start].view(HEAD)
-        rows = np.flatnonzero(head["sys_flag"] & (BORN_IP6 | STORE_IP6))
+        rows = np.flatnonzero(head["sys_flag"] & IP6_HOSTS)
         if len(rows):
-            start, flags = self.start[rows], head["sys_flag"][rows]
-            born = np.where(flags & BORN_IP6, IP6_EXTRA, 0)
-            both = born + np.where(flags & STORE_IP6, IP6_EXTRA, 0)
-            for name in _LATE:
-                shift = born if name in ("store_timestamp", "store_ip") else both
-                head[name][rows] = pick(self.buf, HEAD[name].str, start + _OFFSETS[name] + shift)
+            start, flags = self.start[rows], head["sys_flag"][rows].astype(np.int32)
+            for name in _MOVED:
+                places = start + FIELDS[name].offset(flags)
+                head[name][rows] = pick(self.buf, HEAD[name].str, places)
         return head
 
     @cached_property
@@ -127,9 +96,7 @@ class FixedFields:
         """
         Whether the record gets a queue unit: halves and rollbacks do not.
         """
-        transaction = self.sys_flag & TRANSACTION
-        found: Array = (transaction == 0) | (transaction == COMMIT)
-        return found
+        return has_unit(self.sys_flag)
 
     # --- where the strings are ------------------------------------------------
 

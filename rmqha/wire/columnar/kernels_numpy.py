@@ -16,7 +16,21 @@ from isal.isal_zlib import crc32
 
 from rmqha.wire.columnar.vectors import POWERS, Array, by_length, java_hashes, overlapping, pick
 from rmqha.wire.log.hashing import java_hash
-from rmqha.wire.log.record import MAGIC_V1, MAGIC_V2, MIN_RECORD
+from rmqha.wire.log.layout import (
+    BODY_AT,
+    BODY_CRC_AT,
+    MAGIC_AT,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_RECORD,
+    PHYSICAL_OFFSET_AT,
+    QUEUE_ID_AT,
+    QUEUE_OFFSET_AT,
+    STORE_TIMESTAMP_AT,
+    SYS_FLAG_AT,
+    born_extra,
+    store_extra,
+)
 
 _SIZE = Struct(">i")
 _PAIR_ENDS, _NAME_ENDS, _KEY_ENDS = 2, 1, 0x20
@@ -164,11 +178,10 @@ def layout(buf: memoryview, position: Array) -> StringLayout:
 
     @param position: Where the records start in the buffer.
     """
-    version_2 = pick(buf, ">i4", position + 4) == MAGIC_V2
-    flags = pick(buf, ">i4", position + 36)
-    # An IPv6 host is 12 bytes longer: bit 4 for the born host, bit 5 for the store host.
-    longer = 12 * ((flags >> 4 & 1) + (flags >> 5 & 1))
-    body = position + 88 + longer
+    version_2 = pick(buf, ">i4", position + MAGIC_AT) == MAGIC_V2
+    flags = pick(buf, ">i4", position + SYS_FLAG_AT)
+    longer = born_extra(flags) + store_extra(flags)
+    body = position + BODY_AT + longer
     body_length = pick(buf, ">i4", body - 4)
     topic = body + body_length + 1 + version_2
     topic_length = pick(buf, "i1", topic - 1).astype(np.int64)
@@ -420,13 +433,13 @@ def rules(buf: memoryview, base: int, chain: Array, max_size: int, nul_is_torn: 
     @param chain: What L{follow} returned.
     """
     position, size = chain[:-1], np.diff(chain)
-    magic = pick(buf, ">i4", position + 4)
+    magic = pick(buf, ">i4", position + MAGIC_AT)
     at = layout(buf, position)
     strings = size - at.fixed
     good = (
         ((magic == MAGIC_V1) | (magic == MAGIC_V2))
         & (size <= max_size)
-        & (pick(buf, ">i8", position + 28) == position + base)
+        & (pick(buf, ">i8", position + PHYSICAL_OFFSET_AT) == position + base)
         & (at.body_length >= 0)
         & (at.body_length <= strings)
         & (at.topic_length > 0)
@@ -445,7 +458,8 @@ def rules(buf: memoryview, base: int, chain: Array, max_size: int, nul_is_torn: 
             good[rows] = [is_utf8(name) for name in topics.tolist()]
     count = leading(good)
     start = at.body[:count]
-    return Bodies(start, start + at.body_length[:count], pick(buf, ">i4", position[:count] + 8))
+    crc = pick(buf, ">i4", position[:count] + BODY_CRC_AT)
+    return Bodies(start, start + at.body_length[:count], crc)
 
 
 def leading(good: Array) -> int:
@@ -476,18 +490,17 @@ def columns(buf: memoryview, starts: Array, ends: Array) -> DispatchColumns:
     at = layout(buf, starts)
     topics, topic = number(buf, at.topic, at.topic_length)
     found = scan(buf, at.properties, ends)
-    sys_flag = pick(buf, ">i4", starts + 36)
-    ip6 = 12 * (sys_flag >> 4 & 1)
+    sys_flag = pick(buf, ">i4", starts + SYS_FLAG_AT)
     # hash(topic + "#" + key) = hash(topic + "#") * 31**len(key) + hash(key)
     begun = np.array([java_hash(f"{name}#") & 0xFFFFFFFF for name in topics], np.uint32)
     hashes = begun[topic[found.key_record]] * POWERS[found.key_length] + found.key_hash
     return DispatchColumns(
         topics,
         topic,
-        pick(buf, ">i4", starts + 12),
-        pick(buf, ">i8", starts + 20),
+        pick(buf, ">i4", starts + QUEUE_ID_AT),
+        pick(buf, ">i8", starts + QUEUE_OFFSET_AT),
         sys_flag,
-        pick(buf, ">i8", starts + 56 + ip6),
+        pick(buf, ">i8", starts + STORE_TIMESTAMP_AT + born_extra(sys_flag)),
         found.tags.view(np.int32).astype(np.int64),
         found.ascii,
         found.key_record.astype(np.int32),

@@ -19,35 +19,45 @@ from attrs import define
 from rmqha.errors import MessageIllegal
 from rmqha.wire.log.delay_levels import delay_level
 from rmqha.wire.log.hashing import body_crc
-from rmqha.wire.log.properties import NAME_END, PAIR_END, find
-from rmqha.wire.log.record import (
-    BORN_IP6,
+from rmqha.wire.log.layout import (
+    BEFORE_HOSTS,
+    HOST_SIZE,
+    HOSTS_BYTE_AT,
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
+    MAX_RECORD_OVERHEAD,
     MIN_RECORD,
-    STORE_IP6,
-    TRANSACTION,
-    Host,
-    Message,
+    QUEUE_OFFSET_AT,
+    RECONSUME_TIMES_AT,
+    STORE_TIMESTAMP_AT,
+    born_extra,
+    struct_of,
 )
+from rmqha.wire.log.properties import NAME_END, PAIR_END, find
+from rmqha.wire.log.record import Host, Message
+from rmqha.wire.log.sys_flag import BORN_IP6, IP6_HOSTS, STORE_IP6, TRANSACTION
 
 MAX_TOPIC = 127
 """Bytes of a topic that fit version 1's length field."""
 MAX_TOPIC_V2 = 255
 MAX_PROPERTIES = 0x7FFF
-MAX_RECORD_OVERHEAD = 64 * 1024
+
+_ALONE = MIN_RECORD - 2 * HOST_SIZE - 1
+"""Bytes of a record without its strings, its hosts and the length of its topic."""
 
 MAX_BATCH = 32_768
 """Most messages of a batch: the answer names each one, in 33 bytes of a header."""
 
 _PAIR = re.compile(rb"[^\x01\x02]+\x01[^\x02]+\x02?")
-_HEAD = Struct(">iiiiiqqiq")
-_STORED = Struct(">q")
+_HEAD = struct_of(*BEFORE_HOSTS)
+_STORED = struct_of("store_timestamp", start=STORE_TIMESTAMP_AT)
 _NO_TIME = bytes(_STORED.size)
-_TAIL = Struct(">iqi")
-_BLANK = Struct(">ii")
-_PLACE = Struct(">qq")
+_TAIL = struct_of(
+    "reconsume_times", "prepared_transaction_offset", "body_length", start=RECONSUME_TIMES_AT
+)
+_BLANK = struct_of("size", "magic")
+_PLACE = struct_of("queue_offset", "physical_offset", start=QUEUE_OFFSET_AT)
 _BATCH = Struct(">12xii")
 """Of a batch's entry only flag and body length count."""
 
@@ -96,10 +106,10 @@ class _Form:
         if not 0 < len(topic) <= MAX_TOPIC_V2:
             raise MessageIllegal("topic", len(topic), MAX_TOPIC_V2)
         born, store = _packed(message.born_host), _packed(message.store_host)
-        sys_flag = message.sys_flag & ~(BORN_IP6 | STORE_IP6)
-        if len(born) == 20:
+        sys_flag = message.sys_flag & ~IP6_HOSTS
+        if len(born) > HOST_SIZE:
             sys_flag |= BORN_IP6
-        if len(store) == 20:
+        if len(store) > HOST_SIZE:
             sys_flag |= STORE_IP6
         long_topic = len(topic) > MAX_TOPIC
         return cls(
@@ -121,8 +131,7 @@ class _Form:
         if len(properties) > MAX_PROPERTIES:
             raise MessageIllegal("properties", len(properties), MAX_PROPERTIES)
         born, store, topic = self.born, self.store, self.topic
-        # The smallest record has both hosts, 8 bytes each, and the length of a topic.
-        size = MIN_RECORD - 17 + len(born) + len(store) + len(body) + len(topic) + len(properties)
+        size = _ALONE + len(born) + len(store) + len(body) + len(topic) + len(properties)
         if size > most + MAX_RECORD_OVERHEAD:
             raise MessageIllegal("record", size, most + MAX_RECORD_OVERHEAD)
         record = bytearray().join(
@@ -159,8 +168,9 @@ def place(record: bytearray, *, queue_offset: int, offset: int, store_timestamp:
     @param offset: Its physical offset.
     @param store_timestamp: Milliseconds since 1970.
     """
-    _PLACE.pack_into(record, 20, queue_offset, offset)
-    _STORED.pack_into(record, 68 if record[39] & BORN_IP6 else 56, store_timestamp)
+    _PLACE.pack_into(record, QUEUE_OFFSET_AT, queue_offset, offset)
+    stored = STORE_TIMESTAMP_AT + born_extra(record[HOSTS_BYTE_AT])
+    _STORED.pack_into(record, stored, store_timestamp)
 
 
 def encode_batch(message: Message, *, max_message_size: int) -> list[bytearray]:

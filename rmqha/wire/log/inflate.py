@@ -14,7 +14,7 @@ import zlib
 
 import pyarrow as pa
 
-from rmqha.wire.log.record import COMPRESSED
+from rmqha.wire.log.sys_flag import COMPRESSED
 
 KIND = 0x700
 """The bits of the system flag that say how a body was compressed."""

@@ -20,43 +20,56 @@ from isal.isal_zlib import crc32
 from rmqha.errors import RecordFault
 from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from rmqha.wire.log.hashing import tags_code
+from rmqha.wire.log.layout import (
+    BEFORE_HOSTS,
+    BODY_AT,
+    BORN_HOST_AT,
+    HOSTS_BYTE_AT,
+    RECONSUME_TIMES_AT,
+    STORE_TIMESTAMP_AT,
+    STRING_LENGTHS,
+    born_extra,
+    store_extra,
+    struct_of,
+)
+from rmqha.wire.log.layout import (
+    IP6_EXTRA as IP6_EXTRA,
+)
+from rmqha.wire.log.layout import (
+    MAGIC_BLANK as MAGIC_BLANK,
+)
+from rmqha.wire.log.layout import (
+    MAGIC_BYTES as MAGIC_BYTES,
+)
+from rmqha.wire.log.layout import (
+    MAGIC_V1 as MAGIC_V1,
+)
+from rmqha.wire.log.layout import (
+    MAGIC_V2 as MAGIC_V2,
+)
+from rmqha.wire.log.layout import (
+    MIN_BLANK as MIN_BLANK,
+)
+from rmqha.wire.log.layout import (
+    MIN_RECORD as MIN_RECORD,
+)
 from rmqha.wire.log.properties import NAME_END, PAIR_END, find, parse
-
-MAGIC_V1 = -626843481
-MAGIC_V2 = -626843477
-"""Version 2 has a topic length of two bytes instead of one; 5.x writes it for long topics."""
-MAGIC_BLANK = -875286124
-MAGIC_BYTES = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2))
-"""How a record's magic looks on disk, four bytes behind its start."""
-
-MIN_BLANK = 8
-"""A file ends with a blank of at least its own header."""
-MIN_RECORD = 91
-"""A record with two IPv4 hosts and no body, topic or properties."""
-IP6_EXTRA = 12
-"""Bytes a host of IPv6 is longer."""
-
-COMPRESSED = 0x1
-MULTI_TAGS = 0x2
-TRANSACTION = 0xC
-PREPARED, COMMIT, ROLLBACK = 0x4, 0x8, 0xC
-BORN_IP6 = 0x10
-STORE_IP6 = 0x20
+from rmqha.wire.log.sys_flag import BORN_IP6 as BORN_IP6
+from rmqha.wire.log.sys_flag import IP6_HOSTS, has_unit, indexable
+from rmqha.wire.log.sys_flag import STORE_IP6 as STORE_IP6
 
 Host = tuple[str, int]
 """Address as text, and port."""
 
-_HEAD = Struct(">ii")
-_CHECKED = Struct(">8xi16xqi")
-"""Body CRC, stored offset and system flag."""
-_FIXED = Struct(">iiiiiqqiq")
-"""Size, magic, CRC, queue id, flag, queue offset, stored offset, system flag, born time."""
+_HEAD = struct_of("size", "magic")
+_CHECKED = struct_of("body_crc", "physical_offset", "sys_flag")
+_FIXED = struct_of(*BEFORE_HOSTS)
+_TAIL = struct_of("reconsume_times", "prepared_transaction_offset", start=RECONSUME_TIMES_AT)
+_DISPATCHED = struct_of("queue_id", "queue_offset", "sys_flag")
 _INT = Struct(">i")
 _LONG = Struct(">q")
 _SHORT = Struct(">h")
 _BYTE = Struct(">b")
-_DISPATCHED = Struct(">12xi4xq8xi")
-"""Queue id, queue offset and system flag."""
 
 
 class Fault(StrEnum):
@@ -117,11 +130,10 @@ def check(
     stored_crc, stored_offset, sys_flag = _CHECKED.unpack_from(buf, pos)
     if stored_offset != offset:
         return Fault.OFFSET
-    hosts = sys_flag & 0x30
-    body = pos + 88
-    if hosts:
-        body += 2 * IP6_EXTRA if hosts == 0x30 else IP6_EXTRA
-        if body + 3 > end:
+    body = pos + BODY_AT
+    if sys_flag & IP6_HOSTS:
+        body += born_extra(sys_flag) + store_extra(sys_flag)
+        if body + STRING_LENGTHS > end:
             return Fault.LENGTHS
     (body_length,) = _INT.unpack_from(buf, body - 4)
     topic = body + body_length + (1 if magic == MAGIC_V1 else 2)
@@ -177,8 +189,8 @@ def stored_at(buf: memoryview | bytes, pos: int) -> int:
     """
     Store time of the valid record at C{pos}, in milliseconds since 1970.
     """
-    born = IP6_EXTRA if buf[pos + 39] & BORN_IP6 else 0
-    return int(_LONG.unpack_from(buf, pos + 56 + born)[0])
+    born = born_extra(buf[pos + HOSTS_BYTE_AT])
+    return int(_LONG.unpack_from(buf, pos + STORE_TIMESTAMP_AT + born)[0])
 
 
 @frozen(kw_only=True)
@@ -209,7 +221,7 @@ class Message:
         """
         Whether it gets a place in its queue: halves and rollbacks do not.
         """
-        return self.sys_flag & TRANSACTION in (0, COMMIT)
+        return has_unit(self.sys_flag)
 
 
 @frozen(kw_only=True, slots=False)
@@ -261,14 +273,14 @@ class Record:
         """
         Whether it gets a queue unit.
         """
-        return self.sys_flag & TRANSACTION in (0, COMMIT)
+        return has_unit(self.sys_flag)
 
     @property
     def indexable(self) -> bool:
         """
         Whether its keys are indexed.
         """
-        return self.sys_flag & TRANSACTION != ROLLBACK
+        return indexable(self.sys_flag)
 
 
 def offset_msg_id(store_host: Host, offset: int) -> str:
@@ -295,13 +307,12 @@ def decode(buf: memoryview | bytes, pos: int, offset: int) -> Record:
         size, magic, body_crc, queue_id, flag, queue_offset, stored, sys_flag, born = (
             _FIXED.unpack_from(view, pos)
         )
-        at = pos + 48
+        at = pos + BORN_HOST_AT
         born_host, at = _host(view, at, sys_flag & BORN_IP6)
         (store_timestamp,) = _LONG.unpack_from(view, at)
         store_host, at = _host(view, at + 8, sys_flag & STORE_IP6)
-        (reconsume_times,) = _INT.unpack_from(view, at)
-        (prepared,) = _LONG.unpack_from(view, at + 4)
-        body, at = _string(view, at + 12, _INT)
+        reconsume_times, prepared = _TAIL.unpack_from(view, at)
+        body, at = _string(view, at + _TAIL.size, _INT)
         topic, at = _string(view, at, _BYTE if magic == MAGIC_V1 else _SHORT)
         properties, at = _string(view, at, _SHORT)
     except (ValueError, struct_error) as error:
@@ -373,9 +384,9 @@ def dispatch_fields(
     @param offset: Its physical offset.
     """
     queue_id, queue_offset, sys_flag = _DISPATCHED.unpack_from(buf, pos)
-    born = IP6_EXTRA if sys_flag & BORN_IP6 else 0
-    body = pos + 88 + born + (IP6_EXTRA if sys_flag & STORE_IP6 else 0)
-    (stored,) = _LONG.unpack_from(buf, pos + 56 + born)
+    born = born_extra(sys_flag)
+    body = pos + BODY_AT + born + store_extra(sys_flag)
+    (stored,) = _LONG.unpack_from(buf, pos + STORE_TIMESTAMP_AT + born)
     at = body + _INT.unpack_from(buf, body - 4)[0]
     width = _BYTE if magic_at(buf, pos) == MAGIC_V1 else _SHORT
     (topic_length,) = width.unpack_from(buf, at)
@@ -399,7 +410,6 @@ def dispatch_fields(
     code = tags_code(tags.decode("utf-8", "replace")) if tags else 0
     if topic == SCHEDULE_TOPIC:
         code = _due(raw, stored, levels, code)
-    transaction = sys_flag & TRANSACTION
     return DispatchFields(
         topic,
         queue_id,
@@ -407,8 +417,8 @@ def dispatch_fields(
         sys_flag,
         stored,
         code,
-        transaction in (0, COMMIT),
-        transaction != ROLLBACK,
+        has_unit(sys_flag),
+        indexable(sys_flag),
         keys,
     )
 

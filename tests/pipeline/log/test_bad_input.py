@@ -19,6 +19,7 @@ from attrs import evolve
 from rmqha.errors import NotAStore
 from rmqha.pipeline.errors import ColumnOfOtherType, OptionInvalid
 from rmqha.pipeline.log.errors import CopyBehind, DataLost, LogCopiedAnew, RangeBroken
+from rmqha.wire.log.layout import MAGIC_BLANK
 from rmqha.wire.log.published import (
     FOLDER,
     POINT,
@@ -27,7 +28,8 @@ from rmqha.wire.log.published import (
     Why,
     render_spans,
 )
-from rmqha.wire.log.record import COMPRESSED, MAGIC_BLANK, Message
+from rmqha.wire.log.record import Message
+from rmqha.wire.log.sys_flag import COMPRESSED
 from tests.support.damaged_stores import SIZE, BadInputTestCase, change, offsets, rows
 from tests.support.rows import publish
 from tests.wire.records import PLAIN, stored

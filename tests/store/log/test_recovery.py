@@ -25,7 +25,8 @@ from rmqha.store.log.recovery import (
 )
 from rmqha.store.log.resync import next_valid
 from rmqha.wire.log.encode import blank, place
-from rmqha.wire.log.record import MAGIC_V1, Fault
+from rmqha.wire.log.layout import MAGIC_V1
+from rmqha.wire.log.record import Fault
 from tests.support.effort import tries
 from tests.support.logs import (
     FILE_SIZE,

@@ -32,7 +32,8 @@ from rmqha.wire.columnar.record_blocks import Block, walk
 from rmqha.wire.columnar.vectors import java_hashes
 from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from rmqha.wire.log.hashing import body_crc, java_hash, key_hash
-from rmqha.wire.log.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, Fault, check, dispatch_fields
+from rmqha.wire.log.layout import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
+from rmqha.wire.log.record import Fault, check, dispatch_fields
 
 HAS_NUMBA = find_spec("numba") is not None
 LEVELS = DelayLevels.parse("1s 5s 10s 30s 1m")

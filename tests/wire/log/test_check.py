@@ -13,17 +13,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.wire.log import properties
 from rmqha.wire.log.encode import blank
-from rmqha.wire.log.record import (
-    MAGIC_BLANK,
-    MAGIC_V1,
-    MIN_BLANK,
-    MIN_RECORD,
-    Fault,
-    Message,
-    check,
-    decode,
-    dispatch_fields,
-)
+from rmqha.wire.log.layout import MAGIC_BLANK, MAGIC_V1, MIN_BLANK, MIN_RECORD
+from rmqha.wire.log.record import Fault, Message, check, decode, dispatch_fields
 from tests.wire.log.test_record import LEVELS
 from tests.wire.records import PLAIN, messages, stored
 

@@ -17,7 +17,6 @@ from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.encode import (
     MAX_BATCH,
     MAX_PROPERTIES,
-    MAX_RECORD_OVERHEAD,
     MAX_TOPIC,
     MAX_TOPIC_V2,
     blank,
@@ -26,6 +25,7 @@ from rmqha.wire.log.encode import (
     place,
 )
 from rmqha.wire.log.hashing import body_crc
+from rmqha.wire.log.layout import MAX_RECORD_OVERHEAD
 from rmqha.wire.log.record import Message, check, decode, dispatch_fields
 from tests.wire.log.test_delay_levels import STOCK
 from tests.wire.records import MAX_MESSAGE, PLAIN, messages, stored

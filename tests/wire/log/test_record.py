@@ -19,11 +19,8 @@ from rmqha.wire.log import properties
 from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC, DelayLevels
 from rmqha.wire.log.encode import blank
 from rmqha.wire.log.hashing import tags_code
+from rmqha.wire.log.layout import MAGIC_BLANK, MAGIC_BYTES, MAGIC_V1, MAGIC_V2
 from rmqha.wire.log.record import (
-    MAGIC_BLANK,
-    MAGIC_BYTES,
-    MAGIC_V1,
-    MAGIC_V2,
     DispatchFields,
     Fault,
     Record,

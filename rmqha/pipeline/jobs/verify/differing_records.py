@@ -24,7 +24,8 @@ from rmqha.pipeline.log.files import LogFile, LogFiles, opened
 from rmqha.pipeline.log.log_walk import walk_file
 from rmqha.pipeline.log.published import read_splits
 from rmqha.wire.columnar.vectors import Array
-from rmqha.wire.log.record import MAGIC_BYTES, check, decode
+from rmqha.wire.log.layout import MAGIC_BYTES
+from rmqha.wire.log.record import check, decode
 
 WHOLE = "whole"
 """The state of a record that breaks no rule; others are texts of L{Fault}."""

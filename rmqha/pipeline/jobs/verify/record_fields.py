@@ -9,7 +9,9 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from rmqha.wire.columnar.vectors import Array
-from rmqha.wire.log.record import BORN_IP6, IP6_EXTRA, MAGIC_V2, STORE_IP6, magic_at
+from rmqha.wire.log.layout import IP6_EXTRA, MAGIC_V2
+from rmqha.wire.log.record import magic_at
+from rmqha.wire.log.sys_flag import BORN_IP6, STORE_IP6
 
 _FIRST = (
     ("size", 4),

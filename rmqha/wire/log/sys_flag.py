@@ -1,0 +1,52 @@
+"""
+The bits of a record's system flag: RocketMQ's C{MessageSysFlag}.
+
+Source: docs/protocol/store.rst, Records.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, overload
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+COMPRESSED = 0x1
+MULTI_TAGS = 0x2
+
+TRANSACTION = 0xC
+"""The two bits of a transaction's state; none for a plain message."""
+PREPARED, COMMIT, ROLLBACK = 0x4, 0x8, 0xC
+
+BORN_IP6 = 0x10
+STORE_IP6 = 0x20
+IP6_HOSTS = BORN_IP6 | STORE_IP6
+
+COMPRESSION = 0x700
+"""The three bits of the compression's number (5.x)."""
+
+
+@overload
+def has_unit(sys_flag: int) -> bool: ...
+@overload
+def has_unit(sys_flag: NDArray[Any]) -> NDArray[Any]: ...
+def has_unit(sys_flag: Any) -> Any:
+    """
+    Whether a record gets a queue unit: half messages and rollbacks do not.
+
+    @param sys_flag: One system flag, or an array of them.
+    @return: A truth value for each.
+    """
+    state = sys_flag & TRANSACTION
+    return (state == 0) | (state == COMMIT)
+
+
+@overload
+def indexable(sys_flag: int) -> bool: ...
+@overload
+def indexable(sys_flag: NDArray[Any]) -> NDArray[Any]: ...
+def indexable(sys_flag: Any) -> Any:
+    """
+    Whether a record's keys are indexed: rollbacks' are not.
+    """
+    return sys_flag & TRANSACTION != ROLLBACK
