@@ -12,6 +12,7 @@ from rmqha.store.files.mapped import file_name
 from rmqha.wire.log.encode import blank, encode, place
 from rmqha.wire.log.properties import encode as encode_properties
 from rmqha.wire.log.record import Message
+from rmqha.wire.names import TAGS, UNIQUE_KEY, WAIT
 
 STORED = 1_700_000_000_000
 """Store time of the first record, in milliseconds since 1970; one more each record."""
@@ -25,7 +26,7 @@ def message(topic: str, queue_id: int, body: bytes, key: str) -> Message:
         topic=topic,
         queue_id=queue_id,
         body=body,
-        properties=encode_properties({"UNIQ_KEY": key, "WAIT": "true", "TAGS": "TagA"}),
+        properties=encode_properties({UNIQUE_KEY: key, WAIT: "true", TAGS: "TagA"}),
         born_timestamp=STORED,
         born_host=("127.0.0.1", 40000),
         store_host=("127.0.0.1", 10911),

@@ -22,8 +22,8 @@ from lab.bench.serving import COMMON, PATIENCE
 from lab.bench.stock import Stock
 from lab.harness.nodes import Node, until
 from lab.harness.remote import Remote, pull, records, send
-from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC
 from rmqha.wire.log.record import Record
+from rmqha.wire.names import SCHEDULE_TOPIC
 from rmqha.wire.remoting.command import Command
 
 MESSAGES, QUICK = 10_000, 2000

@@ -22,6 +22,7 @@ from rmqha.config.store_settings import StoreSettings
 from rmqha.store.log.scan import scan
 from rmqha.store.offline.offline_log import OfflineLog
 from rmqha.wire.log.record import decode
+from rmqha.wire.names import KEYS
 
 
 @frozen(kw_only=True)
@@ -91,7 +92,7 @@ def keys_in(settings: StoreSettings) -> set[str]:
         for offset in block.start.tolist():
             record = decode(view, offset - block.base, offset)
             if record.topic == TOPIC:
-                found.add(record.properties.get("KEYS", "").strip())
+                found.add(record.properties.get(KEYS, "").strip())
     return found
 
 

@@ -22,6 +22,7 @@ from rmqha.store.derived.rebuild import compare, open_derived, rebuild
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.recovery import FolderReader, find_end
 from rmqha.wire.log.record import Fault, check, decode
+from rmqha.wire.names import UNIQUE_KEY
 
 PIECE = 1 << 20
 
@@ -173,8 +174,8 @@ def _why_missing(log: FolderReader, write: Write) -> str:
     if isinstance(verdict, Fault) or verdict != write.end - write.begin:
         return f"no such record there: {verdict}"
     record = decode(view, 0, write.begin)
-    if record.properties.get("UNIQ_KEY") != write.key:
-        return f"another record is there: {record.properties.get('UNIQ_KEY')}"
+    if record.properties.get(UNIQUE_KEY) != write.key:
+        return f"another record is there: {record.properties.get(UNIQUE_KEY)}"
     if (record.topic, record.queue_id, record.queue_offset) != (
         write.topic,
         write.queue,

@@ -11,6 +11,7 @@ from attrs import define, evolve, field
 
 from rmqha.pipeline.producing.connection import BlockingConnection
 from rmqha.wire.log.record import Record, decode
+from rmqha.wire.names import TEMPLATE_TOPIC
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import to_ext
@@ -75,7 +76,7 @@ def send(topic: str, body: bytes, queue_id: int = 0, *, delay: int = 0) -> Comma
     request = SendMessageV2Request(
         producer_group="senders",
         topic=topic,
-        default_topic="TBW102",
+        default_topic=TEMPLATE_TOPIC,
         default_topic_queue_nums=4,
         queue_id=queue_id,
         sys_flag=0,

@@ -30,6 +30,7 @@ from rmqha.ha.master.put_service import PutResult
 from rmqha.roles import tap
 from rmqha.wire.log.properties import encode
 from rmqha.wire.log.record import Message
+from rmqha.wire.names import KEYS, UNIQUE_KEY, WAIT
 
 #: Writes begun in one reactor turn, where nothing is waited for.
 TURN = 64
@@ -116,9 +117,9 @@ class Burst:
         key = f"{driven.prefix}{n:012d}"
         properties = encode(
             {
-                "KEYS": f"k{n % 997:03d}",
-                "UNIQ_KEY": key,
-                "WAIT": str(self.wait_for_all).lower(),
+                KEYS: f"k{n % 997:03d}",
+                UNIQUE_KEY: key,
+                WAIT: str(self.wait_for_all).lower(),
                 **self.more_properties,
             }
         )

@@ -21,6 +21,7 @@ from rmqha.store.offline.follow import BadPlace, follow
 from rmqha.store.offline.raw_log import RawLog
 from rmqha.wire.log.layout import MAGIC_V1, MAGIC_V2
 from rmqha.wire.log.record import Host, Record, decode
+from rmqha.wire.names import KEYS, TAGS, UNIQUE_KEY
 
 
 @frozen
@@ -197,7 +198,7 @@ def as_text(record: Record) -> str:
         f"{_plain(record.topic)}/{record.queue_id}@{record.queue_offset}",
         f"body={len(record.body)}",
     ]
-    for name, key in (("TAGS", "tags"), ("KEYS", "keys"), ("UNIQ_KEY", "id")):
+    for name, key in ((TAGS, "tags"), (KEYS, "keys"), (UNIQUE_KEY, "id")):
         value = record.properties.get(name)
         if value:
             parts.append(f"{key}={_plain(value)}")

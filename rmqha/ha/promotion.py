@@ -40,7 +40,7 @@ from rmqha.store.log.recovery import FolderReader, Recovery, find_end, first_fil
 from rmqha.store.log.truncate import Step, pending
 from rmqha.store.opening import ABORT, Opening, shortened
 from rmqha.store.store import Store
-from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC
+from rmqha.wire.names import BROKERS_TOPIC_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 from rmqha.wire.remoting.bodies.tables import TopicTable
 from rmqha.wire.remoting.json_body import from_json
 
@@ -48,7 +48,7 @@ RECORD = Path("rmqha") / "metadata.json"
 """What a slave knows of its master's tables, and owes it; below the store's root
 (docs/architecture.rst, Files of our own)."""
 
-OWN_TOPICS = (SCHEDULE_TOPIC, "RMQ_SYS_", "%RETRY%")
+OWN_TOPICS = (SCHEDULE_TOPIC, BROKERS_TOPIC_PREFIX, RETRY_PREFIX)
 """How topics begin that a broker makes by itself (docs/protocol/remoting.md, Tables)."""
 
 

@@ -18,7 +18,7 @@ from rmqha.store.files import json_table as tables
 from rmqha.store.files.lock import StoreLock
 from rmqha.store.files.mapped import file_name
 from rmqha.store.log.bootstrap_marker import marker
-from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC
+from rmqha.wire.names import SCHEDULE_TOPIC
 from tests.store.log.test_truncate import CALLS, Killed, Mortal
 from tests.support.derived import DerivedTestCase, settings
 from tests.support.effort import slow

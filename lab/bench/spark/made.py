@@ -21,6 +21,7 @@ from rmqha.wire.log.encode import blank, encode
 from rmqha.wire.log.properties import encode as encode_properties
 from rmqha.wire.log.published import FOLDER, POINT, Point, render_point
 from rmqha.wire.log.record import Message
+from rmqha.wire.names import CLUSTER, TAGS, UNIQUE_KEY, WAIT
 
 BODY = 1024
 FILE_SIZE = 1 << 30
@@ -77,10 +78,10 @@ class Maker:
 
     def __init__(self, body: int = BODY) -> None:
         properties = {
-            "UNIQ_KEY": _KEY.decode(),
-            "WAIT": "true",
-            "TAGS": "TagA",
-            "CLUSTER": "DefaultCluster",
+            UNIQUE_KEY: _KEY.decode(),
+            WAIT: "true",
+            TAGS: "TagA",
+            CLUSTER: "DefaultCluster",
             "MSG_REGION": "DefaultRegion",
         }
         message = Message(

@@ -14,11 +14,12 @@ from twisted.logger import Logger
 from rmqha.broker.clients.registry import Consumers, Member, Producers
 from rmqha.broker.clients.subscriptions import Subscription, require_understood, subscribe
 from rmqha.broker.tables.subscription_groups import Groups
-from rmqha.broker.tables.topics import RETRY_PREFIX, UNIT_SUBSCRIBED, Topics
+from rmqha.broker.tables.topics import UNIT_SUBSCRIBED, Topics
 from rmqha.errors import RequestRefused
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Handler
+from rmqha.wire.names import RETRY_PREFIX
 from rmqha.wire.remoting.bodies.clients import (
     CheckClientConfig,
     ConsumerData,

@@ -21,11 +21,12 @@ from rmqha.broker.cluster.metadata_offsets import OffsetSync
 from rmqha.broker.cluster.metadata_rules import DELAYS, GROUPS, OFFSETS, TOPICS, Last, TableChecks
 from rmqha.broker.cluster.offsets_owed import Owed, SendRequest
 from rmqha.broker.tables.persisted import Persisted
-from rmqha.broker.tables.subscription_groups import PRESETS, Groups
+from rmqha.broker.tables.subscription_groups import Groups
 from rmqha.broker.tables.topics import Topics
 from rmqha.errors import BodyInvalid, StoreError
 from rmqha.periodic import Job
 from rmqha.store.files.allocate import InThread
+from rmqha.wire.names import PRESET_GROUPS
 from rmqha.wire.remoting.bodies.common import DataVersion
 from rmqha.wire.remoting.bodies.offsets import DelayOffsets
 from rmqha.wire.remoting.json_body import from_json
@@ -250,7 +251,7 @@ class Copies:
         part = self.parts[GROUPS]
         if body == part.body:
             return False
-        own = frozenset(self.groups.names()).difference(PRESETS)
+        own = frozenset(self.groups.names()).difference(PRESET_GROUPS)
         table = await self.in_thread(rules.groups, body, TableChecks(last=part.last, own=own))
         changed = self.groups.adopt(table)
         self._keep(part, body, table.data_version, table.subscription_group_table)

@@ -27,8 +27,8 @@ from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.lookup import Lookup
 from rmqha.store.store import Store
-from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC
 from rmqha.wire.log.record import Record
+from rmqha.wire.names import SCHEDULE_TOPIC
 
 WINDOW = 1000
 """Most messages of a level that wait for replicas or the disk."""

@@ -23,7 +23,7 @@ from rmqha.broker.tables.persisted import Persisted
 from rmqha.periodic import Job
 from rmqha.store.files.allocate import InThread
 from rmqha.store.store import Store
-from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC
+from rmqha.wire.names import SCHEDULE_TOPIC
 from rmqha.wire.remoting.bodies.offsets import DelayOffsets
 from rmqha.wire.remoting.json_body import from_json
 

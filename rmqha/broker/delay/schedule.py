@@ -28,7 +28,7 @@ from rmqha.ha.master.put_service import Putter
 from rmqha.periodic import Job
 from rmqha.store.derived.lookup import Lookup
 from rmqha.store.store import Store
-from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC
+from rmqha.wire.names import SCHEDULE_TOPIC
 from rmqha.wire.remoting.bodies.offsets import DelayOffsets
 
 SLICE = 0.002

@@ -14,16 +14,10 @@ from time import localtime, strftime
 
 from attrs import define, field
 
-from rmqha.broker.tables.topics import (
-    FORBIDDEN,
-    RETRY_PREFIX,
-    UNIT_SUBSCRIBED,
-    Topics,
-    check_name,
-    perm_text,
-)
+from rmqha.broker.tables.topics import FORBIDDEN, UNIT_SUBSCRIBED, Topics, check_name, perm_text
 from rmqha.config.broker_settings import BrokerSettings
 from rmqha.errors import RequestRefused
+from rmqha.wire.names import RETRY_PREFIX
 from rmqha.wire.remoting.bodies.tables import WRITE, TopicConfig
 from rmqha.wire.remoting.codes import ResponseCode
 from rmqha.wire.remoting.headers.send import SendMessageRequest

@@ -17,12 +17,9 @@ from collections.abc import Iterator
 from attrs import define, field
 
 from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
-from rmqha.broker.tables.topics import HALF, HALF_DONE
 from rmqha.store.derived.lookup import Lookup
 from rmqha.wire.log.record import Record
-
-GROUP = "CID_RMQ_SYS_TRANS"
-"""The group whose offsets say how far both queues are done with."""
+from rmqha.wire.names import HALF_DONE_TOPIC, HALF_TOPIC, TRANSACTION_GROUP
 
 QUEUE = 0
 """The one queue of each topic."""
@@ -49,8 +46,8 @@ class HalfMessages:
         """
         Go on where the last run was; the log is dispatched.
         """
-        self.first = self._was_at(HALF)
-        self._op = self._next_op = self._was_at(HALF_DONE)
+        self.first = self._was_at(HALF_TOPIC)
+        self._op = self._next_op = self._was_at(HALF_DONE_TOPIC)
 
     def _was_at(self, topic: str) -> int:
         """
@@ -59,12 +56,12 @@ class HalfMessages:
         A crash may cost the log's last records, and others come to their places then: those
         must not pass for done with, now or after the next start.
         """
-        offset = self.offsets.get(GROUP, topic, QUEUE) or 0
+        offset = self.offsets.get(TRANSACTION_GROUP, topic, QUEUE) or 0
         bounds = self.lookup.bounds(topic, QUEUE)
         end = 0 if bounds is None else bounds[1]
         if offset > end:
             offset = end
-            self.offsets.commit(GROUP, topic, QUEUE, end, "this broker")
+            self.offsets.commit(TRANSACTION_GROUP, topic, QUEUE, end, "this broker")
         return offset
 
     def is_open(self, offset: int) -> bool:
@@ -90,14 +87,14 @@ class HalfMessages:
         The open ones, oldest first.  Others may be ended while this goes on.
         """
         self._read_ops()
-        bounds = self.lookup.bounds(HALF, QUEUE)
+        bounds = self.lookup.bounds(HALF_TOPIC, QUEUE)
         if bounds is None:
             return
         self.first = max(self.first, bounds[0])
         for offset in range(self.first, bounds[1]):
             if offset in self._ended:
                 continue
-            record = self.lookup.by_queue_offset(HALF, QUEUE, offset)
+            record = self.lookup.by_queue_offset(HALF_TOPIC, QUEUE, offset)
             if record is None:
                 # Nothing that could be ended: a hole.
                 self._note(offset)
@@ -114,8 +111,8 @@ class HalfMessages:
         while self._op in self._ops and max(self._ops[self._op], default=-1) < self.first:
             del self._ops[self._op]
             self._op += 1
-        self.offsets.advance(GROUP, HALF, QUEUE, self.first)
-        self.offsets.advance(GROUP, HALF_DONE, QUEUE, self._op)
+        self.offsets.advance(TRANSACTION_GROUP, HALF_TOPIC, QUEUE, self.first)
+        self.offsets.advance(TRANSACTION_GROUP, HALF_DONE_TOPIC, QUEUE, self._op)
 
     def _note(self, offset: int) -> None:
         if offset >= self.first:
@@ -125,13 +122,13 @@ class HalfMessages:
         """
         Read what others than this process wrote, before it was started.
         """
-        bounds = self.lookup.bounds(HALF_DONE, QUEUE)
+        bounds = self.lookup.bounds(HALF_DONE_TOPIC, QUEUE)
         if bounds is None or self._next_op >= bounds[1]:
             return
         self._op = max(self._op, bounds[0])
         for op in range(max(self._next_op, self._op), bounds[1]):
             if op not in self._ops:
-                record = self.lookup.by_queue_offset(HALF_DONE, QUEUE, op)
+                record = self.lookup.by_queue_offset(HALF_DONE_TOPIC, QUEUE, op)
                 ended = () if record is None else _named(record.body)
                 self._ops[op] = ended
                 for offset in ended:

@@ -11,31 +11,15 @@ from typing import Any, Self
 
 from attrs import frozen
 
-from rmqha.broker.tables.topics import FORBIDDEN, HALF
+from rmqha.broker.tables.topics import FORBIDDEN
 from rmqha.config.settings import Settings
 from rmqha.errors import RequestRefused
-from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC, DelayLevels
+from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.properties import NAME_END, PAIR_END
 from rmqha.wire.log.record import Host, Message, Record
 from rmqha.wire.log.sys_flag import TRANSACTION
+from rmqha.wire.names import DELAY, HALF_TOPIC, REAL_QUEUE, REAL_TOPIC, SCHEDULE_TOPIC
 from rmqha.wire.remoting.codes import ResponseCode
-
-CLUSTER = "CLUSTER"
-DELAY = "DELAY"
-MAX_RECONSUME_TIMES = "MAX_RECONSUME_TIMES"
-ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
-PRODUCER_GROUP = "PGROUP"
-REAL_QUEUE = "REAL_QID"
-REAL_TOPIC = "REAL_TOPIC"
-RETRY_TOPIC = "RETRY_TOPIC"
-TRANSACTION_PREPARED = "TRAN_MSG"
-UNIQUE_KEY = "UNIQ_KEY"
-WAIT = "WAIT"
-"""Properties that mean something to a broker."""
-
-TIMER = frozenset({"TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"})
-"""What a 5.x client says of a message that is to be delivered at a time of its own choice.
-Stock 4.9 brokers take no notice and deliver it at once."""
 
 _QUEUE_ID = re.compile("[0-9]{1,9}")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -106,7 +90,7 @@ class Messages:
         @param properties: Are told the real place.
         @return: Topic and queue id.
         """
-        return HALF, self._moved(topic, queue_id, properties, 0)
+        return HALF_TOPIC, self._moved(topic, queue_id, properties, 0)
 
     def due(self, record: Record) -> Message | None:
         """

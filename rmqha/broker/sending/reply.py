@@ -23,6 +23,7 @@ from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler
 from rmqha.wire.log.properties import encode
 from rmqha.wire.log.record import Message
+from rmqha.wire.names import REPLY_ARRIVED, REPLY_CLIENT
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import from_ext
@@ -33,12 +34,6 @@ from rmqha.wire.remoting.headers.send import (
     SendMessageV2Request,
     SendRefusedAnswer,
 )
-
-CLIENT = "REPLY_TO_CLIENT"
-"""The property that names the client who waits."""
-
-PUSHED_AT = "PUSH_REPLY_TIME"
-"""The property that tells it when the reply came by here, in milliseconds since 1970."""
 
 PATIENCE = 10.0
 """Seconds it has to take the reply."""
@@ -129,9 +124,9 @@ class Replies:
 
         @return: What went wrong, or C{""}.
         """
-        client = properties.get(CLIENT)
+        client = properties.get(REPLY_CLIENT)
         if not client:
-            return f"reply message properties[{CLIENT}] is null"
+            return f"reply message properties[{REPLY_CLIENT}] is null"
         target = self.producers.connection_of(client)
         if target is None or not target.opened:
             return f"push reply message fail, channel of <{client[:256]}> not found."
@@ -146,7 +141,7 @@ class Replies:
             sys_flag=header.sys_flag,
             born_timestamp=header.born_timestamp,
             flag=header.flag,
-            properties=encode(properties | {PUSHED_AT: str(now)}).decode(),
+            properties=encode(properties | {REPLY_ARRIVED: str(now)}).decode(),
             reconsume_times=header.reconsume_times or 0,
             unit_mode=header.unit_mode,
             born_host=connection.address,

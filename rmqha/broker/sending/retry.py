@@ -16,10 +16,10 @@ from attrs import define
 from twisted.internet.defer import Deferred
 
 from rmqha.broker.sending.admission import HELP, Admission
-from rmqha.broker.sending.messages import DELAY, ORIGIN_MESSAGE_ID, RETRY_TOPIC, Messages
+from rmqha.broker.sending.messages import Messages
 from rmqha.broker.sending.put_status import illegal, unavailable
 from rmqha.broker.tables.subscription_groups import Groups
-from rmqha.broker.tables.topics import DLQ_PREFIX, FORBIDDEN, RETRY_PREFIX, UNIT_SUBSCRIBED, Topics
+from rmqha.broker.tables.topics import FORBIDDEN, UNIT_SUBSCRIBED, Topics
 from rmqha.errors import MessageIllegal, NotWritable, RequestRefused
 from rmqha.ha.master.put_service import PutResult, Putter
 from rmqha.ha.master.transfer import PutStatus
@@ -29,6 +29,7 @@ from rmqha.store.derived.lookup import Lookup
 from rmqha.store.store import Store
 from rmqha.wire.log import properties as property_string
 from rmqha.wire.log.record import Record, offset_msg_id
+from rmqha.wire.names import DELAY, DLQ_PREFIX, ORIGIN_MESSAGE_ID, RETRY_PREFIX, RETRY_TOPIC
 from rmqha.wire.remoting.bodies.tables import WRITE, GroupConfig
 from rmqha.wire.remoting.codes import V3_4_9, RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command

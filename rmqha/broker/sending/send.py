@@ -13,18 +13,10 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from rmqha.broker.sending.admission import Admission
-from rmqha.broker.sending.messages import (
-    CLUSTER,
-    DELAY,
-    TIMER,
-    TRANSACTION_PREPARED,
-    WAIT,
-    Messages,
-    read_properties,
-)
+from rmqha.broker.sending.messages import Messages, read_properties
 from rmqha.broker.sending.put_status import STORED, illegal, unavailable
 from rmqha.broker.sending.retry import Retries
-from rmqha.broker.tables.topics import HALF, RETRY_PREFIX, Topics
+from rmqha.broker.tables.topics import Topics
 from rmqha.config.broker_settings import BrokerSettings
 from rmqha.errors import (
     FlushFailed,
@@ -39,7 +31,16 @@ from rmqha.net.remoting.handlers import Answer, Handler
 from rmqha.store.store import Store
 from rmqha.wire.log.properties import encode
 from rmqha.wire.log.record import Message
-from rmqha.wire.log.sys_flag import COMPRESSED, MULTI_TAGS
+from rmqha.wire.log.sys_flag import COMPRESSED, COMPRESSION_TYPE, MULTI_TAGS
+from rmqha.wire.names import (
+    CLUSTER,
+    DELAY,
+    HALF_TOPIC,
+    RETRY_PREFIX,
+    TIMER_PROPERTIES,
+    TRANSACTION_PREPARED,
+    WAIT,
+)
 from rmqha.wire.remoting.bodies.tables import TopicConfig
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
@@ -50,7 +51,7 @@ from rmqha.wire.remoting.headers.send import (
     SendRefusedAnswer,
 )
 
-CLIENTS_FLAGS = COMPRESSED | 0x700
+CLIENTS_FLAGS = COMPRESSED | COMPRESSION_TYPE
 """The bits of a client's C{sysFlag} that are stored: whether and how the body is compressed.
 Addresses and transactions are the broker's to mark."""
 
@@ -139,7 +140,7 @@ class Sending:
         Where one message is stored.
         """
         topic = header.topic
-        if not TIMER.isdisjoint(properties):
+        if not TIMER_PROPERTIES.isdisjoint(properties):
             raise _illegal("timer messages are not supported")
         if topic.startswith(RETRY_PREFIX):
             topic, queue_id = self.retries.redirect(header, version, queue_id, properties)
@@ -151,7 +152,7 @@ class Sending:
                     ResponseCode.NO_PERMISSION,
                     f"the broker[{self.settings.ip1}] sending transaction message is forbidden",
                 )
-            self.topics.ensure(HALF, 1)
+            self.topics.ensure(HALF_TOPIC, 1)
             return self.messages.half(topic, queue_id, properties)
         return self.messages.place(topic, queue_id, properties)
 

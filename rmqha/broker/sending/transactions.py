@@ -19,16 +19,9 @@ from twisted.logger import Logger
 
 from rmqha.broker.clients.registry import Producers
 from rmqha.broker.sending.half_messages import QUEUE, HalfMessages
-from rmqha.broker.sending.messages import (
-    DELAY,
-    PRODUCER_GROUP,
-    REAL_QUEUE,
-    REAL_TOPIC,
-    UNIQUE_KEY,
-    Messages,
-)
+from rmqha.broker.sending.messages import Messages
 from rmqha.broker.tables.current_settings import CurrentSettings
-from rmqha.broker.tables.topics import HALF, HALF_DONE, HALF_GIVEN_UP, Topics
+from rmqha.broker.tables.topics import Topics
 from rmqha.errors import MessageIllegal, NotWritable, RequestRefused, StoreError
 from rmqha.ha.master.put_service import PutResult, Putter
 from rmqha.net.remoting.connection import RemotingProtocol
@@ -40,6 +33,19 @@ from rmqha.wire.log.encode import encode, place
 from rmqha.wire.log.layout import MAX_RECORD_OVERHEAD
 from rmqha.wire.log.record import Message, Record
 from rmqha.wire.log.sys_flag import COMMIT, TRANSACTION
+from rmqha.wire.names import (
+    CHECK_IMMUNITY,
+    CHECK_TIMES,
+    DELAY,
+    HALF_DONE_TOPIC,
+    HALF_GIVEN_UP_TOPIC,
+    HALF_TOPIC,
+    PRODUCER_GROUP,
+    REAL_QUEUE,
+    REAL_TOPIC,
+    TAGS,
+    UNIQUE_KEY,
+)
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import from_ext
@@ -51,12 +57,6 @@ from rmqha.wire.remoting.headers.clients import (
 
 COMMITTED, ROLLED_BACK, UNKNOWN = 8, 12, 0
 """What a producer says of its transaction."""
-
-CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
-"""The property that tells a producer how often it was asked."""
-
-IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
-"""The property by which a producer puts off the first question."""
 
 OP_TAG = "d"
 """The tag of an op; the only one there is."""
@@ -150,7 +150,7 @@ class Transactions:
                 f"commitOrRollback is {word}, known are {COMMITTED}, {ROLLED_BACK} and {UNKNOWN}",
             )
         half = self.halves.lookup.claimed(header.commit_log_offset)
-        if half is None or half.topic != HALF or half.queue_id != QUEUE:
+        if half is None or half.topic != HALF_TOPIC or half.queue_id != QUEUE:
             raise _wrong("Find prepared transaction message failed")
         if half.properties.get(PRODUCER_GROUP) != header.producer_group:
             raise _wrong("The producer group wrong")
@@ -177,7 +177,7 @@ class Transactions:
         if self.writer is None:
             raise _wrong("a slave does not check transactions")
         half = self.halves.lookup.claimed(offset_in(text))
-        if half is None or half.topic != HALF or not self.halves.is_open(half.queue_offset):
+        if half is None or half.topic != HALF_TOPIC or not self.halves.is_open(half.queue_offset):
             raise _wrong(f"no open half message has the id {text[:64]!r}")
         self.asked[half.queue_offset] = 0
         return None
@@ -203,12 +203,12 @@ class Transactions:
         Write down that a half message is ended.
         """
         assert self.writer is not None, "only a master ends any"
-        self.topics.ensure(HALF_DONE, 1)
+        self.topics.ensure(HALF_DONE_TOPIC, 1)
         op = Message(
-            topic=HALF_DONE,
+            topic=HALF_DONE_TOPIC,
             queue_id=QUEUE,
             body=str(half.queue_offset).encode(),
-            properties=properties.encode({"TAGS": OP_TAG}),
+            properties=properties.encode({TAGS: OP_TAG}),
             born_timestamp=self.store.now_ms(),
             born_host=self.messages.host,
             store_host=self.messages.host,
@@ -267,7 +267,7 @@ class Transactions:
         kept = self.store.settings.file_reserved
         if asked >= self.current.settings.transactions.check_max or self._age(half) > kept:
             self._give_up(half, asked)
-        elif self._age(half) >= _count(half, IMMUNITY):
+        elif self._age(half) >= _count(half, CHECK_IMMUNITY):
             self.asked[half.queue_offset] = asked + 1
             self._ask(half, asked + 1)
 
@@ -277,12 +277,12 @@ class Transactions:
             id=half.offset_msg_id,
             group=half.properties.get(PRODUCER_GROUP),
             asked=asked,
-            topic=HALF_GIVEN_UP,
+            topic=HALF_GIVEN_UP_TOPIC,
         )
-        self.topics.ensure(HALF_GIVEN_UP, 1)
+        self.topics.ensure(HALF_GIVEN_UP_TOPIC, 1)
         self._put(
             self.messages.from_record(
-                half, topic=HALF_GIVEN_UP, queue_id=0, properties=half.raw_properties
+                half, topic=HALF_GIVEN_UP_TOPIC, queue_id=0, properties=half.raw_properties
             )
         )
         self._settle(half)

@@ -13,30 +13,16 @@ from pathlib import Path
 from twisted.internet.interfaces import IReactorTime
 
 from rmqha.broker.tables.table import ConfigTable
-from rmqha.broker.tables.topics import RETRY_PREFIX
 from rmqha.config.broker_settings import BrokerSettings
 from rmqha.errors import RequestRefused
 from rmqha.store.files.allocate import InThread
 from rmqha.wire.log.encode import MAX_TOPIC
+from rmqha.wire.names import PRESET_GROUPS, RETRY_PREFIX, SYSTEM_GROUP_PREFIX
 from rmqha.wire.remoting.bodies.tables import GroupConfig, GroupTable
 from rmqha.wire.remoting.codes import ResponseCode
 
 MAX_GROUP = MAX_TOPIC - len(RETRY_PREFIX)
 """Most characters of a group: its retry topic is a topic too.  Stock brokers do not look."""
-
-SYSTEM_PREFIX = "CID_RMQ_SYS_"
-"""Of groups brokers consume with; they may always be made."""
-
-PRESETS = (
-    "TOOLS_CONSUMER",
-    "FILTERSRV_CONSUMER",
-    "SELF_TEST_C_GROUP",
-    "CID_ONS-HTTP-PROXY",
-    "CID_ONSAPI_PULL",
-    "CID_ONSAPI_PERMISSION",
-    "CID_ONSAPI_OWNER",
-)
-"""Groups that are there from the start."""
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 
@@ -82,7 +68,7 @@ class Groups(ConfigTable[GroupConfig, GroupTable]):
             folder / "subscriptionGroup.json",
             GroupTable,
             "subscription_group_table",
-            {name: GroupConfig(group_name=name) for name in PRESETS},
+            {name: GroupConfig(group_name=name) for name in PRESET_GROUPS},
             clock,
             in_thread,
             now_ms,
@@ -97,7 +83,7 @@ class Groups(ConfigTable[GroupConfig, GroupTable]):
         found = self.get(name)
         if found is not None:
             return found
-        if self.full or not (self._auto_create or name.startswith(SYSTEM_PREFIX)):
+        if self.full or not (self._auto_create or name.startswith(SYSTEM_GROUP_PREFIX)):
             return None
         try:
             check_name(name)

@@ -18,46 +18,32 @@ from rmqha.broker.tables.table import ConfigTable
 from rmqha.config.broker_settings import BrokerSettings
 from rmqha.errors import RequestRefused
 from rmqha.store.files.allocate import InThread
-from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC
 from rmqha.wire.log.encode import MAX_TOPIC
+from rmqha.wire.names import (
+    BENCHMARK_TOPIC,
+    HALF_DONE_TOPIC,
+    HALF_GIVEN_UP_TOPIC,
+    HALF_TOPIC,
+    OFFSET_MOVED_TOPIC,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    SYSTEM_TOPICS,
+    TEMPLATE_TOPIC,
+    is_system_topic,
+)
 from rmqha.wire.remoting.bodies.tables import INHERIT, READ, WRITE, TopicConfig, TopicTable
 from rmqha.wire.remoting.codes import ResponseCode
 
-RETRY_PREFIX = "%RETRY%"
-"""Of the topic in which a group's messages come again."""
-
-DLQ_PREFIX = "%DLQ%"
-"""Of the topic in which those end that came too often."""
-
-TEMPLATE = "TBW102"
-"""The topic others are made after, where topics may be made by sending to them."""
-
-SELF_TEST = "SELF_TEST_TOPIC"
-BENCHMARK = "BenchmarkTest"
-OFFSET_MOVED = "OFFSET_MOVED_EVENT"
-TRACE = "RMQ_SYS_TRACE_TOPIC"
-HALF = "RMQ_SYS_TRANS_HALF_TOPIC"
-HALF_DONE = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
-HALF_GIVEN_UP = "TRANS_CHECK_MAX_TIME_TOPIC"
-
-SYSTEM = frozenset(
+FORBIDDEN = frozenset(
     {
-        TEMPLATE,
         SCHEDULE_TOPIC,
-        BENCHMARK,
-        HALF,
-        TRACE,
-        HALF_DONE,
-        HALF_GIVEN_UP,
-        SELF_TEST,
-        OFFSET_MOVED,
+        HALF_TOPIC,
+        HALF_DONE_TOPIC,
+        HALF_GIVEN_UP_TOPIC,
+        SELF_TEST_TOPIC,
+        OFFSET_MOVED_TOPIC,
     }
 )
-"""Topics that are not a user's, on every broker."""
-
-SYSTEM_PREFIX = "rmq_sys_"
-
-FORBIDDEN = frozenset({SCHEDULE_TOPIC, HALF, HALF_DONE, HALF_GIVEN_UP, SELF_TEST, OFFSET_MOVED})
 """Topics no client may send to."""
 
 READ_WRITE = READ | WRITE
@@ -135,16 +121,17 @@ class Topics(ConfigTable[TopicConfig, TopicTable]):
             now_ms,
         )
         self._settings = settings
-        self._system = SYSTEM | {settings.cluster, settings.name, reply_topic(settings.cluster)}
+        own = {settings.cluster, settings.name, reply_topic(settings.cluster)}
+        self._system = SYSTEM_TOPICS | own
 
     def load(self) -> None:
         """
         Read the file; the template in it is only good where topics may be made.
         """
         super().load()
-        template = self.get(TEMPLATE)
+        template = self.get(TEMPLATE_TOPIC)
         if template is not None and not self._settings.auto_create_topics:
-            self._table[TEMPLATE] = evolve(template, perm=template.perm & ~INHERIT)
+            self._table[TEMPLATE_TOPIC] = evolve(template, perm=template.perm & ~INHERIT)
 
     @property
     def system(self) -> frozenset[str]:
@@ -157,7 +144,7 @@ class Topics(ConfigTable[TopicConfig, TopicTable]):
         """
         Whether a topic is not a user's.
         """
-        return name in self._system or name.startswith(SYSTEM_PREFIX)
+        return name in self._system or is_system_topic(name)
 
     def put(self, config: TopicConfig) -> None:
         """
@@ -244,13 +231,13 @@ def _presets(settings: BrokerSettings) -> Iterable[TopicConfig]:
     def shared(writable: bool) -> int:
         return INHERIT | READ_WRITE if writable else INHERIT
 
-    yield preset(SELF_TEST, 1)
+    yield preset(SELF_TEST_TOPIC, 1)
     if settings.auto_create_topics:
-        yield preset(TEMPLATE, settings.topic_queues, INHERIT | READ_WRITE)
-    yield preset(BENCHMARK, 1024)
+        yield preset(TEMPLATE_TOPIC, settings.topic_queues, INHERIT | READ_WRITE)
+    yield preset(BENCHMARK_TOPIC, 1024)
     yield preset(settings.cluster, 16, shared(settings.cluster_topic))
     yield preset(settings.name, 1, shared(settings.broker_topic))
-    yield preset(OFFSET_MOVED, 1)
+    yield preset(OFFSET_MOVED_TOPIC, 1)
     yield preset(SCHEDULE_TOPIC, _SCHEDULE_QUEUES)
     if settings.trace_topic:
         yield preset(settings.trace_topic_name, 1)

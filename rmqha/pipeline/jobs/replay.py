@@ -22,12 +22,13 @@ from rmqha.pipeline.jobs.progress import Shown, silent
 from rmqha.pipeline.jobs.resend import OUTCOMES, READ, SENT, WEAK, Resend
 from rmqha.pipeline.jobs.spark_work import Stores, options_for
 from rmqha.pipeline.log.option_values import Names
-from rmqha.pipeline.producing.messages import DEAD_PREFIX, RETRY_PREFIX, topic_fault
+from rmqha.pipeline.producing.messages import topic_fault
 from rmqha.pipeline.producing.peers import Peers
 from rmqha.pipeline.producing.routes import Routes, writable
 from rmqha.pipeline.producing.settings import SendOptions
 from rmqha.pipeline.spark.source import NAME
 from rmqha.pipeline.spark.types import spark_schema
+from rmqha.wire.names import DLQ_PREFIX, RETRY_PREFIX
 
 TASKS = 4
 """Producers at a time, if there are as many processors."""
@@ -214,7 +215,7 @@ def marked(frame: DataFrame, named: bool, dedupe: bool) -> DataFrame:
     """
     skip: Column = F.lit(None).cast("string")
     if not named:
-        retried = F.col("topic").startswith(RETRY_PREFIX) | F.col("topic").startswith(DEAD_PREFIX)
+        retried = F.col("topic").startswith(RETRY_PREFIX) | F.col("topic").startswith(DLQ_PREFIX)
         skip = F.when(retried, F.lit(RETRY))
     if not dedupe:
         return frame.withColumn("skip", skip)

@@ -14,13 +14,14 @@ import pyarrow as pa
 from attrs import frozen
 
 from rmqha.pipeline.producing.errors import MessageNotSendable
-from rmqha.pipeline.producing.messages import COMPRESSION, DELAY, Outgoing
+from rmqha.pipeline.producing.messages import COMPRESSION, Outgoing
 from rmqha.pipeline.producing.producer import Producer
 from rmqha.pipeline.producing.settings import SendOptions
 from rmqha.pipeline.spark.batch import settle
 from rmqha.wire.log.properties import parse
+from rmqha.wire.names import CLUSTER, DELAY, TRANSACTION_PREPARED, WAIT
 
-STRIPPED = frozenset({DELAY, "WAIT", "TRAN_MSG", "CLUSTER"})
+STRIPPED = frozenset({DELAY, WAIT, TRANSACTION_PREPARED, CLUSTER})
 """Properties of the first sending: whether to wait, for what, and whose cluster it was."""
 
 STRIPPED_PREFIXES = ("REAL_", "TIMER_")

@@ -17,35 +17,11 @@ from rmqha.pipeline.log.option_values import Offsets, QueueOffsets
 from rmqha.pipeline.log.options import ReadOptions, Visibility
 from rmqha.wire.columnar.fixed_fields import FixedFields
 from rmqha.wire.columnar.vectors import Array
-from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC
 from rmqha.wire.log.properties import find
-
-SYSTEM_TOPICS = frozenset(
-    {
-        "BenchmarkTest",
-        "OFFSET_MOVED_EVENT",
-        "RMQ_SYS_TRACE_TOPIC",
-        "RMQ_SYS_TRANS_HALF_TOPIC",
-        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
-        SCHEDULE_TOPIC,
-        "SELF_TEST_TOPIC",
-        "TBW102",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-    }
-)
-"""Topics of brokers themselves (docs/guide/pipeline.rst, Rows)."""
-
-SYSTEM_PREFIX = "rmq_sys_"
-"""How the others of them begin."""
+from rmqha.wire.names import TAGS, is_system_topic
 
 ANY_TAG = "*"
-
-
-def is_system(topic: str) -> bool:
-    """
-    Whether a topic is a broker's own.
-    """
-    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)
+_TAGS = TAGS.encode()
 
 
 @frozen
@@ -105,7 +81,7 @@ class Selection:
             wanted = self._wanted[topic] = (
                 (self.topics is None or topic in self.topics)
                 and (self.pattern is None or self.pattern.fullmatch(topic) is not None)
-                and (self.visibility is Visibility.LOG or not is_system(topic))
+                and (self.visibility is Visibility.LOG or not is_system_topic(topic))
             )
         return wanted
 
@@ -132,7 +108,7 @@ class Selection:
         found = np.zeros(len(heads), np.bool_)
         starts, ends = heads.properties_start[rows].tolist(), heads.end[rows].tolist()
         found[rows] = [
-            find(bytes(heads.buf[start:end]), b"TAGS") in self.tags
+            find(bytes(heads.buf[start:end]), _TAGS) in self.tags
             for start, end in zip(starts, ends, strict=True)
         ]
         return found

@@ -14,29 +14,31 @@ from struct import Struct
 
 from attrs import define, field, frozen
 
-from rmqha.pipeline.log.selection import is_system
 from rmqha.pipeline.producing.errors import MessageNotSendable
-from rmqha.pipeline.producing.routes import DEFAULT_QUEUES, DEFAULT_TOPIC, Queue
+from rmqha.pipeline.producing.routes import DEFAULT_QUEUES, Queue
 from rmqha.wire.log.encode import MAX_BATCH, MAX_PROPERTIES, MAX_TOPIC
 from rmqha.wire.log.hashing import body_crc
 from rmqha.wire.log.properties import encode
-from rmqha.wire.log.sys_flag import COMPRESSED
+from rmqha.wire.log.sys_flag import COMPRESSED, COMPRESSION_TYPE
+from rmqha.wire.names import (
+    DELAY,
+    DLQ_PREFIX,
+    REAL_QUEUE,
+    REAL_TOPIC,
+    RETRY_PREFIX,
+    TEMPLATE_TOPIC,
+    TRANSACTION_PREPARED,
+    UNIQUE_KEY,
+    is_system_topic,
+)
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.headers.send import SendMessageV2Request
 
-UNIQUE_KEY = "UNIQ_KEY"
-TAGS = "TAGS"
-KEYS = "KEYS"
-DELAY = "DELAY"
-
-BROKERS_OWN = frozenset({"TRAN_MSG", "REAL_TOPIC", "REAL_QID"})
+BROKERS_OWN = frozenset({TRANSACTION_PREPARED, REAL_TOPIC, REAL_QUEUE})
 """Properties by which a message would be taken for another than it is."""
 
-RETRY_PREFIX = "%RETRY%"
-DEAD_PREFIX = "%DLQ%"
-
-COMPRESSION = COMPRESSED | 0x700
+COMPRESSION = COMPRESSED | COMPRESSION_TYPE
 """The bits of C{sysFlag} that say whether and how a body is compressed."""
 
 _CONTROL = frozenset(map(chr, range(32)))
@@ -80,7 +82,7 @@ class Outgoing:
         Whether it cannot be in a batch: it is to be delivered later, or goes where batches
         cannot.
         """
-        return DELAY in self.properties or self.topic.startswith((RETRY_PREFIX, DEAD_PREFIX))
+        return DELAY in self.properties or self.topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
 
     def check(self) -> None:
         """
@@ -113,7 +115,7 @@ def topic_fault(topic: str) -> str:
         return "it has no topic"
     if len(topic.encode()) > MAX_TOPIC:
         return f"the topic is longer than {MAX_TOPIC} bytes"
-    return "the topic is reserved for brokers" if is_system(topic) else ""
+    return "the topic is reserved for brokers" if is_system_topic(topic) else ""
 
 
 @frozen
@@ -149,7 +151,7 @@ class Parcel:
         header = SendMessageV2Request(
             producer_group=group,
             topic=first.topic,
-            default_topic=DEFAULT_TOPIC,
+            default_topic=TEMPLATE_TOPIC,
             default_topic_queue_nums=DEFAULT_QUEUES,
             queue_id=self.queue.queue_id,
             sys_flag=first.sys_flag & COMPRESSION,

@@ -19,18 +19,13 @@ from attrs import define, evolve, field
 
 from rmqha.errors import RequestRefused, RmqhaError
 from rmqha.pipeline.producing.errors import QueueUnknown, SendFailed
-from rmqha.pipeline.producing.messages import (
-    UNIQUE_KEY,
-    Outgoing,
-    Parcel,
-    UniqueKeys,
-    parcels,
-)
+from rmqha.pipeline.producing.messages import Outgoing, Parcel, UniqueKeys, parcels
 from rmqha.pipeline.producing.pace import Pace
 from rmqha.pipeline.producing.peers import Peers
 from rmqha.pipeline.producing.routes import Queue, Routes, moved
 from rmqha.pipeline.producing.settings import SendOptions
 from rmqha.wire.log.encode import MAX_BATCH
+from rmqha.wire.names import UNIQUE_KEY
 from rmqha.wire.remoting.codes import ResponseCode as Code
 from rmqha.wire.remoting.command import Command
 

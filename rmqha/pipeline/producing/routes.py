@@ -14,14 +14,12 @@ from attrs import define, evolve, field, frozen
 from rmqha.errors import RequestRefused, RmqhaError
 from rmqha.pipeline.producing.errors import NoRoute, NoWritableQueue
 from rmqha.pipeline.producing.peers import Peers
+from rmqha.wire.names import TEMPLATE_TOPIC
 from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.bodies.route import TopicRoute
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.headers.namesrv import RouteRequest
-
-DEFAULT_TOPIC = "TBW102"
-"""The topic that brokers make new ones after, if they do."""
 
 DEFAULT_QUEUES = 4
 """Queues asked for a new topic; stock clients' number."""
@@ -124,7 +122,7 @@ class Routes:
             self.name_servers = (address, *others)
 
     def _of_new(self, topic: str) -> tuple[Queue, ...]:
-        default = self.route(DEFAULT_TOPIC)
+        default = self.route(TEMPLATE_TOPIC)
         found = () if default is None else writable(default, DEFAULT_QUEUES)
         if not found:
             servers = ";".join(self.name_servers)

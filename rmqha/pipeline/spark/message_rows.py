@@ -16,8 +16,9 @@ from rmqha.errors import ColumnUnknown
 from rmqha.pipeline.errors import ColumnNeeded, ColumnNotOfType, OptionMissing
 from rmqha.pipeline.log.options import nearest
 from rmqha.pipeline.producing.errors import RowUnsendable
-from rmqha.pipeline.producing.messages import KEYS, TAGS, Outgoing
+from rmqha.pipeline.producing.messages import Outgoing
 from rmqha.pipeline.spark.types import spark_type
+from rmqha.wire.names import KEYS, TAGS
 
 SENT = pa.schema(
     [

@@ -17,7 +17,7 @@ from attrs import evolve, frozen
 
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.files import json_table as tables
-from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC
+from rmqha.wire.names import SCHEDULE_TOPIC
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets, DelayOffsets
 from rmqha.wire.remoting.json_body import from_json, to_json
 

@@ -47,10 +47,11 @@ from rmqha.wire.log.layout import (
     STRING_LENGTHS,
     SYS_FLAG_AT,
 )
+from rmqha.wire.names import KEYS, TAGS, UNIQUE_KEY
 
 _UINT32: Any = uint32
 _PAIR: Any = types.Tuple((int64, int64))  # type: ignore[no-untyped-call]
-_TAGS, _KEYS, _UNIQ_KEY = (int.from_bytes(name) for name in (b"TAGS", b"KEYS", b"UNIQ_KEY"))
+_TAGS, _KEYS, _UNIQ_KEY = (int.from_bytes(name.encode()) for name in (TAGS, KEYS, UNIQUE_KEY))
 
 
 @compiled(int64(BYTES, int64, int64[:]))

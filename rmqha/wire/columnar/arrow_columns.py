@@ -27,10 +27,18 @@ from rmqha.wire.columnar.fixed_fields import FixedFields
 from rmqha.wire.columnar.kernels import chosen
 from rmqha.wire.columnar.kernels_numpy import Properties
 from rmqha.wire.columnar.vectors import Array
-from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC, DelayLevels
-
-TIMER_TOPIC = "rmq_sys_wheel_timer"
-"""Where messages of 5.x wait that are due at a time of their own."""
+from rmqha.wire.log.delay_levels import DelayLevels
+from rmqha.wire.names import (
+    DELAY,
+    KEYS,
+    REAL_QUEUE,
+    REAL_TOPIC,
+    SCHEDULE_TOPIC,
+    TAGS,
+    TIMER_OUT,
+    TIMER_TOPIC,
+    UNIQUE_KEY,
+)
 
 HEADERS = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
 
@@ -67,13 +75,13 @@ TYPES = {
 """The type of every column."""
 
 _WANTS = {
-    "tags": (b"TAGS",),
-    "keys": (b"KEYS",),
-    "key": (b"KEYS",),
-    "uniq_key": (b"UNIQ_KEY",),
-    "real_topic": (b"REAL_TOPIC",),
-    "real_queue_id": (b"REAL_QID",),
-    "deliver_timestamp": (b"DELAY", b"TIMER_OUT_MS"),
+    "tags": (TAGS.encode(),),
+    "keys": (KEYS.encode(),),
+    "key": (KEYS.encode(),),
+    "uniq_key": (UNIQUE_KEY.encode(),),
+    "real_topic": (REAL_TOPIC.encode(),),
+    "real_queue_id": (REAL_QUEUE.encode(),),
+    "deliver_timestamp": (DELAY.encode(), TIMER_OUT.encode()),
 }
 """The properties that columns are made of."""
 
@@ -213,11 +221,11 @@ def _raw_properties(rows: ColumnSource) -> Any:
 
 def _real_queue_id(rows: ColumnSource) -> Any:
     assert rows.found is not None, "a wanted property is looked for"
-    some = np.flatnonzero(rows.found.end[rows.names.index(b"REAL_QID")])
+    some = np.flatnonzero(rows.found.end[rows.names.index(REAL_QUEUE.encode())])
     if not len(some):
         return pa.nulls(len(rows.heads), pa.int32())
     ids: list[int | None] = [None] * len(rows.heads)
-    for row, text in zip(some.tolist(), rows.texts(b"REAL_QID", some), strict=True):
+    for row, text in zip(some.tolist(), rows.texts(REAL_QUEUE.encode(), some), strict=True):
         number = _number(text)
         if number is not None and -(1 << 31) <= number < 1 << 31:
             ids[row] = number
@@ -233,7 +241,7 @@ def _due(rows: ColumnSource, levels: DelayLevels) -> Any:
     if SCHEDULE_TOPIC not in topics and TIMER_TOPIC not in topics:
         return pa.nulls(len(heads), TIME)
     due, known = np.zeros(len(heads), np.int64), np.zeros(len(heads), np.bool_)
-    for name, wanted in ((SCHEDULE_TOPIC, b"DELAY"), (TIMER_TOPIC, b"TIMER_OUT_MS")):
+    for name, wanted in ((SCHEDULE_TOPIC, DELAY.encode()), (TIMER_TOPIC, TIMER_OUT.encode())):
         some = np.flatnonzero(topic == topics.index(name)) if name in topics else topic[:0]
         for row, text in zip(some.tolist(), rows.texts(wanted, some), strict=True):
             if name == TIMER_TOPIC:
@@ -273,13 +281,13 @@ MAKERS: dict[str, Callable[[ColumnSource], Any]] = {
     "body": _body,
     "properties": _properties,
     "raw_properties": _raw_properties,
-    "tags": _text(b"TAGS"),
-    "keys": _text(b"KEYS"),
-    "uniq_key": _text(b"UNIQ_KEY"),
+    "tags": _text(TAGS.encode()),
+    "keys": _text(KEYS.encode()),
+    "uniq_key": _text(UNIQUE_KEY.encode()),
     "offset_msg_id": lambda rows: offset_ids(rows.heads, rows.base),
-    "real_topic": _text(b"REAL_TOPIC"),
+    "real_topic": _text(REAL_TOPIC.encode()),
     "real_queue_id": _real_queue_id,
-    "key": lambda rows: rows.value(b"KEYS"),
+    "key": lambda rows: rows.value(KEYS.encode()),
     "headers": _headers,
     "timestamp_type": lambda rows: pa.array(np.full(len(rows.heads), _STORED, np.int32)),
 }

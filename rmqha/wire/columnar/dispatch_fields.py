@@ -16,10 +16,11 @@ from attrs import field, frozen
 from rmqha.wire.columnar.kernels import chosen
 from rmqha.wire.columnar.record_blocks import Block
 from rmqha.wire.columnar.vectors import Array
-from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC, DelayLevels
+from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.hashing import key_hash
 from rmqha.wire.log.record import DispatchFields, dispatch_fields
 from rmqha.wire.log.sys_flag import has_unit, indexable
+from rmqha.wire.names import SCHEDULE_TOPIC
 
 
 @frozen(kw_only=True, eq=False)

@@ -31,6 +31,7 @@ from rmqha.wire.log.layout import (
     born_extra,
     store_extra,
 )
+from rmqha.wire.names import KEYS, TAGS, UNIQUE_KEY
 
 _SIZE = Struct(">i")
 _PAIR_ENDS, _NAME_ENDS, _KEY_ENDS = 2, 1, 0x20
@@ -295,10 +296,10 @@ def scan(buf: memoryview, starts: Array, ends: Array) -> PropertyScan:
         end[rows[found]] = closes[found]
         return start, end
 
-    tag_start, tag_end = values(b"TAGS")
-    id_start, id_end = values(b"UNIQ_KEY")
+    tag_start, tag_end = values(TAGS.encode())
+    id_start, id_end = values(UNIQUE_KEY.encode())
     has_id = np.flatnonzero(id_end)
-    word_record, word_start, word_end = _words(data, *values(b"KEYS"))
+    word_record, word_start, word_end = _words(data, *values(KEYS.encode()))
     record = np.concatenate((has_id, word_record))
     order = np.argsort(record, kind="stable")
     start = np.concatenate((id_start[has_id], word_start))[order]

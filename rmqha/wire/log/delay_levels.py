@@ -13,9 +13,6 @@ from attrs import frozen
 
 from rmqha.errors import BadValue
 
-SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-"""Where delayed messages wait, one queue a level."""
-
 _NUMBER = re.compile(rb"[+-]?[0-9]{1,10}")
 
 UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

@@ -37,6 +37,7 @@ from rmqha.wire.log.layout import (
 from rmqha.wire.log.properties import NAME_END, PAIR_END, find
 from rmqha.wire.log.record import Host, Message
 from rmqha.wire.log.sys_flag import BORN_IP6, IP6_HOSTS, STORE_IP6, TRANSACTION
+from rmqha.wire.names import DELAY
 
 MAX_TOPIC = 127
 """Bytes of a topic that fit version 1's length field."""
@@ -185,7 +186,7 @@ def encode_batch(message: Message, *, max_message_size: int) -> list[bytearray]:
     """
     if message.sys_flag & TRANSACTION:
         raise MessageIllegal("batch transaction bits", message.sys_flag & TRANSACTION, 0)
-    level = delay_level(find(message.properties, b"DELAY"))
+    level = delay_level(find(message.properties, DELAY.encode()))
     if level > 0:
         raise MessageIllegal("batch delay level", level, 0)
     if len(message.body) > max_message_size:

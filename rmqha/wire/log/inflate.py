@@ -14,10 +14,7 @@ import zlib
 
 import pyarrow as pa
 
-from rmqha.wire.log.sys_flag import COMPRESSED
-
-KIND = 0x700
-"""The bits of the system flag that say how a body was compressed."""
+from rmqha.wire.log.sys_flag import COMPRESSED, COMPRESSION_TYPE
 
 ZLIB, LZ4, ZSTD = (0x000, 0x300), 0x100, 0x200
 """Their values: clients before 5.0 leave them 0, which is zlib too."""
@@ -33,7 +30,7 @@ def inflate(sys_flag: int, body: memoryview, limit: int) -> bytes:
     @param limit: The most bytes it may become.
     @raise ValueError: If it is not what the flag says, ends early, or becomes longer.
     """
-    kind = sys_flag & KIND
+    kind = sys_flag & COMPRESSION_TYPE
     if not sys_flag & COMPRESSED:
         raise ValueError("not compressed")
     if kind in ZLIB:

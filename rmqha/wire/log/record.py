@@ -18,7 +18,7 @@ from attrs import define, frozen
 from isal.isal_zlib import crc32
 
 from rmqha.errors import RecordFault
-from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC, DelayLevels
+from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.hashing import tags_code
 from rmqha.wire.log.layout import (
     BEFORE_HOSTS,
@@ -57,6 +57,7 @@ from rmqha.wire.log.properties import NAME_END, PAIR_END, find, parse
 from rmqha.wire.log.sys_flag import BORN_IP6 as BORN_IP6
 from rmqha.wire.log.sys_flag import IP6_HOSTS, has_unit, indexable
 from rmqha.wire.log.sys_flag import STORE_IP6 as STORE_IP6
+from rmqha.wire.names import DELAY, KEYS, SCHEDULE_TOPIC, TAGS, UNIQUE_KEY
 
 Host = tuple[str, int]
 """Address as text, and port."""
@@ -70,6 +71,7 @@ _INT = Struct(">i")
 _LONG = Struct(">q")
 _SHORT = Struct(">h")
 _BYTE = Struct(">b")
+_TAGS, _UNIQUE_KEY, _KEYS, _DELAY = (name.encode() for name in (TAGS, UNIQUE_KEY, KEYS, DELAY))
 
 
 class Fault(StrEnum):
@@ -398,11 +400,11 @@ def dispatch_fields(
         name, _, value = segment.partition(NAME_END)
         if not value:
             continue
-        if name == b"TAGS":
+        if name == _TAGS:
             tags = value
-        elif name == b"UNIQ_KEY":
+        elif name == _UNIQUE_KEY:
             unique = value
-        elif name == b"KEYS":
+        elif name == _KEYS:
             words = value
     keys = [unique.decode("utf-8", "replace")] if unique else []
     if words:
@@ -427,5 +429,5 @@ def _due(raw: bytes, stored: int, levels: DelayLevels, code: int) -> int:
     """
     A delayed message's tags code: when it is due, if its level makes sense.
     """
-    level = levels.level(find(raw, b"DELAY"))
+    level = levels.level(find(raw, _DELAY))
     return levels.deliver_time(level, stored) if level else code

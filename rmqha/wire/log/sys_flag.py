@@ -22,8 +22,8 @@ BORN_IP6 = 0x10
 STORE_IP6 = 0x20
 IP6_HOSTS = BORN_IP6 | STORE_IP6
 
-COMPRESSION = 0x700
-"""The three bits of the compression's number (5.x)."""
+COMPRESSION_TYPE = 0x700
+"""The three bits that say how a body is compressed."""
 
 
 @overload

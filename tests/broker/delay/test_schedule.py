@@ -20,9 +20,10 @@ from rmqha.ha.master.put_service import PutResult
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.store.files import json_table as tables
 from rmqha.store.files.mapped import LogFolder
-from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC, DelayLevels
+from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.properties import PAIR_END, encode
 from rmqha.wire.log.record import Message, Record, check, decode
+from rmqha.wire.names import SCHEDULE_TOPIC
 from rmqha.wire.remoting.bodies.offsets import DelayOffsets
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.fields import to_ext

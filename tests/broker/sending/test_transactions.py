@@ -6,12 +6,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from rmqha.broker.sending.half_messages import GROUP
-from rmqha.broker.tables.topics import HALF, HALF_DONE, HALF_GIVEN_UP
 from rmqha.config.broker_settings import TransactionSettings
 from rmqha.errors import DiskFull
-from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC
 from rmqha.wire.log.record import decode
+from rmqha.wire.names import (
+    HALF_DONE_TOPIC,
+    HALF_GIVEN_UP_TOPIC,
+    HALF_TOPIC,
+    SCHEDULE_TOPIC,
+    TRANSACTION_GROUP,
+)
 from rmqha.wire.remoting.bodies.clients import HeartbeatData, ProducerData
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
@@ -95,7 +99,7 @@ class EndTests(TransactionsTestCase):
         self.assertEqual(record.prepared_transaction_offset, int(half.ext["msgId"][-16:], 16))
         for name, value in (HALF_PROPERTIES | {"REAL_TOPIC": "T", "REAL_QID": "2"}).items():
             self.assertEqual(record.properties[name], value)
-        op = self.record(HALF_DONE)
+        op = self.record(HALF_DONE_TOPIC)
         self.assertEqual((op.body, op.properties["TAGS"]), (b"0", "d"))
 
     def test_delayed(self) -> None:
@@ -121,7 +125,7 @@ class EndTests(TransactionsTestCase):
         half = client.ask(SEND_V2, ext, b"pay")
         assert half is not None
         self.assertEqual(self.end(client, half).code, 0)
-        self.assertEqual((self.length("T", 2), self.length(HALF_DONE)), (1, 1))
+        self.assertEqual((self.length("T", 2), self.length(HALF_DONE_TOPIC)), (1, 1))
 
     def test_progress_beyond_the_log(self) -> None:
         """
@@ -129,8 +133,8 @@ class EndTests(TransactionsTestCase):
         """
         client = self.begin()
         self.end(client, self.half(client))
-        self.serving.offsets.commit(GROUP, HALF, 0, 100, "test")
-        self.serving.offsets.commit(GROUP, HALF_DONE, 0, 100, "test")
+        self.serving.offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, 0, 100, "test")
+        self.serving.offsets.commit(TRANSACTION_GROUP, HALF_DONE_TOPIC, 0, 100, "test")
         for _ in range(2):
             self.successResultOf(self.serving.stop())
             self.successResultOf(self.serving.store.stopService())
@@ -138,7 +142,7 @@ class EndTests(TransactionsTestCase):
             before = self.length("T", 2)
             self.assertEqual(self.end(client, self.half(client)).code, 0)
             self.assertEqual(self.length("T", 2), before + 1)
-        self.assertLess(self.serving.offsets.get(GROUP, HALF, 0) or 0, 3)
+        self.assertLess(self.serving.offsets.get(TRANSACTION_GROUP, HALF_TOPIC, 0) or 0, 3)
 
     def test_rollback(self) -> None:
         """
@@ -147,7 +151,7 @@ class EndTests(TransactionsTestCase):
         client = self.begin()
         half = self.half(client)
         self.assertEqual(self.end(client, half, 12).code, 0)
-        self.assertEqual((self.length("T", 2), self.length(HALF_DONE)), (0, 1))
+        self.assertEqual((self.length("T", 2), self.length(HALF_DONE_TOPIC)), (0, 1))
 
     def test_twice(self) -> None:
         """
@@ -157,7 +161,7 @@ class EndTests(TransactionsTestCase):
         half = self.half(client)
         for word in (8, 8, 12):
             self.assertEqual(self.end(client, half, word).code, 0)
-        self.assertEqual((self.length("T", 2), self.length(HALF_DONE)), (1, 1))
+        self.assertEqual((self.length("T", 2), self.length(HALF_DONE_TOPIC)), (1, 1))
 
     def test_twice_over_a_restart(self) -> None:
         """
@@ -181,7 +185,7 @@ class EndTests(TransactionsTestCase):
         client = self.begin()
         half = self.half(client)
         self.assertEqual(self.end(client, half, 0).code, 0)
-        self.assertEqual(self.length(HALF_DONE), 0)
+        self.assertEqual(self.length(HALF_DONE_TOPIC), 0)
 
     def test_wrong(self) -> None:
         """
@@ -299,7 +303,7 @@ class CheckTests(TransactionsTestCase):
             self.assertEqual(len(self.asked(client)), 1)
         self.clock.advance(60)
         self.assertEqual(self.asked(client), [])
-        self.assertEqual(self.record(HALF_GIVEN_UP).properties["REAL_TOPIC"], "T")
+        self.assertEqual(self.record(HALF_GIVEN_UP_TOPIC).properties["REAL_TOPIC"], "T")
         self.assertEqual(self.end(client, half).code, 0)
         self.assertEqual(self.length("T", 2), 0)
 
@@ -318,7 +322,7 @@ class CheckTests(TransactionsTestCase):
             asked = [command.ext["tranStateTableOffset"] for command in self.asked(client)]
             self.assertEqual(asked, ["0", "1", "3"])
         self.clock.advance(60)
-        self.assertEqual(self.length(HALF_GIVEN_UP), 4)
+        self.assertEqual(self.length(HALF_GIVEN_UP_TOPIC), 4)
 
     def test_never_to_be_asked(self) -> None:
         """
@@ -327,9 +331,9 @@ class CheckTests(TransactionsTestCase):
         client = self.begin()
         self.half(client, CHECK_IMMUNITY_TIME_IN_SECONDS="999999999")
         self.clock.advance(self.serving.store.settings.file_reserved - 30)
-        self.assertEqual(self.length(HALF_GIVEN_UP), 0)
+        self.assertEqual(self.length(HALF_GIVEN_UP_TOPIC), 0)
         self.clock.advance(90)
-        self.assertEqual(self.length(HALF_GIVEN_UP), 1)
+        self.assertEqual(self.length(HALF_GIVEN_UP_TOPIC), 1)
         self.assertEqual(self.asked(client), [])
 
     def test_resumed(self) -> None:
@@ -359,13 +363,13 @@ class CheckTests(TransactionsTestCase):
         self.end(client, third)
         self.clock.advance(60)
         offsets = self.serving.offsets
-        self.assertEqual(offsets.get(GROUP, HALF, 0), 1)
-        self.assertEqual(offsets.get(GROUP, HALF_DONE, 0), 1)
+        self.assertEqual(offsets.get(TRANSACTION_GROUP, HALF_TOPIC, 0), 1)
+        self.assertEqual(offsets.get(TRANSACTION_GROUP, HALF_DONE_TOPIC, 0), 1)
         self.assertEqual(len(self.asked(client)), 1)
         self.end(client, second, 12)
         self.clock.advance(60)
-        self.assertEqual(offsets.get(GROUP, HALF, 0), 3)
-        self.assertEqual(offsets.get(GROUP, HALF_DONE, 0), 3)
+        self.assertEqual(offsets.get(TRANSACTION_GROUP, HALF_TOPIC, 0), 3)
+        self.assertEqual(offsets.get(TRANSACTION_GROUP, HALF_DONE_TOPIC, 0), 3)
 
     def test_restart(self) -> None:
         """
@@ -406,7 +410,7 @@ class CheckTests(TransactionsTestCase):
         self.serving._heartbeats.lost(client.connection)
         self.clock.advance(180)
         self.clock.advance(0.01)
-        self.assertEqual(self.length(HALF_GIVEN_UP), 0)
+        self.assertEqual(self.length(HALF_GIVEN_UP_TOPIC), 0)
         for _ in range(3):
             self.clock.advance(60)
-        self.assertEqual(self.length(HALF_GIVEN_UP), 1)
+        self.assertEqual(self.length(HALF_GIVEN_UP_TOPIC), 1)

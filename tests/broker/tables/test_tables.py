@@ -18,6 +18,7 @@ from rmqha.broker.tables.topics import Topics, perm_text
 from rmqha.config.broker_settings import BrokerSettings
 from rmqha.errors import BodyInvalid, RequestRefused
 from rmqha.store.files import json_table as tables
+from rmqha.wire.names import PRESET_GROUPS
 from rmqha.wire.remoting.bodies.tables import GroupConfig, TopicConfig
 from tests.support.logs import LogTestCase, now
 
@@ -237,7 +238,7 @@ class GroupsTests(TableTestCase):
         """
         A new broker has the groups of a stock one.
         """
-        self.assertEqual(set(self.made(Groups).names()), set(group_names.PRESETS))
+        self.assertEqual(set(self.made(Groups).names()), set(PRESET_GROUPS))
 
     def test_find(self) -> None:
         """

@@ -22,8 +22,8 @@ try:
 
     from rmqha.pipeline.jobs.replay import DUPLICATE, RETRY, marked, replay, shared
     from rmqha.pipeline.jobs.resend import Resend, kept
-    from rmqha.pipeline.log.selection import is_system
     from rmqha.pipeline.producing.settings import SendOptions
+    from rmqha.wire.names import is_system_topic
     from tests.support.spark import session
 except ImportError as missing:  # without the extra
     skip = f"the extra pipeline is not installed: {missing}"
@@ -151,7 +151,7 @@ class ReplayTests(CommandTestCase):
         self.visible = [
             each
             for each in expected("5.3.3", "store")
-            if not is_system(each["topic"]) and each["sysFlag"] & 12 in (0, 8)
+            if not is_system_topic(each["topic"]) and each["sysFlag"] & 12 in (0, 8)
         ]
         topics = {each["topic"] for each in self.visible}
         self.broker = StandIn(dict.fromkeys([*topics, "Again"], 4))

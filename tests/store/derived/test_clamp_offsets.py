@@ -14,7 +14,7 @@ from rmqha.store.derived.clamp_offsets import clamp_consumers, clamp_delays
 from rmqha.store.files import json_table as tables
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.truncate import intend
-from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC
+from rmqha.wire.names import SCHEDULE_TOPIC
 from tests.support.logs import LogTestCase, message
 
 SIZES = {"file_size": 4096, "queue_file_size": 200, "index_slots": 20, "index_entries": 30}

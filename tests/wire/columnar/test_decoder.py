@@ -32,11 +32,11 @@ from rmqha.wire.columnar.decoder import (
     columns_of,
 )
 from rmqha.wire.columnar.fixed_fields import FixedFields
-from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC
 from rmqha.wire.log.encode import blank
 from rmqha.wire.log.properties import encode as encode_properties
 from rmqha.wire.log.properties import parse
 from rmqha.wire.log.record import Fault, Message, Record, decode
+from rmqha.wire.names import SCHEDULE_TOPIC
 from tests.wire.columnar.test_record_blocks import PROPERTIES, WAYS, way
 from tests.wire.records import PLAIN, messages, stored
 

@@ -30,10 +30,11 @@ from rmqha.wire.columnar import kernels_numpy as plain
 from rmqha.wire.columnar import record_blocks as blocks
 from rmqha.wire.columnar.record_blocks import Block, walk
 from rmqha.wire.columnar.vectors import java_hashes
-from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC, DelayLevels
+from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.hashing import body_crc, java_hash, key_hash
 from rmqha.wire.log.layout import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
 from rmqha.wire.log.record import Fault, check, dispatch_fields
+from rmqha.wire.names import SCHEDULE_TOPIC
 
 HAS_NUMBA = find_spec("numba") is not None
 LEVELS = DelayLevels.parse("1s 5s 10s 30s 1m")

@@ -16,7 +16,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from lab.harness import golden
 from rmqha.errors import RecordFault
 from rmqha.wire.log import properties
-from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC, DelayLevels
+from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.encode import blank
 from rmqha.wire.log.hashing import tags_code
 from rmqha.wire.log.layout import MAGIC_BLANK, MAGIC_BYTES, MAGIC_V1, MAGIC_V2
@@ -31,6 +31,7 @@ from rmqha.wire.log.record import (
     offset_msg_id,
     stored_at,
 )
+from rmqha.wire.names import SCHEDULE_TOPIC
 from tests.wire.log.test_delay_levels import STOCK
 from tests.wire.records import PLAIN, messages, stored
 

@@ -26,6 +26,7 @@ from rmqha.pipeline.log.published import read_splits
 from rmqha.wire.columnar.vectors import Array
 from rmqha.wire.log.layout import MAGIC_BYTES
 from rmqha.wire.log.record import check, decode
+from rmqha.wire.names import UNIQUE_KEY
 
 WHOLE = "whole"
 """The state of a record that breaks no rule; others are texts of L{Fault}."""
@@ -286,6 +287,6 @@ def _told(view: memoryview, start: int, places: Array) -> dict[str, Any]:
         "topic": record.topic,
         "queue_id": record.queue_id,
         "queue_offset": record.queue_offset,
-        "key": record.properties.get("UNIQ_KEY"),
+        "key": record.properties.get(UNIQUE_KEY),
         "fields": ", ".join(names_at(view, places - start)),
     }
