@@ -70,6 +70,7 @@ from rmqha.store.store import Store
 from rmqha.wire.remoting.bodies.status import HaStatus
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
+from rmqha.wire.store_layout import CONFIG
 
 
 class RequestHandler(Protocol):
@@ -126,7 +127,7 @@ class Broker:
             None if writer is None else TimedPuts(writer, reactor.seconds, self.counts.puts_took)
         )
         self.reactor = reactor
-        folder = settings.store.root / "config"
+        folder = settings.store.root / CONFIG
         self.topics = Topics(folder, settings.broker, reactor, in_thread, store.now_ms)
         self.groups = Groups(folder, settings.broker, reactor, in_thread, store.now_ms)
         self.offsets = ConsumerOffsetTable(folder, reactor, in_thread)

@@ -27,6 +27,7 @@ from rmqha.store.log.resync import data_end
 from rmqha.store.offline.compare import Beyond, LogComparison, Progress, parting, valid_end
 from rmqha.store.offline.offline_log import OfflineLog
 from rmqha.store.offline.raw_log import RawLog
+from rmqha.wire.store_layout import LOCK
 
 Address = tuple[str, int]
 
@@ -176,7 +177,7 @@ def _settled(store: Path) -> OfflineLog:
     """
     raw = RawLog.open(store)
     log = OfflineLog.of(raw, data_end(raw, raw.min_offset))
-    if raw.root is not None and is_locked(raw.root / "lock"):
+    if raw.root is not None and is_locked(raw.root / LOCK):
         log.end = valid_end(log)
     return log
 

@@ -17,9 +17,9 @@ from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import NotAStore
 from rmqha.ha.promotion import Promotion, plan
 from rmqha.ha.promotion import promote as make_master
-from rmqha.store.derived import index as index_module
 from rmqha.store.derived.clamp_offsets import Clamped
 from rmqha.store.offline.raw_log import RawLog
+from rmqha.wire.store_layout import INDEX
 
 SHOWN = 10
 """Most topics that are named in a note."""
@@ -66,7 +66,7 @@ def promote(store: Path, conf: Path | None, dry_run: bool, repair: bool, as_json
 
 def _settings(raw: RawLog, root: Path, conf: Path | None) -> StoreSettings:
     settings = store_settings(conf, root, raw.path, raw.file_size)
-    if conf is None and not (root / index_module.FOLDER).exists():
+    if conf is None and not (root / INDEX).exists():
         return evolve(settings, index_enable=False)
     return settings
 

@@ -41,8 +41,9 @@ from rmqha.errors import TableUnreadable
 from rmqha.store.files import json_table as tables
 from rmqha.store.log.fingerprint import tail_crc
 from rmqha.store.log.interfaces import ILogReader
+from rmqha.wire.store_layout import EPOCH, OWN_FOLDER
 
-FILE = Path("rmqha") / "epoch.json"
+FILE = Path(OWN_FOLDER) / EPOCH
 """
 Below the store's root.
 """

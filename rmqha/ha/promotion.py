@@ -28,7 +28,7 @@ from twisted.python.failure import Failure
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import DiskFull, Refused, StoreLocked
 from rmqha.ha.epoch import Epoch
-from rmqha.store.derived.clamp_offsets import CONFIG, Clamped, clamp_consumers, clamp_delays
+from rmqha.store.derived.clamp_offsets import Clamped, clamp_consumers, clamp_delays
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.rebuild import open_derived
 from rmqha.store.files import json_table as tables
@@ -38,15 +38,21 @@ from rmqha.store.log.bootstrap_marker import refuse_unfinished
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.log.recovery import FolderReader, Recovery, find_end, first_file
 from rmqha.store.log.truncate import Step, pending
-from rmqha.store.opening import ABORT, Opening, shortened
+from rmqha.store.opening import Opening, shortened
 from rmqha.store.store import Store
 from rmqha.wire.names import BROKERS_TOPIC_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 from rmqha.wire.remoting.bodies.tables import TopicTable
 from rmqha.wire.remoting.json_body import from_json
-
-RECORD = Path("rmqha") / "metadata.json"
-"""What a slave knows of its master's tables, and owes it; below the store's root
-(docs/architecture.rst, Files of our own)."""
+from rmqha.wire.store_layout import (
+    ABORT,
+    BACKUP_SUFFIX,
+    CHECKPOINT,
+    CONFIG,
+    LOCK,
+    METADATA,
+    OWN_FOLDER,
+    TOPICS,
+)
 
 OWN_TOPICS = (SCHEDULE_TOPIC, BROKERS_TOPIC_PREFIX, RETRY_PREFIX)
 """How topics begin that a broker makes by itself (docs/protocol/remoting.md, Tables)."""
@@ -161,7 +167,8 @@ def _forget_master(root: Path) -> None:
     A slave's record of a master that is none any more would speak of it to the next one.
     """
     # The generation before it first: alone it would be taken for the record.
-    for path in (root / f"{RECORD}.bak", root / RECORD):
+    for name in (METADATA + BACKUP_SUFFIX, METADATA):
+        path = root / OWN_FOLDER / name
         if path.exists():
             path.unlink()
             fsync_folder(path.parent)
@@ -177,8 +184,8 @@ def plan(settings: StoreSettings, *, repair: bool = False) -> Promotion:
     @raise StoreError: As L{promote} does.
     """
     root = settings.root
-    if is_locked(root / "lock"):
-        raise StoreLocked(str(root / "lock"))
+    if is_locked(root / LOCK):
+        raise StoreLocked(str(root / LOCK))
     refuse_unfinished(settings)
     folder = LogFolder.load(settings.commitlog, settings.file_size, tidy=False)
     queues, _ = open_derived(root, settings, read_only=True)
@@ -218,7 +225,7 @@ def _look(settings: StoreSettings, folder: LogFolder, *, repair: bool) -> Recove
             "plan", f"a truncation at byte {intent.at} is unfinished; promoting finishes it"
         )
     crashed = (root / ABORT).exists()
-    safe = Checkpoint.load(root / "checkpoint").safe_time(index=False)
+    safe = Checkpoint.load(root / CHECKPOINT).safe_time(index=False)
     found = find_end(
         folder,
         first_file(folder, crashed=crashed, safe_time=safe),
@@ -251,7 +258,7 @@ def _told(root: Path, found: Recovery, least: int, queues: ConsumeQueues, **more
 
 
 def _unlisted(root: Path, queues: ConsumeQueues) -> tuple[str, ...]:
-    found = tables.read(root / CONFIG / "topics.json")
+    found = tables.read(root / CONFIG / TOPICS)
     listed = from_json(TopicTable, found or {}).topic_config_table
     held = {queue.topic for queue in queues if not queue.topic.startswith(OWN_TOPICS)}
     return tuple(sorted(held - listed.keys()))

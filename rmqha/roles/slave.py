@@ -35,6 +35,7 @@ from rmqha.store.published.publish import begin_anew
 from rmqha.store.store import Store
 from rmqha.wire.remoting.bodies.status import HaClientInfo, HaStatus
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
+from rmqha.wire.store_layout import BACKUP_SUFFIX
 
 CONNECT_TIMEOUT = 5.0
 """Seconds a connection attempt may take, as in stock slaves."""
@@ -229,7 +230,7 @@ class SlaveNode(Node):
             self._marker.parent.mkdir(parents=True, exist_ok=True)
             tables.replace(self._marker, {"master": str(self.settings.ha.master)})
         else:
-            for name in (self._marker, self._marker.with_name(self._marker.name + ".bak")):
+            for name in (self._marker, self._marker.with_name(self._marker.name + BACKUP_SUFFIX)):
                 name.unlink(missing_ok=True)
             fsync_folder(self._marker.parent)
             self._let_in(self.store)

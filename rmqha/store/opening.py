@@ -33,19 +33,17 @@ from rmqha.store.files.mapped import NO_SPACE, LogFolder, fsync_folder
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.recovery import Recovery, cut, find_end, first_file
-from rmqha.store.log.truncate import OWN_FOLDER, CutIntent, Step, finish, intend, pending
+from rmqha.store.log.truncate import CutIntent, Step, finish, intend, pending
 from rmqha.store.published import publish
 from rmqha.store.published.split_index import SplitIndex
 from rmqha.wire.columnar.kernels import warm_up
 from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.published import Point
 from rmqha.wire.log.record import Fault
+from rmqha.wire.store_layout import ABORT, CHECKPOINT, DISPATCHED, OWN_FOLDER
 
 SLICE = 1.0
 """Seconds of dispatch between looks whether the node is to stop."""
-
-ABORT = "abort"
-"""The file that says, while it exists, that the last run has not ended cleanly."""
 
 MUCH = 64 << 20
 """Bytes from which loading numba, a third of a second and 40 MiB, is worth it."""
@@ -78,7 +76,7 @@ def mark_path(root: Path) -> Path:
     """
     Where a store keeps how far queues and index go.
     """
-    return root / OWN_FOLDER / "dispatched.json"
+    return root / OWN_FOLDER / DISPATCHED
 
 
 def shortened(settings: StoreSettings, end: int) -> LogShortened | None:
@@ -148,7 +146,7 @@ class Opener:
         if self.opening.before is not None:
             self.opening.before(settings)
         crashed = (root / ABORT).exists()
-        self.checkpoint = Checkpoint.load(root / "checkpoint")
+        self.checkpoint = Checkpoint.load(root / CHECKPOINT)
         folder = self.folder = LogFolder.load(settings.commitlog, settings.file_size)
         if folder.strays:
             self._log.warn(

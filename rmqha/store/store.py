@@ -50,6 +50,7 @@ from rmqha.wire.columnar.kernels import NUMPY, chosen, warm_up
 from rmqha.wire.log.encode import encode, encode_batch
 from rmqha.wire.log.properties import PAIR_END
 from rmqha.wire.log.record import Message, offset_msg_id, stored_at
+from rmqha.wire.store_layout import ABORT, CHECKPOINT, LOCK
 
 LIVE_PAUSE = 0.001
 """Seconds from an append to its dispatch, as in stock brokers: a write that is waited
@@ -177,7 +178,7 @@ class Store(Service):
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self._lock = StoreLock(self.settings.root / "lock")
+        self._lock = StoreLock(self.settings.root / LOCK)
         self._room = Periodic("waiting for room on the disk", self.clock, self._look_at_disk)
         self._derived = Periodic(
             "flushing queues and index", self.clock, self._flush_derived, vital=True
@@ -341,7 +342,7 @@ class Store(Service):
                     self.dispatcher.mark(), self.dispatcher.last_timestamp if behind else stored
                 )
                 self.publisher.close()
-                (self.settings.root / "abort").unlink(missing_ok=True)
+                (self.settings.root / ABORT).unlink(missing_ok=True)
                 fsync_folder(self.settings.root)
         finally:
             self._opener.close()
@@ -564,4 +565,4 @@ class Store(Service):
         marks.save(mark_path(self.settings.root), self.log, mark)
         self.checkpoint.queues = max(self.checkpoint.queues, stored)
         self.checkpoint.index = max(self.checkpoint.index, stored)
-        self.checkpoint.save(self.settings.root / "checkpoint")
+        self.checkpoint.save(self.settings.root / CHECKPOINT)

@@ -9,16 +9,16 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from rmqha.broker.cluster import metadata_tables
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import LogCorrupt, LogShortened, Refused, StoreLocked, UnfinishedCopy
 from rmqha.ha.epoch import FILE, Epoch
-from rmqha.ha.promotion import RECORD, Promotion, plan, promote
+from rmqha.ha.promotion import Promotion, plan, promote
 from rmqha.store.files import json_table as tables
 from rmqha.store.files.lock import StoreLock
 from rmqha.store.files.mapped import file_name
 from rmqha.store.log.bootstrap_marker import marker
 from rmqha.wire.names import SCHEDULE_TOPIC
+from rmqha.wire.store_layout import METADATA, OWN_FOLDER
 from tests.store.log.test_truncate import CALLS, Killed, Mortal
 from tests.support.derived import DerivedTestCase, settings
 from tests.support.effort import slow
@@ -192,9 +192,8 @@ class PromoteTests(PromotionTestCase):
         """
         What a slave knew of its master's tables, and owed it, is of no use to the next one.
         """
-        self.assertEqual(RECORD, metadata_tables.RECORD)
         for number in range(2):
-            tables.replace(self.root / RECORD, {"number": number})
+            tables.replace(self.root / OWN_FOLDER / METADATA, {"number": number})
         promote(self.settings)
         self.assertEqual([], list((self.root / "rmqha").glob("metadata*")))
 

@@ -23,18 +23,8 @@ from rmqha.pipeline.log.errors import (
     RangeBroken,
     SameLog,
 )
-from rmqha.wire.log.published import (
-    FOLDER,
-    POINT,
-    SPLITS,
-    Cut,
-    Point,
-    Span,
-    Why,
-    parse_point,
-    render_point,
-    render_spans,
-)
+from rmqha.wire.log.published import Cut, Point, Span, Why, parse_point, render_point, render_spans
+from rmqha.wire.store_layout import OWN_FOLDER, POINT, SPLITS
 from tests.support.rows import COLUMNS, TORN, comparable, expected, publish, row_of
 
 try:
@@ -297,7 +287,7 @@ class PointTests(SynchronousTestCase):
             ends = [*self.all, self.end]
             stop = ends[min(row + count, len(self.all))]
             spans.append(Span(self.all[row], stop, row, len(part), min(times), max(times)))
-        (self.store / FOLDER / SPLITS).write_bytes(render_spans(spans))
+        (self.store / OWN_FOLDER / SPLITS).write_bytes(render_spans(spans))
         found = rows(self.store, table="ranges", maxPartitionBytes=1)
         self.assertLessEqual({span.start for span in spans}, {row["start_offset"] for row in found})
         self.assertEqual(self.all, offsets(self.store, maxPartitionBytes=1))
@@ -306,7 +296,7 @@ class PointTests(SynchronousTestCase):
         found_first = offsets(self.store, startingTimestamp=middle)[0]
         self.assertEqual(first, found_first)
         # An index that was not carried on yet says nothing of what follows it.
-        (self.store / FOLDER / SPLITS).write_bytes(render_spans(spans[:3]))
+        (self.store / OWN_FOLDER / SPLITS).write_bytes(render_spans(spans[:3]))
         found_first = offsets(self.store, startingTimestamp=middle)[0]
         self.assertEqual(first, found_first)
         self.assertEqual(self.all, offsets(self.store, maxPartitionBytes=1))
@@ -344,7 +334,7 @@ class PointTests(SynchronousTestCase):
             generation="i",
         )
         cut = before.cut_at(self.all[-1], 1)
-        (self.store / FOLDER / POINT).write_bytes(render_point(cut))
+        (self.store / OWN_FOLDER / POINT).write_bytes(render_point(cut))
         self.assertTrue(list(reader.read(ranges[0])))
         error = self.assertRaises(LogCutBack, list, reader.read(ranges[-1]))
         self.assertEqual(self.all[-1], error.at)
@@ -373,7 +363,7 @@ class PointTests(SynchronousTestCase):
 
         def cut(guard: RangeProof) -> None:
             wait(guard)
-            point = self.store / FOLDER / POINT
+            point = self.store / OWN_FOLDER / POINT
             point.write_bytes(render_point(parse_point(point.read_bytes()).cut_at(wanted.start, 7)))
             file.write_bytes(whole[:300] + bytes(len(whole) - 300))
 
@@ -482,7 +472,7 @@ class BadInputTests(SynchronousTestCase):
         end = every[-1] + records[-1]["size"]
         publish(self.store, end)
         spans = [Span(0, every[9], 0, 9, 0, 1), Span(every[9], end, 9, len(every) - 9, 0, 1)]
-        (self.store / FOLDER / SPLITS).write_bytes(render_spans(spans))
+        (self.store / OWN_FOLDER / SPLITS).write_bytes(render_spans(spans))
         self.assertEqual(every[:3] + every[9:], offsets(self.store, mode="DROPMALFORMED"))
 
     def damage(self, place: int) -> None:

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 from lab.bench.corpus import message
-from rmqha.pipeline.log.files import COMMITLOG
 from rmqha.store.files.mapped import file_name
 from rmqha.wire.log.encode import blank, encode, place
-from rmqha.wire.log.published import FOLDER, POINT, Point, render_point
+from rmqha.wire.log.published import Point, render_point
+from rmqha.wire.store_layout import COMMITLOG, OWN_FOLDER, POINT
 
 FILE = 4 << 20
 BODIES = (100, 300, 1000, 3000)
@@ -42,7 +42,7 @@ class Log:
         self.rows = 0
         self._file: BinaryIO | None = None
         (root / COMMITLOG).mkdir(parents=True)
-        (root / FOLDER).mkdir()
+        (root / OWN_FOLDER).mkdir()
 
     def grow(self, size: int) -> None:
         """
@@ -96,9 +96,9 @@ class Log:
             generation="i",
             time=round(time.time() * 1000),
         )
-        beside = self.root / FOLDER / f".{POINT}"
+        beside = self.root / OWN_FOLDER / f".{POINT}"
         beside.write_bytes(render_point(point))
-        os.replace(beside, self.root / FOLDER / POINT)
+        os.replace(beside, self.root / OWN_FOLDER / POINT)
 
 
 def main(root: str, rate: str) -> None:

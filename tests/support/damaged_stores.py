@@ -13,14 +13,9 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
-from rmqha.wire.log.published import (
-    FOLDER,
-    POINT,
-    Why,
-    parse_point,
-    render_point,
-)
+from rmqha.wire.log.published import Why, parse_point, render_point
 from rmqha.wire.log.record import Message
+from rmqha.wire.store_layout import OWN_FOLDER, POINT
 from tests.support.rows import expected
 from tests.wire.records import stored
 
@@ -101,7 +96,7 @@ class BadInputTestCase(SynchronousTestCase):
         """
         Tell that the golden store's log was cut back.
         """
-        file = self.store / FOLDER / POINT
+        file = self.store / OWN_FOLDER / POINT
         file.write_bytes(render_point(parse_point(file.read_bytes()).cut_at(at, 5, why)))
 
     def ranges(self, **given: object) -> tuple[ReadOptions, list[Range]]:

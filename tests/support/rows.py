@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from lab.harness import golden
-from rmqha.wire.log.published import FOLDER, POINT, Point, render_point
+from rmqha.wire.log.published import Point, render_point
+from rmqha.wire.store_layout import OWN_FOLDER, POINT
 
 #: Its last record lacks property bytes.  RocketMQ's classes accept it; a log of ours
 #: ends before it (docs/protocol/store.rst, Recovery).
@@ -97,6 +98,6 @@ def publish(store: Path, confirm: int, **more: Any) -> None:
         "generation": "i",
         **more,
     }
-    folder = store / FOLDER
+    folder = store / OWN_FOLDER
     folder.mkdir(exist_ok=True)
     (folder / POINT).write_bytes(render_point(Point(confirm=confirm, **values)))

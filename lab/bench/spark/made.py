@@ -19,9 +19,10 @@ from rmqha.store.files.mapped import file_name
 from rmqha.wire.columnar.vectors import Array
 from rmqha.wire.log.encode import blank, encode
 from rmqha.wire.log.properties import encode as encode_properties
-from rmqha.wire.log.published import FOLDER, POINT, Point, render_point
+from rmqha.wire.log.published import Point, render_point
 from rmqha.wire.log.record import Message
 from rmqha.wire.names import CLUSTER, TAGS, UNIQUE_KEY, WAIT
+from rmqha.wire.store_layout import OWN_FOLDER, POINT
 
 BODY = 1024
 FILE_SIZE = 1 << 30
@@ -196,7 +197,7 @@ def publish(root: Path, end: int, name: str = "bench") -> None:
     Say that a log is final up to an end, as a node does.
     """
     point = Point(confirm=end, durable=end, min_offset=0, broker_name=name, generation="bench")
-    folder = root / FOLDER
+    folder = root / OWN_FOLDER
     folder.mkdir(exist_ok=True)
     new = folder / f"{POINT}.tmp"
     new.write_bytes(render_point(point))

@@ -30,9 +30,7 @@ from rmqha.wire.names import PRESET_GROUPS
 from rmqha.wire.remoting.bodies.common import DataVersion
 from rmqha.wire.remoting.bodies.offsets import DelayOffsets
 from rmqha.wire.remoting.json_body import from_json
-
-RECORD = Path("rmqha") / "metadata.json"
-"""Where a store keeps what it was given last, and what its master is owed."""
+from rmqha.wire.store_layout import METADATA, OWN_FOLDER
 
 RECORD_INTERVAL = 5.0
 """Most seconds from a commit here to its being noted on the disk, as of offsets themselves."""
@@ -140,7 +138,7 @@ class Copies:
 
     def __attrs_post_init__(self) -> None:
         self._new_parts()
-        path = self.root / RECORD
+        path = self.root / OWN_FOLDER / METADATA
         self._file = Persisted(path, self._record, self.clock, self.in_thread, RECORD_INTERVAL)
         self.owed.changed = self._file.dirty
 

@@ -26,6 +26,7 @@ from rmqha.store.store import Store
 from rmqha.wire.names import SCHEDULE_TOPIC
 from rmqha.wire.remoting.bodies.offsets import DelayOffsets
 from rmqha.wire.remoting.json_body import from_json
+from rmqha.wire.store_layout import DELAY_OFFSETS
 
 INTERVAL = 1.0
 """Most seconds from a delivery to its offset's being claimed, and as many again until it is
@@ -60,9 +61,7 @@ class LevelOffsets:
         @param store: It is open.
         """
         self._store = store
-        self.file = Persisted(
-            folder / "delayOffset.json", self._counting, clock, in_thread, INTERVAL
-        )
+        self.file = Persisted(folder / DELAY_OFFSETS, self._counting, clock, in_thread, INTERVAL)
         self._rest = DelayOffsets()
         self._now: dict[int, int] = {}
         self._durable: dict[int, int] = {}

@@ -23,6 +23,7 @@ from rmqha.periodic import Job
 from rmqha.store.files.allocate import InThread
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets as OffsetTable
 from rmqha.wire.remoting.json_body import from_json
+from rmqha.wire.store_layout import CONSUMER_OFFSETS
 
 INTERVAL = 5.0
 """Most seconds from a commit to its being written; stock brokers' too."""
@@ -42,9 +43,7 @@ class ConsumerOffsetTable:
         """
         @param folder: C{config} in the store's folder.
         """
-        self.file = Persisted(
-            folder / "consumerOffset.json", self.table, clock, in_thread, INTERVAL
-        )
+        self.file = Persisted(folder / CONSUMER_OFFSETS, self.table, clock, in_thread, INTERVAL)
         self._quiet = RateLimitedLog(self._log, clock)
         self.committed: list[Callable[[str, str, int, int], None]] = []
         # By topic@group; a topic has no @.

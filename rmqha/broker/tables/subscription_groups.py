@@ -20,6 +20,7 @@ from rmqha.wire.log.encode import MAX_TOPIC
 from rmqha.wire.names import PRESET_GROUPS, RETRY_PREFIX, SYSTEM_GROUP_PREFIX
 from rmqha.wire.remoting.bodies.tables import GroupConfig, GroupTable
 from rmqha.wire.remoting.codes import ResponseCode
+from rmqha.wire.store_layout import SUBSCRIPTION_GROUPS
 
 MAX_GROUP = MAX_TOPIC - len(RETRY_PREFIX)
 """Most characters of a group: its retry topic is a topic too.  Stock brokers do not look."""
@@ -65,7 +66,7 @@ class Groups(ConfigTable[GroupConfig, GroupTable]):
         @param now_ms: Milliseconds since 1970, for the table's version.
         """
         super().__init__(
-            folder / "subscriptionGroup.json",
+            folder / SUBSCRIPTION_GROUPS,
             GroupTable,
             "subscription_group_table",
             {name: GroupConfig(group_name=name) for name in PRESET_GROUPS},

@@ -33,6 +33,7 @@ from rmqha.wire.names import (
 )
 from rmqha.wire.remoting.bodies.tables import INHERIT, READ, WRITE, TopicConfig, TopicTable
 from rmqha.wire.remoting.codes import ResponseCode
+from rmqha.wire.store_layout import TOPICS
 
 FORBIDDEN = frozenset(
     {
@@ -112,7 +113,7 @@ class Topics(ConfigTable[TopicConfig, TopicTable]):
         @param now_ms: Milliseconds since 1970, for the table's version.
         """
         super().__init__(
-            folder / "topics.json",
+            folder / TOPICS,
             TopicTable,
             "topic_config_table",
             {topic.topic_name: topic for topic in _presets(settings)},

@@ -13,11 +13,11 @@ from rmqha.cli.common import JSON, STORE, note
 from rmqha.cli.spark.common import POINT_FILE, Spark, spark_options
 from rmqha.pipeline.jobs.progress import bar
 from rmqha.pipeline.jobs.rebuild.queue_files import FILE_SIZE
-from rmqha.pipeline.jobs.rebuild.rebuild import FOLDER
 from rmqha.pipeline.jobs.rebuild.rebuild import rebuild as make
 from rmqha.pipeline.log.files import root_of
 from rmqha.store.offline.detect_sizes import queue_file_size
 from rmqha.wire.columnar.decoder import DEFAULT_LEVELS
+from rmqha.wire.store_layout import CONSUMEQUEUE
 
 MOST_NOTES = 20
 """Problems of the log that are printed; C{--json} has all."""
@@ -54,7 +54,7 @@ def rebuild(
     The store is only read, and a node may be running on it.  `rmqha rebuild` replaces the
     queues and the index of a stopped store.
     """
-    size = file_size or queue_file_size(root_of(store) / FOLDER) or FILE_SIZE
+    size = file_size or queue_file_size(root_of(store) / CONSUMEQUEUE) or FILE_SIZE
     made = make(
         on.session("rebuild"),
         store,

@@ -34,11 +34,9 @@ from rmqha.pipeline.log.positions import Position, fingerprint
 from rmqha.pipeline.log.published import read_point
 from rmqha.pipeline.log.ranges import Range
 from rmqha.pipeline.log.stores import StoreView
-from rmqha.wire.log.published import FOLDER, SPLITS, Cut, Span, render_spans
+from rmqha.wire.log.published import Cut, Span, render_spans
 from rmqha.wire.log.split_spans import SpanMaker
-
-LOCK = "lock"
-"""The file whose first byte is locked by the node or broker that runs on a store."""
+from rmqha.wire.store_layout import LOCK, OWN_FOLDER, SPLITS
 
 SPANS = pa.schema(
     [
@@ -167,7 +165,7 @@ def index(
         file = files.at(span.start)
         if last >= 0 and file is not None:
             marks[file.start] = Position(span.end, last, fingerprint(files, last))
-    folder = root / FOLDER
+    folder = root / OWN_FOLDER
     with _alone(root) as free:
         _refuse(root, free)
         folder.mkdir(exist_ok=True)

@@ -18,10 +18,7 @@ from pathlib import Path
 from rmqha.pipeline.log.files import LogFiles
 from rmqha.pipeline.log.positions import Position, fingerprint
 from rmqha.pipeline.log.published import Split, read_splits
-from rmqha.wire.log.published import FOLDER
-
-NAME = "splits.json"
-"""The file of fingerprints, beside the index."""
+from rmqha.wire.store_layout import NEW_SUFFIX, OWN_FOLDER, SPLIT_FINGERPRINTS
 
 VERSION = 1
 
@@ -46,14 +43,17 @@ def write_marks(root: Path, marks: Iterable[tuple[int, Position]]) -> None:
     @param marks: The start of each file, and the position behind its last indexed record.
     """
     table = [[start, mark.offset, mark.last, mark.sum] for start, mark in marks]
-    replace(root / FOLDER / NAME, json.dumps({"version": VERSION, "files": table}).encode())
+    replace(
+        root / OWN_FOLDER / SPLIT_FINGERPRINTS,
+        json.dumps({"version": VERSION, "files": table}).encode(),
+    )
 
 
 def replace(path: Path, data: bytes) -> None:
     """
     Replace a file as a whole, durably.
     """
-    beside = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    beside = path.with_name(f"{path.name}.{os.getpid()}{NEW_SUFFIX}")
     with open(beside, "wb") as file:
         file.write(data)
         file.flush()
@@ -68,7 +68,7 @@ def replace(path: Path, data: bytes) -> None:
 
 def _marks(root: Path) -> dict[int, Position]:
     try:
-        table = json.loads((root / FOLDER / NAME).read_bytes())
+        table = json.loads((root / OWN_FOLDER / SPLIT_FINGERPRINTS).read_bytes())
         if table["version"] != VERSION:
             return {}
         return {int(start): Position(*mark) for start, *mark in table["files"]}

@@ -16,7 +16,7 @@ from logging import getLogger
 from pathlib import Path
 
 from rmqha.pipeline.log.files import root_of
-from rmqha.wire.log.published import FOLDER, READERS
+from rmqha.wire.store_layout import OWN_FOLDER, READERS
 
 _log = getLogger(__name__)
 
@@ -29,7 +29,7 @@ def publish(path: Path, name: str, offset: int) -> None:
     @param name: The reader's.
     @param offset: Physical offset up to which its rows are where they belong.
     """
-    file = root_of(path) / FOLDER / READERS / f"{name}.json"
+    file = root_of(path) / OWN_FOLDER / READERS / f"{name}.json"
     text = json.dumps({"offset": offset, "time": round(time.time() * 1000)}, sort_keys=True)
     beside = file.with_name(f".{file.name}.{os.getpid()}")
     try:

@@ -31,6 +31,9 @@ from rmqha.pipeline.sinks.written import WrittenFile
 COMMITS = "commits"
 """Folder with a file a commit, below L{OURS}; the last one says how far the table is."""
 
+_LOCK = "lock"
+"""File below L{OURS} that one writer holds."""
+
 _KEPT = 100
 """Commits that stay: what they say of files, the folder itself says too."""
 
@@ -174,7 +177,7 @@ class FolderTable(LakeTable):
         shutil.rmtree(self.shape.root / STAGED, ignore_errors=True)
 
     def _take_lock(self) -> None:
-        path = self.shape.root / OURS / "lock"
+        path = self.shape.root / OURS / _LOCK
         self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -20,9 +20,7 @@ from rmqha.store.files import json_table as tables
 from rmqha.wire.names import SCHEDULE_TOPIC
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets, DelayOffsets
 from rmqha.wire.remoting.json_body import from_json, to_json
-
-CONFIG = "config"
-"""Folder of the tables below a store's root (docs/protocol/store.rst, The store's folder)."""
+from rmqha.wire.store_layout import CONFIG, CONSUMER_OFFSETS, DELAY_OFFSETS
 
 
 @frozen
@@ -63,7 +61,7 @@ def clamp_consumers(
     @raise TableUnreadable: If there is a table and it cannot be read.
     @raise BodyInvalid: If it is no table of offsets.
     """
-    path = root / CONFIG / "consumerOffset.json"
+    path = root / CONFIG / CONSUMER_OFFSETS
     found = tables.read(path)
     if found is None:
         return ()
@@ -91,7 +89,7 @@ def clamp_delays(root: Path, queues: ConsumeQueues, *, change: bool = True) -> t
     @raise TableUnreadable: If there is a table and it cannot be read.
     @raise BodyInvalid: If it is no table of offsets.
     """
-    path = root / CONFIG / "delayOffset.json"
+    path = root / CONFIG / DELAY_OFFSETS
     found = tables.read(path)
     if found is None:
         return ()

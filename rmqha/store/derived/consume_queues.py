@@ -19,8 +19,7 @@ from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.record_at import RecordReader
 from rmqha.store.files.descriptors import Descriptors
 from rmqha.wire.columnar.queue_units import OFFSET_MAX, UNIT_SIZE, UNIT_TYPE, fileable
-
-FOLDER = "consumequeue"
+from rmqha.wire.store_layout import ASIDE, CONSUMEQUEUE, INDEX, OWN_FOLDER
 
 _QUEUE_ID = re.compile("0|[1-9][0-9]*")
 
@@ -35,8 +34,8 @@ def set_aside(path: Path) -> Path:
         C{consumequeue} or C{index} folder.
     """
     parts = path.parts
-    depth = max(i for i, name in enumerate(parts) if name in (FOLDER, "index"))
-    target = Path(*parts[:depth], "rmqha", "aside", "+".join(parts[depth:]))
+    depth = max(i for i, name in enumerate(parts) if name in (CONSUMEQUEUE, INDEX))
+    target = Path(*parts[:depth], OWN_FOLDER, ASIDE, "+".join(parts[depth:]))
     target.parent.mkdir(parents=True, exist_ok=True)
     if target.is_dir():
         for old in target.iterdir():
@@ -69,7 +68,7 @@ class ConsumeQueues:
         """
         Where the topics' folders are.
         """
-        return self.root / FOLDER
+        return self.root / CONSUMEQUEUE
 
     @property
     def end_physical(self) -> int:

@@ -21,8 +21,9 @@ from rmqha.store.files import json_table as tables
 from rmqha.store.files.allocate import InThread
 from rmqha.store.log.fingerprint import tail_crc
 from rmqha.store.log.interfaces import ILogReader
+from rmqha.wire.store_layout import DELETED_TOPICS, OWN_FOLDER
 
-FILE = Path("rmqha") / "deleted.json"
+FILE = Path(OWN_FOLDER) / DELETED_TOPICS
 """Where it is in a store's folder."""
 
 

@@ -23,8 +23,7 @@ from rmqha.store.derived.index_file import IndexFile, IndexShape, Ints
 from rmqha.store.derived.record_at import RecordReader
 from rmqha.store.files.descriptors import Descriptors
 from rmqha.wire.log.hashing import key_hash
-
-FOLDER = "index"
+from rmqha.wire.store_layout import INDEX
 
 DEFAULT_MAX_NUM = 64
 """C{maxMsgsNumBatch}: the most offsets of one query."""
@@ -81,7 +80,7 @@ class Index:
 
     @property
     def folder(self) -> Path:
-        return self.root / FOLDER
+        return self.root / INDEX
 
     @property
     def files(self) -> Sequence[IndexFile]:

@@ -17,9 +17,8 @@ from twisted.internet.task import Clock
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import DerivedFault, RecordFault, Refused
 from rmqha.store.derived import deleted_topics as deleted
-from rmqha.store.derived import index as index_module
 from rmqha.store.derived.consume_queue import ConsumeQueue
-from rmqha.store.derived.consume_queues import FOLDER, ConsumeQueues
+from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.dispatch import WINDOW, Dispatcher
 from rmqha.store.derived.index import Index
 from rmqha.store.derived.index_file import HEADER_SIZE, SLOT_SIZE, IndexFile, IndexShape
@@ -31,6 +30,7 @@ from rmqha.wire.columnar.queue_units import BLANK_UNIT, UNIT, UNIT_SIZE, UNIT_TY
 from rmqha.wire.columnar.record_blocks import Block
 from rmqha.wire.columnar.vectors import Array
 from rmqha.wire.log.delay_levels import DelayLevels
+from rmqha.wire.store_layout import CONSUMEQUEUE, INDEX
 
 Progress = Callable[[int, int], None]
 
@@ -86,7 +86,7 @@ def rebuild(
     @raise Refused: There are derived files already.
     @raise RecordFault: The log holds something that is no record.
     """
-    for folder in (root / FOLDER, root / index_module.FOLDER):
+    for folder in (root / CONSUMEQUEUE, root / INDEX):
         if folder.is_dir() and any(folder.iterdir()):
             raise Refused("rebuild", f"{folder} is not empty")
     queues, index = open_derived(root, settings)

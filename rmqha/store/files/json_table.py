@@ -26,6 +26,8 @@ from typing import Any
 from attrs import frozen
 
 from rmqha.errors import DiskFull, TableUnreadable
+from rmqha.store.files.mapped import fsync_folder
+from rmqha.wire.store_layout import BACKUP_SUFFIX, NEW_SUFFIX
 
 Table = dict[str | int, Any]
 
@@ -73,7 +75,7 @@ def read_generation(path: Path) -> Generation:
     """
     problems: list[str] = []
     unreadable = False
-    for candidate in (path, _beside(path, ".bak")):
+    for candidate in (path, _beside(path, BACKUP_SUFFIX)):
         try:
             table = parse(candidate.read_bytes())
         except FileNotFoundError:
@@ -133,7 +135,7 @@ def replace(path: Path, table: Table, step: Callable[[str], None] | None = None)
     """
     step = step or _ignore
     data = render(table)
-    new = _beside(path, ".tmp")
+    new = _beside(path, NEW_SUFFIX)
     old = _beside(path, ".old")
     try:
         step("write")
@@ -144,9 +146,9 @@ def replace(path: Path, table: Table, step: Callable[[str], None] | None = None)
         os.replace(new, path)
         if kept:
             step("backup")
-            os.replace(old, _beside(path, ".bak"))
+            os.replace(old, _beside(path, BACKUP_SUFFIX))
         step("sync")
-        _sync_folder(path.parent)
+        fsync_folder(path.parent)
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             new.unlink(missing_ok=True)
@@ -198,14 +200,6 @@ def _write(path: Path, data: bytes) -> None:
 def _sync(path: Path) -> None:
     with open(path, "rb") as file:
         os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _beside(path: Path, suffix: str) -> Path:

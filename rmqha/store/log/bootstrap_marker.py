@@ -12,14 +12,14 @@ from pathlib import Path
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import UnfinishedCopy
 from rmqha.store.files.mapped import LOG_NAME
-from rmqha.store.log.truncate import OWN_FOLDER
+from rmqha.wire.store_layout import BOOTSTRAPPING, OWN_FOLDER
 
 
 def marker(root: Path) -> Path:
     """
     Where a store keeps it.
     """
-    return root / OWN_FOLDER / "bootstrapping.json"
+    return root / OWN_FOLDER / BOOTSTRAPPING
 
 
 def refuse_unfinished(settings: StoreSettings) -> None:

@@ -20,11 +20,7 @@ from attrs import frozen
 from rmqha.errors import DiskFull
 from rmqha.store.files.json_table import read, replace
 from rmqha.store.files.mapped import NO_SPACE, LogFolder, fsync_folder
-
-OWN_FOLDER = "rmqha"
-"""Folder below a store's root for what only rmqha knows."""
-
-INTENT = "truncate.json"
+from rmqha.wire.store_layout import BACKUP_SUFFIX, OWN_FOLDER, QUARANTINE, TRUNCATION
 
 PIECE = 1 << 20
 
@@ -54,7 +50,7 @@ def quarantine(root: Path, folder: LogFolder, at: int, end: int) -> Path:
     @return: The file; its name tells the offsets of its bytes.
     @raise DiskFull: If there is no room for it; nothing was cut then.
     """
-    place = root / OWN_FOLDER / "quarantine"
+    place = root / OWN_FOLDER / QUARANTINE
     if not place.is_dir():
         place.mkdir(parents=True)
         fsync_folder(root / OWN_FOLDER)
@@ -100,7 +96,7 @@ def intend(
     path = quarantine(root, folder, at, end)
     step("quarantined")
     intent = CutIntent(at, end, str(path.relative_to(root)))
-    replace(root / OWN_FOLDER / INTENT, {"at": at, "end": end, "quarantine": intent.quarantine})
+    replace(root / OWN_FOLDER / TRUNCATION, {"at": at, "end": end, "quarantine": intent.quarantine})
     step("intended")
     return intent
 
@@ -109,7 +105,7 @@ def pending(root: Path) -> CutIntent | None:
     """
     A cut that was decided and may not be finished.
     """
-    table = read(root / OWN_FOLDER / INTENT)
+    table = read(root / OWN_FOLDER / TRUNCATION)
     if not table:
         return None
     return CutIntent(table["at"], table["end"], table["quarantine"])
@@ -120,7 +116,7 @@ def finish(root: Path, step: Step = lambda name: None) -> None:
     Log, queues and index are cut: the intent has done its work.
     """
     # The generation before it first: alone it would be taken for an intent.
-    for name in (INTENT + ".bak", INTENT):
+    for name in (TRUNCATION + BACKUP_SUFFIX, TRUNCATION):
         (root / OWN_FOLDER / name).unlink(missing_ok=True)
         if (root / OWN_FOLDER).is_dir():
             fsync_folder(root / OWN_FOLDER)

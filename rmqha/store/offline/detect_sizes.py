@@ -17,8 +17,6 @@ import numpy as np
 
 from rmqha.config.store_settings import RECORD_OVERHEAD, StoreSettings
 from rmqha.config.values import QUEUE_UNIT
-from rmqha.store.derived import consume_queues as queues_module
-from rmqha.store.derived import index as index_module
 from rmqha.store.derived.index_file import (
     ENTRY,
     ENTRY_SIZE,
@@ -28,6 +26,7 @@ from rmqha.store.derived.index_file import (
     IndexShape,
 )
 from rmqha.store.files.mapped import LOG_NAME
+from rmqha.wire.store_layout import CONSUMEQUEUE, INDEX
 
 _SEARCHED = 64 << 20
 """Largest index file whose shape is searched for, not only guessed, in bytes."""
@@ -42,7 +41,7 @@ def offline_settings(root: Path, commitlog: Path, file_size: int) -> StoreSettin
 
     @param file_size: Size of the log's files, in bytes.
     """
-    shape = index_shape(root / index_module.FOLDER)
+    shape = index_shape(root / INDEX)
     usual = StoreSettings(root=root)
     return StoreSettings(
         root=root,
@@ -50,7 +49,7 @@ def offline_settings(root: Path, commitlog: Path, file_size: int) -> StoreSettin
         file_size=file_size,
         # Whatever fits a file was once allowed.
         max_message_size=max(1, file_size - RECORD_OVERHEAD),
-        queue_file_size=queue_file_size(root / queues_module.FOLDER) or usual.queue_file_size,
+        queue_file_size=queue_file_size(root / CONSUMEQUEUE) or usual.queue_file_size,
         index_slots=shape.slots if shape is not None else usual.index_slots,
         index_entries=shape.entries if shape is not None else usual.index_entries,
     )

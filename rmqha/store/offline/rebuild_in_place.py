@@ -19,21 +19,21 @@ from pathlib import Path
 
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import LogCorrupt, Refused
-from rmqha.store.derived import consume_queues as queues_module
-from rmqha.store.derived import index as index_module
 from rmqha.store.derived.rebuild import Progress, RebuiltFiles, rebuild
 from rmqha.store.files.lock import StoreLock
 from rmqha.store.files.mapped import fsync_folder
 from rmqha.store.log.resync import judge, next_valid
-from rmqha.store.log.truncate import OWN_FOLDER
 from rmqha.store.offline.offline_log import OfflineLog
 from rmqha.wire.log.record import Fault
-
-PLACE = "rebuild"
-"""Folder below L{OWN_FOLDER} where new files are built and old ones wait."""
-
-MARK = "dispatched.json"
-"""What says how far derived files go; it is of the old ones."""
+from rmqha.wire.store_layout import (
+    BACKUP_SUFFIX,
+    CONSUMEQUEUE,
+    DISPATCHED,
+    INDEX,
+    LOCK,
+    OWN_FOLDER,
+    REBUILD,
+)
 
 
 @contextmanager
@@ -43,11 +43,11 @@ def exclusively(root: Path) -> Iterator[None]:
 
     @raise StoreLocked: If a node is running on the store.
     """
-    lock = StoreLock(root / "lock")
+    lock = StoreLock(root / LOCK)
     lock.take()
     try:
-        for name in (queues_module.FOLDER, index_module.FOLDER):
-            _put_back(root / OWN_FOLDER / PLACE, root, name)
+        for name in (CONSUMEQUEUE, INDEX):
+            _put_back(root / OWN_FOLDER / REBUILD, root, name)
         yield
     finally:
         lock.release()
@@ -66,15 +66,15 @@ def remake(
     """
     root = settings.root
     _refuse_damage(log)
-    place = root / OWN_FOLDER / PLACE
+    place = root / OWN_FOLDER / REBUILD
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
     made = rebuild(log, place, settings, progress)
-    for name in (MARK, f"{MARK}.bak"):
+    for name in (DISPATCHED, DISPATCHED + BACKUP_SUFFIX):
         (root / OWN_FOLDER / name).unlink(missing_ok=True)
-    _swap(place, root, queues_module.FOLDER)
+    _swap(place, root, CONSUMEQUEUE)
     if settings.index_enable:
-        _swap(place, root, index_module.FOLDER)
+        _swap(place, root, INDEX)
     shutil.rmtree(place)
     return made
 

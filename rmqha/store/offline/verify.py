@@ -19,8 +19,6 @@ from attrs import define, field
 
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import DerivedFault
-from rmqha.store.derived import consume_queues as queues_module
-from rmqha.store.derived import index as index_module
 from rmqha.store.derived.index_keys import keys, read_block
 from rmqha.store.derived.rebuild import compare, open_derived
 from rmqha.store.files.lock import is_locked
@@ -44,6 +42,7 @@ from rmqha.wire.log.record import (
     magic_at,
     stored_at,
 )
+from rmqha.wire.store_layout import ABORT, CHECKPOINT, CONSUMEQUEUE, INDEX, LOCK
 
 Progress = Callable[[int, int], None]
 """Called with bytes done and bytes in all."""
@@ -183,7 +182,7 @@ class LogCheck:
 
     def _stopped_cleanly(self) -> bool:
         root = self.raw.root
-        return root is not None and (root / "checkpoint").exists() and not (root / "abort").exists()
+        return root is not None and (root / CHECKPOINT).exists() and not (root / ABORT).exists()
 
     def _against_checkpoint(self) -> Iterator[Finding]:
         """
@@ -193,7 +192,7 @@ class LogCheck:
         """
         if self.raw.root is None or not (self._stopped_cleanly() or not self.raw.pieces):
             return
-        path = self.raw.root / "checkpoint"
+        path = self.raw.root / CHECKPOINT
         flushed = Checkpoint.load(path).log
         if flushed > self._last[1]:
             reason = (
@@ -209,9 +208,9 @@ def running_notes(root: Path | None) -> Iterator[str]:
     """
     if root is None:
         return
-    if is_locked(root / "lock"):
+    if is_locked(root / LOCK):
         yield "a node is running on this store: its end moves, queues and index may be behind"
-    elif (root / "abort").exists():
+    elif (root / ABORT).exists():
         yield "the store was not stopped cleanly: queues and index are mended at its next start"
 
 
@@ -230,7 +229,7 @@ def derived_findings(
     try:
         queues.load()
         queues.inspect(log.min_offset)
-        if index is not None and not any((root / index_module.FOLDER).glob("[0-9]*")):
+        if index is not None and not any((root / INDEX).glob("[0-9]*")):
             index = None
             yield from _without_index(log, settings)
         if index is not None:
@@ -253,7 +252,7 @@ def _unreadable(root: Path) -> Iterator[Finding]:
     """
     Derived files and folders that cannot be opened.
     """
-    waiting = [root / queues_module.FOLDER, root / index_module.FOLDER]
+    waiting = [root / CONSUMEQUEUE, root / INDEX]
     while waiting:
         path = waiting.pop()
         if not path.exists():
@@ -277,7 +276,7 @@ def _without_index(log: OfflineLog, settings: StoreSettings) -> Iterator[Finding
             _, offsets, _ = keys(block, fields(buf, block, levels))
             if len(offsets):
                 reason = f"no index file, but the record at byte {int(offsets[0])} has keys"
-                yield Finding(str(settings.root / index_module.FOLDER), 0, reason)
+                yield Finding(str(settings.root / INDEX), 0, reason)
                 return
         if block.end == position:
             return

@@ -36,7 +36,8 @@ from rmqha.store.log.fingerprint import TAIL, tail_crc
 from rmqha.store.published import split_index as splits
 from rmqha.store.published.split_index import SplitIndex
 from rmqha.wire.columnar.kernels import NUMPY, chosen
-from rmqha.wire.log.published import FOLDER, POINT, Point, Why, parse_point, render_point
+from rmqha.wire.log.published import Point, Why, parse_point, render_point
+from rmqha.wire.store_layout import NEW_SUFFIX, OWN_FOLDER, POINT
 
 MOST_MARKS = 1024
 """Places remembered; beyond it every second one goes, so that what waits for a replica that
@@ -56,7 +57,7 @@ def path_of(root: Path) -> Path:
     """
     Where a store's point is.
     """
-    return root / FOLDER / POINT
+    return root / OWN_FOLDER / POINT
 
 
 def load(root: Path) -> Point | None:
@@ -77,7 +78,7 @@ def save(root: Path, point: Point, *, durable: bool) -> None:
     """
     path = path_of(root)
     path.parent.mkdir(parents=True, exist_ok=True)
-    new = path.with_name(path.name + ".tmp")
+    new = path.with_name(path.name + NEW_SUFFIX)
     with open(new, "wb") as file:
         file.write(render_point(point))
         if durable:

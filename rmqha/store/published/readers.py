@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from rmqha.wire.log.layout import IP6_EXTRA, MAGIC_BLANK, MAGIC_BYTES
-from rmqha.wire.log.published import FOLDER, READERS
 from rmqha.wire.log.record import magic_at, stored_at
+from rmqha.wire.store_layout import OWN_FOLDER, READERS
 
 MOST = 100
 """Readers that are looked at."""
@@ -46,7 +46,7 @@ def look(
     @return: C{readers} of C{/status}.
     """
     try:
-        with os.scandir(root / FOLDER / READERS) as entries:
+        with os.scandir(root / OWN_FOLDER / READERS) as entries:
             names = (entry.name for entry in entries if _is_reader(entry.name))
             found = sorted(islice(names, MOST))
     except (FileNotFoundError, NotADirectoryError):
@@ -57,7 +57,7 @@ def look(
     for name in found:
         row: dict[str, Any] = {"name": name.removesuffix(".json")}
         try:
-            offset, told = _read(root / FOLDER / READERS / name)
+            offset, told = _read(root / OWN_FOLDER / READERS / name)
         except FileNotFoundError:
             continue
         except (OSError, ValueError) as error:

@@ -22,17 +22,10 @@ from rmqha.store.files.mapped import fsync_folder
 from rmqha.store.log.interfaces import ILogReader
 from rmqha.wire.columnar.fixed_fields import FixedFields
 from rmqha.wire.columnar.record_blocks import walk
-from rmqha.wire.log.published import (
-    FOLDER,
-    SPAN_SIZE,
-    SPLITS,
-    Span,
-    parse_spans,
-    render_span,
-    render_spans,
-)
+from rmqha.wire.log.published import SPAN_SIZE, Span, parse_spans, render_span, render_spans
 from rmqha.wire.log.record import check
 from rmqha.wire.log.split_spans import SpanMaker
+from rmqha.wire.store_layout import NEW_SUFFIX, OWN_FOLDER, SPLITS
 
 MOST_BACKLOG = 1 << 30
 """Bytes of log that are walked to make an index where there is none; with more, it begins
@@ -49,7 +42,7 @@ def path_of(root: Path) -> Path:
     """
     Where a store keeps its split index.
     """
-    return root / FOLDER / SPLITS
+    return root / OWN_FOLDER / SPLITS
 
 
 def load(root: Path) -> list[Span]:
@@ -67,7 +60,7 @@ def save(root: Path, spans: list[Span]) -> None:
     Replace a whole index, so that readers find the old or the new one.
     """
     path = path_of(root)
-    new = path.with_name(path.name + ".tmp")
+    new = path.with_name(path.name + NEW_SUFFIX)
     with open(new, "wb") as file:
         file.write(render_spans(spans))
         file.flush()

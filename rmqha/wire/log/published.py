@@ -20,16 +20,11 @@ from attrs import asdict, evolve, frozen
 from isal.isal_zlib import crc32
 
 from rmqha.errors import PointInvalid
+from rmqha.wire.store_layout import OWN_FOLDER
+from rmqha.wire.store_layout import POINT as POINT
+from rmqha.wire.store_layout import SPLITS as SPLITS
 
-FOLDER = "rmqha"
-"""Folder below a store's root for what only rmqha knows."""
-
-POINT = "published.json"
-
-SPLITS = "splits"
-
-READERS = "readers"
-"""Folder below L{FOLDER} with a file for each reader that has a name, C{<name>.json}."""
+FOLDER = OWN_FOLDER
 
 VERSION = 1
 

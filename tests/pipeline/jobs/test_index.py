@@ -18,15 +18,16 @@ from rmqha.store.files.lock import StoreLock
 from rmqha.store.offline.offline_log import OfflineLog
 from rmqha.store.published.split_index import SplitIndex
 from rmqha.wire.log import split_spans as spans
-from rmqha.wire.log.published import FOLDER, SPLITS, Cut, parse_spans
+from rmqha.wire.log.published import Cut, parse_spans
+from rmqha.wire.store_layout import OWN_FOLDER, SPLITS
 from tests.cli.command import CommandTestCase
 from tests.support.rows import expected, publish
 from tests.support.spark_needs import need_java
 
 try:
     from rmqha.pipeline.jobs import index
-    from rmqha.pipeline.log.cached_splits import NAME
     from rmqha.pipeline.scan import scan
+    from rmqha.wire.store_layout import SPLIT_FINGERPRINTS
     from tests.support import jobs
     from tests.support.spark import session
 except ImportError as missing:  # without the extra
@@ -78,7 +79,7 @@ class IndexTests(SynchronousTestCase):
         """
         The index as it lies there.
         """
-        return (store / FOLDER / SPLITS).read_bytes()
+        return (store / OWN_FOLDER / SPLITS).read_bytes()
 
     def test_as_a_node_makes_it(self) -> None:
         """
@@ -88,7 +89,7 @@ class IndexTests(SynchronousTestCase):
             store, other = golden.store(version, name), golden.store(version, name)
             made = self.make(store)
             log = OfflineLog(other)
-            (other / FOLDER).mkdir()
+            (other / OWN_FOLDER).mkdir()
             node = SplitIndex.open(other, log)
             while node.position < log.confirmed:
                 end = log.file_end(node.position)
@@ -128,7 +129,7 @@ class IndexTests(SynchronousTestCase):
         )
         self.assertEqual(self.all, offsets(self.store))
         for text in ("", "{}", "[]", '{"version": 2, "files": []}', '{"version":1,"files":[1]}'):
-            (self.store / FOLDER / NAME).write_text(text)
+            (self.store / OWN_FOLDER / SPLIT_FINGERPRINTS).write_text(text)
             self.assertEqual(11, len(range_starts(self.store)), text)
 
     def test_published(self) -> None:
@@ -170,7 +171,7 @@ class IndexTests(SynchronousTestCase):
 
         self.patch(index, "spread", spread)
         self.assertRaises(StoreLocked, self.make)
-        self.assertFalse((self.store / FOLDER / SPLITS).exists())
+        self.assertFalse((self.store / OWN_FOLDER / SPLITS).exists())
 
     def test_cut_meanwhile(self) -> None:
         """
@@ -211,13 +212,13 @@ class IndexTests(SynchronousTestCase):
             return {
                 path: path.stat().st_mtime_ns
                 for path in self.store.rglob("*")
-                if FOLDER not in path.parts and path != self.store
+                if OWN_FOLDER not in path.parts and path != self.store
             }
 
         before = others()
         self.make()
         self.assertEqual(before, others())
-        self.assertEqual({SPLITS, NAME}, set(os.listdir(self.store / FOLDER)))
+        self.assertEqual({SPLITS, SPLIT_FINGERPRINTS}, set(os.listdir(self.store / OWN_FOLDER)))
 
 
 class CommandTests(CommandTestCase):

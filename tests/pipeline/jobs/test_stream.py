@@ -14,7 +14,8 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
 from rmqha.pipeline.errors import TableRefused
-from rmqha.wire.log.published import FOLDER, POINT, parse_point, render_point
+from rmqha.wire.log.published import parse_point, render_point
+from rmqha.wire.store_layout import OWN_FOLDER, POINT
 from tests.support.rows import expected, publish
 from tests.support.spark_needs import why_no_java
 
@@ -123,7 +124,7 @@ class StreamTests(SynchronousTestCase):
         """
         publish(self.store, self.all[800])
         self.run_stream("delta")
-        file = self.store / FOLDER / POINT
+        file = self.store / OWN_FOLDER / POINT
         cut = parse_point(file.read_bytes()).cut_at(self.all[700], 5)
         file.write_bytes(render_point(cut))
         for path in sorted((self.store / "commitlog").iterdir()):

@@ -20,16 +20,10 @@ from rmqha.errors import NotAStore
 from rmqha.pipeline.errors import ColumnOfOtherType, OptionInvalid
 from rmqha.pipeline.log.errors import CopyBehind, DataLost, LogCopiedAnew, RangeBroken
 from rmqha.wire.log.layout import MAGIC_BLANK
-from rmqha.wire.log.published import (
-    FOLDER,
-    POINT,
-    SPLITS,
-    Span,
-    Why,
-    render_spans,
-)
+from rmqha.wire.log.published import Span, Why, render_spans
 from rmqha.wire.log.record import Message
 from rmqha.wire.log.sys_flag import COMPRESSED
+from rmqha.wire.store_layout import OWN_FOLDER, POINT, SPLITS
 from tests.support.damaged_stores import SIZE, BadInputTestCase, change, offsets, rows
 from tests.support.rows import publish
 from tests.wire.records import PLAIN, stored
@@ -209,7 +203,7 @@ class GoneTests(BadInputTestCase):
         """
         publish(self.store, self.end)
         options, ranges = self.ranges()
-        (self.store / FOLDER / POINT).unlink()
+        (self.store / OWN_FOLDER / POINT).unlink()
         self.assertRaises(CopyBehind, self.read, options, ranges[0])
 
     def test_point_goes_meanwhile(self) -> None:
@@ -222,7 +216,7 @@ class GoneTests(BadInputTestCase):
 
         def gone(guard: RangeProof) -> None:
             prove(guard)
-            (self.store / FOLDER / POINT).unlink()
+            (self.store / OWN_FOLDER / POINT).unlink()
 
         self.patch(RangeProof, "prove", gone)
         self.assertRaises(CopyBehind, self.read, options, ranges[0])
@@ -291,7 +285,7 @@ class DamageTests(BadInputTestCase):
             Span(0, self.all[9], 0, 9, 0, 1),
             Span(self.all[9], self.end, 9, len(self.all) - 9, 0, 1),
         ]
-        (self.store / FOLDER / SPLITS).write_bytes(render_spans(spans))
+        (self.store / OWN_FOLDER / SPLITS).write_bytes(render_spans(spans))
         change(self.file_of(0), self.bad, struct.pack(">i", self.all[20] - self.bad))
         given = {"maxPartitionBytes": 1}
         error = self.assertRaises(RangeBroken, offsets, self.store, **given)

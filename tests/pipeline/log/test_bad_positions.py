@@ -26,16 +26,8 @@ from rmqha.pipeline.log.errors import (
     RangeBroken,
 )
 from rmqha.wire.log.encode import blank
-from rmqha.wire.log.published import (
-    FOLDER,
-    POINT,
-    SPAN_SIZE,
-    SPLITS,
-    Span,
-    Why,
-    parse_point,
-    render_spans,
-)
+from rmqha.wire.log.published import SPAN_SIZE, Span, Why, parse_point, render_spans
+from rmqha.wire.store_layout import OWN_FOLDER, POINT, SPLITS
 from tests.support.damaged_stores import SIZE, BadInputTestCase, change, offsets
 from tests.support.rows import publish
 from tests.support.spark_needs import need_java
@@ -61,7 +53,7 @@ class PointTests(BadInputTestCase):
         A file that is no point is an error that names it.
         """
         publish(self.store, self.end)
-        file = self.store / FOLDER / POINT
+        file = self.store / OWN_FOLDER / POINT
         good = json.loads(file.read_bytes())
         for bad in (
             b"",
@@ -107,7 +99,7 @@ class PointTests(BadInputTestCase):
         ]
         spans[-1] = evolve(spans[-1], count=len(self.all) - spans[-1].ordinal)
         good = render_spans(spans)
-        file = self.store / FOLDER / SPLITS
+        file = self.store / OWN_FOLDER / SPLITS
         time = self.records[700]["storeTimestamp"]
         first = next(r for r in self.records if r["storeTimestamp"] >= time)["physicalOffset"]
         for raw in (
@@ -135,7 +127,7 @@ class PointTests(BadInputTestCase):
         publish(self.store, self.end)
         middle = self.all[500] + 10
         spans = [Span(0, middle, 0, 500, 0, 1), Span(middle, self.end, 500, 500, 0, 1)]
-        (self.store / FOLDER / SPLITS).write_bytes(render_spans(spans))
+        (self.store / OWN_FOLDER / SPLITS).write_bytes(render_spans(spans))
         error = self.assertRaises(RangeBroken, offsets, self.store, maxPartitionBytes=1)
         self.assertIn(str(self.file_of(middle)), error.path)
 
@@ -165,7 +157,7 @@ class PointTests(BadInputTestCase):
         """
         publish(self.store, self.end)
         spans = [Span(0, self.all[500] + 10, 0, 1, 0, 1)]
-        (self.store / FOLDER / SPLITS).write_bytes(render_spans(spans))
+        (self.store / OWN_FOLDER / SPLITS).write_bytes(render_spans(spans))
         change(self.file_of(0), self.all[3] + 1, b"\xff")
         given = {"pointFile": "ignore", "mode": "DROPMALFORMED", "maxPartitionBytes": 1}
         left = self.all[:3] + [offset for offset in self.all if offset >= SIZE]
@@ -243,7 +235,7 @@ class PositionTests(BadInputTestCase):
         self.cut(0, Why.COPY)
         self.assertEqual(self.middle, self.next())
         change(self.file_of(self.all[499]), self.all[499] % SIZE + 60, b"\xff")
-        point = parse_point((self.store / FOLDER / POINT).read_bytes())
+        point = parse_point((self.store / OWN_FOLDER / POINT).read_bytes())
         publish(self.store, self.end, cuts=point.cuts)
         self.assertRaises(NotThisLog, self.next)
 
@@ -255,7 +247,7 @@ class PositionTests(BadInputTestCase):
         self.cut(self.all[400])
         self.cut(0, Why.COPY)
         self.assertEqual(self.middle, self.next())
-        point = parse_point((self.store / FOLDER / POINT).read_bytes())
+        point = parse_point((self.store / OWN_FOLDER / POINT).read_bytes())
         publish(self.store, self.end, cuts=point.cuts)
         self.assertEqual(self.all[400], self.assertRaises(LogCutBack, self.next).at)
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from rmqha.pipeline.log.errors import PublishedPointStale
 from rmqha.store.store import Store
-from rmqha.wire.log.published import FOLDER, POINT, parse_point, render_point
+from rmqha.wire.log.published import parse_point, render_point
+from rmqha.wire.store_layout import OWN_FOLDER, POINT
 from tests.store.published.test_publish import PublishTestCase
 from tests.support.logs import message
 
@@ -69,7 +70,7 @@ class PublishedTests(PublishTestCase):
         self.successResultOf(store.stopService())
         root = store.settings.root
         self.assertEqual([0, 500], offsets(root))
-        file = root / FOLDER / POINT
+        file = root / OWN_FOLDER / POINT
         point = parse_point(file.read_bytes())
         self.assertIsNotNone(point.tail)
         log = sorted((root / "commitlog").iterdir())[0]

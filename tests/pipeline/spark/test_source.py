@@ -13,7 +13,8 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
-from rmqha.wire.log.published import FOLDER, POINT, parse_point, render_point
+from rmqha.wire.log.published import parse_point, render_point
+from rmqha.wire.store_layout import OWN_FOLDER, POINT
 from tests.support.rows import COLUMNS, comparable, expected, publish, row_of
 from tests.support.spark_needs import why_no_java
 
@@ -245,7 +246,7 @@ class StreamTests(SynchronousTestCase):
             with file.open("r+b") as opened:
                 opened.seek(keep)
                 opened.write(bytes(262144 - keep))
-        file = self.store / FOLDER / POINT
+        file = self.store / OWN_FOLDER / POINT
         file.write_bytes(render_point(parse_point(file.read_bytes()).cut_at(self.all[700], 5)))
         error = self.assertRaises(PySparkException, self.run_stream)
         self.assertIn(f"cut back to byte {self.all[700]}", str(error))

@@ -23,7 +23,8 @@ from rmqha.pipeline.log.errors import (
     PositionInvalid,
     StoresDiffer,
 )
-from rmqha.wire.log.published import FOLDER, POINT, Point, Why, parse_point, render_point
+from rmqha.wire.log.published import Point, Why, parse_point, render_point
+from rmqha.wire.store_layout import OWN_FOLDER, POINT
 from tests.support.rows import expected, publish
 
 try:
@@ -98,14 +99,14 @@ class StreamTestCase(SynchronousTestCase):
         """
         Tell that the log was cut back.
         """
-        file = self.store / FOLDER / POINT
+        file = self.store / OWN_FOLDER / POINT
         file.write_bytes(render_point(parse_point(file.read_bytes()).cut_at(at, 5, why)))
 
     def confirm(self, offset: int) -> None:
         """
         Publish another end.
         """
-        file = self.store / FOLDER / POINT
+        file = self.store / OWN_FOLDER / POINT
         point = parse_point(file.read_bytes())
         more = Point(
             confirm=offset,
@@ -229,7 +230,7 @@ class AdvancingTests(StreamTestCase):
         """
         reader = self.reader(readerName="lake")
         reader.commit(reader.latestOffset(reader.initialOffset(), ReadAllAvailable()))
-        told = json.loads((self.store / FOLDER / "readers" / "lake.json").read_text())
+        told = json.loads((self.store / OWN_FOLDER / "readers" / "lake.json").read_text())
         self.assertEqual(self.end, told["offset"])
 
 
@@ -382,7 +383,7 @@ class PositionTests(StreamTestCase):
         """
         A store that nobody publishes a point for is tailed only if that is wanted.
         """
-        (self.store / FOLDER / POINT).unlink()
+        (self.store / OWN_FOLDER / POINT).unlink()
         self.assertRaises(NoPublishedPoint, self.reader().initialOffset)
         self.assertEqual([self.all], drain(self.reader(allowUnconfirmedTail=True)))
 

@@ -17,8 +17,9 @@ from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import DiskFull, LogCorrupt
 from rmqha.store.files.mapped import LogFolder, file_name
 from rmqha.store.log import truncate
-from rmqha.store.log.truncate import INTENT, OWN_FOLDER, CutIntent, intend, pending, set_log_aside
+from rmqha.store.log.truncate import CutIntent, intend, pending, set_log_aside
 from rmqha.store.store import Store
+from rmqha.wire.store_layout import OWN_FOLDER, TRUNCATION
 from tests.support.derived import DerivedTestCase
 from tests.support.effort import slow
 from tests.support.logs import LogTestCase, content, files_of, message
@@ -172,7 +173,7 @@ class IntentTests(CutTestCase):
             root = self.folder()
             intend(root, log.folder, 500, 3000)
             newer = intend(root, log.folder, 1000, 3000)
-            self.assertTrue((root / OWN_FOLDER / (INTENT + ".bak")).exists())
+            self.assertTrue((root / OWN_FOLDER / (TRUNCATION + ".bak")).exists())
             mortal = Mortal(killed_at + 1)
             patched = self.patch(os, "unlink", mortal.wrap(os.unlink))
             try:

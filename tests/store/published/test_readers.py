@@ -11,7 +11,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
 from rmqha.store.published.readers import LONGEST, MOST, SILENCE, look
-from rmqha.wire.log.published import FOLDER, READERS
+from rmqha.wire.store_layout import OWN_FOLDER, READERS
 
 SIZE = golden.LOG_FILE_SIZE
 
@@ -28,7 +28,7 @@ class LookTests(SynchronousTestCase):
         last = self.records[-1]
         self.end = last["physicalOffset"] + last["size"]
         self.now = last["storeTimestamp"] + 5000
-        self.folder = self.store / FOLDER / READERS
+        self.folder = self.store / OWN_FOLDER / READERS
 
     def tell(self, name: str, offset: int, ago: float = 0.0) -> None:
         """

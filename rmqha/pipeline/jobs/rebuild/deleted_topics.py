@@ -18,9 +18,7 @@ from rmqha.pipeline.log.files import LogFiles, opened
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.published import TAIL
 from rmqha.pipeline.log.stores import StoreView
-from rmqha.wire.log.published import FOLDER
-
-NAME = "deleted.json"
+from rmqha.wire.store_layout import DELETED_TOPICS, OWN_FOLDER
 
 
 def deleted_topics(path: Path, options: ReadOptions) -> dict[str, int]:
@@ -30,7 +28,7 @@ def deleted_topics(path: Path, options: ReadOptions) -> dict[str, int]:
     """
     store = StoreView.open(options.names[0], path, options)
     try:
-        table: Any = json.loads((store.files.root / FOLDER / NAME).read_bytes())
+        table: Any = json.loads((store.files.root / OWN_FOLDER / DELETED_TOPICS).read_bytes())
         offset = int(table["offset"])
         if not store.first < offset <= store.end or table["crc"] != _crc(store.files, offset):
             return {}

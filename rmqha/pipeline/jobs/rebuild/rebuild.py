@@ -32,7 +32,6 @@ from rmqha.pipeline.jobs.rebuild.queue_files import FILE_SIZE, QueueFiles
 from rmqha.pipeline.jobs.rebuild.queue_runs import Problem, Queue, Run, queues_of
 from rmqha.pipeline.jobs.spark_work import Path as AnyPath
 from rmqha.pipeline.jobs.spark_work import ranges_of, run
-from rmqha.pipeline.log.files import COMMITLOG
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.ranges import Range
 from rmqha.wire.columnar.decoder import DEFAULT_LEVELS
@@ -46,9 +45,7 @@ from rmqha.wire.columnar.queue_units import (
     grouped_units,
 )
 from rmqha.wire.log.delay_levels import DelayLevels
-
-FOLDER = "consumequeue"
-"""What the queues' folder is called below a store's root."""
+from rmqha.wire.store_layout import COMMITLOG, CONSUMEQUEUE
 
 RUNS = pa.schema(
     [
@@ -214,15 +211,15 @@ def rebuild(
     place = Path(out).absolute()
     _refuse(place, file_size)
     options = ReadOptions.parse({"path": store, "pointFile": point_file})
-    files = QueueFiles(str(place / f".{FOLDER}-{uuid4().hex}"), file_size)
+    files = QueueFiles(str(place / f".{CONSUMEQUEUE}-{uuid4().hex}"), file_size)
     Path(files.root).mkdir(parents=True)
     try:
         made = _made(spark, options, files, delay_levels, shown)
-        os.rename(files.root, place / FOLDER)
+        os.rename(files.root, place / CONSUMEQUEUE)
     except BaseException:
         shutil.rmtree(files.root, ignore_errors=True)
         raise
-    return evolve(made, folder=str(place / FOLDER))
+    return evolve(made, folder=str(place / CONSUMEQUEUE))
 
 
 def _refuse(place: Path, file_size: int) -> None:
@@ -234,8 +231,8 @@ def _refuse(place: Path, file_size: int) -> None:
     for folder in (real, *real.parents):
         if (folder / COMMITLOG).is_dir():
             raise Refused("rebuild", f"{place} lies in the store {folder}")
-    if (place / FOLDER).exists():
-        raise Refused("rebuild", f"{place / FOLDER} exists already")
+    if (place / CONSUMEQUEUE).exists():
+        raise Refused("rebuild", f"{place / CONSUMEQUEUE} exists already")
 
 
 def _made(

@@ -1,0 +1,84 @@
+"""
+What lies where below a store's root.
+
+RocketMQ's folders and tables keep its names; all that only rmqha knows lies in a folder of its
+own, so that a stock broker can open the store.  Nodes, offline commands and readers take the
+names from here: one that is written twice is one day written differently.
+
+Source: docs/protocol/store.rst, Files; docs/architecture.rst, Files of our own.
+"""
+
+from __future__ import annotations
+
+# --- RocketMQ's -----------------------------------------------------------------
+
+LOCK = "lock"
+CHECKPOINT = "checkpoint"
+ABORT = "abort"
+"""There while a node runs, so still there after a crash."""
+
+COMMITLOG = "commitlog"
+CONSUMEQUEUE = "consumequeue"
+INDEX = "index"
+
+CONFIG = "config"
+"""The folder of a broker's tables."""
+
+TOPICS = "topics.json"
+SUBSCRIPTION_GROUPS = "subscriptionGroup.json"
+CONSUMER_OFFSETS = "consumerOffset.json"
+DELAY_OFFSETS = "delayOffset.json"
+"""Its tables; they lie in L{CONFIG}."""
+
+# --- our own --------------------------------------------------------------------
+
+OWN_FOLDER = "rmqha"
+"""The folder below a store's root for what only rmqha knows; all names below are of files and
+folders in it."""
+
+POINT = "published.json"
+"""How far the log may be read, and where it was cut back (L{rmqha.wire.log.published})."""
+
+SPLITS = "splits"
+"""Where records begin, so that a log can be read by many at once."""
+
+SPLIT_FINGERPRINTS = "splits.json"
+"""What proves L{SPLITS} where no node keeps them: a fingerprint for each file of the log."""
+
+READERS = "readers"
+"""A folder with a file for each reader that has a name, C{<name>.json}."""
+
+METADATA = "metadata.json"
+"""What a slave knows of its master's tables, and owes it."""
+
+EPOCH = "epoch.json"
+"""Which life of the log this is."""
+
+DISPATCHED = "dispatched.json"
+"""How far queues and index surely go."""
+
+DELETED_TOPICS = "deleted.json"
+"""Topics that were deleted, whose records are still in the log."""
+
+TRUNCATION = "truncate.json"
+"""A cut of the log that has begun and is not finished."""
+
+BOOTSTRAPPING = "bootstrapping.json"
+"""There while a slave copies a log from nothing."""
+
+QUARANTINE = "quarantine"
+"""A folder with the bytes that were cut off."""
+
+ASIDE = "aside"
+"""A folder with queue and index files that were found unusable."""
+
+REBUILD = "rebuild"
+"""A folder in which queues and index are built anew."""
+
+# --- files that are being replaced ------------------------------------------------
+
+BACKUP_SUFFIX = ".bak"
+"""Of a table's generation before the present one."""
+
+NEW_SUFFIX = ".tmp"
+"""Of what is written first, to be renamed when it is whole."""
