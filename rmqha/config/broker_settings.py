@@ -24,6 +24,7 @@ from rmqha.config.values import (
     Switch,
     Text,
 )
+from rmqha.wire.names import TRACE_TOPIC
 
 DEFAULT_LISTEN_PORT = 10911
 """C{listenPort}; other ports are counted from it where there is no client port."""
@@ -163,7 +164,7 @@ class BrokerSettings:
     trace_topic: bool = key("traceTopicEnable", Switch(), "false")
     """Whether the topic of message traces exists from the start."""
 
-    trace_topic_name: str = key("msgTraceTopicName", Text(empty=False), "RMQ_SYS_TRACE_TOPIC")
+    trace_topic_name: str = key("msgTraceTopicName", Text(empty=False), TRACE_TOPIC)
     """The name of the topic of message traces."""
 
     reject_transactions: bool = key("rejectTransactionMessage", Switch(), "false")

@@ -10,21 +10,16 @@ from pathlib import Path
 
 from rmqha.config.settings import ClientAuth, TlsMode
 from rmqha.config.sources import SettingsDraft
-from rmqha.config.store_settings import (
-    BLANK_MIN,
-    DEFAULT_MAX_MESSAGE_SIZE,
-    RECORD_OVERHEAD,
-    fitting_message_size,
-)
+from rmqha.config.store_settings import DEFAULT_MAX_MESSAGE_SIZE, fitting_message_size
 from rmqha.config.values import INT_MAX
+from rmqha.wire.log.layout import MAX_RECORD_OVERHEAD, MIN_BLANK
+from rmqha.wire.ports import VIP_STEP
+from rmqha.wire.store_layout import CONFIG, CONSUMEQUEUE, INDEX
 
 _INDEX_HEADER = 40
 _INDEX_SLOT = 4
 _INDEX_ENTRY = 20
 """Bytes of an index file's parts (docs/protocol/store.rst, Index files)."""
-
-VIP_STEP = 2
-"""How far below C{listenPort} there is another port (docs/protocol/remoting.md, Ports)."""
 
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -71,12 +66,12 @@ def _check_sizes(draft: SettingsDraft) -> None:
 
 def _check_message_size(draft: SettingsDraft) -> None:
     file_size = draft.value("mappedFileSizeCommitLog")
-    most = file_size - BLANK_MIN - RECORD_OVERHEAD
+    most = file_size - MIN_BLANK - MAX_RECORD_OVERHEAD
     if draft.value("maxMessageSize") > most:
         draft.refuse(
             "maxMessageSize",
             f"at most {most} with mappedFileSizeCommitLog={file_size}: "
-            f"a body, {RECORD_OVERHEAD} bytes around it and {BLANK_MIN} must fit a log file",
+            f"a body, {MAX_RECORD_OVERHEAD} bytes around it and {MIN_BLANK} must fit a log file",
         )
     elif not draft.given("maxMessageSize") and most < DEFAULT_MAX_MESSAGE_SIZE:
         draft.notes.append(
@@ -143,7 +138,7 @@ def _check_folders(draft: SettingsDraft) -> None:
     if not draft.sound("storePathRootDir", "storePathCommitLog"):
         return
     root: Path = draft.value("storePathRootDir")
-    taken = [root, *(root / name for name in ("consumequeue", "index", "config"))]
+    taken = [root, *(root / name for name in (CONSUMEQUEUE, INDEX, CONFIG))]
     if draft.value("storePathCommitLog") in taken:
         draft.refuse("storePathCommitLog", "a folder of its own, used for nothing else")
 

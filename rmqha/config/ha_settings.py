@@ -25,13 +25,11 @@ from rmqha.config.values import (
     Networks,
     Switch,
 )
+from rmqha.wire.ports import HA_PORT_STEP
 
 MAX_BATCH = (4 << 20) - 12
 """Most of C{haTransferBatchSize}: a stock slave's read buffer holds header and body
 together, and wedges on more (docs/protocol/ha.rst, Frames)."""
-
-HA_PORT_STEP = 1
-"""C{haListenPort} is this far above C{listenPort} (docs/protocol/ha.rst, Ports)."""
 
 _BYTES = Integer(0, LONG_MAX, "bytes")
 

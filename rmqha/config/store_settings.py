@@ -24,16 +24,12 @@ from rmqha.config.values import (
     QueueFile,
     Switch,
 )
+from rmqha.wire.log.delay_levels import DEFAULT_DELAY_LEVELS
+from rmqha.wire.log.layout import MAX_RECORD_OVERHEAD, MIN_BLANK
+from rmqha.wire.store_layout import COMMITLOG
 
 DEFAULT_MAX_MESSAGE_SIZE = 4 << 20
 """C{maxMessageSize}: most bytes of one body."""
-
-RECORD_OVERHEAD = 64 * 1024
-"""Most bytes of a record that are not its body: what RocketMQ allows for headers
-and properties together (docs/protocol/store.rst, Sizes)."""
-
-BLANK_MIN = 8
-"""A log file always keeps room for the header of its blank tail, in bytes."""
 
 _PAGES = Integer(0, unit="4 KiB pages")
 
@@ -54,7 +50,7 @@ def fitting_message_size(file_size: int) -> int:
     @param file_size: C{mappedFileSizeCommitLog}, in bytes.
     @return: At least 1, at most RocketMQ's default of 4 MiB.
     """
-    return max(1, min(DEFAULT_MAX_MESSAGE_SIZE, file_size - BLANK_MIN - RECORD_OVERHEAD))
+    return max(1, min(DEFAULT_MAX_MESSAGE_SIZE, file_size - MIN_BLANK - MAX_RECORD_OVERHEAD))
 
 
 @frozen(kw_only=True)
@@ -71,14 +67,14 @@ class StoreSettings:
         "storePathCommitLog",
         Folder(),
         derived=Derived(
-            "commitlog in storePathRootDir", lambda of: of("storePathRootDir") / "commitlog"
+            "commitlog in storePathRootDir", lambda of: of("storePathRootDir") / COMMITLOG
         ),
     )
     """The folder of the commit log. Several paths are not supported."""
 
     file_size: int = key(
         "mappedFileSizeCommitLog",
-        Integer(BLANK_MIN + RECORD_OVERHEAD + 1, unit="bytes"),
+        Integer(MIN_BLANK + MAX_RECORD_OVERHEAD + 1, unit="bytes"),
         "1073741824",
         aliases=("mapedFileSizeCommitLog",),
     )
@@ -178,9 +174,7 @@ class StoreSettings:
     delete_batch: int = key("deleteFileBatchMax", Integer(1), "10", origin=Origin.RMQ53)
     """Most commit log files deleted in one run."""
 
-    delay_levels: str = key(
-        "messageDelayLevel", Levels(), "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-    )
+    delay_levels: str = key("messageDelayLevel", Levels(), DEFAULT_DELAY_LEVELS)
     """The delays of delay levels 1, 2, and so on. They are built into consume queues: keep those
     that the store was written with."""
 
@@ -197,4 +191,4 @@ class StoreSettings:
         """
         Most bytes of one record, body and everything around it.
         """
-        return self.max_message_size + RECORD_OVERHEAD
+        return self.max_message_size + MAX_RECORD_OVERHEAD

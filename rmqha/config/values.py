@@ -16,8 +16,7 @@ from typing import Any
 
 from attrs import frozen
 
-QUEUE_UNIT = 20
-"""One consume queue unit, in bytes; queue files are whole units."""
+from rmqha.wire.store_layout import UNIT_SIZE
 
 Network = IPv4Network | IPv6Network
 
@@ -165,13 +164,13 @@ class QueueFile(Integer):
     """
 
     def parse(self, text: str) -> Any:
-        return -(-self.number(text) // QUEUE_UNIT) * QUEUE_UNIT
+        return -(-self.number(text) // UNIT_SIZE) * UNIT_SIZE
 
     def note(self, text: str) -> str:
         size = self.parse(text)
         if size == self.number(text):
             return ""
-        return f"is read as {size}, whole units of {QUEUE_UNIT} bytes, as RocketMQ does"
+        return f"is read as {size}, whole units of {UNIT_SIZE} bytes, as RocketMQ does"
 
 
 @frozen

@@ -21,6 +21,9 @@ COMMITLOG = "commitlog"
 CONSUMEQUEUE = "consumequeue"
 INDEX = "index"
 
+UNIT_SIZE = 20
+"""Bytes of one unit of a consume queue; its files are whole units."""
+
 CONFIG = "config"
 """The folder of a broker's tables."""
 

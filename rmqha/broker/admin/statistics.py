@@ -19,7 +19,7 @@ from rmqha.errors import RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler
 from rmqha.store.derived.lookup import Lookup
-from rmqha.wire.columnar.queue_units import UNIT, UNIT_SIZE
+from rmqha.wire.columnar.queue_units import UNIT
 from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.bodies.common import MessageQueue
 from rmqha.wire.remoting.bodies.offsets import (
@@ -44,6 +44,7 @@ from rmqha.wire.remoting.headers.admin import (
     TopicRequest,
 )
 from rmqha.wire.remoting.headers.pull import QueryConsumeQueueRequest
+from rmqha.wire.store_layout import UNIT_SIZE
 
 MOST_UNITS = 1024
 """Most units one answer of 321 has."""

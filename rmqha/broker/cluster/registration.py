@@ -24,6 +24,7 @@ from rmqha.errors import RequestRefused, RmqhaError
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.periodic import Job, Periodic
+from rmqha.wire.ports import HA_PORT_STEP
 from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.bodies.register import RegisterBody, checksum, write
 from rmqha.wire.remoting.bodies.route import KvTable
@@ -49,9 +50,6 @@ PATIENCE = 2.0
 
 REGISTERED = "registered"
 """What L{Registration.status} says of a name server that knows this broker."""
-
-HA_PORT_STEP = 1
-"""Where slaves dial a broker that does not say, above its client port."""
 
 
 @define(eq=False)

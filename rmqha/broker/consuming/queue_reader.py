@@ -23,7 +23,8 @@ from rmqha.errors import DerivedFault
 from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.log.interfaces import ILogReader
-from rmqha.wire.columnar.queue_units import BLANK_SIZE, UNIT, UNIT_SIZE, UNIT_TYPE
+from rmqha.wire.columnar.queue_units import BLANK_SIZE, UNIT, UNIT_TYPE
+from rmqha.wire.store_layout import UNIT_SIZE
 
 SCAN = 800
 """Units looked at for tags in one pull, at least; stock brokers look at 16,000 bytes of them."""

@@ -16,7 +16,7 @@ from rmqha.pipeline.jobs.rebuild.queue_files import FILE_SIZE
 from rmqha.pipeline.jobs.rebuild.rebuild import rebuild as make
 from rmqha.pipeline.log.files import root_of
 from rmqha.store.offline.detect_sizes import queue_file_size
-from rmqha.wire.columnar.decoder import DEFAULT_LEVELS
+from rmqha.wire.log.delay_levels import DEFAULT_DELAY_LEVELS
 from rmqha.wire.store_layout import CONSUMEQUEUE
 
 MOST_NOTES = 20
@@ -36,7 +36,9 @@ MOST_NOTES = 20
     type=click.IntRange(1),
     help=f"Bytes of a queue file.  [default: that of the store, or {FILE_SIZE}]",
 )
-@click.option("--delay-levels", default=DEFAULT_LEVELS, help="messageDelayLevel of the broker.")
+@click.option(
+    "--delay-levels", default=DEFAULT_DELAY_LEVELS, help="messageDelayLevel of the broker."
+)
 @POINT_FILE
 @JSON
 @spark_options

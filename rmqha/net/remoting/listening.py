@@ -12,9 +12,7 @@ from twisted.internet.interfaces import IListeningPort
 from twisted.internet.protocol import ServerFactory
 
 from rmqha.net.zero_copy_send import ZeroCopyPort
-
-VIP_STEP = -2
-"""Where, from C{listenPort}, stock slaves and old clients expect a second port."""
+from rmqha.wire.ports import VIP_STEP
 
 BACKLOG = 1024
 """Connections that may wait to be accepted: a whole cluster may come back at once."""
@@ -45,7 +43,7 @@ def listen_twice(
     """
     first = listen(reactor, factory, port, interface)
     try:
-        return [first, listen(reactor, vip, port + VIP_STEP, interface)]
+        return [first, listen(reactor, vip, port - VIP_STEP, interface)]
     except Exception:
         first.stopListening()
         raise

@@ -34,12 +34,8 @@ from rmqha.pipeline.log.option_values import (
     Time,
     as_text,
 )
-from rmqha.wire.columnar.decoder import (
-    DECOMPRESSED_LIMIT,
-    DECOMPRESSED_MOST,
-    DEFAULT_LEVELS,
-    STYLES,
-)
+from rmqha.wire.columnar.decoder import DECOMPRESSED_LIMIT, DECOMPRESSED_MOST, STYLES
+from rmqha.wire.log.delay_levels import DEFAULT_DELAY_LEVELS
 
 ONLY = "store"
 """What the store of C{path} is called in offsets, wherever the folder lies."""
@@ -161,7 +157,7 @@ class ReadOptions:
     verify_crc: bool = option(Switch(), True)
     decompress: bool = option(Switch(), False)
     max_decompressed_bytes: int = option(Size(), DECOMPRESSED_MOST)
-    message_delay_level: str = option(Levels(), DEFAULT_LEVELS)
+    message_delay_level: str = option(Levels(), DEFAULT_DELAY_LEVELS)
     mode: Mode = option(Choice(Mode), Mode.FAILFAST)
     column_name_of_corrupt_record: str = option(Text(empty=False), CORRUPT)
     max_partition_bytes: int = option(Size(), DEFAULT_PARTITION)

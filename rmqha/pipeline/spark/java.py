@@ -26,6 +26,9 @@ done
 exec "{home}/bin/java" "${{args[@]}}"
 """
 
+_CACHE = "rmqha"
+"""Our folder in the user's cache."""
+
 
 def java_home(environment: Mapping[str, str], cache: Path | None = None) -> Path | None:
     """
@@ -62,4 +65,4 @@ def wrapped(home: Path, cache: Path) -> Path:
 
 def _cache(environment: Mapping[str, str]) -> Path:
     base = environment.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(base) / "rmqha"
+    return Path(base, _CACHE)

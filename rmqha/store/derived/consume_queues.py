@@ -18,8 +18,8 @@ from rmqha.errors import DerivedFault
 from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.record_at import RecordReader
 from rmqha.store.files.descriptors import Descriptors
-from rmqha.wire.columnar.queue_units import OFFSET_MAX, UNIT_SIZE, UNIT_TYPE, fileable
-from rmqha.wire.store_layout import ASIDE, CONSUMEQUEUE, INDEX, OWN_FOLDER
+from rmqha.wire.columnar.queue_units import OFFSET_MAX, UNIT_TYPE, fileable
+from rmqha.wire.store_layout import ASIDE, CONSUMEQUEUE, INDEX, OWN_FOLDER, UNIT_SIZE
 
 _QUEUE_ID = re.compile("0|[1-9][0-9]*")
 

@@ -26,11 +26,11 @@ from rmqha.store.derived.index_keys import keys, read_block
 from rmqha.store.files.descriptors import Descriptors
 from rmqha.store.log.interfaces import ILogReader
 from rmqha.wire.columnar.dispatch_fields import fields
-from rmqha.wire.columnar.queue_units import BLANK_UNIT, UNIT, UNIT_SIZE, UNIT_TYPE, grouped_units
+from rmqha.wire.columnar.queue_units import BLANK_UNIT, UNIT, UNIT_TYPE, grouped_units
 from rmqha.wire.columnar.record_blocks import Block
 from rmqha.wire.columnar.vectors import Array
 from rmqha.wire.log.delay_levels import DelayLevels
-from rmqha.wire.store_layout import CONSUMEQUEUE, INDEX
+from rmqha.wire.store_layout import CONSUMEQUEUE, INDEX, UNIT_SIZE
 
 Progress = Callable[[int, int], None]
 

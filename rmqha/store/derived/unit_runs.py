@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rmqha.wire.columnar.queue_units import BLANK_SIZE, UNIT_SIZE, UNIT_TYPE
+from rmqha.wire.columnar.queue_units import BLANK_SIZE, UNIT_TYPE
+from rmqha.wire.store_layout import UNIT_SIZE
 
 
 def sound_prefix(raw: bytes, reached: int) -> tuple[int, int]:

@@ -15,8 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rmqha.config.store_settings import RECORD_OVERHEAD, StoreSettings
-from rmqha.config.values import QUEUE_UNIT
+from rmqha.config.store_settings import StoreSettings
 from rmqha.store.derived.index_file import (
     ENTRY,
     ENTRY_SIZE,
@@ -26,7 +25,8 @@ from rmqha.store.derived.index_file import (
     IndexShape,
 )
 from rmqha.store.files.mapped import LOG_NAME
-from rmqha.wire.store_layout import CONSUMEQUEUE, INDEX
+from rmqha.wire.log.layout import MAX_RECORD_OVERHEAD
+from rmqha.wire.store_layout import CONSUMEQUEUE, INDEX, UNIT_SIZE
 
 _SEARCHED = 64 << 20
 """Largest index file whose shape is searched for, not only guessed, in bytes."""
@@ -48,7 +48,7 @@ def offline_settings(root: Path, commitlog: Path, file_size: int) -> StoreSettin
         commitlog=commitlog,
         file_size=file_size,
         # Whatever fits a file was once allowed.
-        max_message_size=max(1, file_size - RECORD_OVERHEAD),
+        max_message_size=max(1, file_size - MAX_RECORD_OVERHEAD),
         queue_file_size=queue_file_size(root / CONSUMEQUEUE) or usual.queue_file_size,
         index_slots=shape.slots if shape is not None else usual.index_slots,
         index_entries=shape.entries if shape is not None else usual.index_entries,
@@ -65,7 +65,7 @@ def queue_file_size(folder: Path) -> int | None:
     for path in folder.glob("*/*/*"):
         if LOG_NAME.fullmatch(path.name) and path.is_file():
             size = path.stat().st_size
-            votes[size] += bool(size) and size % QUEUE_UNIT == 0
+            votes[size] += bool(size) and size % UNIT_SIZE == 0
     size, count = max(votes.items(), key=lambda vote: vote[::-1], default=(0, 0))
     return size if count else None
 

@@ -21,7 +21,7 @@ from rmqha.wire.columnar.fixed_fields import FixedFields
 from rmqha.wire.columnar.kernels import chosen
 from rmqha.wire.columnar.record_blocks import Block, walk
 from rmqha.wire.columnar.vectors import Array
-from rmqha.wire.log.delay_levels import DelayLevels
+from rmqha.wire.log.delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
 from rmqha.wire.log.layout import MAGIC_BLANK, MIN_BLANK
 from rmqha.wire.log.record import Fault, magic_at
 from rmqha.wire.log.sys_flag import COMPRESSED
@@ -85,9 +85,6 @@ _NO_END = 1 << 62
 
 _LARGEST = (1 << 31) - 1
 
-DEFAULT_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-"""C{messageDelayLevel} of a stock broker."""
-
 
 def _camel(name: str) -> str:
     first, *rest = name.split("_")
@@ -141,7 +138,7 @@ class Decoder:
         decompress: bool = False,
         style: str = "rmqha",
         broker_name: str | None = None,
-        delay_levels: str = DEFAULT_LEVELS,
+        delay_levels: str = DEFAULT_DELAY_LEVELS,
         max_decompressed: int = DECOMPRESSED_MOST,
         keep: Callable[[FixedFields], Array] | None = None,
     ) -> None:

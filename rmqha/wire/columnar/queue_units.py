@@ -15,9 +15,9 @@ import numpy as np
 
 from rmqha.wire.columnar.dispatch_fields import DispatchRows
 from rmqha.wire.columnar.record_blocks import Block
+from rmqha.wire.store_layout import UNIT_SIZE
 
 UNIT = Struct(">qiq")
-UNIT_SIZE = 20
 UNIT_TYPE = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags", ">i8")])
 
 # What RocketMQ writes where a queue has no message (its fillPreBlank).

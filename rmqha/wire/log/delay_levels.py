@@ -18,6 +18,9 @@ _NUMBER = re.compile(rb"[+-]?[0-9]{1,10}")
 UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 """Milliseconds of each unit."""
 
+DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+"""C{messageDelayLevel} of a stock broker: the delays of levels 1 to 18."""
+
 UNKNOWN_DELAY = 1000
 """Milliseconds of a level that is not configured."""
 

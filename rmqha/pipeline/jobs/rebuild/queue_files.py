@@ -19,7 +19,8 @@ from pathlib import Path
 from attrs import frozen
 
 from rmqha.pipeline.jobs.rebuild.queue_runs import Queue, Run
-from rmqha.wire.columnar.queue_units import BLANK_UNIT, UNIT_SIZE, fileable
+from rmqha.wire.columnar.queue_units import BLANK_UNIT, fileable
+from rmqha.wire.store_layout import UNIT_SIZE
 
 FILE_SIZE = 6_000_000
 """Bytes of a queue file of a stock broker."""

@@ -34,18 +34,10 @@ from rmqha.pipeline.jobs.spark_work import Path as AnyPath
 from rmqha.pipeline.jobs.spark_work import ranges_of, run
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.ranges import Range
-from rmqha.wire.columnar.decoder import DEFAULT_LEVELS
 from rmqha.wire.columnar.dispatch_fields import fields
-from rmqha.wire.columnar.queue_units import (
-    OFFSET_MAX,
-    UNIT,
-    UNIT_SIZE,
-    UNIT_TYPE,
-    fileable,
-    grouped_units,
-)
-from rmqha.wire.log.delay_levels import DelayLevels
-from rmqha.wire.store_layout import COMMITLOG, CONSUMEQUEUE
+from rmqha.wire.columnar.queue_units import OFFSET_MAX, UNIT, UNIT_TYPE, fileable, grouped_units
+from rmqha.wire.log.delay_levels import DEFAULT_DELAY_LEVELS, DelayLevels
+from rmqha.wire.store_layout import COMMITLOG, CONSUMEQUEUE, UNIT_SIZE
 
 RUNS = pa.schema(
     [
@@ -190,7 +182,7 @@ def rebuild(
     out: AnyPath,
     *,
     file_size: int = FILE_SIZE,
-    delay_levels: str = DEFAULT_LEVELS,
+    delay_levels: str = DEFAULT_DELAY_LEVELS,
     point_file: str = "use",
     shown: Shown = silent,
 ) -> RebuiltQueues:
