@@ -7,11 +7,16 @@ from __future__ import annotations
 import numpy as np
 
 from rmqha.store.log.interfaces import ILogReader
-from rmqha.wire.log.layout import MAGIC_BLANK
+from rmqha.wire.log.layout import (
+    BODY_AT,
+    FIELDS,
+    HEAD_MOST,
+    MAGIC_BLANK,
+    MIN_RECORD,
+    born_extra,
+    store_extra,
+)
 from rmqha.wire.log.record import magic_at
-
-HEAD_BYTES = 112
-"""Bytes of a record that surely reach past its body length, whatever its hosts."""
 
 
 def first_difference(log: ILogReader, offset: int, data: memoryview) -> int | None:
@@ -43,15 +48,16 @@ def missing_first_byte(head: bytes | bytearray, file_size: int) -> int | None:
     @param file_size: Size of the master's first file: what a blank's size would be.
     @return: The byte, or C{None} while C{head} is too short to tell.
     """
-    if len(head) < HEAD_BYTES:
+    if len(head) < HEAD_MOST:
         return None
     record = b"\0" + head
     if magic_at(record, 0) == MAGIC_BLANK:
         return file_size >> 24
-    sys_flag = int.from_bytes(record[36:40], "big")
-    hosts = 12 * (bool(sys_flag & 0x10) + bool(sys_flag & 0x20))
-    body = int.from_bytes(record[84 + hosts : 88 + hosts], "big")
-    least = 91 + hosts + body
+    sys_flag = int.from_bytes(record[FIELDS["sys_flag"].place], "big")
+    hosts = born_extra(sys_flag) + store_extra(sys_flag)
+    at = FIELDS["body_length"].offset(sys_flag)
+    body = int.from_bytes(record[at : BODY_AT + hosts], "big")
+    least = MIN_RECORD + hosts + body
     low = int.from_bytes(record[1:4], "big")
     high = least >> 24
     # What no record can say is cut to a byte; the record's check will name it.

@@ -19,12 +19,10 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from rmqha.pipeline.log.files import LogFiles, opened
 from rmqha.pipeline.log.positions import from_json
-from rmqha.wire.log.layout import IP6_EXTRA, MAGIC_BYTES
-from rmqha.wire.log.sys_flag import BORN_IP6
+from rmqha.wire.log.layout import FIELDS, IP6_EXTRA, MAGIC_BYTES
 
-_SYS_FLAG = slice(36, 40)
-_STORED = 56
-_HEAD = 80
+_SYS_FLAG, _STORED = FIELDS["sys_flag"], FIELDS["store_timestamp"]
+_HEAD = _STORED.place.stop + IP6_EXTRA
 
 
 @frozen
@@ -101,9 +99,9 @@ def _stored(path: Path, offset: int) -> int | None:
         with opened(file.path) as fd:
             head = os.pread(fd, _HEAD, offset - file.start if start is not None else 0)
         if head[4:8] in MAGIC_BYTES:
-            flags = int.from_bytes(head[_SYS_FLAG], "big")
-            place = _STORED + (IP6_EXTRA if flags & BORN_IP6 else 0)
-            return int.from_bytes(head[place : place + 8], "big")
+            flags = int.from_bytes(head[_SYS_FLAG.place], "big")
+            place = _STORED.offset(flags)
+            return int.from_bytes(head[place : place + _STORED.size], "big")
     return None
 
 

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.ha.slave.compare_bytes import HEAD_BYTES, first_difference, missing_first_byte
+from rmqha.ha.slave.compare_bytes import first_difference, missing_first_byte
 from rmqha.wire.log.encode import blank, encode
+from rmqha.wire.log.layout import HEAD_MOST
 from rmqha.wire.log.record import Message
 from tests.support.logs import FILE_SIZE, encoded
 from tests.support.sending_log import MemoryLog
@@ -83,9 +84,9 @@ class FirstByteTests(SynchronousTestCase):
         Nothing is said before the lengths are there.
         """
         record = encoded(300)
-        for size in range(HEAD_BYTES):
+        for size in range(HEAD_MOST):
             self.assertIsNone(missing_first_byte(bytes(record[1 : 1 + size]), FILE_SIZE))
-        self.assertEqual(missing_first_byte(record[1 : 1 + HEAD_BYTES], FILE_SIZE), 0)
+        self.assertEqual(missing_first_byte(record[1 : 1 + HEAD_MOST], FILE_SIZE), 0)
 
     def test_blank_first(self) -> None:
         """
@@ -106,14 +107,14 @@ class FirstByteTests(SynchronousTestCase):
         """
         hosts = 12 * bin(flags).count("1")
         total = 91 + hosts + body + rest
-        head = bytearray(HEAD_BYTES + 1)
+        head = bytearray(HEAD_MOST + 1)
         head[0:4] = total.to_bytes(4, "big")
         head[4:8] = (0xDAA320A7).to_bytes(4, "big")
         head[36:40] = flags.to_bytes(4, "big")
         head[84 + hosts : 88 + hosts] = body.to_bytes(4, "big")
         self.assertEqual(missing_first_byte(bytes(head[1:]), 1 << 30), head[0])
 
-    @given(st.binary(min_size=HEAD_BYTES, max_size=HEAD_BYTES))
+    @given(st.binary(min_size=HEAD_MOST, max_size=HEAD_MOST))
     def test_garbage(self, head: bytes) -> None:
         """
         Whatever comes, a byte is a byte.
@@ -126,4 +127,4 @@ class FirstByteTests(SynchronousTestCase):
         """
         Lengths at the top of their range do not raise.
         """
-        self.assertIn(missing_first_byte(b"\xff" * HEAD_BYTES, 1 << 30), range(256))
+        self.assertIn(missing_first_byte(b"\xff" * HEAD_MOST, 1 << 30), range(256))

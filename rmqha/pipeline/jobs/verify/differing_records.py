@@ -24,7 +24,7 @@ from rmqha.pipeline.log.files import LogFile, LogFiles, opened
 from rmqha.pipeline.log.log_walk import walk_file
 from rmqha.pipeline.log.published import read_splits
 from rmqha.wire.columnar.vectors import Array
-from rmqha.wire.log.layout import MAGIC_BYTES
+from rmqha.wire.log.layout import FIELDS, MAGIC_BYTES
 from rmqha.wire.log.record import check, decode
 from rmqha.wire.names import UNIQUE_KEY
 
@@ -56,7 +56,8 @@ RECORDS = pa.schema(
 in C{store}; C{first} is the physical offset of the first byte that differs, C{count} how many
 do; C{untold} counts records of the extent that got no row, in its last row."""
 
-_HEAD = 36
+_MAGIC, _OFFSET = FIELDS["magic"].place, FIELDS["physical_offset"].place
+_HEAD = _OFFSET.stop
 """Bytes of a record up to behind its stored physical offset."""
 
 
@@ -102,8 +103,8 @@ class Chain:
                 if place >= self.high:
                     return False
                 head = os.pread(fd, _HEAD, place - self.file.start)
-                told = int.from_bytes(head[28:36], "big")
-                if head[4:8] in MAGIC_BYTES and told == place:
+                told = int.from_bytes(head[_OFFSET], "big")
+                if head[_MAGIC] in MAGIC_BYTES and told == place:
                     self.position = place
                     before = len(self.starts)
                     self.follow()

@@ -9,23 +9,12 @@ from __future__ import annotations
 from bisect import bisect_right
 
 from rmqha.wire.columnar.vectors import Array
-from rmqha.wire.log.layout import IP6_EXTRA, MAGIC_V2
+from rmqha.wire.log.layout import FIELDS, HOSTS_BYTE_AT, MAGIC_V2
 from rmqha.wire.log.record import magic_at
-from rmqha.wire.log.sys_flag import BORN_IP6, STORE_IP6
 
-_FIRST = (
-    ("size", 4),
-    ("magic", 4),
-    ("body_crc", 4),
-    ("queue_id", 4),
-    ("flag", 4),
-    ("queue_offset", 8),
-    ("physical_offset", 8),
-    ("sys_flag", 4),
-    ("born_timestamp", 8),
-)
-_SYS_FLAG_LOW = 39
-"""The byte of the system flag with the bits of hosts."""
+_NAMES = {"born_ip": "born_host", "store_ip": "store_host", "body_length": "body"}
+_PORTS = ("born_port", "store_port")
+"""A host is told as one field, and a length as part of what it is the length of."""
 
 
 def fields_of(record: memoryview) -> list[tuple[int, str]]:
@@ -34,21 +23,13 @@ def fields_of(record: memoryview) -> list[tuple[int, str]]:
 
     A length belongs to what it is the length of.
     """
-    flags = record[_SYS_FLAG_LOW]
-    born, stored = (8 + (IP6_EXTRA if flags & bit else 0) for bit in (BORN_IP6, STORE_IP6))
-    sizes = [
-        *_FIRST,
-        ("born_host", born),
-        ("store_timestamp", 8),
-        ("store_host", stored),
-        ("reconsume_times", 4),
-        ("prepared_transaction_offset", 8),
+    flags = record[HOSTS_BYTE_AT]
+    places = [
+        (field.offset(flags), _NAMES.get(name, name))
+        for name, field in FIELDS.items()
+        if name not in _PORTS
     ]
-    places, at = [], 0
-    for name, size in sizes:
-        places.append((at, name))
-        at += size
-    places.append((at, "body"))
+    at = places[-1][0]
     at += 4 + int.from_bytes(record[at : at + 4], "big")
     places.append((at, "topic"))
     width = 2 if magic_at(record, 0) == MAGIC_V2 else 1
