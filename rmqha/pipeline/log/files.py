@@ -22,12 +22,11 @@ from typing import Self, TypeVar
 from attrs import field, frozen
 
 from rmqha.errors import NotAStore
+from rmqha.wire.store_layout import COMMITLOG
 
 LOG_NAME = re.compile(r"\d{20}", re.ASCII)
 """A log file's name: its first byte's physical offset, in 20 ASCII digits."""
 
-COMMITLOG = "commitlog"
-"""Folder of the log below a store's root."""
 
 DLEDGER = "dledger-*/data"
 """Folder of the log of a store whose brokers agree by DLedger, one for each of them."""

@@ -19,16 +19,13 @@ from rmqha.pipeline.log.errors import RangeBroken
 from rmqha.pipeline.log.files import Blocks, LogFile, LogFiles, opened
 from rmqha.wire.columnar.record_blocks import Block, walk
 from rmqha.wire.columnar.vectors import Array, pick
-from rmqha.wire.log.record import BORN_IP6, IP6_EXTRA, Fault, decode
+from rmqha.wire.log.layout import MIN_BLANK, STORE_TIMESTAMP_AT, SYS_FLAG_AT, born_extra
+from rmqha.wire.log.record import Fault, decode
 
 Behind = Callable[[int, int], int]
 """Says for damage at a place, and for where a walk stops at most, where it goes on."""
 
 _SHORT = "the file ends here"
-_HEAD = 8
-_SYS_FLAG = 36
-_STORED = 56
-"""Where a record has its system flag, and its store time if the born host is of IPv4."""
 
 
 @frozen
@@ -48,8 +45,8 @@ class Walked:
         Store time of each record, in milliseconds since 1970.
         """
         start = self.block.start - self.block.base
-        born = np.where(pick(self.view, ">i4", start + _SYS_FLAG) & BORN_IP6, IP6_EXTRA, 0)
-        return pick(self.view, ">i8", start + _STORED + born)
+        born = born_extra(pick(self.view, ">i4", start + SYS_FLAG_AT))
+        return pick(self.view, ">i8", start + STORE_TIMESTAMP_AT + born)
 
 
 @frozen
@@ -167,7 +164,7 @@ def _begun(file: LogFile) -> bool:
     Whether anything was written to a file.
     """
     with opened(file.path) as fd:
-        blocks = Blocks(fd, file.start, file.start, file.start + _HEAD)
+        blocks = Blocks(fd, file.start, file.start, file.start + MIN_BLANK)
         blocks.more(0)
         return any(blocks.view)
 

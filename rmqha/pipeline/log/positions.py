@@ -19,13 +19,20 @@ from attrs import frozen
 
 from rmqha.pipeline.log.errors import PositionInvalid
 from rmqha.pipeline.log.files import LogFiles, opened
-from rmqha.wire.log.record import BORN_IP6, IP6_EXTRA, MAGIC_BYTES, MIN_RECORD, STORE_IP6
+from rmqha.wire.log.layout import (
+    BODY_AT,
+    FIELDS,
+    HEAD_MOST,
+    HOSTS_BYTE_AT,
+    MAGIC_BYTES,
+    MIN_RECORD,
+    born_extra,
+    store_extra,
+)
 
 VERSION = 1
 """Of what L{to_json} writes."""
 
-_HEAD = 88
-"""Bytes of a record before its body, with two hosts of IPv4."""
 _SUM_DIGITS = 16
 _MOST = (1 << 63) - 1
 
@@ -57,13 +64,14 @@ def fingerprint(files: LogFiles, offset: int) -> str:
         return ""
     try:
         with opened(file.path) as fd:
-            head = os.pread(fd, _HEAD + 2 * IP6_EXTRA, offset - file.start)
+            head = os.pread(fd, HEAD_MOST, offset - file.start)
     except FileNotFoundError:
         return ""
-    if len(head) < MIN_RECORD or head[4:8] not in MAGIC_BYTES:
+    if len(head) < MIN_RECORD or head[FIELDS["magic"].place] not in MAGIC_BYTES:
         return ""
-    extra = sum(IP6_EXTRA for bit in (BORN_IP6, STORE_IP6) if head[39] & bit)
-    return hashlib.sha256(head[: _HEAD + extra]).hexdigest()[:_SUM_DIGITS]
+    hosts = head[HOSTS_BYTE_AT]
+    size = BODY_AT + born_extra(hosts) + store_extra(hosts)
+    return hashlib.sha256(head[:size]).hexdigest()[:_SUM_DIGITS]
 
 
 def make(files: LogFiles, offset: int, last: int, log: str = "") -> Position:

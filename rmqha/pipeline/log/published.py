@@ -16,18 +16,8 @@ from isal.isal_zlib import crc32
 from rmqha.errors import PointInvalid
 from rmqha.pipeline.log.files import LogFiles, opened
 from rmqha.pipeline.log.log_walk import whole_from
-from rmqha.wire.log.published import (
-    FOLDER,
-    POINT,
-    SPAN_SIZE,
-    SPLITS,
-    Point,
-    parse_point,
-    parse_spans,
-)
-
-TAIL = 4096
-"""Bytes before the end of a closed log whose CRC the point has."""
+from rmqha.wire.log.published import SPAN_SIZE, TAIL, Point, parse_point, parse_spans
+from rmqha.wire.store_layout import OWN_FOLDER, POINT, SPLITS
 
 
 @frozen
@@ -52,13 +42,13 @@ def read_point(root: Path) -> Point | None:
     @raise PointInvalid: If the file is no point.
     """
     try:
-        raw = (root / FOLDER / POINT).read_bytes()
+        raw = (root / OWN_FOLDER / POINT).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
         return parse_point(raw)
     except PointInvalid as error:
-        raise PointInvalid(f"{root / FOLDER / POINT}: {error.reason}") from error
+        raise PointInvalid(f"{root / OWN_FOLDER / POINT}: {error.reason}") from error
 
 
 def read_splits(root: Path, start: int, end: int) -> tuple[Split, ...]:
@@ -68,7 +58,7 @@ def read_splits(root: Path, start: int, end: int) -> tuple[Split, ...]:
     Only what is asked for is read: the index of a long log has many entries.
     """
     try:
-        with opened(root / FOLDER / SPLITS) as fd:
+        with opened(root / OWN_FOLDER / SPLITS) as fd:
             rows = range(os.fstat(fd).st_size // SPAN_SIZE)
             first = bisect_left(rows, start, key=lambda row: _start(fd, row))
             last = bisect_left(rows, end, first, key=lambda row: _start(fd, row))

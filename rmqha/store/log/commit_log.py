@@ -40,7 +40,8 @@ from rmqha.store.log.interfaces import ILogReader
 from rmqha.store.log.scan import scan
 from rmqha.wire.columnar.record_blocks import Block, join
 from rmqha.wire.log.encode import blank, place
-from rmqha.wire.log.record import MAGIC_BLANK, MIN_BLANK, Fault, check, magic_at
+from rmqha.wire.log.layout import MAGIC_BLANK, MIN_BLANK
+from rmqha.wire.log.record import Fault, check, magic_at
 
 SCALAR_BYTES = 24 << 10
 """Below this a record-by-record check is cheaper than setting up a block's arrays."""

@@ -11,9 +11,7 @@ from __future__ import annotations
 from isal.isal_zlib import crc32
 
 from rmqha.store.log.interfaces import ILogReader
-
-TAIL = 4096
-"""Bytes before an offset that identify a log, besides the offset itself."""
+from rmqha.wire.log.published import TAIL
 
 
 def tail_crc(log: ILogReader, end: int) -> int:

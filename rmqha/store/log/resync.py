@@ -15,12 +15,21 @@ import numpy as np
 
 from rmqha.store.log.interfaces import ISparseLog
 from rmqha.store.log.scan import WINDOW
-from rmqha.wire.log.record import MAGIC_BYTES, MAGIC_V1, MAGIC_V2, MIN_BLANK, Fault, check
+from rmqha.wire.log.layout import (
+    FIELDS,
+    MAGIC_AT,
+    MAGIC_BYTES,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_BLANK,
+    PHYSICAL_OFFSET_AT,
+)
+from rmqha.wire.log.record import Fault, check
 
 SMALL = 64 << 10
 """Bytes read first behind a bad place: mostly the next record is near."""
 
-HEAD = 40
+HEAD = FIELDS["sys_flag"].place.stop
 """Bytes of a record's start that tell its size and where it says it is."""
 
 # Magics in one window from which on numpy finds the records among them faster.
@@ -71,10 +80,12 @@ def candidates(data: bytes, start: int) -> list[int]:
         return _many_candidates(data, start)
     found = []
     for magic in MAGIC_BYTES:
-        place = data.find(magic, 4)
+        place = data.find(magic, MAGIC_AT)
         while place >= 0:
-            if data[place + 24 : place + 32] == (start + place - 4).to_bytes(8, "big"):
-                found.append(start + place - 4)
+            record = place - MAGIC_AT
+            stated = record + PHYSICAL_OFFSET_AT
+            if data[stated : stated + 8] == (start + record).to_bytes(8, "big"):
+                found.append(start + record)
             place = data.find(magic, place + 1)
     return sorted(found)
 
@@ -86,8 +97,8 @@ def _many_candidates(data: bytes, start: int) -> list[int]:
     if len(data) < HEAD:
         return []
     count = len(data) - HEAD + 1
-    magic = np.ndarray(count, ">i4", data, 4, (1,))
-    stated = np.ndarray(count, ">i8", data, 28, (1,))
+    magic = np.ndarray(count, ">i4", data, MAGIC_AT, (1,))
+    stated = np.ndarray(count, ">i8", data, PHYSICAL_OFFSET_AT, (1,))
     place = np.arange(start, start + count)
     good = ((magic == MAGIC_V1) | (magic == MAGIC_V2)) & (stated == place)
     return [int(offset) for offset in place[good]]

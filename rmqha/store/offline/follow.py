@@ -15,7 +15,8 @@ from rmqha.store.log.resync import HEAD, SMALL, judge, next_valid
 from rmqha.store.log.scan import WINDOW, scan
 from rmqha.store.offline.raw_log import RawLog
 from rmqha.wire.columnar.record_blocks import Block
-from rmqha.wire.log.record import MIN_RECORD, Fault, check
+from rmqha.wire.log.layout import FIELDS, MIN_RECORD
+from rmqha.wire.log.record import Fault, check
 
 
 @frozen
@@ -90,7 +91,7 @@ def moved_from(raw: RawLog, offset: int) -> int | None:
     if not MIN_RECORD <= size <= raw.file_size or len(head) < HEAD:
         return None
     buf = raw.read(offset, size)
-    stated = int.from_bytes(head[28:36], "big", signed=True)
+    stated = int.from_bytes(head[FIELDS["physical_offset"].place], "big", signed=True)
     end = raw.file_end(offset) - offset + stated
     verdict = check(buf, 0, len(buf), stated, end, max_size=raw.file_size)
     return None if isinstance(verdict, Fault) or verdict < 0 or stated == offset else stated

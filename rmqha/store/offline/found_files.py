@@ -20,15 +20,13 @@ from stat import S_ISREG
 from attrs import frozen
 
 from rmqha.store.files.mapped import LOG_NAME, file_name
-from rmqha.wire.log.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_BLANK, MIN_RECORD
+from rmqha.wire.log.layout import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_BLANK, MIN_RECORD
 
 QUARANTINE_NAME = re.compile(r"(\d{20})-(\d{20})(?:\.\d+)?\.log", re.ASCII)
 """First and last physical offset of what L{rmqha.store.log.truncate.quarantine} kept."""
 
 STRAY = "not a log file"
 """The reason of a L{Finding} about a name that is none of the log's."""
-
-_HEADER = 8
 
 
 @frozen
@@ -188,7 +186,7 @@ def _ends_by_blanks(path: Path, start: int, held: int) -> list[int]:
     position = 0
     with open(path, "rb", buffering=0) as file:
         while position + MIN_BLANK <= held:
-            head = os.pread(file.fileno(), _HEADER, position)
+            head = os.pread(file.fileno(), MIN_BLANK, position)
             size = int.from_bytes(head[:4], "big", signed=True)
             magic = int.from_bytes(head[4:], "big", signed=True)
             if magic == MAGIC_BLANK and size >= MIN_BLANK:

@@ -29,11 +29,9 @@ from rmqha.store.offline.found_files import (
     in_folder,
     in_quarantine,
 )
+from rmqha.wire.store_layout import CHECKPOINT, COMMITLOG, CONSUMEQUEUE, LOCK
 
-COMMITLOG = "commitlog"
-"""Folder of the log below a store's root (docs/protocol/store.rst, The store's folder)."""
-
-BESIDE = ("checkpoint", "consumequeue", "lock")
+BESIDE = (CHECKPOINT, CONSUMEQUEUE, LOCK)
 """What shows that a folder is a store whose log was not begun yet, or is gone."""
 
 

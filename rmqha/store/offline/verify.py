@@ -32,16 +32,8 @@ from rmqha.store.offline.raw_log import RawLog
 from rmqha.wire.columnar.dispatch_fields import fields
 from rmqha.wire.columnar.record_blocks import Block
 from rmqha.wire.log.delay_levels import DelayLevels
-from rmqha.wire.log.record import (
-    MAGIC_V1,
-    MAGIC_V2,
-    MIN_BLANK,
-    MIN_RECORD,
-    Fault,
-    check,
-    magic_at,
-    stored_at,
-)
+from rmqha.wire.log.layout import MAGIC_V1, MAGIC_V2, MIN_BLANK, MIN_RECORD
+from rmqha.wire.log.record import Fault, check, magic_at, stored_at
 from rmqha.wire.store_layout import ABORT, CHECKPOINT, CONSUMEQUEUE, INDEX, LOCK
 
 Progress = Callable[[int, int], None]

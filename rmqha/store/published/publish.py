@@ -32,11 +32,11 @@ from rmqha.errors import PointInvalid
 from rmqha.store.files.allocate import InThread
 from rmqha.store.files.mapped import fsync_folder
 from rmqha.store.log.commit_log import CommitLog
-from rmqha.store.log.fingerprint import TAIL, tail_crc
+from rmqha.store.log.fingerprint import tail_crc
 from rmqha.store.published import split_index as splits
 from rmqha.store.published.split_index import SplitIndex
 from rmqha.wire.columnar.kernels import NUMPY, chosen
-from rmqha.wire.log.published import Point, Why, parse_point, render_point
+from rmqha.wire.log.published import TAIL, Point, Why, parse_point, render_point
 from rmqha.wire.store_layout import NEW_SUFFIX, OWN_FOLDER, POINT
 
 MOST_MARKS = 1024

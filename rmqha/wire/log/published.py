@@ -20,13 +20,11 @@ from attrs import asdict, evolve, frozen
 from isal.isal_zlib import crc32
 
 from rmqha.errors import PointInvalid
-from rmqha.wire.store_layout import OWN_FOLDER
-from rmqha.wire.store_layout import POINT as POINT
-from rmqha.wire.store_layout import SPLITS as SPLITS
-
-FOLDER = OWN_FOLDER
 
 VERSION = 1
+
+TAIL = 4096
+"""Bytes before the end of a closed log that L{Point.tail} is of; all of it if it has fewer."""
 
 MOST_CUTS = 1000
 """Cuts that are remembered; the oldest go."""

@@ -25,6 +25,11 @@ from rmqha.wire.log.layout import (
     BODY_AT,
     BORN_HOST_AT,
     HOSTS_BYTE_AT,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    MIN_BLANK,
+    MIN_RECORD,
     RECONSUME_TIMES_AT,
     STORE_TIMESTAMP_AT,
     STRING_LENGTHS,
@@ -32,31 +37,8 @@ from rmqha.wire.log.layout import (
     store_extra,
     struct_of,
 )
-from rmqha.wire.log.layout import (
-    IP6_EXTRA as IP6_EXTRA,
-)
-from rmqha.wire.log.layout import (
-    MAGIC_BLANK as MAGIC_BLANK,
-)
-from rmqha.wire.log.layout import (
-    MAGIC_BYTES as MAGIC_BYTES,
-)
-from rmqha.wire.log.layout import (
-    MAGIC_V1 as MAGIC_V1,
-)
-from rmqha.wire.log.layout import (
-    MAGIC_V2 as MAGIC_V2,
-)
-from rmqha.wire.log.layout import (
-    MIN_BLANK as MIN_BLANK,
-)
-from rmqha.wire.log.layout import (
-    MIN_RECORD as MIN_RECORD,
-)
 from rmqha.wire.log.properties import NAME_END, PAIR_END, find, parse
-from rmqha.wire.log.sys_flag import BORN_IP6 as BORN_IP6
-from rmqha.wire.log.sys_flag import IP6_HOSTS, has_unit, indexable
-from rmqha.wire.log.sys_flag import STORE_IP6 as STORE_IP6
+from rmqha.wire.log.sys_flag import BORN_IP6, IP6_HOSTS, STORE_IP6, has_unit, indexable
 from rmqha.wire.names import DELAY, KEYS, SCHEDULE_TOPIC, TAGS, UNIQUE_KEY
 
 Host = tuple[str, int]

@@ -16,8 +16,8 @@ from isal.isal_zlib import crc32
 
 from rmqha.pipeline.log.files import LogFiles, opened
 from rmqha.pipeline.log.options import ReadOptions
-from rmqha.pipeline.log.published import TAIL
 from rmqha.pipeline.log.stores import StoreView
+from rmqha.wire.log.published import TAIL
 from rmqha.wire.store_layout import DELETED_TOPICS, OWN_FOLDER
 
 
