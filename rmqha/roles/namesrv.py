@@ -48,11 +48,11 @@ class NamesrvNode(Process):
         self.server.start()
         self._log.info("A name server on port {port}", port=self.settings.namesrv.listen_port)
 
-    def end(self) -> Deferred[None]:
+    async def end(self) -> None:
         """
         Close all connections.
         """
-        return self.server.stop()
+        await self.server.stop()
 
     def _save(self, table: dict[str | int, Any]) -> Deferred[None]:
         path = self.settings.namesrv.kv_path

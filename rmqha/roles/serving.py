@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from attrs import define, field
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress, IListeningPort, IStreamServerEndpoint
 from twisted.internet.protocol import ServerFactory
 from twisted.logger import Logger
@@ -62,6 +62,7 @@ class Serving:
     @ivar standing: What the log is worth.
     @ivar factory: Feeds the slaves; C{None} while nobody is let in.
     @ivar epoch: The log's, as long.
+    @ivar ending: Fed them last, while their connections end.
     """
 
     settings: Settings
@@ -69,6 +70,7 @@ class Serving:
     standing: Callable[[], Standing] = lambda: Standing.WHOLE
     factory: MasterFactory | None = field(default=None, init=False)
     epoch: Epoch | None = field(default=None, init=False)
+    ending: MasterFactory | None = field(default=None, init=False)
     gate: HaPort = field(factory=HaPort, init=False)
     _closed: Counter[str] = field(factory=Counter, init=False)
 
@@ -111,7 +113,6 @@ class Serving:
         )
         factory = MasterFactory(log, ha, self.reactor, ledger, transfer, self.standing)
         factory.start()
-        store.held_from = factory.held_from
         self.factory = self.gate.inner = factory
         self._log.info(
             "Serving [{min}, {end}) on port {port}",
@@ -132,6 +133,13 @@ class Serving:
             return None
         return -1 if self.factory is None else self.factory.ledger.quorum(needed)
 
+    def held_from(self) -> int | None:
+        """
+        The lowest offset a slave still needs; C{None} if none does.
+        """
+        factory = self.factory or self.ending
+        return None if factory is None else factory.held_from()
+
     def end(self, *, gently: bool = True) -> Deferred[None]:
         """
         Let nobody in any more, close all connections, end the epoch.
@@ -140,20 +148,25 @@ class Serving:
             the log once this returns.
         @return: Fires when the last connection is gone.
         """
+        return Deferred.fromCoroutine(self._end(gently=gently))
+
+    async def _end(self, *, gently: bool) -> None:
         factory, epoch = self.factory, self.epoch
         if factory is None or epoch is None:
-            return succeed(None)
+            return
+        self.ending = factory
         self.factory = self.gate.inner = None
-
-        def over(_: None) -> None:
+        try:
+            await factory.stop(gently=gently)
+        finally:
+            self.ending = None
             self._closed += factory.closed
-            try:
-                epoch.close(factory.log, factory.ledger.all_marks())
-            except (StoreError, OSError) as error:
-                # The next begins anew: marks that are lost refuse rather than believe.
-                self._log.error("The epoch was not closed: {error}", error=error)
-
-        return factory.stop(gently=gently).addCallback(over)
+        # Not after a failure: slaves that are still fed would know more than the marks.
+        try:
+            epoch.close(factory.log, factory.ledger.all_marks())
+        except (StoreError, OSError) as error:
+            # The next begins anew: marks that are lost refuse rather than believe.
+            self._log.error("The epoch was not closed: {error}", error=error)
 
     def status(self) -> dict[str, Any]:
         """

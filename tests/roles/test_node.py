@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import treq
+from attrs import evolve
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.error import CannotListenError, ConnectionRefusedError
@@ -196,17 +197,19 @@ class HealthTests(NodeCase):
     async def _recovering(self) -> None:
         node = self.node("slave")
         work: list[Any] = []
-        in_thread = node._in_thread
-        node.store.in_thread = lambda *a, **k: work.append((a, k)) or opened
+        given = node.environment
+        node.store_service.environment = evolve(
+            given, in_thread=lambda *a, **k: work.append((a, k)) or opened
+        )
         opened: Deferred[Any] = Deferred()
         node.startService()
         self.addCleanup(node.stopService)
         self.assertEqual((await self._get(node, "healthz"))[0], 503)
         code, status = await self._get(node, "status")
         self.assertEqual((code, status["state"]), (200, "recovering"))
-        node.store.in_thread = in_thread
+        node.store_service.environment = given
         arguments, more = work[0]
-        in_thread(*arguments, **more).chainDeferred(opened)
+        given.in_thread(*arguments, **more).chainDeferred(opened)
         await node.ready
         self.assertEqual((await self._get(node, "healthz"))[0], 200)
         self.assertEqual((await self._get(node, "status"))[1]["state"], "serving")

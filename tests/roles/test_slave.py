@@ -7,6 +7,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from attrs import evolve
+
 from lab.harness.compare_stores import derived_faults
 from rmqha.config.ha_settings import DivergencePolicy
 from rmqha.config.store_settings import FlushDisk
@@ -322,7 +324,9 @@ class LifeTests(SlaveCase):
         An administrator is told when it heard of its master, and when it last answered it.
         """
         self.start()
-        self.node.store.now_ms = lambda: 1_000_000 + int(self.reactor.seconds() * 1000)
+        self.node.environment = evolve(
+            self.node.environment, now_ms=lambda: 1_000_000 + int(self.reactor.seconds() * 1000)
+        )
         never = self.node.ha_status().ha_client_runtime_info
         self.assertEqual((never.last_read_timestamp, never.last_write_timestamp), (0, 0))
         self.reactor.advance(1)

@@ -5,7 +5,7 @@ A slave's clients: what replication brings them, and what a repair does to them.
 from __future__ import annotations
 
 from rmqha.broker.ports import ServedPort
-from rmqha.store.store import LIVE_PAUSE
+from rmqha.store.paced_dispatch import LIVE_PAUSE
 from rmqha.wire.log.encode import encode
 from rmqha.wire.remoting.bodies.tables import TopicConfig
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode

@@ -28,7 +28,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.config.ha_settings import DivergencePolicy, HASettings
-from rmqha.errors import Refused, StoreError
+from rmqha.errors import Refused, RmqhaError, StoreError
 from rmqha.ha.slave.connection import SlaveProtocol
 from rmqha.ha.slave.follow_state import FollowState
 from rmqha.ha.slave.master_bounds import AskBounds
@@ -272,7 +272,7 @@ class Follower(Service):
         return 0.0
 
     def _unrepaired(self, failure: Failure) -> float:
-        if not failure.check(StoreError, OSError):
+        if not failure.check(RmqhaError, OSError):
             self._log.failure("A repair failed", failure)
         self.guard.not_repaired(failure.getErrorMessage())
         return self.settings.backoff_max

@@ -78,6 +78,9 @@ class Flusher:
     def stop(self) -> Deferred[None]:
         """
         Flush what there is and end; waiting writes are answered.
+
+        @return: Fires when that is done; fails if the last flush did.  It succeeds when flushing
+            had failed before.
         """
         if self._loop.running:
             self._loop.stop()
@@ -85,14 +88,13 @@ class Flusher:
             return succeed(None)
         return self.flush().addBoth(self._stopped)
 
-    def _stopped(self, result: object) -> None:
+    def _stopped(self, result: Failure | None) -> Failure | None:
         self._forget_timer()
         while self._waiting:
             self._waiting.popleft().done.errback(
                 Failure(NotWritable("stopped", "the store is stopping"))
             )
-        if isinstance(result, Failure):
-            self._log.failure("The last flush failed", result)
+        return result
 
     def wait(self, end: int) -> Deferred[bool]:
         """
