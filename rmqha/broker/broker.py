@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from twisted.internet.defer import Deferred, DeferredList, succeed
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
@@ -63,6 +63,7 @@ from rmqha.ha.master.put_service import Putter
 from rmqha.net.allowed_peers import Allowed
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.remoting.handlers import Handler, Registry
+from rmqha.shutdown import Shutdown
 from rmqha.store.derived.deleted_topics import Deletion
 from rmqha.store.derived.lookup import Lookup
 from rmqha.store.files.allocate import InThread
@@ -373,22 +374,53 @@ class Broker:
         """
         Write the tables for the last time; nobody asks any more.
 
-        @return: Fires when that is done, well or not.
+        @return: Fires when nothing of the store is used any more; fails with L{ShutdownFailed}
+            if a step of it failed.
         """
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        shutdown = Shutdown("the broker")
         if self._sweeping.running:
             self._sweeping.stop()
-        self._holds.stop()
-        self.counts.stop()
-        leaving = self.registration.stop().addCallback(lambda _: self._client.close())
-        self.siblings.stop()
-        still = DeferredList([self._transactions.stop(), self.metadata.stop()], consumeErrors=True)
-        writing = still.addCallback(
-            lambda _: DeferredList([table.stop() for table in self._tables], consumeErrors=True)
+        at_once = (
+            ("long polling", self._holds.stop),
+            ("statistics", self.counts.stop),
+            ("the check for a duplicate broker id", self.siblings.stop),
         )
-        delivering = self.schedule.stop()
-        return DeferredList([leaving, writing, delivering], consumeErrors=True).addCallback(
-            lambda _: None
-        )
+        for name, stop in at_once:
+            await shutdown.step(name, stop)
+        leaving = shutdown.step("registration", self._leave)
+        writing = shutdown.step("tables", self._write_tables)
+        delivering = shutdown.step("delayed messages", self.schedule.stop)
+        for step in (leaving, writing, delivering):
+            await step
+        shutdown.finish()
+
+    async def _leave(self) -> None:
+        """
+        Take leave of the name servers, and ask other brokers nothing more.
+        """
+        try:
+            await self.registration.stop()
+        finally:
+            await self._client.close()
+
+    async def _write_tables(self) -> None:
+        """
+        Write the tables when nothing changes them any more.
+        """
+        shutdown = Shutdown("the broker's tables")
+        changing = [
+            shutdown.step("transaction checks", self._transactions.stop),
+            shutdown.step("metadata sync", self.metadata.stop),
+        ]
+        for step in changing:
+            await step
+        writing = [shutdown.step(type(table).__name__, table.stop) for table in self._tables]
+        for step in writing:
+            await step
+        shutdown.finish()
 
     def status(self) -> dict[str, Any]:
         """
