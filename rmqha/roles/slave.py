@@ -132,7 +132,7 @@ class SlaveNode(Node):
         The master, as far as it is known here.
         """
         log, follower = self.store.log, self.follower
-        connection = None if follower is None else follower.guard.connection
+        connection = None if follower is None else follower.sync.connection
         read, written = (0.0, 0.0) if connection is None else connection.last()
         return HaStatus(
             master=False,
@@ -224,7 +224,7 @@ class SlaveNode(Node):
             self.reactor.callLater(LET_IN_RETRY, self._let_in, store)
 
     def _standing(self) -> Standing:
-        return Standing.PART if self.follower is None else self.follower.state.standing
+        return Standing.PART if self.follower is None else self.follower.sync.state.standing
 
     # --- bootstrap ----------------------------------------------------------------
 
@@ -344,16 +344,16 @@ class SlaveNode(Node):
         super()._changed()
         service = self.store_service
         if service.state == NodeState.FAILED.value and self.follower is not None:
-            self.follower.fail(service.reason)
+            self.follower.sync.fail(service.reason)
 
     def unhealthy(self) -> str:
         """
         A slave is unhealthy too while its replication stands still.
         """
         node = super().unhealthy()
-        if node or self.follower is None or not self.follower.state.is_stop:
+        if node or self.follower is None or not self.follower.sync.state.is_stop:
             return node
-        return f"{self.follower.state.value}: {self.follower.reason}"
+        return f"{self.follower.sync.state.value}: {self.follower.sync.reason}"
 
     def status(self) -> dict[str, Any]:
         """
@@ -363,7 +363,7 @@ class SlaveNode(Node):
         if self.follower is not None:
             store = self.store_service.opened if self.store_service.running else None
             stored = store.last_record_stored() if store is not None else 0
-            status["upstream"] = self.follower.status(stored)
+            status["upstream"] = self.follower.sync.status(stored)
         else:
             status["upstream"] = None
         status["metadata"] = None if self.broker is None else self.broker.metadata.status()

@@ -196,7 +196,7 @@ class Pair(LogTestCase):
         """
         In sync, and byte for byte.
         """
-        self.assertEqual(self.follower.state.value, "in-sync", self.follower.reason)
+        self.assertEqual(self.follower.sync.state.value, "in-sync", self.follower.sync.reason)
         low = max(self.mine.min_offset, self.theirs.min_offset)
         self.assertEqual(content(self.mine, low), content(self.theirs, low))
         self.assertEqual(self.mine.confirmed, self.theirs.end)
@@ -283,7 +283,7 @@ class FollowTests(Pair):
             self.assertNoResult(waiting)
             self.settle()
             self.assertEqual(self.successResultOf(waiting), PutStatus.PUT_OK)
-            self.assertEqual(self.follower.state.value, "in-sync")
+            self.assertEqual(self.follower.sync.state.value, "in-sync")
         self.assertEqualLogs()
 
     def test_only_flushed(self) -> None:
@@ -312,7 +312,7 @@ class FollowTests(Pair):
         self.serve()
         self.follow(self.log())
         self.passes(1.5)
-        self.assertEqual(self.follower.state.value, "in-sync")
+        self.assertEqual(self.follower.sync.state.value, "in-sync")
         self.theirs.put([encoded(300)], [0], STORED)
         self.settle()
         self.theirs.put([encoded(300)], [0], STORED)
@@ -329,7 +329,7 @@ class FollowTests(Pair):
         for _ in range(3):
             self.wire.cut()
             self.settle()
-            self.assertEqual(self.follower.state.value, "connecting")
+            self.assertEqual(self.follower.sync.state.value, "connecting")
             self.theirs.put([encoded(900)], [0], STORED)
             self.passes(1.5)
             self.assertEqualLogs()
@@ -344,7 +344,7 @@ class FollowTests(Pair):
         self.passes(3)
         self.wire.master = "closing"
         self.passes(5)
-        self.assertIn(self.follower.state.value, ("connecting", "probing"))
+        self.assertIn(self.follower.sync.state.value, ("connecting", "probing"))
         self.serve()
         self.passes(31)
         self.assertEqualLogs()
@@ -398,9 +398,9 @@ class PartedTests(Pair):
                 self.serve()
                 self.follow(self.part(*extra))
                 self.passes(3)
-                self.assertEqual(self.follower.state.value, "ahead")
+                self.assertEqual(self.follower.sync.state.value, "ahead")
                 more = self.mine.end - self.theirs.end
-                self.assertIn(f"{more} bytes more", self.follower.reason)
+                self.assertIn(f"{more} bytes more", self.follower.sync.reason)
                 waiting = self.transfer.wait(0, 700)
                 self.assertEqual(self.successResultOf(waiting), PutStatus.SLAVE_NOT_AVAILABLE)
                 self.unfollow()
@@ -417,7 +417,7 @@ class PartedTests(Pair):
         for _ in range(10):
             self.theirs.put([encoded(900)], [0], STORED)
         self.passes(31)
-        self.assertEqual(self.follower.state.value, "diverged")
+        self.assertEqual(self.follower.sync.state.value, "diverged")
         self.assertEqual(self.mine.end, before)
 
     def test_truncate(self) -> None:
@@ -457,8 +457,8 @@ class PartedTests(Pair):
         mine = self.part(900, 700)
         self.follow(mine, policy=DivergencePolicy.TRUNCATE, max_truncate=1599)
         self.passes(3)
-        self.assertEqual(self.follower.state.value, "ahead")
-        self.assertIn("haMaxTruncateBytes", self.follower.reason)
+        self.assertEqual(self.follower.sync.state.value, "ahead")
+        self.assertIn("haMaxTruncateBytes", self.follower.sync.reason)
         self.assertIs(self.mine, mine)
         self.passes(100)
         self.assertLess(len(self.repaired), 6)
@@ -473,8 +473,8 @@ class PartedTests(Pair):
             mine.put([encoded(size, topic="Others")], [0], STORED)
         self.follow(mine, policy=DivergencePolicy.TRUNCATE)
         self.passes(3)
-        self.assertEqual(self.follower.state.value, "diverged")
-        self.assertIn("no whole record", self.follower.reason)
+        self.assertEqual(self.follower.sync.state.value, "diverged")
+        self.assertIn("no whole record", self.follower.sync.reason)
         self.assertIs(self.mine, mine)
 
     def test_rebootstrap(self) -> None:
@@ -501,7 +501,7 @@ class PartedTests(Pair):
                 self.serve()
                 self.follow(copy, policy=policy)
                 self.passes(20)
-                self.assertEqual(self.follower.state.value, "ahead")
+                self.assertEqual(self.follower.sync.state.value, "ahead")
                 self.assertEqual(self.repaired, [])
                 self.assertIs(self.mine, copy)
                 self.unfollow()
@@ -517,7 +517,7 @@ class PartedTests(Pair):
         self.serve()
         self.follow(mine)
         self.passes(3)
-        self.assertEqual(self.follower.state.value, "below-min")
+        self.assertEqual(self.follower.sync.state.value, "below-min")
         self.assertEqual(self.mine.end, FILE_SIZE)
 
     def test_expired_in_the_middle(self) -> None:

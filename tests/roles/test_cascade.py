@@ -235,10 +235,10 @@ class EpochTests(CascadeCase):
         assert ahead is not None
         self.assertFalse(ahead.open)
         upstream = self.node.follower
-        assert upstream is not None and upstream.guard.connection is not None
+        assert upstream is not None and upstream.sync.connection is not None
         while self.theirs.end < old.end:
             self.put(self.theirs, 777)
-        upstream.guard.connection.dataReceived(
+        upstream.sync.connection.dataReceived(
             b"".join(self.frames(end)),
         )
         self.assertGreater(self.node.store.log.confirmed, old.end)

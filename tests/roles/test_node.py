@@ -213,7 +213,7 @@ class HealthTests(NodeCase):
         await node.ready
         self.assertEqual((await self._get(node, "healthz"))[0], 200)
         self.assertEqual((await self._get(node, "status"))[1]["state"], "serving")
-        node.follower.fail("made up")
+        node.follower.sync.fail("made up")
         code, said = await self._get(node, "healthz")
         self.assertEqual(code, 503)
         self.assertIn("failed: made up", said["reason"])
@@ -398,7 +398,7 @@ class PairTests(NodeCase):
         master = await self.started(self.node("master", brokerRole="SYNC_MASTER"))
         address = f"127.0.0.1:{master.settings.ha.listen_port}"
         slave = await self.started(self.node("slave", haMasterAddress=address, **keys))
-        await self.until(lambda: slave.follower.state.value == "in-sync")
+        await self.until(lambda: slave.follower.sync.state.value == "in-sync")
         return master, slave
 
     async def _same(self, master: Any, slave: Any) -> None:
@@ -448,13 +448,13 @@ class PairTests(NodeCase):
 
             self.patch(files.MappedFile, "allocate", allocate)
             writes = self.write(master, 1500)
-            await self.until(lambda: slave.follower.state.value == "disk-full")
+            await self.until(lambda: slave.follower.sync.state.value == "disk-full")
             self.assertIn("disk-full", slave.unhealthy())
             end = log.end
             file = log.folder.at(end - 1)
             self.assertFalse(any(file.view[end - file.start :]))
             full = False
-            await self.until(lambda: slave.follower.state.value == "in-sync")
+            await self.until(lambda: slave.follower.sync.state.value == "in-sync")
             await self._same(master, slave)
             for each in writes:
                 await each

@@ -156,7 +156,7 @@ class SlaveCase(LogTestCase):
         """
         follower = self.node.follower
         assert follower is not None
-        self.assertEqual(follower.state.value, "in-sync", follower.reason)
+        self.assertEqual(follower.sync.state.value, "in-sync", follower.sync.reason)
         self.assertEqual(content(self.node.store.log), content(self.theirs))
         self.assertEqual(self.node.unhealthy(), "")
         self.stop()
@@ -175,7 +175,7 @@ class SlaveCase(LogTestCase):
         Of replication.
         """
         assert self.node.follower is not None
-        return self.node.follower.state.value
+        return self.node.follower.sync.state.value
 
 
 class LifeTests(SlaveCase):
@@ -207,7 +207,7 @@ class LifeTests(SlaveCase):
         self.assertTrue(self.marker.exists())
         self.start()
         assert self.node.follower is not None
-        self.assertTrue(self.node.follower.is_bootstrapping)
+        self.assertTrue(self.node.follower.sync.is_bootstrapping)
         self.catch_up()
         self.assertFalse(self.marker.exists())
         self.assertCopied()
@@ -527,8 +527,8 @@ class RepairTests(SlaveCase):
         self.assertIsNot(self.node.store, old)
         self.put(self.theirs, 700)
         follower = self.node.follower
-        assert follower is not None and follower.guard.connection is not None
-        self.assertIs(follower.guard.connection.log, self.node.store.log)
+        assert follower is not None and follower.sync.connection is not None
+        self.assertIs(follower.sync.connection.log, self.node.store.log)
 
     def test_states_meanwhile(self) -> None:
         """

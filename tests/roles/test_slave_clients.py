@@ -199,8 +199,8 @@ class RepairTests(ServedSlaveCase):
         self.write(b"after", 0)
         node: PuppetSlave = self.node
         follower = node.follower
-        assert follower is not None and follower.guard.connection is not None
-        follower.guard.connection.dataReceived(b"".join(frames(self.theirs, node.store.log.end)))
+        assert follower is not None and follower.sync.connection is not None
+        follower.sync.connection.dataReceived(b"".join(frames(self.theirs, node.store.log.end)))
         self.reactor.pump([LIVE_PAUSE] * 5)
         (answer,) = self.answers(peer)
         self.assertEqual((answer.code, bodies(answer)), (0, [b"after"]))
