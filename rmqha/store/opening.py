@@ -165,7 +165,9 @@ class Opener:
             self._log.warn("Not log files, ignored: {names}", names=", ".join(folder.strays))
         self._finish_begun_cut(folder)
         recovery = self._recover(folder, checkpoint, crashed)
-        log = CommitLog(folder, recovery.end, Allocator(self.environment.in_thread))
+        log = CommitLog(
+            folder=folder, end=recovery.end, allocator=Allocator(self.environment.in_thread)
+        )
         log.last_record = recovery.last_record
         queues, index = open_derived(root, settings)
         undo.callback(queues.close)
@@ -293,13 +295,13 @@ class Opener:
         root, settings = self.settings.root, self.settings
         queues.deleted = deleted.load(root, log)
         dispatcher = Dispatcher(
-            log,
-            queues,
-            index,
-            DelayLevels.parse(settings.delay_levels),
+            log=log,
+            queues=queues,
+            index=index,
+            levels=DelayLevels.parse(settings.delay_levels),
             # A master's limit on messages may be above ours; a file's is the same.
-            settings.file_size,
-            self.environment.clock,
+            max_record=settings.file_size,
+            clock=self.environment.clock,
             verified=log.verified_block,
         )
         dispatcher.recover(clean=not crashed, mark=marks.load(mark_path(root), log))

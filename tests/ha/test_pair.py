@@ -173,7 +173,7 @@ class Pair(LogTestCase):
         old = self.mine
         self.kept = quarantine(self.folder(), old.folder, at, old.end)
         cut(old.folder, at)
-        self.mine = CommitLog(old.folder, at, old.allocator)
+        self.mine = CommitLog(folder=old.folder, end=at, allocator=old.allocator)
         return succeed(f"cut at {at}")
 
     def settle(self) -> None:

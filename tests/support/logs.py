@@ -165,7 +165,7 @@ class LogTestCase(SynchronousTestCase):
         """
         made = LogFolder.load(folder if folder is not None else self.folder(), file_size)
         self.addCleanup(made.close)
-        return CommitLog(made, end, Allocator())
+        return CommitLog(folder=made, end=end, allocator=Allocator())
 
     def filled(
         self, *sizes: int, file_size: int = FILE_SIZE, folder: Path | None = None

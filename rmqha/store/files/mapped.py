@@ -118,7 +118,7 @@ def write_all(fd: int, data: bytes | memoryview, offset: int) -> None:
         view = view[count:]
 
 
-@define(eq=False)
+@define(eq=False, kw_only=True)
 class MappedFile:
     """
     One log file, mapped when first read or written.
@@ -158,7 +158,7 @@ class MappedFile:
             if error.errno in NO_SPACE:
                 raise DiskFull(str(path), size) from error
             raise
-        return cls(path, start, size, 0, fd)
+        return cls(path=path, start=start, size=size, allocated=0, fd=fd)
 
     @property
     def end(self) -> int:
@@ -301,7 +301,7 @@ class LogFolder:
             start = int(name)
             if folder.files and start != folder.files[-1].end:
                 raise BrokenSequence(str(file), folder.files[-1].end, start)
-            folder.files.append(MappedFile(file, start, file_size))
+            folder.files.append(MappedFile(path=file, start=start, size=file_size))
         return folder
 
     def create_next(self, offset: int) -> MappedFile:

@@ -37,7 +37,7 @@ class _Wait:
     done: Deferred[bool]
 
 
-@define(eq=False)
+@define(eq=False, kw_only=True)
 class Flusher:
     """
     Moves one log's C{flushed} behind its C{end}.

@@ -186,7 +186,7 @@ class CaptureTests(SlaveCase):
                 file.truncate(size)
         made = LogFolder.load(folder, size)
         self.addCleanup(made.close)
-        return CommitLog(made, 0 if empty else start, Allocator())
+        return CommitLog(folder=made, end=0 if empty else start, allocator=Allocator())
 
     def replay(self, stream: bytes, first: int, pieces: list[bytes]) -> None:
         """

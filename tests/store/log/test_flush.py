@@ -44,12 +44,12 @@ class FlusherTestCase(LogTestCase):
         self.failures: list[FlushFailed] = []
         self.log_ = self.log()
         self.flusher = Flusher(
-            self.log_,
-            StoreSettings(root=self.folder(), flush_disk=self.flush_disk),
-            self.clock,
-            self.thread,
-            self.failures.append,
-            self.syncs,
+            log=self.log_,
+            settings=StoreSettings(root=self.folder(), flush_disk=self.flush_disk),
+            clock=self.clock,
+            in_thread=self.thread,
+            on_failure=self.failures.append,
+            sync=self.syncs,
         )
 
     def put(self, size: int = 1000) -> int:
