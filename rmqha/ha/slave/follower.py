@@ -47,7 +47,7 @@ UNREACHED = (
 """What may go wrong before a connection has its protocol."""
 
 
-@define(eq=False)
+@define(eq=False, kw_only=True)
 class Follower(Service):
     """
     Keep one slave's log equal to its master's.
@@ -84,12 +84,12 @@ class Follower(Service):
 
     def __attrs_post_init__(self) -> None:
         self.sync = FollowState(
-            self.address,
-            self.current_log,
-            self.settings,
-            self.clock,
-            self.bootstrapping,
-            self._stopped,
+            address=self.address,
+            current_log=self.current_log,
+            settings=self.settings,
+            clock=self.clock,
+            bootstrapping=self.bootstrapping,
+            stopped=self._stopped,
             is_bootstrapping=self._unfinished,
             hold_flushed=self.hold_flushed,
             bounds=self.bounds,

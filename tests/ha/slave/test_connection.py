@@ -119,11 +119,11 @@ class SlaveCase(LogTestCase):
         self.settings = HASettings(**keys)
         rate = self.settings.max_receive_rate
         self.slave = SlaveProtocol(
-            log,
-            Probe(ask, report),
-            self.settings,
-            self.clock,
-            self.owner,
+            log=log,
+            question=Probe(ask, report),
+            settings=self.settings,
+            clock=self.clock,
+            follower=self.owner,
             hold_flushed=hold_flushed,
             bucket=TokenBucket(rate, self.clock) if rate else None,
         )
