@@ -172,17 +172,23 @@ class Broker:
         admission = Admission(broker, self.topics, store.now_ms)
         self.current.changed.append(lambda: admission.apply(self.current.settings.broker))
         retries = Retries(
-            store,
-            self.writer,
-            self.lookup,
-            self.messages,
-            admission,
-            self.topics,
-            self.groups,
-            self.counts.sent_back,
+            store=store,
+            writer=self.writer,
+            lookup=self.lookup,
+            messages=self.messages,
+            admission=admission,
+            topics=self.topics,
+            groups=self.groups,
+            sent_back=self.counts.sent_back,
         )
         sending = Sending(
-            broker, store, self.writer, self.messages, admission, self.topics, retries
+            settings=broker,
+            store=store,
+            writer=self.writer,
+            messages=self.messages,
+            admission=admission,
+            topics=self.topics,
+            retries=retries,
         )
         replies = Replies(self.current, self.writer, self.messages, admission, self.producers)
         self._transactions = Transactions(
@@ -252,13 +258,15 @@ class Broker:
         What tells administrators of it all, and lets them change it.
         """
         store, name, lookup = self.store, self.settings.broker.name, self.lookup
-        tables = (self.topics, self.groups, self.offsets, self.consumers)
         return (
             Administration(
-                *tables,
-                self.registration.published,
-                self.counts.forget_topic,
-                self.counts.forget_group,
+                topics=self.topics,
+                groups=self.groups,
+                offsets=self.offsets,
+                consumers=self.consumers,
+                published=self.registration.published,
+                topic_gone=self.counts.forget_topic,
+                group_gone=self.counts.forget_group,
             ),
             BrokerConfiguration(self.current, self.topics),
             Cleaning(store),
