@@ -20,7 +20,7 @@ from rmqha.store.offline.raw_log import RawLog
 from rmqha.store.offline.verify import LogCheck, derived_findings, running_notes
 
 
-@define
+@define(kw_only=True)
 class VerifyReport:
     """
     Tells findings as they come, and what was looked at in the end.
@@ -133,7 +133,7 @@ def verify(
         raise click.UsageError("--against and --deep are two commands, say one of them")
     if conf is not None and not deep:
         raise click.UsageError("--conf is for --deep")
-    report = VerifyReport(as_json, limit)
+    report = VerifyReport(as_json=as_json, limit=limit)
     check = _check(store, report)
     if deep:
         _deep(check, conf, report)
