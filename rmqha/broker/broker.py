@@ -138,7 +138,14 @@ class Broker:
         self.lookup = Lookup(store.log, store.queues, store.index, self.messages.levels)
         levels = LevelOffsets(folder, store, reactor, in_thread)
         levels.load()
-        self.schedule = Schedule(store, self.writer, self.lookup, self.messages, levels, reactor)
+        self.schedule = Schedule(
+            store=store,
+            writer=self.writer,
+            lookup=self.lookup,
+            messages=self.messages,
+            offsets=levels,
+            clock=reactor,
+        )
         present = present or Present()
         self.producers, self.consumers = present.producers, present.consumers
         self.current = CurrentSettings(settings)
@@ -226,13 +233,13 @@ class Broker:
         reader = QueueReader(store.log, store.queues, settings.pull, physical_memory(), slave=slave)
         self._holds = LongPolling(self.reactor, store.queues, store.dispatcher)
         pulls = Pulls(
-            settings.pull,
-            reader,
-            self._holds,
-            self.topics,
-            self.groups,
-            self.consumers,
-            self.offsets,
+            settings=settings.pull,
+            reader=reader,
+            holds=self._holds,
+            topics=self.topics,
+            groups=self.groups,
+            consumers=self.consumers,
+            offsets=self.offsets,
             permission=settings.broker.permission,
             slave=slave,
             went=self.counts.went,

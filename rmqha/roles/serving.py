@@ -111,7 +111,14 @@ class Serving:
             timeout=ha.slave_timeout,
             fallbehind_max=ha.fallbehind_max,
         )
-        factory = MasterFactory(log, ha, self.reactor, ledger, transfer, self.standing)
+        factory = MasterFactory(
+            log=log,
+            settings=ha,
+            clock=self.reactor,
+            ledger=ledger,
+            transfer=transfer,
+            standing=self.standing,
+        )
         factory.start()
         self.factory = self.gate.inner = factory
         self._log.info(

@@ -99,13 +99,13 @@ class Consuming:
         levels = DelayLevels.parse(store.settings.delay_levels)
         lookup = Lookup(store.log, store.queues, store.index, levels)
         self.pulls = Pulls(
-            self.settings,
-            reader,
-            self.holds,
-            self.topics,
-            self.groups,
-            self.consumers,
-            self.offsets,
+            settings=self.settings,
+            reader=reader,
+            holds=self.holds,
+            topics=self.topics,
+            groups=self.groups,
+            consumers=self.consumers,
+            offsets=self.offsets,
             permission=self.permission,
             slave=self.slave,
         )

@@ -109,7 +109,13 @@ class Pair(LogTestCase):
         settings = HASettings(**({"batch": 1000} | keys))
         ledger = Ledger(log=self.theirs, start=self.theirs.end, first_sync=settings.first_sync)
         self.transfer = GroupTransfer(ledger=ledger, clock=self.clock, needed=1)
-        factory = MasterFactory(self.theirs, settings, self.clock, ledger, self.transfer)
+        factory = MasterFactory(
+            log=self.theirs,
+            settings=settings,
+            clock=self.clock,
+            ledger=ledger,
+            transfer=self.transfer,
+        )
         factory.start()
         self.factory = self.wire.master = factory
         self.addCleanup(self.unserve)

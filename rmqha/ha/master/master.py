@@ -106,6 +106,7 @@ class MasterFactory(ServerFactory):
 
     def __init__(
         self,
+        *,
         log: CommitLog,
         settings: HASettings,
         clock: IReactorTime,

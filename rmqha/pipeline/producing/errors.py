@@ -96,7 +96,7 @@ class MessageNotSendable(PipelineError):
         return f"message{which} for topic {self.topic!r} cannot be sent: {self.reason}"
 
 
-@frozen(kw_only=True)
+@frozen
 class SendFailed(PipelineError):
     """
     A broker did not say that it stored what was sent to it, however often it was asked.
