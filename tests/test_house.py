@@ -37,16 +37,16 @@ HOUSE: dict[str, set[str]] = {
     "wire.remoting": {"wire"},
     "wire.remoting.bodies": {"wire.remoting"},
     "wire.remoting.headers": {"wire.remoting"},
-    "wire.remoting.requests": {"wire.remoting.headers"},
     "config": {"wire.log"},
+    "periodic": set(),
     "store.files": {"config"},
-    "store.log": {"store.files", "wire.columnar"},
+    "store.log": {"periodic", "store.files", "wire.columnar"},
     "store.derived": {"store.log", "wire.remoting.bodies"},
     "store.published": {"store.log"},
     "shutdown": {"errors"},
     "store": {"shutdown", "store.derived", "store.published"},
     "store.offline": {"store.derived"},
-    "net": {"config"},
+    "net": {"config", "periodic"},
     "net.remoting": {"net", "wire.remoting.bodies", "wire.remoting.headers"},
     "ha.states": set(),
     "ha.epoch": {"store.log"},
@@ -321,6 +321,23 @@ class ImportTests(HouseTestCase):
                 found
                 for found in all_imports()
                 if part_of(found) in WITHOUT_TWISTED and found.top in ("twisted", "treq", "zope")
+            ]
+        )
+
+    def test_looping_calls_are_periodic(self) -> None:
+        """
+        Nothing is repeated by a bare C{LoopingCall}, which ends with the first exception.
+        """
+        bare = {
+            "twisted.internet.task.LoopingCall",
+            "twisted.internet.task",
+            "twisted.application.internet.TimerService",
+        }
+        self.assertNone(
+            [
+                found
+                for found in all_imports()
+                if found.name in bare and part_of(found) != "periodic"
             ]
         )
 

@@ -157,6 +157,12 @@ class AdminPort(Site):
     noisy = False
     displayTracebacks = False
 
+    def logPrefix(self) -> str:
+        """
+        What Twisted says is listening.
+        """
+        return "admin port"
+
     def log(self, request: http.Request) -> None:
         """
         Write nothing.

@@ -10,11 +10,10 @@ Source: docs/architecture.rst, The broker.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from rmqha.broker.admin.cleaning import Cleaning
@@ -63,6 +62,7 @@ from rmqha.ha.master.put_service import Putter
 from rmqha.net.allowed_peers import Allowed
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.remoting.handlers import Handler, Registry
+from rmqha.periodic import Job, Periodic
 from rmqha.shutdown import Shutdown
 from rmqha.store.derived.deleted_topics import Deletion
 from rmqha.store.derived.lookup import Lookup
@@ -160,8 +160,7 @@ class Broker:
                 part.handlers(), allowed=allowed, master=writer is not None
             ):
                 self.registry.register(code, handler)
-        self._sweeping = LoopingCall(self._sweep)
-        self._sweeping.clock = reactor
+        self._sweeping = Periodic("forgetting silent clients", reactor, self._sweep, vital=True)
 
     # --- the parts ------------------------------------------------------------------
 
@@ -368,9 +367,7 @@ class Broker:
         """
         self._heartbeats.forget_ended()
         ports.open(self.registry, self._heartbeats.lost)
-        self._sweeping.start(SWEEP, now=False).addErrback(
-            lambda failure: self._log.failure("Silent clients are no longer forgotten", failure)
-        )
+        self._sweeping.start(SWEEP)
         self.counts.start()
         self.counts.watch(self.store.dispatcher, self.store.queues)
         if self.writer is not None:
@@ -396,9 +393,8 @@ class Broker:
 
     async def _stop(self) -> None:
         shutdown = Shutdown("the broker")
-        if self._sweeping.running:
-            self._sweeping.stop()
         at_once = (
+            ("forgetting silent clients", self._sweeping.stop),
             ("long polling", self._holds.stop),
             ("statistics", self.counts.stop),
             ("the check for a duplicate broker id", self.siblings.stop),
@@ -436,6 +432,21 @@ class Broker:
         for step in writing:
             await step
         shutdown.finish()
+
+    def jobs(self) -> Iterator[Job]:
+        """
+        What is done again and again.
+        """
+        yield self._sweeping
+        for table in self._tables:
+            yield from table.jobs()
+        yield from self.schedule.jobs()
+        yield from self.counts.jobs()
+        yield from self._transactions.jobs()
+        yield from self.metadata.jobs()
+        yield from self.siblings.jobs()
+        yield from self.registration.jobs()
+        yield from self._client.connections.jobs()
 
     def status(self) -> dict[str, Any]:
         """

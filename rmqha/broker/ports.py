@@ -8,7 +8,7 @@ Source: docs/protocol/remoting.md, Ports.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -22,6 +22,7 @@ from rmqha.net.remoting.handlers import Answer, Registry
 from rmqha.net.remoting.listening import listen_twice
 from rmqha.net.remoting.server import RemotingFactory
 from rmqha.net.remoting.tls import configured_gate
+from rmqha.periodic import Job
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 
@@ -107,7 +108,11 @@ class ClientPorts:
         if not self._port:
             return []
         gate = configured_gate(self._settings)
-        first, vip = (RemotingFactory(door, self._reactor, gate=gate) for door in self._doors)
+        names = "client port", "VIP port"
+        first, vip = (
+            RemotingFactory(door, self._reactor, gate=gate, name=name)
+            for door, name in zip(self._doors, names, strict=True)
+        )
         self._connections = (first.connections, vip.connections)
         return listen_twice(self._reactor, first, vip, self._port, self._settings.bind_address)
 
@@ -145,6 +150,13 @@ class ClientPorts:
         """
         closing = [connections.stop() for connections in self._connections]
         return DeferredList(closing, consumeErrors=True).addCallback(lambda _: None)
+
+    def jobs(self) -> Iterator[Job]:
+        """
+        What is done again and again.
+        """
+        for connections in self._connections:
+            yield from connections.jobs()
 
     def status(self) -> dict[str, Any]:
         """

@@ -16,12 +16,12 @@ from attrs import define, field
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime, ITCPTransport
 from twisted.internet.protocol import Protocol, connectionDone
-from twisted.internet.task import LoopingCall
 from twisted.python.failure import Failure
 
 from rmqha.errors import FrameOffsetMismatch, MasterLeft, ProtocolViolation
 from rmqha.ha.slave.compare_bytes import first_difference
 from rmqha.ha.slave.connection import REPORT_EVERY
+from rmqha.periodic import Periodic
 from rmqha.store.offline.compare import FirstDifference, Progress, record_start
 from rmqha.store.offline.offline_log import OfflineLog
 from rmqha.wire.ha import BodyPart, TransferDecoder, encode_report
@@ -74,15 +74,14 @@ class ObserverProtocol(Protocol):
     difference: FirstDifference | None = field(default=None, init=False)
     transport: ITCPTransport = field(default=None, init=False)
     _decoder: TransferDecoder = field(factory=TransferDecoder, init=False)
-    _repeating: LoopingCall = field(init=False)
+    _repeating: Periodic = field(init=False)
     _patience: IDelayedCall | None = field(default=None, init=False)
     _largest: int = field(default=0, init=False)
     _over: bool = field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.compared = self.report
-        self._repeating = LoopingCall(self._ask)
-        self._repeating.clock = self.clock
+        self._repeating = Periodic("repeating the report", self.clock, self._ask)
 
     # --- the connection's life ----------------------------------------------
 
@@ -91,7 +90,7 @@ class ObserverProtocol(Protocol):
         Ask.
         """
         self._patience = self.clock.callLater(PROBE_SILENCE, self._silent)
-        self._repeating.start(REPORT_EVERY)
+        self._repeating.start(REPORT_EVERY, now=True)
 
     def _ask(self) -> None:
         self.transport.write(encode_report(self.report))
@@ -128,8 +127,7 @@ class ObserverProtocol(Protocol):
         if self._over:
             return False
         self._over = True
-        if self._repeating.running:
-            self._repeating.stop()
+        self._repeating.stop()
         if self._patience is not None and self._patience.active():
             self._patience.cancel()
         self.transport.abortConnection()

@@ -9,11 +9,11 @@ Source: docs/protocol/remoting.md, Name server.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from rmqha.config.settings import NamesrvSettings
@@ -29,6 +29,7 @@ from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler, Registry
 from rmqha.net.remoting.server import RemotingFactory
 from rmqha.net.remoting.tls import TlsGate
+from rmqha.periodic import Job, Periodic
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 
@@ -87,11 +88,10 @@ class NameServer:
         ):
             for code, handler in part.handlers().items():
                 registry.register(code, self._guard(handler) if code in GUARDED else handler)
-        self.factory = RemotingFactory(registry, clock, gate=gate)
+        self.factory = RemotingFactory(registry, clock, gate=gate, name="name server port")
         self.factory.connections.lost.append(self._lost)
         self._graces: set[IDelayedCall] = set()
-        self._sweeping = LoopingCall(self._sweep)
-        self._sweeping.clock = clock
+        self._sweeping = Periodic("removing silent brokers", clock, self._sweep, vital=True)
 
     def _guard(self, handler: Handler) -> Handler:
         def guard(connection: RemotingProtocol, command: Command) -> Answer | Deferred[Answer]:
@@ -107,16 +107,13 @@ class NameServer:
         """
         Begin to look for brokers that are silent.
         """
-        self._sweeping.start(self.settings.scan_interval, now=False).addErrback(
-            lambda failure: self._log.failure("Dead brokers are no longer removed", failure)
-        )
+        self._sweeping.start(self.settings.scan_interval)
 
     def stop(self) -> Deferred[None]:
         """
         Close all connections.
         """
-        if self._sweeping.running:
-            self._sweeping.stop()
+        self._sweeping.stop()
         for grace in self._graces:
             grace.cancel()
         self._graces.clear()
@@ -156,6 +153,13 @@ class NameServer:
         self._log.warn(
             "Broker {name} is gone: {address} {why}", name=gone.name, address=gone.address, why=why
         )
+
+    def jobs(self) -> Iterator[Job]:
+        """
+        What is done again and again.
+        """
+        yield self._sweeping
+        yield from self.factory.connections.jobs()
 
     def status(self) -> dict[str, Any]:
         """

@@ -4,6 +4,7 @@ The master: takes writes, serves the log to slaves.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from twisted.application.service import IService
@@ -13,6 +14,7 @@ from rmqha.config.settings import Settings
 from rmqha.ha.epoch import Epoch
 from rmqha.ha.master.put_service import Writer
 from rmqha.ha.master.replicas import ReplicaState
+from rmqha.periodic import Job
 from rmqha.roles.node import Node
 from rmqha.roles.serving import Serving
 from rmqha.shutdown import Shutdown
@@ -118,6 +120,13 @@ class MasterNode(Node):
         if self.writer is None or self.serving.factory is None:
             return "none: not serving"
         return self.writer.guarantee()
+
+    def jobs(self) -> Iterator[Job]:
+        """
+        A node's, and those of the HA port.
+        """
+        yield from super().jobs()
+        yield from self.serving.jobs()
 
     def status(self) -> dict[str, Any]:
         """

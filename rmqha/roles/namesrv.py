@@ -4,6 +4,7 @@ The name server: tells clients where brokers are.  It has no store.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -13,6 +14,7 @@ from rmqha.namesrv.kv import KvConfig
 from rmqha.namesrv.service import NameServer
 from rmqha.net.remoting.listening import listen
 from rmqha.net.remoting.tls import configured_gate
+from rmqha.periodic import Job
 from rmqha.roles.process import Process
 from rmqha.store.files import json_table as tables
 
@@ -62,6 +64,12 @@ class NamesrvNode(Process):
             tables.replace(path, table)
 
         return self._in_thread(save)
+
+    def jobs(self) -> Iterator[Job]:
+        """
+        Those of the server.
+        """
+        return self.server.jobs()
 
     def status(self) -> dict[str, Any]:
         """

@@ -10,6 +10,7 @@ logs the reason, stops the reactor and ends the process with exit code 1.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
@@ -25,6 +26,7 @@ from rmqha.config.settings import Settings
 from rmqha.errors import NotWritable, StoreError
 from rmqha.ha.master.put_service import Putter
 from rmqha.ha.states import NodeState
+from rmqha.periodic import Job, rows_of
 from rmqha.roles.process import NAMED, Process
 from rmqha.shutdown import Shutdown
 from rmqha.store.environment import StoreEnvironment
@@ -266,7 +268,17 @@ class Node(Process):
         """
         if self.state in UNHEALTHY:
             return f"{self.state.value}: {self.reason}".rstrip(": ")
-        return ""
+        return super().unhealthy()
+
+    def jobs(self) -> Iterator[Job]:
+        """
+        What the store, the client ports and the broker do again and again.
+        """
+        if self.store_service.opened is not None:
+            yield from self.store_service.opened.jobs()
+        yield from self.clients.jobs()
+        if self.broker is not None:
+            yield from self.broker.jobs()
 
     def status(self) -> dict[str, Any]:
         """
@@ -294,6 +306,7 @@ class Node(Process):
             "remoting": self._remoting(),
             "fileLimit": self.file_limit,
             "pid": os.getpid(),
+            "periodicJobs": rows_of(self.jobs()),
         }
 
     def looked(self) -> Deferred[None]:

@@ -11,6 +11,7 @@ import atexit
 import os
 import resource
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 from twisted.application.service import Service
@@ -25,6 +26,7 @@ from twisted.python.failure import Failure
 from rmqha.admin.http import AdminPort, AdminSite
 from rmqha.config.settings import Settings
 from rmqha.errors import RmqhaError
+from rmqha.periodic import Job, rows_of, trouble_of
 from rmqha.shutdown import Shutdown
 
 NAMED = (RmqhaError, OSError, CannotListenError)
@@ -135,13 +137,24 @@ class Process(Service):
         """
         Why C{/healthz} says 503; empty when it says 200.
         """
-        return ""
+        return trouble_of(self.jobs())
+
+    def jobs(self) -> Iterator[Job]:
+        """
+        What this role does again and again.
+        """
+        return iter(())
 
     def status(self) -> dict[str, Any]:
         """
         What C{/status} says; docs/operations.rst, Status, lists the fields.
         """
-        return {"role": self.role, "fileLimit": self.file_limit, "pid": os.getpid()}
+        return {
+            "role": self.role,
+            "fileLimit": self.file_limit,
+            "pid": os.getpid(),
+            "periodicJobs": rows_of(self.jobs()),
+        }
 
     def looked(self) -> Deferred[None]:
         """

@@ -9,7 +9,7 @@ code.  What differs is how much a log is worth to others
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from attrs import define, field
@@ -26,6 +26,7 @@ from rmqha.ha.master.master import MasterFactory
 from rmqha.ha.master.transfer import GroupTransfer, replicas_needed
 from rmqha.ha.states import Standing
 from rmqha.net.zero_copy_send import ZeroCopyServerEndpoint
+from rmqha.periodic import Job
 from rmqha.roles.process import listen_now
 from rmqha.store.store import Store
 
@@ -42,6 +43,12 @@ class HaPort(ServerFactory):
     noisy = False
     inner: MasterFactory | None = None
     refused = 0
+
+    def logPrefix(self) -> str:
+        """
+        What Twisted says is listening.
+        """
+        return "HA port"
 
     def buildProtocol(self, addr: IAddress | None) -> Any:
         """
@@ -174,6 +181,13 @@ class Serving:
         except (StoreError, OSError) as error:
             # The next begins anew: marks that are lost refuse rather than believe.
             self._log.error("The epoch was not closed: {error}", error=error)
+
+    def jobs(self) -> Iterator[Job]:
+        """
+        What is done again and again, while anybody is let in.
+        """
+        if self.factory is not None:
+            yield from self.factory.jobs()
 
     def status(self) -> dict[str, Any]:
         """

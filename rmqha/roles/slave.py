@@ -5,7 +5,7 @@ what it holds to further slaves (docs/architecture.rst, Cascades).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from twisted.application.service import IService
@@ -23,6 +23,7 @@ from rmqha.ha.slave.repair import Divergence, plan_cut
 from rmqha.ha.states import NodeState, Standing
 from rmqha.net.remoting.client import RemotingClient, split_address
 from rmqha.net.zero_copy_receive import ZeroCopyClientEndpoint
+from rmqha.periodic import Job
 from rmqha.roles.node import Node
 from rmqha.roles.serving import Serving
 from rmqha.shutdown import Shutdown
@@ -354,6 +355,16 @@ class SlaveNode(Node):
         if node or self.follower is None or not self.follower.sync.state.is_stop:
             return node
         return f"{self.follower.sync.state.value}: {self.follower.sync.reason}"
+
+    def jobs(self) -> Iterator[Job]:
+        """
+        A node's, those of the HA port, and what follows the master.
+        """
+        yield from super().jobs()
+        yield from self.serving.jobs()
+        yield from self._client.connections.jobs()
+        if self.follower is not None:
+            yield from self.follower.jobs()
 
     def status(self) -> dict[str, Any]:
         """

@@ -8,14 +8,16 @@ files as a clean stop does.  Source: docs/protocol/store.rst, The store's folder
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from attrs import evolve, frozen
-from twisted.internet.defer import Deferred, succeed
-from twisted.internet.task import LoopingCall
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.config.store_settings import FlushDisk, StoreSettings
 from rmqha.errors import DiskFull, FlushFailed, NotWritable
+from rmqha.periodic import Job, Periodic
 from rmqha.shutdown import Shutdown
 from rmqha.store.derived import dispatch_mark as marks
 from rmqha.store.derived.dispatch import DispatchMark
@@ -90,10 +92,11 @@ class Store:
         self._causes: dict[str, str] = {}
         self._room_wanted = 0
         self._flush_mark = (0, 0)
-        self._disk = LoopingCall(self._look_at_disk)
-        self._derived = LoopingCall(self._flush_derived)
-        self._disk.clock = self._derived.clock = environment.clock
-        self._derived_over: Deferred[None] = succeed(None)
+        clock = environment.clock
+        self._room = Periodic("waiting for room on the disk", clock, self._look_at_disk)
+        self._derived = Periodic(
+            "flushing queues and index", clock, self._flush_derived, vital=True
+        )
         self._dispatch = PacedDispatch(
             log=log,
             dispatcher=self.dispatcher,
@@ -145,13 +148,7 @@ class Store:
         log = self.log
         self._count_offsets()
         self.flusher.start()
-        self._derived_over = (
-            self._derived.start(self.settings.queue_flush_thorough_interval, now=False)
-            .addErrback(
-                lambda failure: self._log.failure("Flushing queues and index stopped", failure)
-            )
-            .addCallback(lambda _: None)
-        )
+        self._derived.start(self.settings.queue_flush_thorough_interval)
         log.appended.append(self._dispatch.soon)
         log.flush_listeners.append(self._note_flushed)
         if self.settings.flush_disk is FlushDisk.SYNC_FLUSH:
@@ -176,14 +173,13 @@ class Store:
         failed = "failed" in self._causes
         self._refuse("stopped", "stopping")
         shutdown = Shutdown("the store")
-        for loop in (self._disk, self._derived):
-            if loop.running:
-                loop.stop()
-        self._dispatch.stop()
+        await shutdown.step("waiting for room on the disk", self._room.stop)
+        derived = shutdown.step("flushing queues and index", self._derived.stop)
+        await shutdown.step("dispatch", self._dispatch.stop)
         await shutdown.step("retention", self.retention.stop)
         await shutdown.step("publishing", self.publisher.stop)
         await shutdown.step("flushing the log", self.flusher.stop)
-        await shutdown.step("flushing queues and index", lambda: self._derived_over)
+        await derived
         clean = not failed and not shutdown.failed
         await shutdown.step("closing", self.environment.in_thread, self._close, clean=clean)
         shutdown.finish()
@@ -205,6 +201,15 @@ class Store:
                 fsync_folder(self.settings.root)
         finally:
             self._parts.close()
+
+    def jobs(self) -> Iterator[Job]:
+        """
+        What is done again and again.
+        """
+        yield self._room
+        yield self._derived
+        yield from self.flusher.jobs()
+        yield from self.retention.jobs()
 
     def _count_offsets(self) -> None:
         """
@@ -264,10 +269,7 @@ class Store:
         Refuse writes until there is room again.
         """
         self._refuse("disk-full", str(error))
-        if not self._disk.running:
-            self._disk.start(DISK_LOOK, now=False).addErrback(
-                lambda failure: self._log.failure("Looking at the disk stopped", failure)
-            )
+        self._room.start(DISK_LOOK)
 
     def _look_at_disk(self) -> None:
         try:
@@ -276,7 +278,7 @@ class Store:
             self._flush_failed(error)
             room = True
         if room:
-            self._disk.stop()
+            self._room.stop()
             self._allow("disk-full")
 
     def _disk_nearly_full(self, reason: str) -> None:
@@ -347,10 +349,8 @@ class Store:
         """
         Tried again soon, and made again after a crash: a full disk is no surprise here.
         """
-        if failure.check(DiskFull):
-            self._log.warn("Queues and index are not flushed: {error}", error=failure.value)
-        else:
-            self._log.failure("Flushing queues and index failed", failure)
+        failure.trap(DiskFull)
+        self._log.warn("Queues and index are not flushed: {error}", error=failure.value)
 
     def _write_derived(self, mark: DispatchMark, stored: int) -> None:
         """

@@ -32,17 +32,6 @@ def encode_report(offset: int) -> bytes:
     return OFFSET_REPORT.pack(offset)
 
 
-def encode_header(offset: int, size: int) -> bytes:
-    """
-    A frame's header.
-
-    @param offset: Physical offset of the body's first byte, or, with no body, the next
-        offset the master would send.
-    @param size: Bytes of the body; 0 is a heartbeat.
-    """
-    return TRANSFER_HEADER.pack(offset, size)
-
-
 @define
 class OffsetReports:
     """

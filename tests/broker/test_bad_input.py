@@ -19,7 +19,6 @@ from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import to_ext
 from rmqha.wire.remoting.frame import encode
 from rmqha.wire.remoting.headers.pull import PullMessageRequest
-from rmqha.wire.remoting.requests import REQUESTS
 from tests.broker.consumer_side import GROUP, TOPIC, heartbeat, wants
 from tests.broker.support import SEND_BATCH, SEND_V2, BrokerTestCase, Client, batch, sending
 from tests.support.bad_input import (
@@ -31,6 +30,7 @@ from tests.support.bad_input import (
     shown,
 )
 from tests.support.logs import now
+from tests.support.request_headers import REQUESTS
 
 GOOD: dict[str, Any] = {
     "topic": TOPIC,

@@ -20,9 +20,10 @@ from rmqha.namesrv.service import GUARDED, NameServer
 from rmqha.wire.remoting import bodies
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
-from rmqha.wire.remoting.requests import REQUESTS
 from tests.broker.support import BrokerTestCase
+from tests.support import captured_bodies
 from tests.support.frames import RECORDINGS, frames
+from tests.support.request_headers import REQUESTS
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "rmqha"
@@ -170,7 +171,7 @@ class DocumentedTests(BrokerTestCase):
         modules = [
             import_module(f"{bodies.__name__}.{found.name}")
             for found in iter_modules(bodies.__path__)
-        ]
+        ] + [captured_bodies]
         for row in rows():
             if row.body[:1].isupper():
                 self.assertTrue(any(hasattr(module, row.body) for module in modules), row)

@@ -34,6 +34,7 @@ class Node:
     """
 
     reason = ""
+    jobs: tuple[str, ...] = ("flushing the log",)
 
     def status(self) -> dict[str, Any]:
         """
@@ -55,6 +56,7 @@ class Node:
                 {"address": "10.0.0.2:6", "lagBytes": None, "state": "[odd]"},
             ],
             "readers": [{"name": "lake", "state": "stale", "behindBytes": 77}],
+            "periodicJobs": [{"name": name, "failures": n} for n, name in enumerate(self.jobs)],
         }
 
     def looked(self) -> Deferred[None]:
@@ -155,6 +157,16 @@ class LookTests(CommandTestCase):
         self.assertEqual(["name state behindBytes", "lake stale 77"], said[readers + 1 :][:2])
         levels = said.index("remoting delayed levels offset pending")
         self.assertEqual(said[levels + 1], "3 4 1")
+
+    def test_jobs(self) -> None:
+        """
+        Of periodic jobs only those that failed are shown.
+        """
+        self.assertNotIn("flushing the log", self.printed(self.once())[0])
+        self.node.jobs = ("flushing the log", "writing topics.json")
+        out, _ = self.printed(self.once())
+        self.assertIn("writing topics.json", out)
+        self.assertNotIn("flushing the log", out)
 
     def test_json(self) -> None:
         """

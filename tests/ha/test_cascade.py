@@ -13,6 +13,7 @@ from rmqha.ha.slave.follower import Follower
 from rmqha.ha.states import Standing, SyncState
 from rmqha.store.log.commit_log import CommitLog
 from tests.ha.test_pair import Pair
+from tests.support.ha_frames import append_frame
 from tests.support.logs import STORED, content, encoded
 
 #: Frames of these tests.
@@ -47,7 +48,7 @@ class CascadeCase(Pair):
         A slave that has the whole log, and may cut.
         """
         mine = self.log()
-        mine.append_frame(0, content(self.whole))
+        append_frame(mine, 0, content(self.whole))
         mine.verify()
         return self.follow(mine, policy=DivergencePolicy.TRUNCATE, **keys)
 
@@ -57,7 +58,7 @@ class CascadeCase(Pair):
         """
         at = self.theirs.end
         stop = self.whole.end if end is None else end
-        self.theirs.append_frame(at, content(self.whole, at, stop))
+        append_frame(self.theirs, at, content(self.whole, at, stop))
         self.theirs.verify()
         self.theirs.progress()
         self.settle()
@@ -125,7 +126,7 @@ class ServedTests(CascadeCase):
         Follow with a log that ends at C{end}.
         """
         mine = self.log()
-        mine.append_frame(0, content(self.theirs, 0, end))
+        append_frame(mine, 0, content(self.theirs, 0, end))
         mine.verify()
         self.follow(mine)
         return mine

@@ -20,6 +20,7 @@ from rmqha.store.log.resync import data_end
 from rmqha.store.offline.compare import LogComparison
 from rmqha.store.offline.offline_log import OfflineLog
 from rmqha.store.offline.raw_log import RawLog
+from tests.support.ha_frames import append_frame
 from tests.support.logs import FILE_SIZE, LogTestCase, content, encoded
 from tests.support.scripted_master import Connection, PuppetEndpoint
 
@@ -46,7 +47,7 @@ class AgainstTestCase(LogTestCase):
         """
         copy = self.log()
         copy.begin(0)
-        copy.append_frame(0, content(log, 0, end))
+        append_frame(copy, 0, content(log, 0, end))
         copy.verify()
         return copy
 

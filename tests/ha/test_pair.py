@@ -25,6 +25,7 @@ from rmqha.ha.slave.repair import Divergence, plan_cut
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.recovery import cut
 from rmqha.store.log.truncate import quarantine
+from tests.support.ha_frames import append_frame
 from tests.support.logs import FILE_SIZE, STORED, LogTestCase, content, encoded
 
 SIZES = (700, 1500, 900, 600) * 5
@@ -213,7 +214,7 @@ class Pair(LogTestCase):
         """
         log = self.log()
         stop = self.theirs.end if end is None else end
-        log.append_frame(0, content(self.theirs, 0, stop))
+        append_frame(log, 0, content(self.theirs, 0, stop))
         log.verify()
         for size in sizes:
             log.put([encoded(size, topic=topic)], [0], STORED)

@@ -12,7 +12,6 @@ from rmqha.wire.remoting.bodies import register
 from rmqha.wire.remoting.codes import RequestCode as Code
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import encode
-from rmqha.wire.remoting.requests import REQUESTS
 from tests.namesrv.test_requests import TOPICS, NamesrvCase, Peer
 from tests.support.bad_input import (
     BODIES,
@@ -22,6 +21,7 @@ from tests.support.bad_input import (
     good_fields,
     shown,
 )
+from tests.support.request_headers import REQUESTS
 
 GOOD: dict[str, Any] = {
     "topic": "t",

@@ -38,7 +38,7 @@ from zope.interface import implementer
 
 from rmqha.net.zero_copy_receive import ZeroCopyClient, ZeroCopyClientEndpoint, scatter
 from rmqha.net.zero_copy_send import TURN, ZeroCopyServer, ZeroCopyServerEndpoint, regions
-from rmqha.wire.ha import encode_header
+from tests.support.ha_frames import encode_header
 from tests.support.sinks import MemorySink
 
 reactor: Any = _reactor

@@ -18,6 +18,7 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.error import CannotListenError, ConnectionRefusedError
 from twisted.internet.task import deferLater
+from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from twisted.trial.unittest import TestCase
 from twisted.web.client import Agent, HTTPConnectionPool
 
@@ -248,6 +249,32 @@ class HealthTests(NodeCase):
         /healthz is 503 while the node recovers and in a stop state, 200 between.
         """
         return self.run_async(self._recovering())
+
+    def test_ports_are_told(self) -> Deferred[None]:
+        """
+        The log names each port that is opened, in words and not by a class.
+        """
+        lines: list[str] = []
+
+        def note(event: LogEvent) -> None:
+            lines.append(formatEvent(event))
+
+        async def steps() -> None:
+            globalLogPublisher.addObserver(note)
+            self.addCleanup(globalLogPublisher.removeObserver, note)
+            node = await self.started(self.node("master"))
+            ports = node.settings.broker.listen_port, node.settings.ha.listen_port
+            for line in (
+                f"client port starting on {ports[0]}",
+                f"VIP port starting on {ports[0] - 2}",
+                f"HA port starting on {ports[1]}",
+                f"admin port starting on {node.settings.admin.listen_port}",
+            ):
+                self.assertIn(line, lines)
+            await node.stopService()
+            self.assertEqual([line for line in lines if " at 0x" in line], [])
+
+        return self.run_async(steps())
 
     def test_clean_stop(self) -> Deferred[None]:
         """

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from attrs import evolve
+from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
 from lab.harness.compare_stores import derived_faults
 from rmqha.broker.broker import Broker
@@ -243,6 +244,25 @@ class LifeTests(SlaveCase):
         self.successResultOf(stopped)
         self.assertEqual(self.node.codes, [])
         self.assertEqual(self.reactor.stops, 0)
+
+    def test_retries_are_told(self) -> None:
+        """
+        Each new try of a master that is away is a line with its address, and with no Python in it.
+        """
+        lines: list[str] = []
+
+        def note(event: LogEvent) -> None:
+            lines.append(formatEvent(event))
+
+        globalLogPublisher.addObserver(note)
+        self.addCleanup(globalLogPublisher.removeObserver, note)
+        node = self.start()
+        for _ in range(3):
+            node.endpoint.refuse()
+            self.reactor.advance(40.0)
+        again = "Connecting to the master 10.0.0.1:10912 again in "
+        self.assertEqual(sum(line.startswith(again) for line in lines), 3)
+        self.assertEqual([line for line in lines if " at 0x" in line or "Endpoint" in line], [])
 
     def test_cannot_open(self) -> None:
         """

@@ -38,6 +38,7 @@ from rmqha.store.published.publish import Publisher
 from rmqha.store.store import Store
 from rmqha.wire.log.record import MAGIC_BLANK, Fault, decode, magic_at
 from tests.support.derived import DerivedTestCase
+from tests.support.ha_frames import append_frame
 from tests.support.logs import STORED, Disk, Held, LogTestCase, content, message
 
 SIZES = {"file_size": 4096, "queue_file_size": 200, "index_slots": 20, "index_entries": 30}
@@ -685,14 +686,14 @@ class SlaveTests(StoreTestCase):
         """
         source = self.filled(500, 600, 700)
         store = self.small(master=False)
-        store.log.append_frame(0, content(source, 0, 1500))
+        append_frame(store.log, 0, content(source, 0, 1500))
         store.log.verify()
         store.log.progress()
         crashed = self.small(self.crash(store), master=False)
         self.assertEqual(crashed.log.end, 1100)
         stopped = self.reopened(store, settings=SIZES, master=False)
         self.assertEqual(stopped.log.end, 1100)
-        stopped.log.append_frame(1100, content(source, 1100))
+        append_frame(stopped.log, 1100, content(source, 1100))
         stopped.log.verify()
         stopped.dispatcher.run(1.0)
         self.assertEqual(content(stopped.log), content(source))
@@ -721,14 +722,14 @@ class SlaveTests(StoreTestCase):
         data[800] ^= 1
         clock, told = Clock(), []
         store = self.small(master=False, clock=clock, bad_record=told.append)
-        store.log.append_frame(0, data)
+        append_frame(store.log, 0, data)
         store.log.progress()
         clock.advance(LIVE_PAUSE)
         (error,) = told
         self.assertIsInstance(error, RecordFault)
         self.assertEqual((error.offset, store.dispatcher.position), (500, 0))
         store.log.rewind()
-        store.log.append_frame(500, bytes(content(source, 500)))
+        append_frame(store.log, 500, bytes(content(source, 500)))
         store.log.progress()
         clock.advance(LIVE_PAUSE)
         self.assertEqual(store.dispatcher.position, store.log.end)
@@ -746,7 +747,7 @@ class SlaveTests(StoreTestCase):
             clock=clock,
             settings={"file_size": size},
         )
-        store.log.append_frame(0, content(source))
+        append_frame(store.log, 0, content(source))
         store.log.progress()
         for _ in range(200):
             clock.advance(0.02)

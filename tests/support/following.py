@@ -13,6 +13,7 @@ from rmqha.config.ha_settings import DivergencePolicy, HASettings
 from rmqha.ha.slave.follower import Follower
 from rmqha.ha.slave.repair import Divergence
 from rmqha.store.log.commit_log import CommitLog
+from tests.support.ha_frames import append_frame
 from tests.support.logs import FILE_SIZE, LogTestCase, content
 from tests.support.scripted_master import Connection, PuppetEndpoint
 
@@ -44,7 +45,7 @@ class FollowerCase(LogTestCase):
         copy = self.log(file_size=log.file_size)
         begin = log.min_offset if start is None else start
         copy.begin(begin)
-        copy.append_frame(begin, content(log, begin, log.end if end is None else end))
+        append_frame(copy, begin, content(log, begin, log.end if end is None else end))
         copy.verify()
         return copy
 

@@ -16,7 +16,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from rmqha.store.log.interfaces import ILogReader
-from rmqha.wire.ha import encode_header
+from tests.support.ha_frames import encode_header
 
 MASTER = IPv4Address("TCP", "10.0.0.1", 10912)
 

@@ -20,9 +20,9 @@ from rmqha.wire.ha import (
     HaHeartbeat,
     OffsetReports,
     TransferDecoder,
-    encode_header,
     encode_report,
 )
+from tests.support.ha_frames import encode_header
 
 _offsets = st.integers(-(1 << 63), (1 << 63) - 1)
 _frames = st.lists(st.tuples(_offsets, st.binary(max_size=60)), max_size=8)

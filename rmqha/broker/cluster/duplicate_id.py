@@ -9,15 +9,17 @@ Source: docs/protocol/remoting.md, Name server.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from attrs import define, field
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from rmqha.broker.cluster.broker_members import Members
 from rmqha.broker.cluster.registration import REGISTERED, Registration
 from rmqha.net.rate_limited_log import RateLimitedLog
+from rmqha.periodic import Job, Periodic
 
 PERIOD = 10.0
 """Seconds between two looks: more often than anybody registers."""
@@ -44,31 +46,35 @@ class DuplicateIdCheck:
     clock: IReactorTime
     twin: str = field(default="", init=False)
     _last: float = field(default=0.0, init=False)
-    _loop: LoopingCall = field(init=False)
+    _looking: Periodic = field(init=False)
     _quiet: RateLimitedLog = field(init=False)
 
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
         self._quiet = RateLimitedLog(self._log, self.clock)
-        self._loop = LoopingCall(self._look)
-        self._loop.clock = self.clock
+        self._looking = Periodic(
+            "looking for a broker with the same brokerId", self.clock, self._look
+        )
 
     def start(self) -> None:
         """
         Begin to look.
         """
         if self.registration.servers:
-            self._loop.start(PERIOD, now=False).addErrback(
-                lambda failure: self._log.failure("Siblings are no longer looked for", failure)
-            )
+            self._looking.start(PERIOD)
+
+    def jobs(self) -> Iterator[Job]:
+        """
+        What is done again and again.
+        """
+        yield self._looking
 
     def stop(self) -> None:
         """
         Look no more.
         """
-        if self._loop.running:
-            self._loop.stop()
+        self._looking.stop()
 
     def _look(self) -> Deferred[None]:
         status = self.registration.status()
@@ -77,7 +83,7 @@ class DuplicateIdCheck:
         return self.members.ask(told, TIMEOUT).addCallback(self._seen)
 
     def _seen(self, answers: list[tuple[str, dict[int, str]]]) -> None:
-        if not self._loop.running:
+        if not self._looking.running:
             return
         now, own = self.clock.seconds(), self.registration.address
         if now > self._last + FORGOTTEN:

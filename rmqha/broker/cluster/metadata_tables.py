@@ -6,7 +6,7 @@ Source: docs/protocol/remoting.md, Brokers among themselves; docs/architecture.r
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from rmqha.broker.tables.persisted import Persisted
 from rmqha.broker.tables.subscription_groups import PRESETS, Groups
 from rmqha.broker.tables.topics import Topics
 from rmqha.errors import BodyInvalid, StoreError
+from rmqha.periodic import Job
 from rmqha.store.files.allocate import InThread
 from rmqha.wire.remoting.bodies.common import DataVersion
 from rmqha.wire.remoting.bodies.offsets import DelayOffsets
@@ -189,6 +190,12 @@ class Copies:
         Whether this master gave a table of topics that is our broker's.
         """
         return self.parts[TOPICS].last.version is not None
+
+    def jobs(self) -> Iterator[Job]:
+        """
+        What is done again and again.
+        """
+        yield self._file.job
 
     def status(self) -> dict[str, Any]:
         """

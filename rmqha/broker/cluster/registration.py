@@ -9,13 +9,12 @@ Source: docs/protocol/remoting.md, Registration.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from attrs import define, evolve, field
-from twisted.internet.defer import Deferred, DeferredList, succeed
+from twisted.internet.defer import Deferred, DeferredList, maybeDeferred, succeed
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -24,6 +23,7 @@ from rmqha.broker.tables.topics import READ_WRITE, Topics
 from rmqha.errors import RequestRefused, RmqhaError
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.net.remoting.client import RemotingClient
+from rmqha.periodic import Job, Periodic
 from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.bodies.register import RegisterBody, checksum, write
 from rmqha.wire.remoting.bodies.route import KvTable
@@ -69,12 +69,13 @@ class Registration:
     clock: IReactorTime
     told: Callable[[RegisterBrokerAnswer], None] = lambda answer: None
     disagreement: str = field(default="", init=False)
-    _loop: LoopingCall = field(init=False)
+    _timed: Periodic = field(init=False)
     _running: bool = field(default=False, init=False)
     _permission: int = field(default=READ_WRITE, init=False)
     _busy: bool = field(default=False, init=False)
     _stale: bool = field(default=False, init=False)
     _waiting: list[Deferred[None]] = field(factory=list, init=False)
+    _rounds: list[Deferred[None]] = field(factory=list, init=False)
     _known: dict[str, str] = field(factory=dict, init=False)
     _quiet: RateLimitedLog = field(init=False)
 
@@ -82,8 +83,9 @@ class Registration:
 
     def __attrs_post_init__(self) -> None:
         self._quiet = RateLimitedLog(self._log, self.clock)
-        self._loop = LoopingCall(self._due)
-        self._loop.clock = self.clock
+        self._timed = Periodic(
+            "registration at the name servers", self.clock, self._due, vital=True
+        )
 
     @property
     def servers(self) -> tuple[str, ...]:
@@ -121,7 +123,7 @@ class Registration:
         if not self._running:
             return succeed(None)
         self._running = False
-        self._loop.stop()
+        self._timed.stop()
         self.topics.changed.remove(self._changed)
         self._release()
         leaving = [
@@ -150,17 +152,20 @@ class Registration:
         """
         return {server: self._known.get(server, "not yet") for server in self.servers}
 
+    def jobs(self) -> Iterator[Job]:
+        """
+        What is done again and again.
+        """
+        yield self._timed
+
     # --- when -----------------------------------------------------------------------------
 
     def _begin(self, *, now: bool) -> None:
         period = self.current.settings.registration.period
-        self._loop.start(min(max(period, SHORTEST), LONGEST), now=now).addErrback(
-            lambda failure: self._log.failure("Name servers are no longer told", failure)
-        )
+        self._timed.start(min(max(period, SHORTEST), LONGEST), now=now)
 
     def _retime(self) -> None:
         if self._running:
-            self._loop.stop()
             self._begin(now=False)
             permission = self.current.settings.broker.permission
             if permission != self._permission:
@@ -168,9 +173,16 @@ class Registration:
                 # A name server looks at topics again when their version is another.
                 self.topics.touch()
 
-    def _due(self) -> None:
-        self._changed(None)
+    def _due(self) -> Deferred[None]:
+        """
+        @return: Fires when they were told; fails if that was not even tried.  A name server that
+            cannot be reached is no failure of ours.
+        """
         self._quiet.sweep()
+        told: Deferred[None] = Deferred()
+        self._rounds.append(told)
+        self._changed(None)
+        return told
 
     def _changed(self, _: TopicConfig | None) -> None:
         """
@@ -184,11 +196,17 @@ class Registration:
 
     def _go(self) -> None:
         self._stale = False
-        self._register().addCallback(self._heard).addErrback(
-            lambda failure: self._log.failure("Registering failed", failure)
-        ).addBoth(self._done)
+        maybeDeferred(self._register).addCallback(self._heard).addBoth(self._done)
 
-    def _done(self, _: object) -> None:
+    def _done(self, result: Failure | None) -> None:
+        rounds, self._rounds = self._rounds, []
+        if isinstance(result, Failure) and not rounds:
+            self._log.failure("Registering changed topics failed", result)
+        for told in rounds:
+            if isinstance(result, Failure):
+                told.errback(result)
+            else:
+                told.callback(None)
         if self._stale and self._running:
             self.clock.callLater(0, self._go)
         else:

@@ -11,14 +11,13 @@ Source: docs/protocol/remoting.md, Brokers among themselves.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from attrs import define, field
 from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.error import ConnectionClosed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -36,6 +35,7 @@ from rmqha.ha.slave.master_bounds import MasterBounds
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.remoting.connection import RemotingProtocol
+from rmqha.periodic import Job, Periodic
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 
@@ -83,9 +83,10 @@ class MetadataSync:
     clock: IReactorTime
     now_ms: Callable[[], int]
     _client: RemotingClient | None = field(default=None, init=False)
-    _loop: LoopingCall = field(init=False)
+    _timed: Periodic = field(init=False)
     _soon: IDelayedCall | None = field(default=None, init=False)
     _round: Deferred[None] | None = field(default=None, init=False)
+    _waiting: list[Deferred[None]] = field(factory=list, init=False)
     _again: bool = field(default=False, init=False)
     _began: float = field(default=float("-inf"), init=False)
     _stranger: str = field(default="", init=False)
@@ -95,8 +96,7 @@ class MetadataSync:
 
     def __attrs_post_init__(self) -> None:
         self._quiet = RateLimitedLog(self._log, self.clock)
-        self._loop = LoopingCall(self.hurry)
-        self._loop.clock = self.clock
+        self._timed = Periodic("copying the master's tables", self.clock, self._due, vital=True)
 
     # --- life -------------------------------------------------------------------------
 
@@ -107,9 +107,7 @@ class MetadataSync:
         self.copies.load()
         self.copies.offsets.offsets.committed.append(self.copies.owed.note)
         self._client = self.connect()
-        self._loop.start(PERIOD).addErrback(
-            lambda failure: self._log.failure("The master's tables are asked no more", failure)
-        )
+        self._timed.start(PERIOD, now=True)
 
     def stop(self) -> Deferred[None]:
         """
@@ -117,14 +115,14 @@ class MetadataSync:
 
         @return: Fires when that is done, well or not.
         """
-        if self._loop.running:
-            self._loop.stop()
+        self._timed.stop()
         if self._soon is not None:
             self._soon.cancel()
             self._soon = None
         self._again = False
         if self._round is not None:
             self._round.cancel()
+        self._tell(None)
         closed = succeed(None) if self._client is None else self._client.close()
         return closed.addCallback(lambda _: self.copies.stop())
 
@@ -151,13 +149,23 @@ class MetadataSync:
         """
         Ask soon: something happened, or the time has come.
         """
-        if not self._loop.running or not self.copies.master:
+        if not self._timed.running or not self.copies.master:
             return
         if self._round is not None:
             self._again = True
         elif self._soon is None:
             wait = max(0.0, self._began + SOONEST - self.clock.seconds())
             self._soon = self.clock.callLater(wait, self._go)
+
+    def jobs(self) -> Iterator[Job]:
+        """
+        What is done again and again.
+        """
+        yield self._timed
+        if self._timed.running:
+            yield from self.copies.jobs()
+        if self._client is not None:
+            yield from self._client.connections.jobs()
 
     def status(self) -> dict[str, Any]:
         """
@@ -167,22 +175,44 @@ class MetadataSync:
 
     # --- a round ------------------------------------------------------------------------
 
+    def _due(self) -> Deferred[None] | None:
+        """
+        @return: Fires when the next round is over, and fails as it does.  A master that cannot be
+            asked is no failure of ours.
+        """
+        self.hurry()
+        if self._soon is None and self._round is None:
+            return None
+        over: Deferred[None] = Deferred()
+        self._waiting.append(over)
+        return over
+
     def _go(self) -> None:
         self._soon = None
         self._began = self.clock.seconds()
         self._again = False
         self._round = Deferred.fromCoroutine(self._ask_all())
-        self._round.addErrback(self._failed).addCallback(self._over)
+        self._round.addErrback(lambda failure: failure.trap(CancelledError)).addBoth(self._over)
 
-    def _failed(self, failure: Failure) -> None:
-        if not failure.check(CancelledError):
-            self._log.failure("A round of asking the master ended badly", failure)
-
-    def _over(self, _: object) -> None:
+    def _over(self, result: object) -> None:
         self._round = None
         self._quiet.sweep()
+        if isinstance(result, Failure) and not self._waiting:
+            self._log.failure("Copying the master's tables failed", result)
+        self._tell(result if isinstance(result, Failure) else None)
         if self._again:
             self.hurry()
+
+    def _tell(self, wrong: Failure | None) -> None:
+        """
+        Whoever waits for the round knows how it went.
+        """
+        waiting, self._waiting = self._waiting, []
+        for over in waiting:
+            if wrong is None:
+                over.callback(None)
+            else:
+                over.errback(wrong)
 
     async def _ask_all(self) -> None:
         """

@@ -12,6 +12,7 @@ Source: docs/protocol/remoting.md, Delayed messages.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from attrs import evolve, frozen
@@ -19,6 +20,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from rmqha.broker.tables.persisted import Persisted
+from rmqha.periodic import Job
 from rmqha.store.files.allocate import InThread
 from rmqha.store.store import Store
 from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC
@@ -128,6 +130,12 @@ class LevelOffsets:
         if self._settle in self._store.log.flush_listeners:
             self._store.log.flush_listeners.remove(self._settle)
         return self._file.stop()
+
+    def jobs(self) -> Iterator[Job]:
+        """
+        What is done again and again.
+        """
+        yield self._file.job
 
     def _end(self, level: int) -> int:
         queue = self._store.queues.get(SCHEDULE_TOPIC, level - 1)

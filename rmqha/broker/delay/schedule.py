@@ -11,6 +11,7 @@ Source: docs/protocol/remoting.md, Delayed messages.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
@@ -24,6 +25,7 @@ from rmqha.broker.delay.lateness import Lateness
 from rmqha.broker.sending.messages import Messages
 from rmqha.errors import FlushFailed
 from rmqha.ha.master.put_service import Putter
+from rmqha.periodic import Job
 from rmqha.store.derived.lookup import Lookup
 from rmqha.store.store import Store
 from rmqha.wire.log.delay_levels import SCHEDULE_TOPIC
@@ -152,6 +154,12 @@ class Schedule:
         @param table: Its answer to request 45.
         """
         self._offsets.adopt(table)
+
+    def jobs(self) -> Iterator[Job]:
+        """
+        What is done again and again.
+        """
+        yield from self._offsets.jobs()
 
     def status(self) -> dict[str, Any]:
         """

@@ -10,16 +10,16 @@ Source: docs/protocol/remoting.md, Statistics.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from time import localtime
 
 import numpy as np
 from attrs import define, field
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from rmqha.broker.meters.latency import Durations
+from rmqha.periodic import Job, Periodic
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.dispatch import Dispatcher, OnUnits
 from rmqha.wire.columnar.queue_units import BLANK_SIZE, UNIT_TYPE
@@ -172,14 +172,14 @@ class Meters:
     _queues: ConsumeQueues | None = field(default=None, init=False)
     _units: list[OnUnits] = field(factory=list, init=False)
     _day: int = field(init=False)
-    _ticking: tuple[LoopingCall, ...] = field(init=False)
+    _ticking: Periodic = field(init=False)
+    _looking: Periodic = field(init=False)
 
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self._ticking = (LoopingCall(self.tick), LoopingCall(self._look))
-        for ticking in self._ticking:
-            ticking.clock = self.clock
+        self._ticking = Periodic("statistics of the last minutes", self.clock, self.tick)
+        self._looking = Periodic("statistics of the last seconds", self.clock, self._look)
         self._day = self.today()
         self._meters["BROKER_PUT_NUMS", self.cluster] = self.puts
         self._meters["BROKER_GET_NUMS", self.cluster] = self.got
@@ -188,10 +188,15 @@ class Meters:
         """
         Begin to take samples.
         """
-        for ticking, seconds in zip(self._ticking, (TICK, 1.0), strict=True):
-            ticking.start(seconds).addErrback(
-                lambda failure: self._log.failure("Nothing is counted any more", failure)
-            )
+        self._ticking.start(TICK, now=True)
+        self._looking.start(1.0, now=True)
+
+    def jobs(self) -> Iterator[Job]:
+        """
+        What is done again and again.
+        """
+        yield self._ticking
+        yield self._looking
 
     def watch(self, dispatcher: Dispatcher, queues: ConsumeQueues) -> None:
         """
@@ -206,9 +211,8 @@ class Meters:
         """
         Count no more.
         """
-        for ticking in self._ticking:
-            if ticking.running:
-                ticking.stop()
+        self._ticking.stop()
+        self._looking.stop()
         if self.came in self._units:
             self._units.remove(self.came)
 

@@ -9,12 +9,12 @@ Source: docs/protocol/remoting.md, Transactions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from attrs import define, field
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import LoopingCall, deferLater
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from rmqha.broker.clients.registry import Producers
@@ -33,6 +33,7 @@ from rmqha.errors import MessageIllegal, NotWritable, RequestRefused, StoreError
 from rmqha.ha.master.put_service import PutResult, Putter
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.periodic import Job, Periodic
 from rmqha.store.store import Store
 from rmqha.wire.log import properties
 from rmqha.wire.log.encode import MAX_RECORD_OVERHEAD, encode, place
@@ -80,15 +81,13 @@ class Transactions:
     clock: IReactorTime
     messages: Messages
     asked: dict[int, int] = field(factory=dict, init=False)
-    _checking: LoopingCall = field(init=False)
-    _over: Deferred[None] | None = field(default=None, init=False)
+    _checking: Periodic = field(init=False)
     _stopped: bool = field(default=False, init=False)
 
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self._checking = LoopingCall(self._check)
-        self._checking.clock = self.clock
+        self._checking = Periodic("checking transactions", self.clock, self.check, vital=True)
         if self.writer is not None:
             self.halves.begin()
 
@@ -108,6 +107,12 @@ class Transactions:
         self._begin()
         self.current.changed.append(self._retime)
 
+    def jobs(self) -> Iterator[Job]:
+        """
+        What is done again and again.
+        """
+        yield self._checking
+
     def stop(self) -> Deferred[None]:
         """
         Ask no more.
@@ -115,25 +120,14 @@ class Transactions:
         @return: Fires when nothing is under way.
         """
         self._stopped = True
-        if self._checking.running:
-            self._checking.stop()
-        return succeed(None) if self._over is None else self._over
+        return self._checking.stop()
 
     def _begin(self) -> None:
-        interval = self.current.settings.transactions.check_interval
-        over: Deferred[None] = Deferred()
-        self._over = over
-        self._checking.start(interval, now=False).addErrback(
-            lambda failure: self._log.failure("Transactions are no longer checked", failure)
-        ).addCallback(lambda _: over.callback(None))
+        self._checking.start(self.current.settings.transactions.check_interval)
 
     def _retime(self) -> None:
-        if self._checking.running and self._checking.interval != (
-            self.current.settings.transactions.check_interval
-        ):
-            self._checking.stop()
-            assert self._over is not None, "it was begun"
-            self._over.addCallback(lambda _: None if self._stopped else self._begin())
+        if self._checking.running:
+            self._begin()
 
     # --- the producer's word ----------------------------------------------------------
 
@@ -233,11 +227,6 @@ class Transactions:
         return found[0].receipt.queue_offset
 
     # --- asking ---------------------------------------------------------------------------
-
-    def _check(self) -> Deferred[None]:
-        return Deferred.fromCoroutine(self.check()).addErrback(
-            lambda failure: self._log.failure("Checking transactions goes on later", failure)
-        )
 
     async def check(self) -> None:
         """

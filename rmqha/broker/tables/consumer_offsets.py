@@ -9,7 +9,7 @@ Source: docs/protocol/remoting.md, Offsets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 from attrs import evolve
@@ -19,6 +19,7 @@ from twisted.logger import Logger
 
 from rmqha.broker.tables.persisted import Persisted
 from rmqha.net.rate_limited_log import RateLimitedLog
+from rmqha.periodic import Job
 from rmqha.store.files.allocate import InThread
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets as OffsetTable
 from rmqha.wire.remoting.json_body import from_json
@@ -75,6 +76,12 @@ class ConsumerOffsetTable:
         @return: Fires when that is done, well or not.
         """
         return self._file.stop()
+
+    def jobs(self) -> Iterator[Job]:
+        """
+        What is done again and again.
+        """
+        yield self._file.job
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:
         """

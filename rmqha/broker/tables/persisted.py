@@ -20,6 +20,7 @@ from twisted.python.failure import Failure
 
 from rmqha.errors import StoreError
 from rmqha.net.rate_limited_log import RateLimitedLog
+from rmqha.periodic import Job
 from rmqha.store.files import json_table as tables
 from rmqha.store.files.allocate import InThread
 from rmqha.wire.remoting.json_body import to_json
@@ -33,6 +34,7 @@ class Persisted:
     One table and its file.
 
     @ivar path: The file.
+    @ivar job: How writing it goes.
     """
 
     _log = Logger()
@@ -52,6 +54,7 @@ class Persisted:
             one table is being written goes into the next, together.
         """
         self.path = path
+        self.job = Job(f"writing {path.name}", clock, vital=True)
         self._snapshot = snapshot
         self._clock = clock
         self._in_thread = in_thread
@@ -109,7 +112,10 @@ class Persisted:
         if not self._dirty:
             return succeed(None)
         self._dirty = False
-        return self._in_thread(self._write, self._snapshot()).addErrback(self._not_written)
+        self.job.begun()
+        return self._in_thread(self._write, self._snapshot()).addCallbacks(
+            lambda _: self.job.succeeded(), self._not_written
+        )
 
     def _write(self, table: Any) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -117,6 +123,7 @@ class Persisted:
 
     def _not_written(self, failure: Failure) -> Failure:
         self._dirty = True
+        self.job.failed(failure)
         ours = {} if failure.check(StoreError, OSError) else {"log_failure": failure}
         self._quiet.warn(
             type(failure.value).__name__,

@@ -7,7 +7,7 @@ Source: docs/protocol/remoting.md, Tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -16,6 +16,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from rmqha.broker.tables.persisted import Persisted
+from rmqha.periodic import Job
 from rmqha.store.files.allocate import InThread
 from rmqha.wire.remoting.bodies.common import DataVersion
 from rmqha.wire.remoting.json_body import from_json
@@ -83,6 +84,12 @@ class ConfigTable(Generic[Row, Body]):
         @return: Fires when that is done, well or not.
         """
         return self._file.stop()
+
+    def jobs(self) -> Iterator[Job]:
+        """
+        What is done again and again.
+        """
+        yield self._file.job
 
     # --- reading ------------------------------------------------------------------
 

@@ -19,8 +19,6 @@ from rmqha.pipeline.log.options import PointFile
 from rmqha.pipeline.spark.failures import reasons
 from rmqha.pipeline.spark.session import builder
 
-Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-
 POINT_FILE = click.option(
     "--point-file",
     type=click.Choice([each.value for each in PointFile]),

@@ -24,6 +24,7 @@ from zope.interface import implementer
 from rmqha.errors import LogLost, ReportRejected
 from rmqha.ha.master.ledger import Claim
 from rmqha.ha.states import Standing
+from rmqha.net.door import peer_of
 from rmqha.net.rate_limit import Speed, TokenBucket
 from rmqha.net.zero_copy_send import ZeroCopyServer, regions
 from rmqha.wire.ha import OFFSET_REPORT, TRANSFER_HEADER, OffsetReports
@@ -73,9 +74,7 @@ class MasterProtocol(Protocol):
         transport = self.transport
         if ITCPTransport.providedBy(transport):
             transport.setTcpNoDelay(True)
-        port = getattr(transport.getPeer(), "port", None)
-        if port is not None:
-            self.peer = f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"
+        self.peer = peer_of(transport.getPeer())
         self._regions = regions(transport) if self.factory.settings.zero_copy else None
         transport.registerProducer(self, True)
         self.claim = self.factory.joined(self)

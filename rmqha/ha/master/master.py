@@ -13,12 +13,11 @@ Source: docs/protocol/ha.rst, The master's side.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IAddress, IDelayedCall, IReactorTime
+from twisted.internet.interfaces import IAddress, IReactorTime
 from twisted.internet.protocol import ServerFactory
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
 from rmqha.config.ha_settings import HASettings, ReplicaIdentity
@@ -27,8 +26,8 @@ from rmqha.ha.master.ledger import Claim, Ledger
 from rmqha.ha.master.replicas import IN_SYNC_WITHIN, ReplicaState, ReplicaView, Timeline
 from rmqha.ha.master.transfer import GroupTransfer
 from rmqha.ha.states import Standing
-from rmqha.net.allowed_peers import Allowed
-from rmqha.net.rate_limited_log import RateLimitedLog
+from rmqha.net.door import Door, host_of
+from rmqha.periodic import Job, Periodic
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire.ha import MAX_BODY
 
@@ -40,11 +39,6 @@ Most body bytes one connection is given before the others get their turn.
 SWEEP = 1.0
 """
 Seconds between two looks at all connections; less when a heartbeat is due more often.
-"""
-
-FAREWELL = 1.0
-"""
-Seconds a connection has at a stop to take what was written to it.
 """
 
 VERDICTS = {
@@ -75,14 +69,6 @@ Lines about replicas that come and go, between two sweeps.
 """
 
 
-def host_of(address: IAddress | None) -> str:
-    """
-    The network address of a peer, without the port.
-    """
-    host = str(getattr(address, "host", None) or address)
-    return host.removeprefix("::ffff:")
-
-
 class MasterFactory(ServerFactory):
     """
     Serve one log to its replicas.
@@ -95,10 +81,7 @@ class MasterFactory(ServerFactory):
     @ivar standing: What the log is worth: on a slave it is itself a copy.
     @ivar batch: Most body bytes of a frame.
     @ivar turn: Most body bytes of a turn.
-    @ivar closed: How many connections ended, or were refused, by reason: C{peer} (it
-        left), C{not-allowed}, C{too-many}, C{no-report}, C{silent}, C{lost}, C{stopped},
-        C{internal}, C{upstream} (our log is doubtful), or the reason of a
-        L{ReportRejected}.
+    @ivar door: Who is connected, and who may be.
     """
 
     noisy = False
@@ -124,20 +107,15 @@ class MasterFactory(ServerFactory):
         self.turn = TURN
         if settings.max_send_rate:
             self.turn = max(self.batch, min(TURN, settings.max_send_rate // 20))
-        self.closed: Counter[str] = Counter()
-        self._allowed = Allowed(settings.allowed_peers)
-        self._quiet = RateLimitedLog(self._log, clock)
+        self.door: Door[MasterProtocol] = Door(
+            clock, self._log, settings.max_connections, settings.allowed_peers
+        )
         self._timeline = Timeline()
-        self._open: set[MasterProtocol] = set()
         self._fed: dict[MasterProtocol, None] = {}
         self._verdicts: dict[str, tuple[float, ReplicaView]] = {}
         self._news = 0
-        self._stopping = False
-        self._farewell: IDelayedCall | None = None
-        self._waiting_for_gone: list[Deferred[None]] = []
         self._interval = min(SWEEP, settings.heartbeat / 4, settings.housekeeping / 4)
-        self._sweeping = LoopingCall(self._sweep)
-        self._sweeping.clock = clock
+        self._sweeping = Periodic("HA heartbeats and housekeeping", clock, self._sweep, vital=True)
 
     # --- life ---------------------------------------------------------------
 
@@ -151,15 +129,13 @@ class MasterFactory(ServerFactory):
         """
         Follow the log, and begin to sweep.  Doing it twice is the same as once.
         """
-        if self._sweeping.running or self._stopping:
+        if self._sweeping.running or self.door.stopping:
             return
         self._timeline.note(self.log.confirmed, self.clock.seconds())
         self.log.appended.append(self._log_moved)
         if self.settings.send_flushed_only:
             self.log.flush_listeners.append(self._log_moved)
-        self._sweeping.start(self._interval, now=False).addErrback(
-            lambda failure: self._log.failure("Heartbeats and housekeeping stopped", failure)
-        )
+        self._sweeping.start(self._interval)
 
     def stop(self, *, gently: bool = True) -> Deferred[None]:
         """
@@ -168,36 +144,17 @@ class MasterFactory(ServerFactory):
         @param gently: Let peers have what was written to them.
         @return: Fires when the last connection is gone.
         """
-        gone: Deferred[None] = Deferred()
-        self._waiting_for_gone.append(gone)
-        if not self._stopping:
-            self._stopping = True
+        if not self.door.stopping:
+            self.door.shut()
             if self._sweeping.running:
                 self._sweeping.stop()
                 self.log.appended.remove(self._log_moved)
                 if self.settings.send_flushed_only:
                     self.log.flush_listeners.remove(self._log_moved)
             self.transfer.stop()
-            for connection in tuple(self._open):
-                connection.close("stopped", gently=gently)
-            self._quiet.flush()
-            if self._open:
-                self._farewell = self.clock.callLater(FAREWELL, self._abort_all)
-        self._check_gone()
+        gone = self.door.stop(gently=gently)
+        self.door.quiet.flush()
         return gone
-
-    def _check_gone(self) -> None:
-        if not self._stopping or self._open:
-            return
-        if self._farewell is not None and self._farewell.active():
-            self._farewell.cancel()
-        waiting, self._waiting_for_gone = self._waiting_for_gone, []
-        for gone in waiting:
-            gone.callback(None)
-
-    def _abort_all(self) -> None:
-        for connection in tuple(self._open):
-            connection.transport.abortConnection()
 
     # --- connections --------------------------------------------------------
 
@@ -206,30 +163,16 @@ class MasterFactory(ServerFactory):
         Take a connection, or refuse it before anything is read.
         """
         host = host_of(addr)
-        if not self._allowed.permits(host):
-            refusal = "not-allowed"
-        elif self._stopping:
-            refusal = "stopped"
-        elif self.standing() is Standing.DOUBTFUL:
-            refusal = "upstream"
-        elif len(self._open) >= self.settings.max_connections:
-            refusal = "too-many"
-        else:
-            return MasterProtocol(self, host)
-        self.closed[refusal] += 1
-        self._quiet.warn(
-            refusal,
-            host,
-            "Refused a connection from {peer}: {cause} ({open} are open)",
-            open=len(self._open),
-        )
-        return None
+        return MasterProtocol(self, host) if self.door.admits(host, self._shut) else None
+
+    def _shut(self) -> str:
+        return "upstream" if self.standing() is Standing.DOUBTFUL else ""
 
     def joined(self, connection: MasterProtocol) -> Claim:
         """
         A peer connected.
         """
-        self._open.add(connection)
+        self.door.entered(connection)
         by_address = self.settings.replica_identity is ReplicaIdentity.ADDRESS
         identity = connection.host if by_address else connection.peer
         return self.ledger.open(identity, connection.host)
@@ -260,7 +203,7 @@ class MasterFactory(ServerFactory):
         if reason in VERDICTS:
             self._judge(connection, VERDICTS[reason], error)
         if error is not None or reason in ("silent", "no-report"):
-            self._quiet.warn(
+            self.door.quiet.warn(
                 reason,
                 connection.host,
                 "Closed {address}: {error}",
@@ -280,8 +223,7 @@ class MasterFactory(ServerFactory):
         """
         A connection's socket is closed.
         """
-        self._open.discard(connection)
-        self._check_gone()
+        self.door.left(connection)
 
     # --- the log and the clock ----------------------------------------------
 
@@ -322,13 +264,13 @@ class MasterFactory(ServerFactory):
         now = self.clock.seconds()
         self._timeline.note(self.log.confirmed, now)
         if self.standing() is Standing.DOUBTFUL:
-            for connection in tuple(self._open):
+            for connection in tuple(self.door.inside):
                 connection.close("upstream")
         # What may be sent can grow without the log: with what is known about its end.
         self._feed()
         # Early rather than late: the next sweep would be past the interval.
         heartbeat_after = self.settings.heartbeat - self._interval
-        for connection in [each for each in self._open if each.claim is not None]:
+        for connection in [each for each in self.door.inside if each.claim is not None]:
             try:
                 connection.look(now, heartbeat_after)
             except Exception:
@@ -336,7 +278,7 @@ class MasterFactory(ServerFactory):
         for host, (since, _) in list(self._verdicts.items()):
             if now - since > VERDICT_KEPT:
                 del self._verdicts[host]
-        self._quiet.sweep()
+        self.door.quiet.sweep()
         if self._news > MOST_NEWS:
             self._log.info("{n} more lines about replicas", n=self._news - MOST_NEWS)
         self._news = 0
@@ -355,12 +297,27 @@ class MasterFactory(ServerFactory):
 
     # --- the status ---------------------------------------------------------
 
+    def jobs(self) -> Iterator[Job]:
+        """
+        What is done again and again.
+        """
+        yield self._sweeping
+
+    @property
+    def closed(self) -> Counter[str]:
+        """
+        How many connections ended, or were refused, by reason: C{peer} (it left),
+        C{not-allowed}, C{too-many}, C{no-report}, C{silent}, C{lost}, C{stopped},
+        C{internal}, C{upstream} (our log is doubtful), or the reason of a L{ReportRejected}.
+        """
+        return self.door.closed
+
     @property
     def connections(self) -> int:
         """
         Open connections, whatever their state.
         """
-        return len(self._open)
+        return len(self.door.inside)
 
     def replicas(self) -> list[ReplicaView]:
         """
@@ -370,7 +327,7 @@ class MasterFactory(ServerFactory):
         """
         now = self.clock.seconds()
         groups: dict[str, list[tuple[Claim, MasterProtocol]]] = {}
-        for connection in self._open:
+        for connection in self.door.inside:
             claim = connection.claim
             if claim is not None:
                 groups.setdefault(claim.identity, []).append((claim, connection))

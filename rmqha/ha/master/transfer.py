@@ -92,19 +92,6 @@ class GroupTransfer:
     _stopped: bool = field(default=False, init=False)
 
     @property
-    def guarantee(self) -> str:
-        """
-        What an acknowledged write means, in words.
-        """
-        if not self.needed:
-            return "a write is acknowledged without waiting for replicas"
-        several = "replica" if self.needed == 1 else "distinct replicas"
-        return (
-            f"a SYNC write is acknowledged once {self.needed} {several} hold it, "
-            f"or refused after {self.timeout:g} s"
-        )
-
-    @property
     def pending(self) -> int:
         """
         How many writes wait.

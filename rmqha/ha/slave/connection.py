@@ -24,7 +24,6 @@ from twisted.internet.interfaces import (
     ITCPTransport,
 )
 from twisted.internet.protocol import Protocol, connectionDone
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -33,8 +32,10 @@ from rmqha.config.ha_settings import HASettings
 from rmqha.errors import FrameOffsetMismatch, ProtocolViolation, StoreError
 from rmqha.ha.slave.compare_bytes import first_difference, missing_first_byte
 from rmqha.ha.slave.probe import Probe, ProbeKind
+from rmqha.net.door import peer_of
 from rmqha.net.rate_limit import Speed, TokenBucket
 from rmqha.net.zero_copy_receive import IFrameSink, scatter
+from rmqha.periodic import Periodic
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire.ha import MAX_BODY, BodyPart, TransferDecoder, encode_report
 
@@ -108,6 +109,7 @@ class SlaveProtocol(Protocol):
     @ivar own_end: Our end when the connection began: below it is compared, behind it
         appended.
     @ivar reported: The last report sent.
+    @ivar reporting: Repeats the report, and notices a silent master.
     @ivar finished: Whether we take nothing more from this connection.
     @ivar by_peer: Whether the master ended it, once it is lost.
     @ivar why: Why we ended it, for a person.
@@ -130,7 +132,7 @@ class SlaveProtocol(Protocol):
     finished: bool = field(default=False, init=False)
     speed: Speed = field(init=False)
     _decoder: TransferDecoder = field(init=False)
-    _reporting: LoopingCall = field(init=False)
+    reporting: Periodic = field(init=False)
     _silence: IDelayedCall | None = field(default=None, init=False)
     _resume: IDelayedCall | None = field(default=None, init=False)
     _last_received: float = field(default=0.0, init=False)
@@ -153,8 +155,7 @@ class SlaveProtocol(Protocol):
     def __attrs_post_init__(self) -> None:
         self._decoder = TransferDecoder(MAX_BODY)
         self.speed = Speed(self.clock)
-        self._reporting = LoopingCall(self._tick)
-        self._reporting.clock = self.clock
+        self.reporting = Periodic("reports to the master", self.clock, self._tick, vital=True)
         self._interval = min(TICK, self.settings.heartbeat / 4, self.settings.housekeeping / 4)
         self.own_end = self.log.end
         if self.question.ask is ProbeKind.START and self.question.report == 1:
@@ -172,9 +173,7 @@ class SlaveProtocol(Protocol):
         self._last_received = self.clock.seconds()
         self.reported = self.question.report
         self._report()
-        self._reporting.start(self._interval, now=False).addErrback(
-            lambda failure: self._log.failure("Offset reports stopped", failure)
-        )
+        self.reporting.start(self._interval)
         self.log.flush_listeners.append(self._report_progress)
         if self.question.ask is not ProbeKind.EMPTY:
             self._silence = self.clock.callLater(self.settings.probe_silence, self._silent)
@@ -195,8 +194,7 @@ class SlaveProtocol(Protocol):
         if self.finished:
             return
         self.finished = True
-        if self._reporting.running:
-            self._reporting.stop()
+        self.reporting.stop()
         for call in (self._silence, self._resume):
             if call is not None and call.active():
                 call.cancel()
@@ -230,8 +228,8 @@ class SlaveProtocol(Protocol):
         # While the rate limit holds us back, the silence is ours.
         if self._resume is None and now - self._last_received >= self.settings.housekeeping:
             self._log.warn(
-                "Master {peer} was silent for {seconds} s",
-                peer=self.transport.getPeer(),
+                "Master {peer} was silent for {seconds:g} s",
+                peer=peer_of(self.transport.getPeer()),
                 seconds=self.settings.housekeeping,
             )
             self.drop(f"the master was silent for {self.settings.housekeeping:g} s")

@@ -27,7 +27,6 @@ from rmqha.errors import (
     RecordCrossesFile,
     RecordFault,
     StartNotAligned,
-    StoreError,
 )
 from rmqha.ha.slave.connection import SlaveProtocol
 from rmqha.ha.slave.master_bounds import AskBounds, MasterClientPort
@@ -316,13 +315,6 @@ class FollowState:
             )
             if isinstance(error, FrameOffsetMismatch) and self._gaps >= GAPS_BEFORE_STOP:
                 self.stop(SyncState.GAP, str(error))
-
-    def bad_record(self, error: StoreError) -> None:
-        """
-        Dispatch found a bad record (with C{haVerifyBeforeAck=false}).
-        """
-        if self.connection is not None:
-            self.connection.violation(error)
 
     def lost(self, connection: SlaveProtocol, reason: Failure) -> None:
         """

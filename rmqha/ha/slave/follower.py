@@ -9,7 +9,7 @@ compared on a connection, and never for an empty master.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from attrs import define, field
 from twisted.application.internet import ClientService
@@ -31,9 +31,16 @@ from rmqha.errors import Refused, RmqhaError, StoreError
 from rmqha.ha.slave.connection import SlaveProtocol
 from rmqha.ha.slave.follow_state import FollowState
 from rmqha.ha.slave.master_bounds import AskBounds
-from rmqha.ha.slave.reconnect import BoundsFirst, ReportingEndpoint, SingleConnection
+from rmqha.ha.slave.reconnect import (
+    NEXT_QUESTION,
+    BoundsFirst,
+    QuietClientService,
+    ReportingEndpoint,
+    SingleConnection,
+)
 from rmqha.ha.slave.repair import Repair, remedy
 from rmqha.ha.states import SyncState
+from rmqha.periodic import Job
 from rmqha.store.log.commit_log import CommitLog
 
 UNREACHED = (
@@ -149,6 +156,13 @@ class Follower(Service):
                 self._later.cancel()
             self._leave().addCallback(lambda _: self._connect())
 
+    def jobs(self) -> Iterator[Job]:
+        """
+        What is done again and again, while a master lets us in.
+        """
+        if self.sync.connection is not None:
+            yield self.sync.connection.reporting
+
     # --- connecting -----------------------------------------------------------
 
     def _connect(self) -> None:
@@ -158,13 +172,26 @@ class Follower(Service):
         assert endpoint is not None, "checked when the service started"
         if self.bounds is not None:
             endpoint = BoundsFirst(endpoint, self.sync.port.look)
-        self._client = ClientService(
+        self._client = QuietClientService(
             ReportingEndpoint(endpoint, self._not_connected),
             SingleConnection(self._protocol),
-            retryPolicy=lambda attempt: self.sync.delay(),
+            retryPolicy=self._delay,
             clock=self.clock,
         )
         self._client.startService()
+
+    def _delay(self, attempt: int) -> float:
+        """
+        Seconds before the next connection.
+        """
+        delay = self.sync.delay()
+        if delay > NEXT_QUESTION:
+            self._log.info(
+                "Connecting to the master {master} again in {delay:.1f} s",
+                master=self.address,
+                delay=delay,
+            )
+        return delay
 
     def _protocol(self) -> SlaveProtocol | None:
         protocol = self.sync.protocol()

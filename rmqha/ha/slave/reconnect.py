@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from attrs import define, field, frozen
+from twisted.application.internet import ClientService
 from twisted.internet.defer import Deferred
 from twisted.internet.error import NoProtocol
 from twisted.internet.interfaces import (
@@ -19,6 +20,7 @@ from twisted.internet.interfaces import (
     ITCPTransport,
 )
 from twisted.internet.protocol import Factory, Protocol, connectionDone
+from twisted.logger import Logger, LogPublisher
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
@@ -71,8 +73,7 @@ class ReportingEndpoint:
     """
 
     endpoint: IStreamClientEndpoint
-    # Not in the line that ClientService logs at each retry: it would be the whole follower.
-    failed: Callable[[Failure], Failure] = field(repr=False)
+    failed: Callable[[Failure], Failure]
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         """
@@ -96,7 +97,7 @@ class BoundsFirst:
     """
 
     endpoint: IStreamClientEndpoint
-    ask: Callable[[], Deferred[None]] = field(repr=False)
+    ask: Callable[[], Deferred[None]]
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         """
@@ -161,6 +162,15 @@ class _Held(Protocol):
 class _HeldFactory(Factory):
     noisy = False
     protocol = _Held
+
+
+class QuietClientService(ClientService):
+    """
+    Says nothing of its retries: Twisted's line shows the endpoint as Python does, with no address
+    of the master in it.  Whoever gives the delays tells of them.
+    """
+
+    _log = Logger(observer=LogPublisher())
 
 
 class SingleConnection(Factory):

@@ -111,7 +111,9 @@ class RemotingClient:
         """
         self._clock = clock
         self._endpoint = endpoints or tcp_endpoints(clock)
-        self.connections = Connections(clock, registry or Registry(), limits or ConnectionLimits())
+        self.connections = Connections(
+            clock, registry or Registry(), limits or ConnectionLimits(), "to other nodes"
+        )
         self._factory = _Factory(self.connections, close_on_timeout)
         self._open: dict[str, RemotingProtocol] = {}
         self._attempts: dict[str, _Attempt] = {}

@@ -19,6 +19,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from rmqha.errors import PeerNotReading, RemotingFrameError, RemotingTimeout
+from rmqha.net.door import host_of, peer_of
 from rmqha.net.remoting.connections import Connections
 from rmqha.net.remoting.handlers import Answer, Scattered, failed, overloaded
 from rmqha.net.remoting.outbox import Outbox
@@ -78,11 +79,8 @@ class RemotingProtocol(Protocol):
         if ITCPTransport.providedBy(transport):
             transport.setTcpNoDelay(True)
         peer = transport.getPeer()
-        self.host = str(getattr(peer, "host", None) or peer).removeprefix("::ffff:")
-        port = getattr(peer, "port", None)
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        self.address = host if port is None else f"{host}:{port}"
-        self.peer = (self.host, port or 0)
+        self.host, self.address = host_of(peer), peer_of(peer)
+        self.peer = (self.host, getattr(peer, "port", None) or 0)
         self._active = self._all.clock.seconds()
         self._outbox = Outbox(transport, self._all.clock, self._all.soon)
         self.opened = True

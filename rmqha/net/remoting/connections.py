@@ -5,21 +5,21 @@ What the connections of one port, or of one client, share: handlers, limits, cou
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from attrs import frozen
-from twisted.internet.defer import Deferred, succeed
-from twisted.internet.error import AlreadyCalled, AlreadyCancelled
-from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.internet.task import LoopingCall
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.errors import RequestRefused, RmqhaError
-from rmqha.net.rate_limited_log import RateLimitedLog
+from rmqha.net.allowed_peers import Network
+from rmqha.net.door import Door
 from rmqha.net.remoting.handlers import Registry
 from rmqha.net.remoting.outbox import Outbox
+from rmqha.periodic import Job, Periodic
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import FRAME_LIMIT
 
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
 SWEEP = 2.0
 """Seconds between two looks at all connections."""
-
-FAREWELL = 1.0
-"""Seconds a connection has at a stop to take what was written to it."""
 
 MiB = 1024 * 1024
 
@@ -63,31 +60,49 @@ class Connections:
     """
     All connections of one side.
 
-    @ivar live: Those there are, in the order they came.
-    @ivar closed: How many ended, or were refused, by reason: C{peer} (it left), C{idle},
-        C{not-reading}, C{timeout}, C{not-allowed}, C{too-many}, C{tls-disabled}, C{tls-handshake},
-        C{clear-text}, C{released}, C{stopped}, or the class of the L{RemotingFrameError
-        <rmqha.errors.RemotingFrameError>}.
+    @ivar door: Who is connected, and who may be.
     @ivar unasked: Answers nobody waited for: late, or never asked.
     @ivar lost: Called with each connection that ends.
     """
 
     _log = Logger()
 
-    def __init__(self, clock: IReactorTime, registry: Registry, limits: ConnectionLimits) -> None:
+    def __init__(
+        self,
+        clock: IReactorTime,
+        registry: Registry,
+        limits: ConnectionLimits,
+        name: str = "of the client port",
+        allowed: Iterable[Network] = (),
+    ) -> None:
+        """
+        @param name: Whose they are, in the words that follow C{connections}.
+        """
         self.clock = clock
         self.registry = registry
         self.limits = limits
-        self.live: dict[RemotingProtocol, None] = {}
-        self.closed: Counter[str] = Counter()
+        self.door: Door[RemotingProtocol] = Door(clock, self._log, limits.connections, allowed)
         self.unasked = 0
         self.lost: list[Callable[[RemotingProtocol], None]] = []
-        self._quiet = RateLimitedLog(self._log, clock)
         self._due: list[Outbox] = []
-        self._stopping: Deferred[None] | None = None
-        self._farewell: IDelayedCall | None = None
-        self._sweeping = LoopingCall(self._sweep)
-        self._sweeping.clock = clock
+        self._sweeping = Periodic(f"closing idle connections {name}", clock, self._sweep)
+
+    @property
+    def live(self) -> dict[RemotingProtocol, None]:
+        """
+        Those there are, in the order they came.
+        """
+        return self.door.inside
+
+    @property
+    def closed(self) -> Counter[str]:
+        """
+        How many ended, or were refused, by reason: C{peer} (it left), C{idle}, C{not-reading},
+        C{timeout}, C{not-allowed}, C{too-many}, C{tls-disabled}, C{tls-handshake}, C{clear-text},
+        C{released}, C{stopped}, or the class of the L{RemotingFrameError
+        <rmqha.errors.RemotingFrameError>}.
+        """
+        return self.door.closed
 
     # --- what connections tell ------------------------------------------------
 
@@ -95,11 +110,8 @@ class Connections:
         """
         One is there.  The sweep runs as long as there is any.
         """
-        self.live[connection] = None
-        if not self._sweeping.running:
-            self._sweeping.start(SWEEP, now=False).addErrback(
-                lambda failure: self._log.failure("Idle connections are no longer closed", failure)
-            )
+        self.door.entered(connection)
+        self._sweeping.start(SWEEP)
 
     def ended(self, connection: RemotingProtocol, reason: str, error: Exception | None) -> None:
         """
@@ -120,24 +132,10 @@ class Connections:
         """
         One's socket is closed.
         """
-        self.live.pop(connection, None)
+        self.door.left(connection)
         if not self.live:
-            self._quiet.flush()
-            if self._sweeping.running:
-                self._sweeping.stop()
-            self._check_stopped()
-
-    def refused(self, reason: str, host: str) -> None:
-        """
-        One was closed before anything was read.
-        """
-        self.closed[reason] += 1
-        self._quiet.warn(
-            reason,
-            host,
-            "Refused a connection from {peer}: {cause} ({live} are open)",
-            live=len(self.live),
-        )
+            self.door.quiet.flush()
+            self._sweeping.stop()
 
     def failed(self, connection: RemotingProtocol, command: Command, failure: Failure) -> None:
         """
@@ -162,7 +160,7 @@ class Connections:
         """
         Write a line about a peer, at a bounded rate.
         """
-        self._quiet.warn(cause, connection.host, message, address=connection.address, **fields)
+        self.door.quiet.warn(cause, connection.host, message, address=connection.address, **fields)
 
     # --- turns ----------------------------------------------------------------
 
@@ -183,7 +181,7 @@ class Connections:
         now = self.clock.seconds()
         for connection in tuple(self.live):
             connection.look(now)
-        self._quiet.sweep()
+        self.door.quiet.sweep()
 
     def release(self) -> None:
         """
@@ -199,7 +197,7 @@ class Connections:
         """
         Whether no more connections are taken.
         """
-        return self._stopping is not None
+        return self.door.stopping
 
     def stop(self) -> Deferred[None]:
         """
@@ -207,32 +205,13 @@ class Connections:
 
         @return: Fires when the last one is gone.
         """
-        if self._stopping is None:
-            self._stopping = Deferred()
-            for connection in tuple(self.live):
-                connection.close("stopped", gently=True)
-            if self.live:
-                self._farewell = self.clock.callLater(FAREWELL, self._abort_all)
-            self._check_stopped()
-        if self._stopping.called:
-            return succeed(None)
-        waiting: Deferred[None] = Deferred()
-        self._stopping.chainDeferred(waiting)
-        return waiting
+        return self.door.stop()
 
-    def _check_stopped(self) -> None:
-        if self._stopping is None or self._stopping.called or self.live:
-            return
-        if self._farewell is not None:
-            try:
-                self._farewell.cancel()
-            except (AlreadyCalled, AlreadyCancelled):
-                pass
-        self._stopping.callback(None)
-
-    def _abort_all(self) -> None:
-        for connection in tuple(self.live):
-            connection.transport.abortConnection()
+    def jobs(self) -> Iterator[Job]:
+        """
+        What is done again and again.
+        """
+        yield self._sweeping
 
     def status(self) -> dict[str, object]:
         """

@@ -30,9 +30,6 @@ REMARK_LIMIT = 1024
 OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
 """The remark, with C{SYSTEM_BUSY}, where too many requests are in progress."""
 
-REJECT = "[REJECTREQUEST]system busy, start flow control for a while"
-"""The remark, with C{SYSTEM_BUSY}, where the store takes no more for now."""
-
 
 @frozen
 class Scattered:

@@ -10,7 +10,8 @@ from twisted.internet.interfaces import IAddress, IReactorTime
 from twisted.internet.protocol import ServerFactory
 
 from rmqha.config.settings import TlsMode
-from rmqha.net.allowed_peers import Allowed, Network
+from rmqha.net.allowed_peers import Network
+from rmqha.net.door import host_of
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.connections import ConnectionLimits, Connections
 from rmqha.net.remoting.handlers import Registry
@@ -34,29 +35,29 @@ class RemotingFactory(ServerFactory):
         limits: ConnectionLimits | None = None,
         allowed: Iterable[Network] = (),
         gate: TlsGate | None = None,
+        name: str = "client port",
     ) -> None:
         """
         @param clock: Its C{seconds} must not jump: give it a monotonic one.
         @param allowed: Who may connect; empty is everybody.
         @param gate: Whether TLS is spoken; by default it is not.
+        @param name: What it is, for the log and the status.
         """
-        self.connections = Connections(clock, registry, limits or ConnectionLimits())
-        self._allowed = Allowed(allowed)
+        limits = limits or ConnectionLimits()
+        self.connections = Connections(clock, registry, limits, f"of the {name}", allowed)
+        self._name = name
         self._gate = gate or TlsGate(TlsMode.DISABLED)
+
+    def logPrefix(self) -> str:
+        """
+        What Twisted says is listening.
+        """
+        return self._name
 
     def buildProtocol(self, addr: IAddress | None) -> RemotingProtocol | None:
         """
         Take a connection, or refuse it before anything is read.
         """
-        connections = self.connections
-        host = str(getattr(addr, "host", None) or addr)
-        if not self._allowed.permits(host):
-            refusal = "not-allowed"
-        elif connections.stopping:
-            refusal = "stopped"
-        elif len(connections.live) >= connections.limits.connections:
-            refusal = "too-many"
-        else:
-            return RemotingProtocol(connections, self._gate)
-        connections.refused(refusal, host)
+        if self.connections.door.admits(host_of(addr)):
+            return RemotingProtocol(self.connections, self._gate)
         return None

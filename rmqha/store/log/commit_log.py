@@ -33,7 +33,6 @@ from rmqha.errors import (
     RecordCrossesFile,
     RecordFault,
     StartNotAligned,
-    StoreError,
 )
 from rmqha.store.files.allocate import Allocator
 from rmqha.store.files.mapped import LogFolder, MappedFile
@@ -315,26 +314,6 @@ class CommitLog:
         A frame is complete: everything staged is log.
         """
         self.end = self._staged
-
-    def append_frame(self, offset: int, data: memoryview | bytes) -> None:
-        """
-        Append one whole frame's body; it may span files.
-
-        @raise FrameOffsetMismatch: If it does not continue the log.
-        @raise DiskFull: If there is no room; nothing of it is log then.
-        """
-        view = memoryview(data)
-        try:
-            while view:
-                room = self.reserve(offset, len(view))
-                room[:] = view[: len(room)]
-                self.staged(len(room))
-                offset += len(room)
-                view = view[len(room) :]
-        except StoreError:
-            self.discard()
-            raise
-        self.accept()
 
     def discard(self) -> None:
         """

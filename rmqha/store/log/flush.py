@@ -10,17 +10,17 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from attrs import define, field
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.config.store_settings import FlushDisk, StoreSettings
 from rmqha.errors import FlushFailed, NotWritable
+from rmqha.periodic import Job, Periodic
 from rmqha.store.files.allocate import InThread
 from rmqha.store.log.commit_log import CommitLog
 
@@ -58,22 +58,25 @@ class Flusher:
     _running: Deferred[None] | None = field(default=None, init=False)
     _timer: IDelayedCall | None = field(default=None, init=False)
     _last: float = field(default=0.0, init=False)
-    _loop: LoopingCall = field(init=False)
+    _timed: Periodic = field(init=False)
 
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self._loop = LoopingCall(self._tick)
-        self._loop.clock = self.clock
+        self._timed = Periodic("flushing the log", self.clock, self._tick, vital=True)
 
     def start(self) -> None:
         """
         Begin flushing by the clock.
         """
         self._last = self.clock.seconds()
-        self._loop.start(self.settings.flush_interval, now=False).addErrback(
-            lambda failure: self._log.failure("Flushing by the clock stopped", failure)
-        )
+        self._timed.start(self.settings.flush_interval)
+
+    def jobs(self) -> Iterator[Job]:
+        """
+        What is done again and again.
+        """
+        yield self._timed
 
     def stop(self) -> Deferred[None]:
         """
@@ -82,8 +85,7 @@ class Flusher:
         @return: Fires when that is done; fails if the last flush did.  It succeeds when flushing
             had failed before.
         """
-        if self._loop.running:
-            self._loop.stop()
+        self._timed.stop()
         if self.failure is not None:
             return succeed(None)
         return self.flush().addBoth(self._stopped)
@@ -226,8 +228,7 @@ class Flusher:
         self.failure = error
         self._log.critical("{error}; the store takes no more writes", error=error)
         self._forget_timer()
-        if self._loop.running:
-            self._loop.stop()
+        self._timed.stop()
         waiting, self._waiting = self._waiting, deque()
         for wait in waiting:
             wait.done.errback(Failure(error))

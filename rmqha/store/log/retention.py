@@ -16,7 +16,7 @@ import mmap
 import os
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from math import ceil
 from pathlib import Path
 from typing import Any
@@ -24,11 +24,11 @@ from typing import Any
 from attrs import define, field
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
-from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.config.store_settings import StoreSettings
+from rmqha.periodic import Job, Periodic
 from rmqha.store.files.allocate import InThread
 from rmqha.store.files.mapped import MappedFile
 from rmqha.store.log.commit_log import CommitLog
@@ -111,7 +111,7 @@ class Retention:
     deleted_bytes: int = field(default=0, init=False)
     lost_bytes: int = field(default=0, init=False)
     held_back: int | None = field(default=None, init=False)
-    _loop: LoopingCall = field(init=False)
+    _timed: Periodic = field(init=False)
     _pause: IDelayedCall | None = field(default=None, init=False)
     _removing: Deferred[Any] | None = field(default=None, init=False)
     _left: int = field(default=0, init=False)
@@ -122,17 +122,20 @@ class Retention:
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self._loop = LoopingCall(self.run)
-        self._loop.clock = self.clock
+        self._timed = Periodic("deleting old log files", self.clock, self.run, vital=True)
 
     def start(self) -> None:
         """
         Look at the disk now, and at everything each C{cleanResourceInterval}.
         """
         self.look()
-        self._loop.start(self.settings.clean_interval, now=False).addErrback(
-            lambda failure: self._log.failure("Looking for old files stopped", failure)
-        )
+        self._timed.start(self.settings.clean_interval)
+
+    def jobs(self) -> Iterator[Job]:
+        """
+        What is done again and again.
+        """
+        yield self._timed
 
     def stop(self) -> Deferred[None]:
         """
@@ -140,8 +143,7 @@ class Retention:
 
         @return: Fires when no file is being removed.
         """
-        if self._loop.running:
-            self._loop.stop()
+        self._timed.stop()
         self._left = 0
         if self._pause is not None and self._pause.active():
             self._pause.cancel()
@@ -200,16 +202,18 @@ class Retention:
             self._next()
         except Exception:
             self._left = 0
-            self._log.failure("Looking for old files failed")
+            raise
 
     def demand(self) -> None:
         """
         Delete what is old enough now, whatever the hour.
         """
         self._demanded = True
-        self.run()
-        # Without anything to delete, or with a run under way, the next one is as usual.
-        self._demanded = bool(self._left)
+        try:
+            self.run()
+        finally:
+            # Without anything to delete, or with a run under way, the next one is as usual.
+            self._demanded = bool(self._left)
 
     def _next(self) -> None:
         """

@@ -15,11 +15,11 @@ from rmqha.wire.remoting.codes import RequestCode as Code
 from rmqha.wire.remoting.codes import ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.json_body import write
-from rmqha.wire.remoting.requests import REQUESTS
 from tests.broker.consumer_side import GROUP, TOPIC, commit, heartbeat, wants
 from tests.broker.support import BORN, SEND_V2, BrokerTestCase, Client, batch, sending
 from tests.broker.test_bad_input import GOOD
 from tests.support.bad_input import good_fields
+from tests.support.request_headers import REQUESTS
 
 FIELDS: dict[Code, dict[str, Any]] = {
     Code.SEND_BATCH_MESSAGE: {"batch": True},

@@ -11,6 +11,7 @@ from typing import Any
 from attrs import define, field
 from twisted.internet.defer import Deferred, fail, succeed
 
+from rmqha.broker.cluster import registration
 from rmqha.broker.cluster.registration import Registration
 from rmqha.config.broker_settings import RegistrationSettings
 from rmqha.errors import RemotingUnreachable
@@ -122,6 +123,37 @@ class RegistrationTests(BrokerTestCase):
         self.assertEqual(
             mine[wrapper][table]["SELF_TEST_TOPIC"], stock[wrapper][table]["SELF_TEST_TOPIC"]
         )
+
+    def test_goes_on_after_an_error(self) -> None:
+        """
+        A registration that cannot be made is a failure of the job, and not the last one.
+        """
+        self.begin()
+        self.servers.taken()
+        patched = self.patch(registration, "write", lambda body, compressed: 1 / 0)
+        for _ in range(3):
+            self.clock.advance(30)
+            self.clock.advance(0)
+        (job,) = self.registration.jobs()
+        self.assertIn("failed 3 times in a row: ZeroDivisionError", job.trouble())
+        patched.restore()
+        self.clock.advance(30)
+        self.clock.advance(0)
+        self.assertEqual((len(self.servers.taken()), job.trouble()), (2, ""))
+        self.flushLoggedErrors(ZeroDivisionError)
+
+    def test_nobody_there(self) -> None:
+        """
+        Name servers that cannot be reached are no failure of the job.
+        """
+        self.begin()
+        for server in (ONE, TWO):
+            self.servers.answers[server] = RemotingUnreachable(server, "refused")
+        for _ in range(4):
+            self.clock.advance(30)
+            self.clock.advance(0)
+        (job,) = self.registration.jobs()
+        self.assertEqual((job.failures, job.runs), (0, 5))
 
     def test_again(self) -> None:
         """

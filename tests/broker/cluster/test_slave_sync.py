@@ -142,6 +142,23 @@ class TablesTests(MetadataTestCase):
         self.turns(1.0)
         self.assertEqual(10, len(self.master.asked))
 
+    def test_goes_on_after_an_error(self) -> None:
+        """
+        A round that fails is a failure of the job, and not the last one.
+        """
+        slave = self.slave()
+        job = next(slave.metadata.jobs())
+        patched = self.patch(slave.metadata, "log_end", lambda: 1 / 0)
+        for _ in range(3):
+            self.round()
+        self.assertIn("failed 3 times in a row: ZeroDivisionError", job.trouble())
+        patched.restore()
+        self.master.topics["More"] = topic("More")
+        self.round()
+        self.assertEqual(job.trouble(), "")
+        self.assertIsNotNone(slave.topics.get("More"))
+        self.flushLoggedErrors(ZeroDivisionError)
+
     def test_nothing_new(self) -> None:
         """
         What did not change is not written again.

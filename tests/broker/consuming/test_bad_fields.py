@@ -11,8 +11,8 @@ from attrs import NOTHING, fields
 from rmqha.wire.remoting.codes import RequestCode as Code
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import wire_name
-from rmqha.wire.remoting.requests import REQUESTS
 from tests.broker.consumer_side import GROUP, TOPIC, ConsumingTestCase, heartbeat, wants
+from tests.support.request_headers import REQUESTS
 
 GOOD = {
     "consumerGroup": GROUP,

@@ -29,6 +29,7 @@ from rmqha.wire.remoting.fields import to_ext
 from rmqha.wire.remoting.headers.send import SendBackRequest
 from rmqha.wire.remoting.json_body import read
 from tests.broker.support import NOW, SEND_V2, BrokerTestCase, sending
+from tests.support.ha_frames import append_frame
 from tests.support.logs import HOST, Held
 
 LEVELS = "1s 2s 1m"
@@ -362,7 +363,7 @@ class OffsetTests(ScheduleTestCase):
         for piece in (log[:-1], log[-1:]):
             self.skips(1)
             self.assertEqual(self.offsets(), {}, "a copy is not here")
-            broker.store.log.append_frame(broker.store.log.end, piece)
+            append_frame(broker.store.log, broker.store.log.end, piece)
         broker.schedule.adopt(told)
         self.skips(1)
         self.assertEqual(self.offsets(), {1: 1})

@@ -132,6 +132,21 @@ class PersistedTests(LogTestCase):
         self.clock.advance(RETRY)
         self.assertEqual(self.on_disk(), 4)
 
+    def test_trouble(self) -> None:
+        """
+        A table that cannot be written again and again is a trouble of its node, until it is.
+        """
+        table = self.made()
+        self.path.parent.write_text("in the way", encoding="ascii")
+        table.dirty()
+        self.clock.pump([0.0, RETRY])
+        self.assertEqual(table.job.trouble(), "")
+        self.clock.advance(RETRY)
+        self.assertIn("failed 3 times in a row: ", table.job.trouble())
+        self.path.parent.unlink()
+        self.clock.advance(RETRY)
+        self.assertEqual((table.job.runs, table.job.trouble()), (4, ""))
+
     def test_failing_at_stop(self) -> None:
         """
         A stop ends all the same.

@@ -25,9 +25,11 @@ from lab.harness import golden
 from rmqha.config.ha_settings import FirstSync, HASettings, ReplicaIdentity
 from rmqha.ha.master.connection import MasterProtocol
 from rmqha.ha.master.ledger import Ledger
-from rmqha.ha.master.master import TURN, MasterFactory, host_of
+from rmqha.ha.master.master import TURN, MasterFactory
 from rmqha.ha.master.replicas import ReplicaState
 from rmqha.ha.master.transfer import GroupTransfer, PutStatus
+from rmqha.ha.states import Standing
+from rmqha.net.door import host_of
 from rmqha.wire.ha import BodyPart, TransferDecoder, encode_report
 from tests.support.sending_log import MemoryLog
 
@@ -420,6 +422,33 @@ class HeartbeatTests(MasterCase):
         self.clock.pump([1.0] * 5)
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
         self.assertEqual(Received(transport.value()).heartbeats, [250_000])
+
+    def test_goes_on_after_an_error(self) -> None:
+        """
+        A sweep that fails once is not the last: heartbeats go on.
+        """
+        _, transport = self.fed()
+        transport.clear()
+
+        def once() -> Standing:
+            self.factory.standing = lambda: Standing.WHOLE
+            raise OSError("once")
+
+        self.factory.standing = once
+        for _ in range(12):
+            self.clock.advance(1)
+        self.assertGreater(len(Received(transport.value()).heartbeats), 1)
+        self.assertEqual(len(self.flushLoggedErrors(OSError)), 1)
+
+    def test_stops_after_an_error(self) -> None:
+        """
+        An error leaves nobody at the log when it stops.
+        """
+        self.patch(self.factory, "standing", lambda: 1 / 0)
+        self.clock.advance(1)
+        self.successResultOf(self.factory.stop())
+        self.assertEqual(self.log.appended, [])
+        self.flushLoggedErrors(ZeroDivisionError)
 
 
 class ReportTests(MasterCase):

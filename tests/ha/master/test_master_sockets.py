@@ -159,7 +159,7 @@ class SocketTests(TestCase):
             for _ in range(50):
                 status = await factory.transfer.wait(*log.put(bytes(1 << 20)))
                 self.assertEqual(status, PutStatus.PUT_OK)
-            queued = max(each.transport.queued for each in factory._open)
+            queued = max(each.transport.queued for each in factory.door.inside)
             self.assertLessEqual(queued, (1 << 20) + (1 << 16))
             self.assertLess(slow.offset, log.end)
         finally:

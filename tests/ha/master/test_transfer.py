@@ -94,7 +94,6 @@ class OneReplicaTests(TransferCase):
         """
         self.build(needed=0)
         self.assertEqual(self.successResultOf(self.put()), OK)
-        self.assertIn("without waiting", self.transfer.guarantee)
 
     def test_acknowledged(self) -> None:
         """
@@ -110,7 +109,6 @@ class OneReplicaTests(TransferCase):
         self.assertEqual(self.successResultOf(second), OK)
         self.assertEqual(self.transfer.pending, 0)
         self.assertEqual(self.transfer.results, {OK: 2})
-        self.assertIn("1 replica ", self.transfer.guarantee)
 
     def test_already_held(self) -> None:
         """
@@ -298,7 +296,6 @@ class TwoReplicasTests(TransferCase):
         self.assertNoResult(write)
         self.ack(other, 1100)
         self.assertEqual(self.successResultOf(write), OK)
-        self.assertIn("2 distinct replicas", self.transfer.guarantee)
 
     def test_not_enough(self) -> None:
         """

@@ -16,9 +16,9 @@ from rmqha.ha.slave import probe
 from rmqha.ha.slave.reconnect import NEXT_QUESTION
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.commit_log import CommitLog
-from rmqha.wire.ha import encode_header
 from rmqha.wire.log.encode import blank
 from tests.support.following import SIZE, SIZES, FollowerCase
+from tests.support.ha_frames import encode_header
 from tests.support.logs import STORED, Disk, content, encoded
 from tests.support.scripted_master import Connection, PuppetEndpoint, frames
 

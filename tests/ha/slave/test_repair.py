@@ -9,6 +9,7 @@ from rmqha.errors import Refused
 from rmqha.ha.slave.repair import Divergence, plan_cut, remedy
 from rmqha.ha.states import SyncState
 from rmqha.store.log.commit_log import CommitLog
+from tests.support.ha_frames import append_frame
 from tests.support.logs import FILE_SIZE, LogTestCase
 
 SIZES = (700, 1500, 900, 600) * 3
@@ -125,7 +126,7 @@ class PlanTests(LogTestCase):
         A difference behind the last whole record cuts there.
         """
         log = self.log()
-        log.append_frame(0, bytes(self.mine.read(0, 2000)))
+        append_frame(log, 0, bytes(self.mine.read(0, 2000)))
         log.verify()
         self.assertEqual(plan_cut(log, Divergence(1900, 0), MUCH), 700)
 

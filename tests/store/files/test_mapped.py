@@ -16,6 +16,7 @@ from rmqha.errors import BrokenSequence, DiskFull, FileSizeMismatch, FlushFailed
 from rmqha.store.files import mapped as files
 from rmqha.store.files.allocate import Allocator
 from rmqha.store.files.mapped import LogFolder, MappedFile, file_name, zero_range
+from tests.support.ha_frames import append_frame
 from tests.support.logs import Disk, Held, LogTestCase
 
 SIZE = 1 << 16
@@ -199,7 +200,7 @@ class AllocateTests(LogTestCase):
         held = Held()
         log = self.log(file_size=SIZE)
         log.allocator.in_thread, log.allocator.step = held, 100
-        log.append_frame(0, b"x" * 100)
+        append_frame(log, 0, b"x" * 100)
         file = log.folder.files[0]
         log.folder.close()
         file.path.write_bytes(b"y" * SIZE)

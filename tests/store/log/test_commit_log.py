@@ -26,6 +26,7 @@ from rmqha.store.log.interfaces import ILogReader
 from rmqha.wire.log.encode import blank
 from rmqha.wire.log.record import Fault, decode
 from tests.support.effort import tries
+from tests.support.ha_frames import append_frame
 from tests.support.logs import FILE_SIZE, STORED, Disk, LogTestCase, content, encoded, files_of
 
 
@@ -230,11 +231,11 @@ class FullDiskTests(LogTestCase):
         """
         source = self.filled(2000, 1000, 1500)
         log = self.log()
-        log.append_frame(0, content(source, 0, 2500))
+        append_frame(log, 0, content(source, 0, 2500))
         data = content(source, 2500)
-        self.no_room(log, log.append_frame, 2500, data)
+        self.no_room(log, append_frame, log, 2500, data)
         self.assertEqual(len(log.folder.files), 1)
-        log.append_frame(2500, data)
+        append_frame(log, 2500, data)
         self.assertEqual(content(log), content(source))
 
 
@@ -248,9 +249,9 @@ class FrameTests(LogTestCase):
         Only what continues the log is taken.
         """
         log = self.log()
-        log.append_frame(0, b"x" * 100)
+        append_frame(log, 0, b"x" * 100)
         for offset in (0, 99, 101, -1):
-            self.assertRaises(FrameOffsetMismatch, log.append_frame, offset, b"y")
+            self.assertRaises(FrameOffsetMismatch, append_frame, log, offset, b"y")
         self.assertEqual(log.end, 100)
 
     @settings(max_examples=tries(60))
@@ -269,7 +270,7 @@ class FrameTests(LogTestCase):
         while position < len(data):
             size = cuts[turn % len(cuts)]
             turn += 1
-            log.append_frame(position, data[position : position + size])
+            append_frame(log, position, data[position : position + size])
             position = log.end
             if each:
                 log.verify()
@@ -316,7 +317,7 @@ class FrameTests(LogTestCase):
         """
         source = self.filled(2000, 1000, 1500, 1500, 1500)
         data, log = content(source), self.log()
-        log.append_frame(0, data[:2100])
+        append_frame(log, 0, data[:2100])
         before = files_of(log.folder.path)
         position = 2100
         for size in (500, 1496, 2000):
@@ -327,7 +328,7 @@ class FrameTests(LogTestCase):
                 log.staged(len(room))
         log.discard()
         self.assertEqual(files_of(log.folder.path), before)
-        log.append_frame(2100, data[2100:])
+        append_frame(log, 2100, data[2100:])
         self.assertEqual(content(log), data)
 
     def test_begin(self) -> None:
@@ -339,7 +340,7 @@ class FrameTests(LogTestCase):
         log.begin(FILE_SIZE)
         log.begin(3 * FILE_SIZE)
         self.assertEqual((log.min_offset, log.end, log.flushed), (3 * FILE_SIZE,) * 3)
-        log.append_frame(3 * FILE_SIZE, b"x" * 10)
+        append_frame(log, 3 * FILE_SIZE, b"x" * 10)
         self.assertEqual([file.start for file in log.folder.files], [3 * FILE_SIZE])
         self.assertRaises(ValueError, log.begin, 0)
         log.rewind()
@@ -361,7 +362,7 @@ class VerifyTests(LogTestCase):
         A log that was given these bytes as one frame.
         """
         log = self.log(file_size=file_size)
-        log.append_frame(0, bytes(data))
+        append_frame(log, 0, bytes(data))
         return log
 
     def test_incomplete(self) -> None:
@@ -419,12 +420,12 @@ class VerifyTests(LogTestCase):
         """
         many = self.filled(*[1000] * 100, file_size=1 << 20)
         data, log = content(many), self.log(file_size=1 << 20)
-        log.append_frame(0, data[:50_000])
+        append_frame(log, 0, data[:50_000])
         log.verify()
-        log.append_frame(50_000, data[50_000:50_500])
+        append_frame(log, 50_000, data[50_000:50_500])
         self.patch(log_module, "SCALAR_BYTES", 0)
         log.verify()
-        log.append_frame(50_500, data[50_500:])
+        append_frame(log, 50_500, data[50_500:])
         log.verify()
         position, found = 0, 0
         while position < log.end:
@@ -442,7 +443,7 @@ class VerifyTests(LogTestCase):
         many = self.filled(*[1000] * 100, file_size=1 << 20)
         data, log = content(many), self.log(file_size=1 << 20)
         for position in range(0, len(data), 25_000):
-            log.append_frame(position, data[position : position + 25_000])
+            append_frame(log, position, data[position : position + 25_000])
             log.verify()
         joined = log.verified_block(0, 80_000)
         assert joined is not None
@@ -478,7 +479,7 @@ class VerifyTests(LogTestCase):
         log.rewind()
         self.assertEqual((log.end, log.confirmed, log.flushed, log.rewinds), (300, 300, 300, 1))
         self.assertEqual(files_of(log.folder.path)[300:], bytes((1 << 16) - 300))
-        log.append_frame(300, bytes(self.data[300:]))
+        append_frame(log, 300, bytes(self.data[300:]))
         log.verify()
         self.assertEqual(content(log), bytes(self.data))
 
@@ -493,7 +494,7 @@ class VerifyTests(LogTestCase):
         self.assertRaises(RecordFault, log.verify)
         log.rewind()
         self.assertEqual((log.end, len(log.folder.files)), (2000, 1))
-        log.append_frame(2000, content(source, 2000))
+        append_frame(log, 2000, content(source, 2000))
         log.verify()
         self.assertEqual((log.confirmed, content(log)), (source.end, content(source)))
 

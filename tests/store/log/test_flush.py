@@ -14,6 +14,7 @@ from twisted.internet.task import Clock
 from rmqha.config.store_settings import FlushDisk, StoreSettings
 from rmqha.errors import FlushFailed, NotWritable
 from rmqha.store.log.flush import Flusher
+from tests.support.ha_frames import append_frame
 from tests.support.logs import FILE_SIZE, STORED, Held, LogTestCase, content, encoded
 
 
@@ -172,11 +173,11 @@ class GroupCommitTests(FlusherTestCase):
         """
         A pass that began before the end moved back says nothing about what is there now.
         """
-        self.log_.append_frame(0, b"x" * 1000)
+        append_frame(self.log_, 0, b"x" * 1000)
         self.flusher.nudge()
         self.log_.rewind()
         self.assertEqual(self.log_.end, 0)
-        self.log_.append_frame(0, bytes(encoded(500)) + b"y" * 200)
+        append_frame(self.log_, 0, bytes(encoded(500)) + b"y" * 200)
         done = self.flusher.flush()
         self.thread.work()
         self.assertEqual(self.log_.flushed, 0)
@@ -350,3 +351,18 @@ class TimerTests(FlusherTestCase):
             self.thread.work()
         self.assertEqual(self.log_.flushed, 2000)
         self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 2)
+
+    def test_goes_on_after_an_error(self) -> None:
+        """
+        A look at the log that fails is not the last: the next one flushes.
+        """
+        patched = self.patch(Flusher, "_begin", lambda flusher: 1 / 0)
+        for _ in range(6):
+            self.put(3000)
+        self.clock.advance(0.5)
+        self.assertEqual(self.thread.calls, [])
+        patched.restore()
+        self.clock.advance(0.5)
+        self.thread.work()
+        self.assertEqual(self.log_.flushed, self.log_.end)
+        self.flushLoggedErrors(ZeroDivisionError)

@@ -15,6 +15,7 @@ from rmqha.store.log import retention
 from rmqha.store.log.retention import disk_use, last_stored, local_hour
 from rmqha.store.store import Store
 from tests.support.derived import DerivedTestCase
+from tests.support.ha_frames import append_frame
 from tests.support.logs import FILE_SIZE, STORED, Held, LogTestCase, encoded, message
 
 HOUR = 3600.0
@@ -212,7 +213,7 @@ class LastStoredTests(RetentionTestCase):
         os.utime(file.path, (5, 5))
         self.assertEqual(last_stored(file), 5.0)
         log = self.log()
-        log.append_frame(0, encoded(300))
+        append_frame(log, 0, encoded(300))
 
 
 class DiskTests(RetentionTestCase):

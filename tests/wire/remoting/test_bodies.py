@@ -18,6 +18,7 @@ from rmqha.wire.remoting import fastjson, json_body
 from rmqha.wire.remoting.bodies import clients, offsets, register, route, status, tables
 from rmqha.wire.remoting.bodies.common import DataVersion, MessageQueue
 from rmqha.wire.remoting.codes import RequestCode as Code
+from tests.support import captured_bodies
 from tests.support.frames import every_frame
 
 REQUEST_BODIES: dict[int, type[AttrsInstance]] = {
@@ -37,7 +38,7 @@ ANSWER_BODIES: dict[int, type[AttrsInstance]] = {
     Code.LOCK_BATCH_MQ: clients.LockedQueues,
     Code.GET_ALL_CONSUMER_OFFSET: offsets.ConsumerOffsets,
     Code.GET_ALL_DELAY_OFFSET: offsets.DelayOffsets,
-    Code.GET_TIMER_METRICS: status.TimerMetrics,
+    Code.GET_TIMER_METRICS: captured_bodies.TimerMetrics,
     Code.REGISTER_BROKER: route.KvTable,
     Code.GET_ROUTEINFO_BY_TOPIC: route.TopicRoute,
     Code.GET_BROKER_CLUSTER_INFO: route.ClusterInfo,
@@ -50,13 +51,13 @@ ANSWER_BODIES: dict[int, type[AttrsInstance]] = {
     Code.INVOKE_BROKER_TO_RESET_OFFSET: offsets.ResetOffsets,
     Code.QUERY_TOPIC_CONSUME_BY_WHO: tables.GroupList,
     Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: tables.TopicList,
-    Code.GET_CONSUMER_RUNNING_INFO: clients.RunningInfo,
-    Code.CONSUME_MESSAGE_DIRECTLY: clients.ConsumeDirectlyResult,
+    Code.GET_CONSUMER_RUNNING_INFO: captured_bodies.RunningInfo,
+    Code.CONSUME_MESSAGE_DIRECTLY: captured_bodies.ConsumeDirectlyResult,
     Code.VIEW_BROKER_STATS_DATA: status.BrokerStats,
     Code.GET_BROKER_CONSUME_STATS: offsets.ConsumeStatsList,
     Code.QUERY_CONSUME_QUEUE: status.QueueUnits,
     Code.GET_TOPIC_CONFIG: tables.TopicConfig,
-    Code.GET_ALL_MESSAGE_REQUEST_MODE: status.RequestModes,
+    Code.GET_ALL_MESSAGE_REQUEST_MODE: captured_bodies.RequestModes,
     Code.GET_BROKER_MEMBER_GROUP: route.MemberGroupAnswer,
     Code.GET_BROKER_HA_STATUS: status.HaStatus,
 }

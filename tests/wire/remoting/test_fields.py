@@ -13,8 +13,8 @@ from rmqha.errors import HeaderFieldInvalid
 from rmqha.wire.remoting.fields import Long, ext, from_ext, to_ext, wire_name
 from rmqha.wire.remoting.headers.admin import DeleteGroupRequest
 from rmqha.wire.remoting.headers.send import SendMessageRequest, SendMessageV2Request
-from rmqha.wire.remoting.requests import REQUESTS
 from tests.support.frames import every_frame
+from tests.support.request_headers import REQUESTS
 
 #: Fields that stock peers add to anybody's header, and that nobody here reads.
 TOLERATED = {"ReqT", "bname"}

@@ -179,12 +179,3 @@ class ConsumeTimeSpan:
     """
 
     consume_time_span_set: tuple[QueueTimeSpan, ...] = ()
-
-
-@frozen(kw_only=True)
-class CorrectionOffsets:
-    """
-    Answers code 308: offsets by queue id.
-    """
-
-    correction_offsets: dict[int, int] = field(factory=dict)

@@ -6,12 +6,9 @@ Source: docs/protocol/remoting.md, Administration.
 
 from __future__ import annotations
 
-from typing import Any
-
-from attrs import field, frozen
+from attrs import frozen
 
 from rmqha.wire.remoting.bodies.clients import SubscriptionData
-from rmqha.wire.remoting.bodies.common import DataVersion
 
 
 @frozen(kw_only=True)
@@ -113,22 +110,3 @@ class HaStatus:
     in_sync_slave_nums: int = 0
     ha_connection_info: tuple[HaConnectionInfo, ...] = ()
     ha_client_runtime_info: HaClientInfo = HaClientInfo()
-
-
-@frozen(kw_only=True)
-class RequestModes:
-    """
-    Answers code 402: who pops and who pulls, by group by topic.  Ours pull.
-    """
-
-    message_request_mode_map: dict[str, dict[str, dict[str, Any]]] = field(factory=dict)
-
-
-@frozen(kw_only=True)
-class TimerMetrics:
-    """
-    Answers code 61.  There is no timer here, so it is empty.
-    """
-
-    data_version: DataVersion = field(factory=DataVersion)
-    timing_count: dict[str, dict[str, Any]] = field(factory=dict)

@@ -1,0 +1,227 @@
+"""
+Work that a node does again and again, and that outlives its own errors.
+
+Twisted's C{LoopingCall} ends for good with the first exception that escapes.  A node whose
+heartbeats, flushes or registrations ended like that would go on, and call itself healthy.  A
+L{Periodic} goes on, says so in the log at a bounded rate, and remembers how it went: each node
+lists its jobs in C{/status}, and a vital one that keeps failing makes C{/healthz} red.
+
+Source: docs/operations.rst, Periodic jobs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from attrs import define, field
+from twisted.internet.defer import Deferred, maybeDeferred, succeed
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import LoopingCall
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+LOG_EVERY = 60.0
+"""Least seconds between two log lines about one job's failures."""
+
+RED_AFTER = 3
+"""Failures in a row from which on a vital job makes its node unhealthy."""
+
+
+@define(eq=False)
+class Job:
+    """
+    How work that is done again and again is going; somebody else says when it is done.
+
+    @ivar name: For the log, C{/status} and C{/healthz}.
+    @ivar clock: Its C{seconds} must not jump.
+    @ivar vital: Whether a node that cannot do it is not well.
+    @ivar interval: Seconds between two runs; C{None} for what is done when there is something
+        to do.
+    @ivar runs: How often it was begun.
+    @ivar failures: How often it failed.
+    @ivar failures_in_a_row: How often since it last succeeded.
+    @ivar last_error: What the last failure was, in words; it stays when the job succeeds again.
+    @ivar last_run: When it was last begun, in the clock's seconds; C{None} before.
+    """
+
+    name: str
+    clock: IReactorTime
+    vital: bool = field(default=False, kw_only=True)
+    interval: float | None = field(default=None, init=False)
+    runs: int = field(default=0, init=False)
+    failures: int = field(default=0, init=False)
+    failures_in_a_row: int = field(default=0, init=False)
+    last_error: str = field(default="", init=False)
+    last_run: float | None = field(default=None, init=False)
+
+    @property
+    def active(self) -> bool:
+        """
+        Whether it is to be done at all now.
+        """
+        return True
+
+    def begun(self) -> None:
+        """
+        A run begins.
+        """
+        self.runs += 1
+        self.last_run = self.clock.seconds()
+
+    def succeeded(self) -> None:
+        """
+        A run has ended well.
+        """
+        self.failures_in_a_row = 0
+
+    def failed(self, failure: Failure) -> None:
+        """
+        A run has failed.
+        """
+        self.failures += 1
+        self.failures_in_a_row += 1
+        kind = type(failure.value).__name__
+        self.last_error = f"{kind}: {failure.getErrorMessage()}".removesuffix(": ")
+
+    def trouble(self) -> str:
+        """
+        Why the node is not well because of this job; empty when it is.
+        """
+        if not self.vital or self.failures_in_a_row < RED_AFTER:
+            return ""
+        times = self.failures_in_a_row
+        return f'the job "{self.name}" failed {times} times in a row: {self.last_error}'
+
+    def status(self) -> dict[str, Any]:
+        """
+        A row of C{periodicJobs} in C{/status}.
+        """
+        age = None if self.last_run is None else self.clock.seconds() - self.last_run
+        return {
+            "name": self.name,
+            "vital": self.vital,
+            "interval": self.interval,
+            "secondsSinceRun": age,
+            "runs": self.runs,
+            "failures": self.failures,
+            "failuresInARow": self.failures_in_a_row,
+            "lastError": self.last_error,
+        }
+
+
+@define(eq=False)
+class Periodic(Job):
+    """
+    Repeat a function by the clock, whatever it raises.
+
+    A run that gives a C{Deferred} lasts until that fires: there is never a second run beside
+    it, and the times that pass meanwhile are left out.
+
+    @ivar function: What is repeated.
+    @ivar running: Between L{start} and L{stop}; no error ends it.
+    """
+
+    function: Callable[[], object]
+    running: bool = field(default=False, init=False)
+    _loop: LoopingCall | None = field(default=None, init=False)
+    _under_way: bool = field(default=False, init=False)
+    _waiting: list[Deferred[None]] = field(factory=list, init=False)
+    _logged: float = field(default=float("-inf"), init=False)
+    _told: bool = field(default=False, init=False)
+
+    _log = Logger()
+
+    @property
+    def active(self) -> bool:
+        """
+        Whether it is being repeated.
+        """
+        return self.running
+
+    def start(self, interval: float, *, now: bool = False) -> None:
+        """
+        Begin to repeat it.  When it was begun already, only the interval changes, and counts
+        from now.
+
+        @param interval: Seconds from the start of one run to that of the next.
+        @param now: Run at once too, and not only after the first interval.
+        """
+        if self.running and interval == self.interval:
+            return
+        if self._loop is not None and self._loop.running:
+            self._loop.stop()
+        self.running, self.interval = True, interval
+        self._loop = LoopingCall(self._run)
+        self._loop.clock = self.clock
+        self._loop.start(interval, now=now)
+
+    def stop(self) -> Deferred[None]:
+        """
+        Repeat it no more.  Doing it twice is the same as once.
+
+        @return: Fires when no run is under way, however that one ended.
+        """
+        self.running = False
+        if self._loop is not None and self._loop.running:
+            self._loop.stop()
+        return self._idle()
+
+    def _idle(self) -> Deferred[None]:
+        if not self._under_way:
+            return succeed(None)
+        idle: Deferred[None] = Deferred()
+        self._waiting.append(idle)
+        return idle
+
+    def _run(self) -> Deferred[None]:
+        if self._under_way:
+            # It was begun by the loop before this one.
+            return self._idle()
+        self._under_way = True
+        self.begun()
+        return maybeDeferred(self.function).addCallbacks(self._well, self._badly).addBoth(self._end)
+
+    def _well(self, _: object) -> None:
+        if self._told:
+            self._told = False
+            self._log.info(
+                'The job "{job}" works again after {failures} failures',
+                job=self.name,
+                failures=self.failures_in_a_row,
+            )
+        self.succeeded()
+
+    def _badly(self, failure: Failure) -> None:
+        self.failed(failure)
+        now = self.clock.seconds()
+        if now - self._logged < LOG_EVERY:
+            return
+        self._logged, self._told = now, True
+        self._log.failure(
+            'The job "{job}" failed ({failures} in a row), and goes on every {interval:g} s',
+            failure,
+            job=self.name,
+            failures=self.failures_in_a_row,
+            interval=self.interval,
+        )
+
+    def _end(self, _: object) -> None:
+        self._under_way = False
+        waiting, self._waiting = self._waiting, []
+        for idle in waiting:
+            idle.callback(None)
+
+
+def rows_of(jobs: Iterable[Job]) -> list[dict[str, Any]]:
+    """
+    C{periodicJobs} of C{/status}: those there are now.
+    """
+    return [job.status() for job in jobs if job.active]
+
+
+def trouble_of(jobs: Iterable[Job]) -> str:
+    """
+    Why a node is not well because of its jobs; empty when it is.
+    """
+    return next((trouble for job in jobs if job.active and (trouble := job.trouble())), "")

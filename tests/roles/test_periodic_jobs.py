@@ -1,0 +1,200 @@
+"""
+How nodes tell of what they do again and again.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve
+from twisted.internet.testing import MemoryReactorClock
+from twisted.trial.unittest import SynchronousTestCase
+
+from rmqha.broker.clients.heartbeats import SWEEP
+from rmqha.config.load import load
+from rmqha.namesrv.routes import RouteTable
+from rmqha.periodic import RED_AFTER
+from rmqha.roles.namesrv import NamesrvNode
+from tests.roles.nodes import NodeReactor, settings
+from tests.roles.test_metadata import PlainMaster
+from tests.roles.test_slave import SlaveCase
+from tests.support.logs import LogTestCase
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+OF_ALL_BROKERS = {
+    "deleting old log files",
+    "flushing queues and index",
+    "flushing the log",
+    "forgetting silent clients",
+    "registration at the name servers",
+    "statistics of the last minutes",
+    "statistics of the last seconds",
+    "writing consumerOffset.json",
+    "writing delayOffset.json",
+    "writing subscriptionGroup.json",
+    "writing topics.json",
+}
+
+
+def names(status: dict[str, Any]) -> set[str]:
+    """
+    The jobs in a node's status.
+    """
+    return {row["name"] for row in status["periodicJobs"]}
+
+
+class MasterTests(LogTestCase):
+    """
+    A master whose name server does not answer.
+    """
+
+    def setUp(self) -> None:
+        """
+        It serves.
+        """
+        self.reactor = NodeReactor()
+        given = settings(self.folder() / "store", role="master", master=None)
+        given = evolve(given, broker=evolve(given.broker, namesrv="10.0.0.9:9876"))
+        self.node = PlainMaster(given, self.reactor)
+        self.node.startService()
+        self.addCleanup(self.stop)
+        self.reactor.advance(4.0)
+
+    def stop(self) -> None:
+        """
+        Stop it.
+        """
+        stopped = self.node.stopService()
+        self.reactor.advance(5.0)
+        self.reactor.advance(5.0)
+        self.successResultOf(stopped)
+
+    def test_listed(self) -> None:
+        """
+        The status has each, and JSON can hold it.
+        """
+        self.assertEqual(
+            names(self.node.status()),
+            OF_ALL_BROKERS | {"HA heartbeats and housekeeping", "checking transactions"},
+        )
+
+    def test_vital(self) -> None:
+        """
+        A vital job that fails three times in a row makes the node unhealthy, until it succeeds.
+        """
+        broker = self.node.broker
+        assert broker is not None
+        broken = self.patch(broker._locks, "sweep", lambda: 1 / 0)
+        found = []
+        for _ in range(RED_AFTER):
+            self.reactor.advance(SWEEP)
+            found.append(self.node.unhealthy())
+        wrong = (
+            'the job "forgetting silent clients" failed 3 times in a row: '
+            "ZeroDivisionError: division by zero"
+        )
+        self.assertEqual(found, ["", "", wrong])
+        broken.restore()
+        self.reactor.advance(SWEEP)
+        self.assertEqual(self.node.unhealthy(), "")
+        self.flushLoggedErrors(ZeroDivisionError)
+
+    def test_state_first(self) -> None:
+        """
+        What the store says goes before what a job says.
+        """
+        assert self.node.broker is not None
+        self.patch(self.node.broker._locks, "sweep", lambda: 1 / 0)
+        for _ in range(RED_AFTER):
+            self.reactor.advance(SWEEP)
+        self.node.store._refuse("failed", "fsync")
+        self.assertEqual(self.node.unhealthy(), "failed: fsync")
+        self.node.store._allow("failed")
+        self.flushLoggedErrors(ZeroDivisionError)
+
+
+class SlaveTests(SlaveCase):
+    """
+    A slave.
+    """
+
+    def test_listed(self) -> None:
+        """
+        It has jobs of its own, one of them while it is connected.
+        """
+        node = self.start()
+        own = {
+            "copying the master's tables",
+            "looking for a broker with the same brokerId",
+            "writing metadata.json",
+        }
+        found = names(node.status())
+        self.assertLessEqual(OF_ALL_BROKERS - {"registration at the name servers"}, found)
+        self.assertNotIn("reports to the master", found)
+        self.accept()
+        self.assertIn("reports to the master", names(node.status()))
+        self.assertLessEqual(names(node.status()) - OF_ALL_BROKERS, own | {"reports to the master"})
+
+
+class NameServerTests(SynchronousTestCase):
+    """
+    A name server.
+    """
+
+    def test_vital(self) -> None:
+        """
+        One that cannot look for silent brokers is not healthy.
+        """
+        reactor = MemoryReactorClock()
+        given = load(None, ["listenPort=9876", "adminListenPort=0"], "namesrv")
+        node = NamesrvNode(given, reactor)
+        node.startService()
+        self.addCleanup(node.stopService)
+        self.assertEqual(names(node.status()), {"removing silent brokers"})
+        self.patch(RouteTable, "expire", lambda table, now: 1 / 0)
+        for _ in range(RED_AFTER):
+            self.assertEqual(node.unhealthy(), "")
+            reactor.advance(given.namesrv.scan_interval)
+        self.assertIn('"removing silent brokers" failed 3 times', node.unhealthy())
+        self.flushLoggedErrors(ZeroDivisionError)
+
+
+class DocumentedTests(SynchronousTestCase):
+    """
+    The guide and the jobs.
+    """
+
+    def jobs(self) -> Iterator[tuple[str, bool]]:
+        """
+        Each C{Periodic} that is made anywhere: its name, up to what is not constant, and whether
+        it is vital.
+        """
+        for path in sorted((ROOT / "rmqha").rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_bytes())):
+                if isinstance(node, ast.Call) and getattr(node.func, "id", "") in (
+                    "Periodic",
+                    "Job",
+                ):
+                    name = node.args[0]
+                    start = name.values[0] if isinstance(name, ast.JoinedStr) else name
+                    assert isinstance(start, ast.Constant), ast.dump(name)
+                    yield str(start.value), any(each.arg == "vital" for each in node.keywords)
+
+    def test_documented(self) -> None:
+        """
+        The table of jobs has each, and says whether it is vital.  What only the C{diverge}
+        command repeats is not in any status.
+        """
+        page = (ROOT / "docs" / "operations.rst").read_text(encoding="utf-8")
+        rows = (
+            page.partition("\nPeriodic jobs\n")[2].partition("\nNode states\n")[0].split("   * - ")
+        )
+        found = [job for job in self.jobs() if job[0] != "repeating the report"]
+        self.assertGreater(len(found), 14)
+        for name, vital in found:
+            says = [row.splitlines()[1].strip() for row in rows if f"``{name}" in row]
+            self.assertEqual(says, ["- yes" if vital else "- no"], name)

@@ -1,0 +1,65 @@
+"""
+Bodies that real peers sent and that nothing of ours reads: a broker passes them on, or does not
+answer their code.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import field, frozen
+
+from rmqha.wire.remoting.bodies.clients import SubscriptionData
+from rmqha.wire.remoting.bodies.common import DataVersion, MessageQueue
+
+
+@frozen(kw_only=True)
+class TimerMetrics:
+    """
+    Answers code 61.
+    """
+
+    data_version: DataVersion = field(factory=DataVersion)
+    timing_count: dict[str, dict[str, Any]] = field(factory=dict)
+
+
+@frozen(kw_only=True)
+class RunningInfo:
+    """
+    Answers code 307; a broker passes it on as it is.
+
+    @ivar mq_table: What the client knows of each queue.
+    @ivar status_table: Its rates by topic.
+    """
+
+    properties: dict[str, str] = field(factory=dict)
+    subscription_set: tuple[SubscriptionData, ...] = ()
+    mq_table: dict[MessageQueue, dict[str, Any]] = field(factory=dict)
+    status_table: dict[str, dict[str, Any]] = field(factory=dict)
+    jstack: str | None = None
+    extra: dict[str, Any] = field(factory=dict)
+
+
+@frozen(kw_only=True)
+class ConsumeDirectlyResult:
+    """
+    Answers code 309.
+
+    @ivar consume_result: C{CR_SUCCESS}, C{CR_LATER}, C{CR_ROLLBACK}, C{CR_COMMIT},
+        C{CR_THROW_EXCEPTION} or C{CR_RETURN_NULL}.
+    """
+
+    consume_result: str
+    order: bool = False
+    auto_commit: bool = True
+    remark: str | None = None
+    spent_time_mills: int = 0
+
+
+@frozen(kw_only=True)
+class RequestModes:
+    """
+    Answers code 402: who pops and who pulls, by group by topic.
+    """
+
+    message_request_mode_map: dict[str, dict[str, dict[str, Any]]] = field(factory=dict)

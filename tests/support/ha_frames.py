@@ -1,0 +1,41 @@
+"""
+What goes over an HA connection and to a log, written by hand.
+"""
+
+from __future__ import annotations
+
+from rmqha.errors import StoreError
+from rmqha.store.log.commit_log import CommitLog
+from rmqha.wire.ha import TRANSFER_HEADER
+
+
+def encode_header(offset: int, size: int) -> bytes:
+    """
+    A frame's header.
+
+    @param offset: Physical offset of the body's first byte, or, with no body, the next
+        offset the master would send.
+    @param size: Bytes of the body; 0 is a heartbeat.
+    """
+    return TRANSFER_HEADER.pack(offset, size)
+
+
+def append_frame(log: CommitLog, offset: int, data: memoryview | bytes) -> None:
+    """
+    Append one whole frame's body to a log, as a connection does piece by piece; it may span files.
+
+    @raise FrameOffsetMismatch: If it does not continue the log.
+    @raise DiskFull: If there is no room; nothing of it is log then.
+    """
+    view = memoryview(data)
+    try:
+        while view:
+            room = log.reserve(offset, len(view))
+            room[:] = view[: len(room)]
+            log.staged(len(room))
+            offset += len(room)
+            view = view[len(room) :]
+    except StoreError:
+        log.discard()
+        raise
+    log.accept()

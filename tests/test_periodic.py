@@ -1,0 +1,253 @@
+"""
+Tests for L{rmqha.periodic}: jobs that outlive their own errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
+from twisted.trial.unittest import SynchronousTestCase
+
+from rmqha.periodic import LOG_EVERY, Periodic
+
+
+class PeriodicTests(SynchronousTestCase):
+    """
+    One job and a clock.
+    """
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.calls: list[float] = []
+        self.does: Callable[[], Any] = lambda: None
+        self.job = Periodic("to count", self.clock, self.work, vital=True)
+
+    def work(self) -> Any:
+        """
+        Note when it is called, and do what the test wants.
+        """
+        self.calls.append(self.clock.seconds())
+        return self.does()
+
+    def broken(self) -> None:
+        """
+        What a job does that fails.
+        """
+        raise OSError("no such thing")
+
+    def lines(self) -> list[str]:
+        """
+        Collect what is logged from now on.
+        """
+        lines: list[str] = []
+
+        def observe(event: LogEvent) -> None:
+            if event["log_level"] > LogLevel.debug:
+                lines.append(formatEvent(event))
+
+        globalLogPublisher.addObserver(observe)
+        self.addCleanup(globalLogPublisher.removeObserver, observe)
+        return lines
+
+    def test_by_the_clock(self) -> None:
+        """
+        It runs after each interval, at once only when told to, and no more after the end.
+        """
+        self.job.start(2.0)
+        self.clock.pump([2.0, 1.0, 1.0])
+        self.successResultOf(self.job.stop())
+        self.clock.pump([2.0, 2.0])
+        self.assertEqual(self.calls, [2.0, 4.0])
+        self.job.start(2.0, now=True)
+        self.assertEqual(self.calls, [2.0, 4.0, 8.0])
+
+    def test_outlives_errors(self) -> None:
+        """
+        A function that raises is called again, and so is one whose Deferred fails.
+        """
+        self.does = self.broken
+        self.job.start(1.0)
+        self.clock.advance(1.0)
+        self.does = lambda: failing(OSError("later"))
+        self.clock.advance(1.0)
+        self.does = lambda: None
+        self.clock.advance(1.0)
+        self.assertEqual((self.calls, self.job.running), ([1.0, 2.0, 3.0], True))
+        self.flushLoggedErrors(OSError)
+
+    def test_first_run_fails(self) -> None:
+        """
+        One that fails at once is repeated all the same, and the caller goes on.
+        """
+        self.does = self.broken
+        self.job.start(1.0, now=True)
+        self.clock.advance(1.0)
+        self.assertEqual(self.calls, [0.0, 1.0])
+        self.flushLoggedErrors(OSError)
+
+    def test_never_beside_itself(self) -> None:
+        """
+        While a run lasts no other begins; the times that pass are left out.
+        """
+        slow: Deferred[None] = Deferred()
+        self.does = lambda: slow
+        self.job.start(1.0)
+        self.clock.pump([1.0, 1.0, 1.0, 0.5])
+        self.assertEqual(self.calls, [1.0])
+        slow.callback(None)
+        self.does = lambda: None
+        self.clock.advance(0.5)
+        self.assertEqual(self.calls, [1.0, 4.0])
+
+    def test_never_beside_itself_after_a_new_start(self) -> None:
+        """
+        Not even one that was stopped and started while it ran.
+        """
+        slow: Deferred[None] = Deferred()
+        self.does = lambda: slow
+        self.job.start(1.0, now=True)
+        self.job.stop()
+        self.job.start(2.0, now=True)
+        self.clock.pump([2.0, 2.0])
+        self.assertEqual(self.calls, [0.0])
+        slow.callback(None)
+        self.does = lambda: None
+        self.clock.advance(2.0)
+        self.assertEqual(self.calls, [0.0, 6.0])
+
+    def test_another_interval(self) -> None:
+        """
+        A second start changes the interval, from now on; with the same one it changes nothing.
+        """
+        self.job.start(2.0)
+        self.clock.advance(1.0)
+        self.job.start(2.0)
+        self.clock.advance(1.0)
+        self.job.start(5.0)
+        self.clock.pump([4.0, 1.0])
+        self.assertEqual(self.calls, [2.0, 7.0])
+
+    def test_waits_for_the_run_under_way(self) -> None:
+        """
+        Its end is the end of what it does, well or not.
+        """
+        slow: Deferred[None] = Deferred()
+        self.does = lambda: slow
+        self.job.start(1.0, now=True)
+        over, again = self.job.stop(), self.job.stop()
+        self.assertNoResult(over)
+        slow.errback(OSError("no"))
+        self.successResultOf(over)
+        self.successResultOf(again)
+        self.flushLoggedErrors(OSError)
+
+    def test_stopped_by_its_own_function(self) -> None:
+        """
+        The function may end it.
+        """
+        self.does = lambda: self.job.stop() and None
+        self.job.start(1.0)
+        self.clock.pump([1.0, 1.0])
+        self.assertEqual((self.calls, self.clock.getDelayedCalls()), ([1.0], []))
+
+    def test_few_lines(self) -> None:
+        """
+        Of a job that fails each second one line a minute is written, and one when it works again.
+        """
+        lines = self.lines()
+        self.does = self.broken
+        self.job.start(1.0)
+        self.clock.pump([1.0] * int(2 * LOG_EVERY))
+        self.does = lambda: None
+        self.clock.pump([1.0, 1.0])
+        self.assertEqual(
+            lines,
+            [
+                'The job "to count" failed (1 in a row), and goes on every 1 s',
+                'The job "to count" failed (61 in a row), and goes on every 1 s',
+                'The job "to count" works again after 120 failures',
+            ],
+        )
+        self.assertEqual(len(self.flushLoggedErrors(OSError)), 2)
+
+    def test_flapping(self) -> None:
+        """
+        One that fails and works in turn writes two lines a minute at most.
+        """
+        lines = self.lines()
+        self.job.start(1.0)
+        for _ in range(30):
+            self.does = self.broken
+            self.clock.advance(1.0)
+            self.does = lambda: None
+            self.clock.advance(1.0)
+        self.assertEqual(len(lines), 2)
+        self.flushLoggedErrors(OSError)
+
+    def test_status(self) -> None:
+        """
+        It tells how often it ran and failed, when it ran last, and what was wrong last.
+        """
+        fresh = self.job.status()
+        self.assertEqual(
+            (fresh["runs"], fresh["secondsSinceRun"], fresh["interval"]), (0, None, None)
+        )
+        self.job.start(2.0)
+        self.does = self.broken
+        self.clock.pump([2.0, 2.0])
+        self.does = lambda: None
+        self.clock.pump([2.0, 0.5])
+        self.assertEqual(
+            self.job.status(),
+            {
+                "name": "to count",
+                "vital": True,
+                "interval": 2.0,
+                "secondsSinceRun": 0.5,
+                "runs": 3,
+                "failures": 2,
+                "failuresInARow": 0,
+                "lastError": "OSError: no such thing",
+            },
+        )
+        self.flushLoggedErrors(OSError)
+
+    def test_trouble(self) -> None:
+        """
+        A vital job is a trouble from the third failure in a row to its next success.
+        """
+        self.does = self.broken
+        self.job.start(1.0)
+        found = []
+        for _ in range(3):
+            self.clock.advance(1.0)
+            found.append(self.job.trouble())
+        self.does = lambda: None
+        self.clock.advance(1.0)
+        found.append(self.job.trouble())
+        wrong = 'the job "to count" failed 3 times in a row: OSError: no such thing'
+        self.assertEqual(found, ["", "", wrong, ""])
+        self.flushLoggedErrors(OSError)
+
+    def test_no_trouble(self) -> None:
+        """
+        One that is not vital is none, however often it fails.
+        """
+        job = Periodic("to err", self.clock, self.broken)
+        job.start(1.0)
+        self.clock.pump([1.0] * 5)
+        self.assertEqual((job.failures, job.trouble()), (5, ""))
+        self.flushLoggedErrors(OSError)
+
+
+def failing(error: Exception) -> Deferred[None]:
+    """
+    A Deferred that has failed.
+    """
+    failed: Deferred[None] = Deferred()
+    failed.errback(error)
+    return failed
