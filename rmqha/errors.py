@@ -39,7 +39,7 @@ class FrameSizeOutOfRange(ProtocolViolation):
     limit: int
 
     def __str__(self) -> str:
-        return f"frame of {self.size} bytes, allowed are 0 to {self.limit}"
+        return f"frame of {self.size} bytes, must be 0 to {self.limit}"
 
 
 @frozen
@@ -59,6 +59,19 @@ class FrameOffsetMismatch(ProtocolViolation):
         return f"frame starts at byte {self.received}, expected {self.expected} ({kind})"
 
 
+_REJECTED = {
+    "negative": "an offset cannot be negative",
+    "ahead": "it is beyond our end {bound}",
+    "above-max": "it is beyond our end {bound}",
+    "below-min": "it is below {bound}, from where on we send",
+    "unproven": "it is above {bound}, up to where its log is known to be ours",
+    "above-sent": "it is beyond {bound}, up to where it was sent",
+    "decreasing": "it acknowledged {bound} before",
+    "flood": "it has repeated itself more than {bound} times",
+}
+"""Why a report is rejected, in words, by reason."""
+
+
 @frozen
 class ReportRejected(ProtocolViolation):
     """
@@ -75,7 +88,8 @@ class ReportRejected(ProtocolViolation):
     bound: int
 
     def __str__(self) -> str:
-        return f"offset report {self.report} rejected: {self.reason} (bound {self.bound})"
+        why = _REJECTED[self.reason].format(bound=self.bound)
+        return f"offset report {self.report} rejected ({self.reason}): {why}"
 
 
 @frozen
@@ -98,7 +112,7 @@ class FrameLengthOutOfRange(RemotingFrameError):
     limit: int
 
     def __str__(self) -> str:
-        return f"remoting frame of {self.size} bytes, allowed are 8 to {self.limit}"
+        return f"remoting frame of {self.size} bytes, must be 8 to {self.limit}"
 
 
 @frozen
@@ -114,13 +128,13 @@ class HeaderLengthOutOfRange(RemotingFrameError):
     limit: int
 
     def __str__(self) -> str:
-        return f"remoting header of {self.size} bytes, allowed are 0 to {self.limit}"
+        return f"remoting header of {self.size} bytes, must be 0 to {self.limit}"
 
 
 @frozen
 class SerializeTypeUnknown(RemotingFrameError):
     """
-    A remoting header is of a kind nobody knows.
+    A remoting header is of an unknown kind.
 
     @ivar number: The type byte.
     """
@@ -128,7 +142,7 @@ class SerializeTypeUnknown(RemotingFrameError):
     number: int
 
     def __str__(self) -> str:
-        return f"remoting header of type {self.number}, known are 0 (JSON) and 1 (ROCKETMQ)"
+        return f"remoting header of unknown type {self.number}, must be 0 (JSON) or 1 (ROCKETMQ)"
 
 
 @frozen
@@ -185,7 +199,7 @@ class JsonInvalid(RmqhaError):
     reason: str
 
     def __str__(self) -> str:
-        return f"no JSON from character {self.position} on: {self.reason}"
+        return f"invalid JSON at character {self.position}: {self.reason}"
 
 
 @frozen
@@ -203,13 +217,13 @@ class BodyInvalid(RmqhaError):
     reason: str
 
     def __str__(self) -> str:
-        return f"the body is no {self.kind}: {self.reason}"
+        return f"the body is not a {self.kind}: {self.reason}"
 
 
 @frozen
 class RequestRefused(RmqhaError):
     """
-    A request is answered with something else than success.
+    A request is answered with a code other than success.
 
     A handler of ours raises it, and so does what asked a peer.
 
@@ -283,7 +297,7 @@ class MasterLeft(RmqhaError):
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.address} left at byte {self.offset}: {self.reason}"
+        return f"master {self.address} disconnected at byte {self.offset}: {self.reason}"
 
 
 @frozen
@@ -303,8 +317,8 @@ class NothingCommon(RmqhaError):
     reason: str
 
     def __str__(self) -> str:
-        ours = f"ours holds [{self.first}, {self.end})"
-        return f"nothing to compare: {ours}, {self.address} {self.reason}"
+        ours = f"our log holds [{self.first}, {self.end})"
+        return f"no bytes to compare: {ours}, master {self.address} {self.reason}"
 
 
 @frozen
@@ -336,7 +350,7 @@ class PeerNotReading(ProtocolViolation):
     seconds: float
 
     def __str__(self) -> str:
-        return f"{self.held} bytes wait for it, nothing was taken for {self.seconds:.0f} s"
+        return f"{self.held} bytes of answers wait, the peer has read none for {self.seconds:.0f} s"
 
 
 @frozen
@@ -352,7 +366,7 @@ class RuntimeInfoInvalid(ProtocolViolation):
     text: str
 
     def __str__(self) -> str:
-        return f"the runtime information's {self.key} is {self.text}"
+        return f"invalid {self.key} in the broker's runtime info (request 28): {self.text}"
 
 
 # --- records and files ------------------------------------------------------
@@ -389,7 +403,7 @@ class RecordDamaged(RecordFault):
     A record that was to become a row is damaged.
 
     @ivar size: Bytes to the next record if only the body is damaged; 0 where the chain of
-        records is broken, so that nobody knows.
+        records is broken, so that it is not known.
     """
 
     size: int = 0
@@ -410,7 +424,7 @@ class MessageIllegal(StoreError):
     limit: int
 
     def __str__(self) -> str:
-        return f"message {self.field} is {self.value}, allowed is {self.limit}"
+        return f"message {self.field} is {self.value}, the limit is {self.limit}"
 
 
 @frozen
@@ -458,7 +472,7 @@ class FileSizeMismatch(StoreError):
     configured: int
 
     def __str__(self) -> str:
-        return f"{self.path} has {self.found} bytes, configured are {self.configured}"
+        return f"{self.path} has {self.found} bytes, mappedFileSizeCommitLog is {self.configured}"
 
 
 @frozen
@@ -476,7 +490,9 @@ class BrokenSequence(StoreError):
     found: int
 
     def __str__(self) -> str:
-        return f"{self.path} starts at {self.found}, the file before it ends at {self.expected}"
+        return (
+            f"{self.path} starts at byte {self.found}, the file before it ends at {self.expected}"
+        )
 
 
 @frozen
@@ -537,6 +553,17 @@ class DiskFull(StoreError):
 
     def __str__(self) -> str:
         return f"no space for {self.wanted} bytes of {self.path}"
+
+
+@frozen
+class OutOfDescriptors(DiskFull):
+    """
+    The process, or the machine, has no file descriptor left for the next step of the log.  As with
+    a full disk nothing is lost and it may pass: writes are refused until there is one again.
+    """
+
+    def __str__(self) -> str:
+        return f"no file descriptor left to open {self.path}"
 
 
 @frozen
@@ -609,7 +636,7 @@ class LogLost(StoreError):
 
     def __str__(self) -> str:
         return (
-            f"{self.oldest - self.needed} bytes it needs are deleted: "
+            f"{self.oldest - self.needed} bytes that the replica needs are deleted: "
             f"it is at byte {self.needed}, our log begins at {self.oldest}"
         )
 
@@ -665,7 +692,7 @@ class PointInvalid(StoreError):
 @frozen
 class NotAStore(StoreError):
     """
-    A path that was said to be a store, and is none.
+    A path given as a store is not one.
 
     @ivar path: The path.
     @ivar reason: What it lacks.
@@ -675,7 +702,7 @@ class NotAStore(StoreError):
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.path} is no store: {self.reason}"
+        return f"{self.path} is not a RocketMQ store: {self.reason}"
 
 
 @frozen

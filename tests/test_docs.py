@@ -8,9 +8,10 @@ import ast
 import re
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 
-from twisted.trial.unittest import SynchronousTestCase
+from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 ROOT = Path(__file__).resolve().parent.parent
 CITED = re.compile(r"docs/[a-z][a-z/_-]*(?:\.rst|\.md)?")
@@ -113,3 +114,276 @@ class TreeTests(SynchronousTestCase):
                     shown.add((path.parent / name).resolve())
         there = {path.resolve() for path in (ROOT / "docs" / "_static").iterdir()}
         self.assertEqual(shown, there)
+
+
+#: The pages that people read: all that is said about files and functions in them is checked.
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *(
+        path
+        for ending in HEADINGS
+        for path in sorted((ROOT / "docs").rglob(f"*{ending}"))
+        if "_build" not in path.parts
+    ),
+]
+WAY = ROOT / "docs" / "way-of-a-sync-write.rst"
+GLOSSARY = ROOT / "docs" / "glossary.rst"
+DEVELOPMENT = ROOT / "docs" / "development.rst"
+ARCHITECTURE = ROOT / "docs" / "architecture.rst"
+UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+
+
+@cache
+def defined(path: Path) -> frozenset[str]:
+    """
+    What a module defines: functions, classes, constants, and C{Class.member}.
+    """
+    found = set[str]()
+
+    def visit(body: list[ast.stmt], prefix: str) -> None:
+        for node in body:
+            if isinstance(node, ast.ClassDef):
+                found.add(prefix + node.name)
+                visit(node.body, f"{prefix}{node.name}.")
+            elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                found.add(prefix + node.name)
+            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                found.add(prefix + node.target.id)
+            elif isinstance(node, ast.Assign):
+                found.update(
+                    prefix + each.id for each in node.targets if isinstance(each, ast.Name)
+                )
+
+    visit(ast.parse(path.read_text(encoding="utf-8")).body, "")
+    return frozenset(found)
+
+
+@cache
+def modules() -> tuple[Path, ...]:
+    """
+    Every module of the product.
+    """
+    return tuple(sorted((ROOT / "rmqha").rglob("*.py")))
+
+
+@cache
+def members() -> frozenset[str]:
+    """
+    Every C{Class.member} of the product.
+    """
+    return frozenset(name for path in modules() for name in defined(path) if "." in name)
+
+
+@cache
+def constants() -> frozenset[str]:
+    """
+    Every text that the product's code holds, but for its docstrings.
+    """
+    found = set[str]()
+    for path in modules():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        said = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and id(node) not in said:
+                found.add(str(node.value))
+    return frozenset(found)
+
+
+def literals(text: str) -> list[str]:
+    """
+    What a page sets in type: names of files, functions, keys.
+    """
+    return re.findall(r"``([^`\n]+)``", text) + re.findall(r"(?<![`:])`([^`\n]+)`(?!`)", text)
+
+
+@cache
+def stored() -> tuple[str, ...]:
+    """
+    What the architecture lists below C{rmqha/} in a store's folder.
+    """
+    text = ARCHITECTURE.read_text(encoding="utf-8")
+    text = text[text.index("Files of our own\n---") : text.index("The broker\n---")]
+    rows = re.findall(r"^   \* - (``.+)$", text, re.MULTILINE)
+    return tuple(name.partition("/")[0] for row in rows for name in literals(row))
+
+
+class PathTests(SynchronousTestCase):
+    """
+    Files and functions that pages name.
+    """
+
+    def test_modules_exist(self) -> None:
+        """
+        Every module, folder and file of the project that a page names is there.
+        """
+        wrong, seen = [], 0
+        for page in PAGES:
+            for name in literals(page.read_text(encoding="utf-8")):
+                match = re.match(r"((?:[a-z_]+/)+[a-z_]*(?:\.py)?)(?![\w<*])", name)
+                if match is None or not (
+                    name.endswith(".py") or name.startswith(("rmqha/", "lab/", "tests/"))
+                ):
+                    continue
+                if name.split("/")[1] in stored():
+                    continue
+                seen += 1
+                places = (ROOT / match[1], ROOT / "rmqha" / match[1])
+                if not any(path.exists() for path in places):
+                    wrong.append(f"{page.relative_to(ROOT)}: there is no {name}")
+        self.assertEqual(wrong, [])
+        self.assertGreater(seen, 60)
+
+    def test_folders_exist(self) -> None:
+        """
+        Every package that the plan of the house names is there.
+        """
+        names = [
+            name
+            for name in literals(DEVELOPMENT.read_text(encoding="utf-8"))
+            if re.fullmatch(r"[a-z]+(/[a-z_]+)+", name)
+        ]
+        self.assertGreater(len(names), 20)
+        wrong = [n for n in names if not ((ROOT / n).is_dir() or (ROOT / "rmqha" / n).is_dir())]
+        self.assertEqual(wrong, [])
+
+    def test_functions_exist(self) -> None:
+        """
+        Every function that stands beside a module, in a page about the code, is defined there.
+        """
+        wrong, seen = [], 0
+        for page in (WAY, GLOSSARY, DEVELOPMENT):
+            text = page.read_text(encoding="utf-8")
+            pairs = [
+                (path, name)
+                for path, names in re.findall(r"\| ``(rmqha/\S+\.py)``\n\s+\| (.+)", text)
+                for name in literals(names)
+            ]
+            pairs += re.findall(r"``(rmqha/\S+\.py)``,\s+``(\w[\w.]*)``", text)
+            pairs += [
+                (path, name)
+                for name, path in re.findall(
+                    r"``(\w[\w.]*)``\s+(?:in\s+|\()``(rmqha/\S+\.py)``", text
+                )
+            ]
+            for path, name in pairs:
+                seen += 1
+                if name not in defined(ROOT / path):
+                    wrong.append(f"{page.name}: {path} defines no {name}")
+        self.assertEqual(wrong, [])
+        self.assertGreater(seen, 45)
+
+    def test_members_exist(self) -> None:
+        """
+        Every C{Class.member} that a page about the code names belongs to a class of ours.
+        """
+        wrong, seen = [], 0
+        for page in (WAY, GLOSSARY, DEVELOPMENT, ARCHITECTURE):
+            for name in literals(page.read_text(encoding="utf-8")):
+                if re.fullmatch(r"[A-Z]\w*[a-z]\w*\.\w+", name):
+                    seen += 1
+                    if name not in members():
+                        wrong.append(f"{page.name}: there is no {name}")
+        self.assertEqual(wrong, [])
+        self.assertGreater(seen, 40)
+
+    def test_numbers(self) -> None:
+        """
+        A size that names its constant is that constant's.
+        """
+        found = [
+            (page, match)
+            for page in PAGES
+            for match in re.finditer(
+                r"([\d,]+)\s+(bytes|KiB|MiB|GiB)\s+\(``([A-Z_]+)``\s+in\s+``(rmqha/\S+)\.py``\)",
+                page.read_text(encoding="utf-8"),
+            )
+        ]
+        self.assertNotEqual(found, [])
+        for page, (number, unit, name, module) in ((page, match.groups()) for page, match in found):
+            value = getattr(import_module(module.replace("/", ".")), name)
+            self.assertEqual(int(number.replace(",", "")) * UNITS[unit], value, f"{page}: {name}")
+
+    def test_mapped_files(self) -> None:
+        """
+        How pages are made present is told as it is done.
+        """
+        text = ARCHITECTURE.read_text(encoding="utf-8")
+        text = text[text.index("Mapped files\n---") : text.index("Flushing\n---")]
+        pages = (ROOT / "rmqha/store/files/pages.py").read_text(encoding="utf-8")
+        for word in ("MADV_POPULATE_WRITE", "ctypes", "pages.py", "allocate.py"):
+            self.assertIn(word, text)
+        for word in ("MADV_POPULATE_WRITE", "ctypes.CDLL", "POPULATE_WRITE = 23"):
+            self.assertIn(word, pages)
+        mapped = (ROOT / "rmqha/store/files/mapped.py").read_text(encoding="utf-8")
+        self.assertIn("posix_fallocate", text)
+        self.assertIn("posix_fallocate", mapped)
+
+    def test_files_of_our_own(self) -> None:
+        """
+        The files that the architecture lists below C{rmqha/} are files that the code knows.
+        """
+        self.assertGreater(len(stored()), 9)
+        self.assertEqual(set(), set(stored()) - constants())
+
+
+class GlossaryTests(SynchronousTestCase):
+    """
+    The words of our own.
+    """
+
+    def test_terms(self) -> None:
+        """
+        What a stranger cannot look up elsewhere is explained.
+        """
+        text = GLOSSARY.read_text(encoding="utf-8")
+        terms = {
+            term
+            for line in re.findall(r"^   (\S.*)$", text, re.MULTILINE)
+            for term in line.split(", ")
+        }
+        wanted = {
+            "claim", "confirmed", "dispatch", "durable", "epoch", "generation", "half message",
+            "ledger", "mark", "observer", "owed", "probe", "published point", "quarantine", "range",
+            "split index", "staged", "standing", "unit",
+        }  # fmt: skip
+        self.assertEqual(set(), wanted - terms)
+
+
+class PipelineTests(SynchronousTestCase):
+    """
+    The public names of the pipeline.
+    """
+
+    def test_public_names(self) -> None:
+        """
+        Every name that the page lists can be imported from its module.
+        """
+        text = (ROOT / "docs" / "guide" / "pipeline-api.rst").read_text(encoding="utf-8")
+        rows = re.findall(r"^   \* - ``(rmqha[\w.]+)``\n     - (.+)$", text, re.MULTILINE)
+        self.assertGreater(len(rows), 20)
+        try:
+            import_module("pyspark")
+        except ImportError:
+            raise SkipTest("the extra pipeline is not installed") from None
+        for module, names in rows:
+            for name in literals(names):
+                self.assertTrue(hasattr(import_module(module), name), f"{module}.{name}")
+
+    def test_what_pages_import(self) -> None:
+        """
+        What the guide imports from the pipeline is among them.
+        """
+        text = (ROOT / "docs" / "guide" / "pipeline-api.rst").read_text(encoding="utf-8")
+        rows = re.findall(r"^   \* - ``(rmqha[\w.]+)``\n     - (.+)$", text, re.MULTILINE)
+        public = {(module, name) for module, names in rows for name in literals(names)}
+        used = {
+            (module, name.strip())
+            for page in PAGES
+            for module, names in re.findall(
+                r"from (rmqha\.pipeline[\w.]*) import ([\w, ]+)", page.read_text(encoding="utf-8")
+            )
+            for name in names.split(",")
+        }
+        self.assertGreater(len(used), 4)
+        self.assertEqual(set(), used - public)

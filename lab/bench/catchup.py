@@ -53,7 +53,7 @@ class Source:
 
     def stop(self) -> None:
         """
-        Stop it, delete everything.
+        Stop the node and delete its store.
         """
         self.node.kill9()
         shutil.rmtree(self.folder)

@@ -108,7 +108,7 @@ def run(folder: Path, count: int = 1000, seconds: float = 20.0) -> list[Row]:
 
 def main() -> None:
     """
-    Measure it alone.
+    Run this benchmark alone.
     """
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--count", type=int, default=1000)

@@ -80,7 +80,7 @@ class Crowd(threading.Thread):
 
     def run(self) -> None:
         """
-        Let them come.
+        Connect all clients, some at a time, and measure the rate.
         """
         begun = time.perf_counter()
         try:
@@ -109,7 +109,7 @@ class Crowd(threading.Thread):
 
     def leave(self) -> None:
         """
-        Let all go.
+        Close the connections of all clients.
         """
         for client in self.clients:
             client.close()

@@ -67,7 +67,7 @@ def work_folder(needed: int) -> Path:
 
 def processor() -> str:
     """
-    The processor's name.
+    The processor's name, from the system.
     """
     found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text(encoding="utf-8"))
     return found[1] if found else platform.machine()

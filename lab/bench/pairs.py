@@ -40,7 +40,7 @@ PURE = {"RMQHA_PURE": "1"}
 @frozen
 class Pair:
     """
-    Who follows whom.
+    Which implementation is the master, and which the slave.
     """
 
     master: str
@@ -103,7 +103,7 @@ class Field:
 
     def stop(self) -> None:
         """
-        Stop both, delete everything.
+        Stop both nodes and delete their stores.
         """
         self.ours.kill9()
         self.java.kill9()

@@ -46,15 +46,12 @@ class Sends:
     @property
     def rate(self) -> float:
         """
-        Sends a second.
+        Sends per second.
         """
         return len(self.micros) / self.seconds
 
     @property
     def p50(self) -> float:
-        """
-        Median, in microseconds.
-        """
         return statistics.median(self.micros)
 
     @property
@@ -97,7 +94,7 @@ class Pair:
 
     def stop(self) -> None:
         """
-        End both.
+        Stop both nodes.
         """
         self.slave.kill9()
         self.master.kill9()

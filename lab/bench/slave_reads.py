@@ -27,7 +27,7 @@ BACKLOG, QUICK = 400_000, 100_000
 SENDS, QUICK_SENDS = 40_000, 8000
 
 HELD = 1 << 20
-"""Bytes that memory is said to hold: whoever has all of it before him lags."""
+"""Bytes that memory is said to hold: a consumer with all of it before it lags."""
 
 GOAL = 1.2
 
@@ -38,7 +38,7 @@ PATIENCE = 120.0
 
 class Reader(StrEnum):
     """
-    Where somebody catches up.
+    Where a lagging consumer reads, if there is one.
     """
 
     NOBODY = "nobody"

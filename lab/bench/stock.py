@@ -33,7 +33,7 @@ PATIENCE = 5.0
 
 class Peer(Tool):
     """
-    Name server and producers.
+    A stock name server and stock producers.
     """
 
     jvm = JVM

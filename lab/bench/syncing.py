@@ -71,7 +71,7 @@ class Watch:
 
 def settings(folder: Path, ha: str, clients: str) -> Settings:
     """
-    A slave that serves nobody.
+    A slave without consumers.
     """
     own = {
         "storePathRootDir": folder / "store",

@@ -104,7 +104,7 @@ def raw_ping(sock: socket.socket, source: memoryview, pings: int) -> list[float]
 
 def raw_pong(sock: socket.socket, target: memoryview, pings: int) -> None:
     """
-    Answer single frames.
+    A slave's side without Twisted: receive a frame, send a report.
     """
     header = memoryview(bytearray(12))
     for _ in range(pings):

@@ -25,14 +25,18 @@ LOOK = 1.0
 
 
 @click.command()
-@click.option("--seconds", type=click.FloatRange(0), help="How long; until Ctrl-C if absent.")
+@click.option(
+    "--seconds", type=click.FloatRange(0), help="Stop after so many seconds.  [default: at Ctrl-C]"
+)
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
     default=ROOT / ".cluster",
-    help="For stores and logs; .cluster if absent.",
+    help="Folder for stores and logs.  [default: .cluster]",
 )
-@click.option("--set", "more", multiple=True, metavar="KEY=VALUE", help="For all brokers.")
+@click.option(
+    "--set", "more", multiple=True, metavar="KEY=VALUE", help="A setting for all brokers."
+)
 def main(seconds: float | None, folder: Path, more: tuple[str, ...]) -> None:
     """Two masters, two slaves and a name server, as conf/2m-2s-sync has them."""
     asked = threading.Event()
@@ -69,7 +73,7 @@ def run(cluster: Cluster, console: Console, asked: threading.Event, seconds: flo
     for problem in cluster.stop():
         console.print(problem, style="red", markup=False, highlight=False)
         code = 1
-    console.print("stopped; a second start goes on from here" if code == 0 else "stopped")
+    console.print("stopped; the next start continues from here" if code == 0 else "stopped")
     return code
 
 

@@ -94,7 +94,7 @@ class Member:
     @property
     def ports(self) -> dict[str, int]:
         """
-        What it listens on.
+        The ports on which it listens.
         """
         settings = self.settings
         if self.name == NAMES:
@@ -121,11 +121,13 @@ class Member:
         """
         running = self._running()
         if running:
-            raise Unusable(f"{self.name} runs already, as process {running}: kill {running}")
+            raise Unusable(
+                f"{self.name} is running already as process {running}; stop it with kill {running}"
+            )
         self.pidfile.unlink(missing_ok=True)
         twistd = str(Path(sys.executable).parent / "twistd")
         start = [sys.executable, twistd, "-n", "--pidfile", str(self.pidfile)]
-        # Ctrl-C is for whoever watches it; the nodes are stopped in their order.
+        # Ctrl-C reaches only this process; it stops the nodes in their order.
         self.process.spawn([*start, "rmqha", *self.arguments], session=True)
 
     def _running(self) -> int:
@@ -210,9 +212,6 @@ class Cluster:
 
     @property
     def names(self) -> str:
-        """
-        The name server's address.
-        """
         return f"127.0.0.1:{self.members[0].ports['clients']}"
 
     def start(self) -> None:
@@ -286,7 +285,7 @@ def _broker_keys(conf: Path, shift: int, root: Path, names: int) -> list[str]:
 
 def _free_shift() -> int:
     """
-    What to add to all ports so that nobody has them: 0 if nobody has those of the files.
+    What to add to all ports so that they are free: 0 if those of the files are.
     """
     ports = []
     for name in MEMBERS:

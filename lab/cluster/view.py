@@ -22,7 +22,7 @@ WELL = ("serving", "in-sync")
 
 def addresses(cluster: Cluster) -> Table:
     """
-    Where everything is.
+    A table of the ports, stores and logs of all members.
     """
     table = Table("node", "clients", "slaves", "status", "store", "log", box=None, pad_edge=False)
     for member in cluster.members:
@@ -74,7 +74,7 @@ def _text(value: object) -> str:
 
 def table_of(rows: Sequence[tuple[str, ...]]) -> Table:
     """
-    All rows.
+    The table with a row for each member.
     """
     table = Table(box=None, pad_edge=False)
     for number, name in enumerate(COLUMNS):

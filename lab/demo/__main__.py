@@ -29,7 +29,7 @@ def main() -> int:
     reason = why_not()
     if reason:
         console.print(
-            "The demo needs RocketMQ's C++ client, and this machine has none: its wheel is for "
+            "The demo needs RocketMQ's C++ client, which is not installed here: its wheel is for "
             f"x86-64 Linux with glibc and libstdc++. {reason}\n"
             "Nothing was tried. All else works without it; `make test` needs no such client.",
             highlight=False,
@@ -52,7 +52,7 @@ def main() -> int:
     if well:
         console.print(f"[bold green]Everything is equal.[/] {took:.0f} s")
     else:
-        console.print(f"[bold red]Not everything is as it should be.[/] {took:.0f} s")
+        console.print(f"[bold red]Something differs or is missing, see above.[/] {took:.0f} s")
     return 0 if well else 1
 
 

@@ -61,11 +61,11 @@ class Mode:
     @property
     def counted(self) -> str:
         """
-        That, in words.
+        The number of requests, and of waiting writes by status, in words.
         """
-        waited = [f"{n} waited: {status}" for status, n in sorted(self.waited.items()) if n]
+        waited = [f"{n} writes waited: {status}" for status, n in sorted(self.waited.items()) if n]
         requests = f"{self.requests.total()} requests"
-        return "\n".join([requests, *(waited or ["none waited for a replica"])])
+        return "\n".join([requests, *(waited or ["no write waited for a replica"])])
 
 
 def settings_of(node: Node) -> StoreSettings:
@@ -97,7 +97,7 @@ def keys_in(settings: StoreSettings) -> set[str]:
 
 def verify(node: Node) -> str:
     """
-    C{rmqha verify --deep}, as anybody would run it.
+    C{rmqha verify --deep}, as a user would run it.
 
     @return: What it found; empty if nothing.
     """
@@ -155,7 +155,7 @@ class Report:
             refused = len(mode.sent) - len(acknowledged)
             for name, value in (
                 ("sent", f"{len(acknowledged)} acknowledged, {refused} not"),
-                ("the master counted", mode.counted),
+                ("requests that the master counted", mode.counted),
                 ("acknowledged, on the slave", self._all(mode, acknowledged, held, "on the slave")),
                 ("acknowledged, consumed", self._all(mode, acknowledged, mode.read, "consumed")),
             ):

@@ -114,7 +114,7 @@ class Story:
 
     def start_names(self) -> NameServer:
         """
-        A name server.
+        Start a name server.
         """
         names = NameServer(self.folder.path).start()
         self.say(
@@ -172,10 +172,10 @@ class Story:
         self.say("client", f"sends 3 messages to a new topic, {TOPIC}, with no slave there")
         self.say(
             "master",
-            f"says SLAVE_NOT_AVAILABLE {counted.get('SLAVE_NOT_AVAILABLE', 0)} times, at once: "
+            f"answers SLAVE_NOT_AVAILABLE {counted.get('SLAVE_NOT_AVAILABLE', 0)} times, at once: "
             "this client tries each 3 times",
         )
-        self.say("client", f"and then calls it: {mode.sent[-1].error.split(':')[0]}")
+        self.say("client", f"and then reports: {mode.sent[-1].error.split(':')[0]}")
         self.expect(not mode.acknowledged, "acknowledged without a slave")
         self.expect(set(counted) == {"SLAVE_NOT_AVAILABLE"}, f"without a slave: {counted}")
 
@@ -219,7 +219,7 @@ class Story:
         slave.kill9()
         self.say("slave", f"kill -9 after {len(burst.sent)} messages")
         until(lambda: not burst.sent[-1].ok, "a message that is not acknowledged")
-        self.say("client", f"is not acknowledged any more; {self.counts(master)}")
+        self.say("client", f"messages are no longer acknowledged; {self.counts(master)}")
         del slave.keys["haMaxReceiveBytesPerSecond"]
         slave.launch()
         self.say("slave", f"started again, process {slave.pid}")
@@ -234,7 +234,7 @@ class Story:
         sent = send_all(client, self.keys(MORE), RATE)
         mode.sent.extend(sent)
         self.expect(all(one.ok for one in sent), "not all acknowledged after the slave's return")
-        self.say("client", f"is acknowledged again: {MORE} more messages")
+        self.say("client", f"messages are acknowledged again: {MORE} more messages")
 
     def counts(self, master: Node) -> str:
         """
@@ -245,7 +245,7 @@ class Story:
 
     def garbage(self, client: Client, master: Node, mode: Mode) -> None:
         """
-        Somebody takes the HA port for a web server.
+        A web client connects to the HA port.
         """
         before = master.status()
         with socket.create_connection(master.address, timeout=10) as web:
@@ -260,7 +260,7 @@ class Story:
         reasons = [reason for reason in now if now[reason] != was.get(reason, 0)]
         self.say(
             "master",
-            f"an HTTP GET at the HA port: closed ({', '.join(reasons)}), nothing credited",
+            f"an HTTP GET at the HA port: closed ({', '.join(reasons)}), nothing acknowledged",
         )
         sent = send_all(client, self.keys(20), RATE)
         mode.sent.extend(sent)
@@ -298,7 +298,7 @@ class Story:
         self.say("master", "stopped, and started again with brokerRole=ASYNC_MASTER")
         self.say("master", f"an acknowledged write is {guarantee}")
         slave.until_synced(int(master.status()["maxOffset"]))
-        self.say("slave", "has noticed, compared, and follows it again")
+        self.say("slave", "has reconnected, compared its log, and follows the master again")
 
     def write_async(self, client: Client, mode: Mode) -> None:
         """

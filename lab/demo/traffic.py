@@ -122,9 +122,6 @@ class Burst:
 
     @property
     def done(self) -> bool:
-        """
-        Whether all were sent.
-        """
         return not any(thread.is_alive() for thread in self._threads)
 
     def wait(self, timeout: float = 60.0) -> list[Sent]:

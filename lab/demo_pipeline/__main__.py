@@ -27,7 +27,7 @@ from rmqha.errors import RmqhaError
     "--out",
     type=click.Path(file_okay=False, path_type=Path),
     default=ROOT / ".demo-pipeline",
-    help="For the table (messages) and the picture; .demo-pipeline if absent.",
+    help="Folder for the table (messages) and the picture.  [default: .demo-pipeline]",
 )
 @click.option("--seconds", type=click.FloatRange(5, 600), default=20.0, show_default=True)
 def main(out: Path, seconds: float) -> None:
@@ -37,7 +37,7 @@ def main(out: Path, seconds: float) -> None:
     reason = why_not()
     if reason:
         console.print(
-            "The demo needs RocketMQ's C++ client, and this machine has none: its wheel is for "
+            "The demo needs RocketMQ's C++ client, which is not installed here: its wheel is for "
             f"x86-64 Linux with glibc and libstdc++. {reason}\n"
             "Nothing was tried. The pipeline works without it: see docs/guide/pipeline.rst.",
             highlight=False,
@@ -61,7 +61,7 @@ def main(out: Path, seconds: float) -> None:
     if well:
         console.print(f"[bold green]Every message is in the table, once.[/] {took:.0f} s")
     else:
-        console.print(f"[bold red]Not everything is as it should be.[/] {took:.0f} s")
+        console.print(f"[bold red]Something differs or is missing, see above.[/] {took:.0f} s")
     sys.exit(0 if well else 1)
 
 

@@ -70,7 +70,7 @@ def log_to(path: Path) -> Iterator[None]:
 
 class PipelineStory(Story):
     """
-    The story.
+    What C{make demo-pipeline} does, step by step.
     """
 
     def __init__(self, console: Console, out: Path, seconds: float) -> None:

@@ -116,7 +116,7 @@ class Capture:
 
 def capture(name: str) -> Capture:
     """
-    Read one of L{CAPTURES}.
+    Read one of the recorded streams of L{CAPTURES}.
     """
     folder = DATA / "captures" / "ha"
     return Capture(

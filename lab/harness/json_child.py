@@ -38,7 +38,7 @@ class Commands(LineReceiver):
 
     def lineReceived(self, line: bytes) -> None:
         """
-        Do one command.
+        Run the command on one line of JSON.
         """
         command = json.loads(line)
         number = command.pop("number")
@@ -53,7 +53,7 @@ class Commands(LineReceiver):
 
     def say(self, number: int | None, **content: Any) -> None:
         """
-        Tell the parent.
+        Write one line of JSON to the parent.
         """
         if number is not None:
             content["number"] = number
@@ -93,7 +93,7 @@ class Asked:
 
     def give_up(self) -> None:
         """
-        Nothing more will come.
+        Fail what waits: the child has ended.
         """
         self._ended.set()
 

@@ -107,7 +107,7 @@ def _around(path: str, when: str, trigger: Trigger) -> None:
 
 def _step(node: Any, wanted: str, trigger: Trigger) -> None:
     """
-    A truncation's step.
+    Kill at a step of a truncation.
     """
 
     def step(name: str) -> None:

@@ -1,7 +1,7 @@
 """
 Real nodes for tests, demo and bench: C{twistd rmqha} as its own process.
 
-Whoever starts a process keeps its object; whatever is still running when the
+The caller that starts a process keeps its object; whatever is still running when the
 interpreter ends is killed by its pid, so a test that fails leaves nothing behind.
 Waiting is polling with a deadline, and a deadline that passes says what the node said
 last.
@@ -86,7 +86,7 @@ class Folder:
 
     def keep(self) -> None:
         """
-        Leave it for whoever looks into it, and say where it is.
+        Keep the folder for inspection, and print where it is.
         """
         atexit.unregister(self.remove)
         sys.stdout.write(f"kept {self.path}\n")
@@ -149,9 +149,6 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """
-        Its process id.
-        """
         assert self.process is not None, "not started"
         return self.process.pid
 
@@ -177,11 +174,11 @@ class Process:
             }
             return states == {"T"}
 
-        until(still, f"{self.name} stands still")
+        until(still, f"{self.name} is frozen")
 
     def thaw(self) -> None:
         """
-        Let it go on.
+        Let a frozen process continue.
         """
         os.kill(self.pid, signal.SIGCONT)
 
@@ -220,7 +217,7 @@ class Process:
 
     def log(self) -> str:
         """
-        Everything it said.
+        Everything that the process has logged.
         """
         if not self.log_path.exists():
             return ""
@@ -228,13 +225,13 @@ class Process:
 
     def tail(self, lines: int = 25) -> str:
         """
-        The last of it.
+        The last lines of its log, for a failure's text.
         """
         return f"--- {self.name}\n" + "\n".join(self.log().splitlines()[-lines:])
 
     def complaints(self) -> list[str]:
         """
-        Lines of exceptions nobody gave a name to.
+        Lines of exceptions that were not handled.
         """
         return re.findall(r"(?m)^.*(?:Traceback|Unhandled).*$", self.log())
 
@@ -247,7 +244,7 @@ class Process:
 
     def open_files(self) -> int:
         """
-        Descriptors it holds.
+        How many file descriptors it has open.
         """
         return len(os.listdir(f"/proc/{self.pid}/fd"))
 
@@ -298,15 +295,12 @@ class Node(Process):
     @property
     def address(self) -> tuple[str, int]:
         """
-        Where slaves connect.
+        The HA port's address.
         """
         return "127.0.0.1", self.ha_port
 
     @property
     def conf(self) -> Path:
-        """
-        The configuration file.
-        """
         return self.folder / f"{self.name}.conf"
 
     def write_conf(self) -> list[str]:
@@ -418,7 +412,7 @@ class Node(Process):
 
 class NameServer(Node):
     """
-    A name server.
+    A name server's process.
     """
 
     def __init__(self, folder: Path) -> None:

@@ -31,23 +31,23 @@ _given: deque[int] = deque(maxlen=OWN // 4)
 
 def free_ports(count: int) -> list[int]:
     """
-    TCP ports nobody listens on, on any local address.
+    TCP ports that are free on every local address.
     """
     return [free_port() for _ in range(count)]
 
 
 def client_port() -> int:
     """
-    A port for clients: nobody listens on the VIP port two below it either.
+    A port for clients: the VIP port two below it is free too.
     """
     return free_port(-2)
 
 
 def free_port(*neighbours: int) -> int:
     """
-    A TCP port nobody listens on.
+    A free TCP port.
 
-    @param neighbours: Where else nobody may listen, counted from there.
+    @param neighbours: Which other ports have to be free, counted from there.
     """
     for port in _candidates():
         places = [port + step for step in (0, *neighbours)]
@@ -55,7 +55,7 @@ def free_port(*neighbours: int) -> int:
         if not set(places) & set(_given) and all(map(_is_free, places)):
             _given.extend(places)
             return port
-    raise AssertionError("the candidates have no end")
+    raise AssertionError("no free port")
 
 
 @cache

@@ -187,14 +187,14 @@ class End(Protocol):
 
     def resumeProducing(self) -> None:
         """
-        It does again.
+        Called by Twisted: the transport takes bytes again.
         """
         self.paused = False
         self.out.run()
 
     def stopProducing(self) -> None:
         """
-        It never will.
+        Called by Twisted: the transport takes no bytes any more.
         """
         self.paused = True
 
@@ -230,7 +230,7 @@ class Bridge:
 
     def lost(self, end: End, *, well: bool) -> None:
         """
-        One side is gone.
+        One side's connection ended: end the other.
         """
         other = self.server if end is self.client else self.client
         if self.client.lost and self.server.lost:
@@ -264,7 +264,7 @@ class Bridge:
 
 class Outgoing(ClientFactory):
     """
-    To the master.
+    Makes the connection from the proxy to the master.
     """
 
     noisy = False
@@ -280,7 +280,7 @@ class Outgoing(ClientFactory):
 
     def clientConnectionFailed(self, connector: Any, reason: Failure) -> None:
         """
-        There is no master.
+        The master refused the connection: end the slave's.
         """
         self.bridge.server.lost = True
         if self.bridge.client.transport is not None:
@@ -314,9 +314,6 @@ class Network(ServerFactory):
         )
 
     def buildProtocol(self, addr: Any) -> End | None:
-        """
-        Somebody connects.
-        """
         if self.refusing:
             return None
         self.connections += 1
@@ -348,7 +345,7 @@ class Network(ServerFactory):
 
     def half_open(self, number: int, keep: str) -> int:
         """
-        Make all connections half-open.
+        Let one side of every connection disappear; the other learns nothing.
         """
         for bridge in tuple(self.bridges):
             bridge.half_open(keep)
@@ -356,7 +353,7 @@ class Network(ServerFactory):
 
     def refuse(self, number: int, on: bool) -> bool:
         """
-        Let nobody in, or everybody.
+        Refuse all connections, or accept them again.
         """
         self.refusing = on
         return on
@@ -439,7 +436,7 @@ class Proxy(Piped):
 
     def refuse(self, on: bool) -> None:
         """
-        Let nobody in, or everybody.
+        Refuse all connections, or accept them again.
         """
         self.do("refuse", on=on)
 
@@ -459,7 +456,7 @@ class Proxy(Piped):
 
 def main(arguments: list[str]) -> int:
     """
-    The child.
+    Run the proxy in this process, driven by the parent.
     """
     from twisted.internet import reactor as installed
 

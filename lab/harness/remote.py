@@ -35,19 +35,19 @@ class Remote(BlockingConnection):
 
     def __init__(self, port: int) -> None:
         """
-        @raise OSError: If nobody listens there.
+        @raise OSError: If the port is closed.
         """
         super().__init__(f"127.0.0.1:{port}", SOON)
 
     def heard(self, timeout: float = SOON) -> Command:
         """
-        The next answer.
+        Wait for the next answer.
         """
         return super().heard(timeout)
 
     def ask(self, command: Command, timeout: float = SOON) -> Command:
         """
-        Ask and wait.
+        Send a request and wait for its answer.
         """
         return super().ask(command, timeout)
 
@@ -130,7 +130,7 @@ def progress(topic: str, group: str, queue_id: int = 0) -> Command:
 
 def records(answer: Command) -> list[Record]:
     """
-    An answer's messages.
+    Decode the messages of an answer's body.
     """
     found, body, position = [], bytes(answer.body), 0
     while position < len(body):
@@ -207,9 +207,6 @@ class Follower:
             self.step(wait=0.2)
 
     def close(self) -> None:
-        """
-        Leave.
-        """
         for remote in self._open.values():
             remote.close()
         self._open.clear()

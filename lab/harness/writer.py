@@ -82,7 +82,7 @@ class History:
     @property
     def statuses(self) -> Counter[str]:
         """
-        How many ended how.
+        The number of writes by their final status.
         """
         return Counter(write.status for write in self.writes)
 

@@ -143,7 +143,7 @@ class Burst:
 
     def ended(self, result: PutResult | Failure, n: int, key: str, started: float) -> None:
         """
-        One write's end.
+        Note how one write ended.
         """
         micros = int((time.perf_counter() - started) * 1e6)
         self.under_way -= 1
@@ -171,7 +171,7 @@ class Burst:
 
     def told(self, n: int, key: str, what: dict[str, Any]) -> None:
         """
-        Report one write.
+        Report one write to the parent.
         """
         status = what["status"]
         self.statuses[status] = self.statuses.get(status, 0) + 1
@@ -222,7 +222,7 @@ class Driven:
 
     def stop(self, number: int) -> str:
         """
-        Stop cleanly.
+        Stop the node cleanly.
         """
         self.reactor.callLater(0, self.reactor.stop)
         return "stopping"
@@ -277,7 +277,7 @@ _true_time: Callable[[], float] = time.time
 
 def end_at_once() -> None:
     """
-    What C{kill -9} does.
+    End the process as C{kill -9} does.
     """
     os.kill(os.getpid(), signal.SIGKILL)
 

@@ -25,16 +25,20 @@ LOOK = 1.0
 
 
 @click.command()
-@click.option("--seconds", type=click.FloatRange(0), help="How long; until Ctrl-C if absent.")
+@click.option(
+    "--seconds", type=click.FloatRange(0), help="Stop after so many seconds.  [default: at Ctrl-C]"
+)
 @click.option(
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
     default=ROOT / ".spark-cluster",
-    help="For logs and what workers write; .spark-cluster if absent.",
+    help="Folder for logs and what workers write.  [default: .spark-cluster]",
 )
 @click.option("--workers", type=click.IntRange(1, 8), default=2, show_default=True)
-@click.option("--cores", type=click.IntRange(1), default=1, show_default=True, help="Of each.")
-@click.option("--memory", default="1g", show_default=True, help="Of each.")
+@click.option(
+    "--cores", type=click.IntRange(1), default=1, show_default=True, help="Cores of each worker."
+)
+@click.option("--memory", default="1g", show_default=True, help="Memory of each worker.")
 @click.option("--connect/--no-connect", default=True, help="Whether to serve Spark Connect.")
 def main(
     seconds: float | None, folder: Path, workers: int, cores: int, memory: str, connect: bool

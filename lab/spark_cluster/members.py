@@ -120,7 +120,7 @@ class SparkCluster:
     @property
     def url(self) -> str:
         """
-        What C{--master} takes.
+        The cluster's address for C{--master}.
         """
         return f"spark://{LOOPBACK}:{self._ports['master']}"
 
@@ -260,7 +260,7 @@ class SparkCluster:
         """
         conf = self.folder / "conf"
         conf.mkdir(exist_ok=True)
-        # A port where anybody may submit programs, and nobody asked for.
+        # A port where any client may submit programs, and which is not needed.
         rest = {"spark.master.rest.enabled": "false"}
         lines = [f"{name} {value}" for name, value in rest.items()]
         (conf / "spark-defaults.conf").write_text("\n".join(lines) + "\n", encoding="utf-8")

@@ -142,9 +142,6 @@ class Tool(Piped):
 
     @property
     def names(self) -> str:
-        """
-        The name server's address.
-        """
         return f"127.0.0.1:{self.names_port}"
 
     def start(self) -> Self:
@@ -211,7 +208,7 @@ class Tool(Piped):
 
     def enough(self) -> None:
         """
-        Begin no more sends.
+        Tell the tool to begin no more sends.
         """
         self.do("enough")
 
@@ -322,14 +319,14 @@ class Broker(Process):
     @property
     def address(self) -> tuple[str, int]:
         """
-        Where slaves connect.
+        The HA port's address.
         """
         return "127.0.0.1", self.port + 1
 
     @property
     def client_address(self) -> str:
         """
-        Where clients connect.
+        The client port's address.
         """
         return f"127.0.0.1:{self.port}"
 
@@ -383,7 +380,7 @@ class Broker(Process):
 
     def max_offset(self) -> int:
         """
-        Where its log ends.
+        The physical offset where its log ends.
         """
         return int(self.runtime()["commitLogMaxOffset"])
 

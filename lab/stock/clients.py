@@ -258,9 +258,6 @@ class NodeClient(Other):
     title = "ali-ons 3.12.0 (Node)"
 
     def command(self) -> list[str]:
-        """
-        Its command line.
-        """
         return ["node", str(jars.HERE / "node" / "client.js"), str(packages.node())]
 
 
@@ -287,9 +284,6 @@ class JpypeClient(Other):
     title = "pyrocketmq 0.3.4"
 
     def command(self) -> list[str]:
-        """
-        Its command line.
-        """
         script = str(jars.HERE / "python" / "jpype_client.py")
         library = f"{jars.HERE / 'home' / 'conf'}:{jars.library('4.9.7')}/*"
         return [str(packages.python()), script, library, str(self.folder)]

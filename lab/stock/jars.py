@@ -41,7 +41,7 @@ class Missing(Exception):
 
 def say(text: str) -> None:
     """
-    A line for whoever runs this.
+    Print a line about the progress.
     """
     sys.stderr.write(text + "\n")
 
@@ -62,7 +62,7 @@ def classes(version: str) -> Path:
 
 def sources() -> list[Path]:
     """
-    Our Java.
+    The Java sources of this folder.
     """
     return sorted((HERE / "java").glob("*.java"))
 
@@ -143,7 +143,7 @@ def _run(*command: str) -> None:
 
 def main() -> int:
     """
-    Resolve all versions.
+    Resolve the jars of all versions with Maven.
     """
     for version in VERSIONS:
         try:

@@ -22,7 +22,7 @@ class Described(Protocol):
 
     def status(self) -> dict[str, Any]:
         """
-        Everything, as JSON values.
+        Everything, as values that JSON has.
         """
 
     def looked(self) -> Deferred[None]:
@@ -32,7 +32,7 @@ class Described(Protocol):
 
     def unhealthy(self) -> str:
         """
-        Why the node is not well; empty when it is.
+        Why the node is unhealthy; empty when it is not.
         """
 
 
@@ -81,7 +81,9 @@ class Answer(Resource):
 
 def say(request: Request, code: int, content: dict[str, Any]) -> bytes:
     """
-    Write a JSON response.
+    Set a response's code and headers.
+
+    @return: Its body.
     """
     body = (json.dumps(content, indent=2) + "\n").encode()
     request.setResponseCode(code)
@@ -101,9 +103,6 @@ class HealthResource(Answer):
         self.node = node
 
     def answer(self) -> tuple[int, dict[str, Any]]:
-        """
-        Ask the node.
-        """
         reason = self.node.unhealthy()
         if reason:
             return http.SERVICE_UNAVAILABLE, {"healthy": False, "reason": reason}
@@ -121,14 +120,11 @@ class StatusResource(Answer):
 
     def ready(self) -> Deferred[None]:
         """
-        Let the node look.
+        Fires when the node has looked at what may take a moment.
         """
         return self.node.looked()
 
     def answer(self) -> tuple[int, dict[str, Any]]:
-        """
-        Ask the node.
-        """
         return http.OK, self.node.status()
 
 
@@ -151,7 +147,7 @@ class AdminSite(Resource):
 
 class AdminPort(Site):
     """
-    The HTTP server around it; a poll a second is not worth a line in the log.
+    The HTTP server around it.
     """
 
     noisy = False
@@ -165,7 +161,7 @@ class AdminPort(Site):
 
     def log(self, request: http.Request) -> None:
         """
-        Write nothing.
+        Write nothing, as a poll a second would fill the log.
         """
 
 
@@ -175,7 +171,4 @@ class Missing(Answer):
     """
 
     def answer(self) -> tuple[int, dict[str, Any]]:
-        """
-        Say what does.
-        """
         return http.NOT_FOUND, {"error": "not found", "paths": ["/healthz", "/status"]}

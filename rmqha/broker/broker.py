@@ -75,12 +75,12 @@ from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 
 class RequestHandler(Protocol):
     """
-    Answers some requests.
+    A part of the broker that answers requests of some codes.
     """
 
     def handlers(self) -> Mapping[RequestCode, Handler]:
         """
-        Who answers which code.
+        Its functions by request code; no two parts may have the same.
         """
 
 
@@ -134,10 +134,15 @@ class Broker:
         self._tables = (self.topics, self.groups, self.offsets)
         for table in self._tables:
             table.load()
+        if writer is not None:
+            self.topics.bring_back(
+                (queue.topic, queue.queue_id) for queue in store.queues if queue.max_offset
+            )
         self.messages = Messages.of(settings)
         self.lookup = Lookup(store.log, store.queues, store.index, self.messages.levels)
         levels = LevelOffsets(folder, store, reactor, in_thread)
         levels.load()
+        self._files = tuple(table.file for table in (*self._tables, levels))
         self.schedule = Schedule(
             store=store,
             writer=self.writer,
@@ -165,14 +170,11 @@ class Broker:
     # --- the parts ------------------------------------------------------------------
 
     def _parts(self) -> tuple[RequestHandler, ...]:
-        """
-        Make all parts.
-        """
         return (*self._taking(), *self._clients(), *self._giving(), *self._administering())
 
     def _taking(self) -> tuple[RequestHandler, ...]:
         """
-        What takes messages.
+        Make what stores messages: sending, transactions, delays, replies.
         """
         store, broker = self.store, self.settings.broker
         admission = Admission(broker, self.topics, store.now_ms)
@@ -226,7 +228,7 @@ class Broker:
 
     def _giving(self) -> tuple[RequestHandler, ...]:
         """
-        What gives messages.
+        Make what clients read by: pulls, lookups, consumer progress.
         """
         store, settings, slave = self.store, self.settings, self.writer is None
         reader = QueueReader(store.log, store.queues, settings.pull, physical_memory(), slave=slave)
@@ -363,7 +365,7 @@ class Broker:
 
     def start(self, ports: ClientPorts) -> None:
         """
-        Serve.
+        Answer clients and register with the name servers, once L{prepare} has fired.
         """
         self._heartbeats.forget_ended()
         ports.open(self.registry, self._heartbeats.lost)
@@ -384,7 +386,7 @@ class Broker:
 
     def stop(self) -> Deferred[None]:
         """
-        Write the tables for the last time; nobody asks any more.
+        Write the tables for the last time; the ports are closed already.
 
         @return: Fires when nothing of the store is used any more; fails with L{ShutdownFailed}
             if a step of it failed.
@@ -455,6 +457,7 @@ class Broker:
         return {
             "topics": len(self.topics.names()),
             "groups": len(self.groups.names()),
+            "olderTables": {file.path.name: file.fault for file in self._files if file.fault},
             "nameServers": self.registration.status(),
             "nameServersDisagree": self.registration.disagreement,
             "twin": self.siblings.twin,

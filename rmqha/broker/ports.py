@@ -38,7 +38,7 @@ class ServedPort(Registry):
     """
     What one port serves: another registry's requests, once it is open.
 
-    @ivar served: How many requests came, by code; what nobody handles counts as -1.
+    @ivar served: How many requests came, by code; codes without a handler count as -1.
     """
 
     def __init__(self, without: Iterable[int] = ()) -> None:
@@ -52,13 +52,13 @@ class ServedPort(Registry):
 
     def open(self, inner: Registry) -> None:
         """
-        Serve.
+        Answer requests from now on; until then each is answered L{CLOSED}.
         """
         self._inner = inner
 
     def shut(self) -> None:
         """
-        Serve no more.
+        Answer no more requests.
         """
         self._inner = None
 
@@ -70,7 +70,7 @@ class ServedPort(Registry):
 
     def serve(self, connection: RemotingProtocol, command: Command) -> Answer | Deferred[Answer]:
         """
-        Have a request answered.
+        Have a request answered, and count it.
         """
         inner = self._inner
         code = command.code

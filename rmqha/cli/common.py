@@ -1,7 +1,7 @@
 """
-What all commands share: how they end, and how they show that they work.
+What all commands share: how they end, and how they show progress.
 
-Exit codes: 0 all is well, 1 something is wrong (and said), 2 the command was not
+Exit codes: 0 success, 1 something is wrong (and printed), 2 the command was not
 understood.  An error is one line on stderr, never a traceback.
 """
 
@@ -36,7 +36,7 @@ INTERRUPTED = 130
 """What shells use for a command that Ctrl-C ended."""
 
 PIPED_WIDTH = 200
-"""Columns of a table that nobody looks at."""
+"""Columns of a table that is not printed to a terminal."""
 
 NO_COMMAND = getattr(click.exceptions, "NoArgsIsHelpError", ())
 """What newer clicks raise when only the help was wanted."""
@@ -44,8 +44,8 @@ NO_COMMAND = getattr(click.exceptions, "NoArgsIsHelpError", ())
 STORE = click.Path(exists=True, path_type=Path)
 """A store's root, a C{commitlog} folder, or a quarantine file."""
 
-JSON = click.option("--json", "as_json", is_flag=True, help="One JSON object.")
-"""For a command that tells all at its end."""
+JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+"""For a command that prints its whole result at its end."""
 
 
 class Commands(click.Group):
@@ -93,14 +93,14 @@ def _code(run: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
 
 def complain(text: str) -> None:
     """
-    One line on stderr.
+    Print an error as one line on stderr.
     """
     click.echo(f"rmqha: {' '.join(text.splitlines())}", err=True)
 
 
 def note(text: str) -> None:
     """
-    One line on stderr about something that is no fault.
+    One line on stderr about something that is not a fault.
     """
     click.echo(f"note: {text}", err=True)
 
@@ -118,7 +118,7 @@ def bar(description: str) -> Iterator[Told | None]:
     """
     A progress bar on stderr while the block runs, on a terminal only.
 
-    @return: What to tell bytes done and bytes in all, C{None} if nobody looks.
+    @return: What to tell bytes done and bytes in all, C{None} if stderr is not a terminal.
     """
     console = Console(stderr=True)
     if not console.is_terminal:

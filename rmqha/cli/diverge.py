@@ -33,7 +33,7 @@ Address = tuple[str, int]
 
 class Unreachable(click.ClickException):
     """
-    There is no such master, or it is none.
+    The master cannot be reached, or is not a master.
     """
 
     exit_code = 2
@@ -52,14 +52,15 @@ class Unreachable(click.ClickException):
     "earliest",
     type=click.IntRange(0),
     metavar="OFFSET",
-    help="With HOST:PORT: compare from here on, at the latest.",
+    help="With HOST:PORT: compare from this offset on, or from further back.",
 )
-@click.option("--all", "everything", is_flag=True, help="With HOST:PORT: compare all there is.")
+@click.option("--all", "everything", is_flag=True, help="With HOST:PORT: compare the whole log.")
 @click.option(
     "--client-port",
     type=click.IntRange(0, 65535),
     metavar="PORT",
-    help="With HOST:PORT: asked for the master's bounds. Default: PORT - 1; 0: not asked.",
+    help="With HOST:PORT: the client port, asked where the master's log begins and ends. "
+    "Default: PORT - 1; 0: do not ask.",
 )
 @JSON
 @click.pass_context
@@ -72,22 +73,24 @@ def diverge(
     client_port: int | None,
     as_json: bool,
 ) -> None:
-    """Say where STORE parts from STORE2, or from a running master; nothing is changed.
+    """Find where two logs differ first: STORE and STORE2, or a running master's.
 
-    Bytes are compared, as far as both have any, whether they are valid records or not.
-    A master is asked for the last file and at least 64 MiB, further back if nothing
-    there is common, and is left at once; while it is compared it takes us for a slave.
-    Exit code 0 if one is a prefix of the other, 1 if they diverge, 2 if the master
+    Nothing is changed.  All bytes that both logs have are compared, whether they are valid
+    records or not.  A master is asked for the last file and at least 64 MiB, and further
+    back if nothing there is equal; while connected this command looks like a slave to it.
+    Exit code 0 if one log is a prefix of the other, 1 if they diverge, 2 if the master
     cannot be reached.
     """
     if everything:
         if earliest is not None:
-            raise click.UsageError("--from and --all: choose one")
+            raise click.UsageError("--from and --all exclude each other")
         earliest = 0
     other = Path(against)
     address = None if other.exists() else _address(against)
     if address is None and (earliest is not None or client_port is not None):
-        raise click.UsageError("--from, --all and --client-port are for a running master")
+        raise click.UsageError(
+            "--from, --all and --client-port need a running master, --against HOST:PORT"
+        )
     if address is None:
         found = _with_store(store, other)
     else:
@@ -103,7 +106,7 @@ def _address(against: str) -> Address:
     try:
         return split_address(against)
     except ValueError as error:
-        raise click.UsageError(f"--against {against}: no such folder, and not HOST:PORT") from error
+        raise click.UsageError(f"--against {against}: neither a folder nor HOST:PORT") from error
 
 
 def _with_store(store: Path, other: Path) -> LogComparison:
@@ -148,7 +151,7 @@ def _with_master(
             outcome.append(error)
         await client.close()
         if client_port and looking.port.bounds is None and looking.asked:
-            note(f"the master was asked without knowing its end: {looking.port.state}")
+            note(f"asked the master without knowing where its log ends: {looking.port.state}")
 
     try:
         with bar("comparing") as progress, TemporaryDirectory(prefix="rmqha-") as folder:
@@ -168,8 +171,8 @@ def _with_master(
 
 def _settled(store: Path) -> OfflineLog:
     """
-    The log of a store, as far as nobody is writing it: behind the last whole record of a
-    running node's there may be bytes that still arrive.
+    The log of a store up to its last whole record, if a node runs on it: after that
+    record there may be bytes that are still arriving.
     """
     raw = RawLog.open(store)
     log = OfflineLog.of(raw, data_end(raw, raw.min_offset))
@@ -196,10 +199,10 @@ def _tell(found: LogComparison, store: Path, against: str) -> None:
     else:
         click.echo(
             f"diverged: equal from byte {found.start} to {found.difference.offset}; "
-            f"there 0x{found.difference.value:02x} in {found.difference.path}, "
+            f"that byte is 0x{found.difference.value:02x} in {found.difference.path}, "
             f"0x{found.difference.other_value:02x} in {found.difference.other_path}"
         )
-        click.echo(f"the first record not shared begins at byte {found.at}")
+        click.echo(f"the first record that differs begins at byte {found.at}")
     for name, own in ((str(store), found.first), (against, found.second)):
         click.echo(_line(name, own))
 
@@ -209,11 +212,11 @@ def _line(name: str, own: Beyond) -> str:
     text = f"{name}: ends at byte {own.end}, {own.records} records "
     text += f"({own.bytes} bytes) of its own" + (f" ({topics})" if topics else "")
     if own.bad:
-        text += f"; {own.bad} bad places among them"
+        text += f"; damaged places among them: {own.bad}"
     if own.tail:
-        text += f"; {own.tail} bytes behind its end are no whole record"
+        text += f"; {own.tail} bytes after its end are not a whole record"
     if own.unread is None:
         text += "; there may be more, which was not fetched"
     elif own.unread:
-        text += f"; {own.unread} bytes behind that were not fetched"
+        text += f"; {own.unread} bytes after that were not fetched"
     return text

@@ -45,11 +45,17 @@ class Wanted:
 
 @click.command()
 @click.argument("store", type=STORE)
-@click.option("--from", "start", type=click.IntRange(0), default=0, help="First physical offset.")
-@click.option("--to", "stop", type=click.IntRange(0), help="Physical offset to stop before.")
+@click.option(
+    "--from", "start", type=click.IntRange(0), default=0, help="Physical offset of the first byte."
+)
+@click.option(
+    "--to", "stop", type=click.IntRange(0), help="Physical offset just after the last byte."
+)
 @click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
-@click.option("--body", "with_body", is_flag=True, help="Bodies too, in base64; needs --json.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
+@click.option(
+    "--body", "with_body", is_flag=True, help="Print the bodies too, in base64; needs --json."
+)
 @click.pass_context
 def dump(
     context: click.Context,
@@ -60,15 +66,15 @@ def dump(
     as_json: bool,
     with_body: bool,
 ) -> None:
-    """Show the records of STORE in the order of its log.
+    """Print the records of STORE in the order of its log.
 
-    STORE is a store's root, its commitlog folder, or a quarantine file.  Bad places
-    are told on stderr and passed; exit code 1 if there were any.
+    STORE is a store's root, its commitlog folder, or a quarantine file.  Damaged places
+    are reported on stderr and skipped; exit code 1 if there were any.
     """
     if with_body and not as_json:
         raise click.UsageError("--body needs --json")
     if stop is not None and stop <= start:
-        raise click.UsageError(f"--to {stop} is not above --from {start}")
+        raise click.UsageError(f"--to {stop} must be above --from {start}")
     raw = RawLog.open(store)
     for finding in raw.findings:
         complain(str(finding))
@@ -122,7 +128,7 @@ def _events(raw: RawLog, wanted: Wanted) -> Iterator[Record | BadPlace]:
 
 def _bad(raw: RawLog, bad: BadPlace) -> bool:
     """
-    Tell a bad place.
+    Report a damaged place.
 
     @return: Whether it is only the log's end.
     """
@@ -130,12 +136,14 @@ def _bad(raw: RawLog, bad: BadPlace) -> bool:
     if bad.next_valid is not None:
         complain(
             f"{path} at {bad.offset}: {bad.fault.value}; "
-            f"going on with the next valid record at byte {bad.next_valid}"
+            f"continuing with the next valid record, at byte {bad.next_valid}"
         )
         return False
     behind = data_end(raw, bad.offset) - bad.offset
     if behind:
-        note(f"{path} at {bad.offset}: the log ends here, {bad.fault.value}, {behind} bytes")
+        note(
+            f"{path} at {bad.offset}: the log ends here ({bad.fault.value}); {behind} bytes follow"
+        )
     return True
 
 

@@ -1,5 +1,5 @@
 """
-The C{rmqha} command: looks at nodes and stores, and mends what is derived.
+The C{rmqha} command: shows nodes, and checks, reads and repairs stores.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from rmqha.cli.verify import verify
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="rmqha", prog_name="rmqha", message="%(prog)s %(version)s")
 def main() -> None:
-    """Look at rmqha nodes and at RocketMQ stores.
+    """Show rmqha nodes, and check, read and repair RocketMQ stores.
 
     Nodes are started by twistd (see README).  Only `rebuild` and `promote` change a store.
     """

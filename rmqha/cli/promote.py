@@ -1,5 +1,5 @@
 """
-C{rmqha promote}: a slave's store becomes a master's.
+C{rmqha promote}: turns a slave's store into a master's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rmqha.store.derived.clamp_offsets import Clamped
 from rmqha.store.offline.raw_log import RawLog
 
 SHOWN = 10
-"""Topics that are named where there may be many."""
+"""Most topics that are named in a note."""
 
 
 @click.command()
@@ -30,20 +30,23 @@ SHOWN = 10
 @click.option(
     "--conf", type=click.Path(exists=True, path_type=Path), help="broker.conf of this store."
 )
-@click.option("--dry-run", is_flag=True, help="Only say what would be done.")
+@click.option("--dry-run", is_flag=True, help="Print what would be done, and change nothing.")
 @click.option(
-    "--repair", is_flag=True, help="Cut a damaged log at the damage; what follows is kept."
+    "--repair",
+    is_flag=True,
+    help="Cut a damaged log at the damage; a quarantine file keeps the rest.",
 )
 @JSON
 def promote(store: Path, conf: Path | None, dry_run: bool, repair: bool, as_json: bool) -> None:
-    """Make the store of a slave the store of a master.
+    """Turn a slave's store into a master's store.
 
-    Refused while a node is running on it, for an unfinished copy, and for a damaged log.
-    Its old master may not run as a master any more: see docs/operations.rst, Changing roles.
+    Refused while a node is running on it, for an unfinished first copy, and for a damaged
+    log.  Run it as the user that the node runs as.  The old master must not run as a master
+    any more: see docs/operations.rst, Changing roles.
     """
     raw = RawLog.open(store)
     if raw.root is None:
-        raise NotAStore(str(store), "only a whole store can be a master's")
+        raise NotAStore(str(store), "promote needs a store's root, not a part of a store")
     settings = _settings(raw, raw.root, conf)
     done = plan(settings, repair=repair) if dry_run else make_master(settings, repair=repair)
     if as_json:
@@ -54,9 +57,11 @@ def promote(store: Path, conf: Path | None, dry_run: bool, repair: bool, as_json
     if done.unlisted:
         names = ", ".join(done.unlisted[:SHOWN])
         more = f" and {len(done.unlisted) - SHOWN} more" if len(done.unlisted) > SHOWN else ""
-        note(f"there are messages of topics that config/topics.json does not know: {names}{more}")
+        note(f"there are messages of topics that are not in config/topics.json: {names}{more}")
     if conf is not None and not load(conf).broker.role.is_master:
-        note(f"{conf} is a slave's: a master's says brokerRole=SYNC_MASTER and brokerId=0")
+        note(
+            f"{conf} configures a slave: set brokerRole=SYNC_MASTER and brokerId=0 before the start"
+        )
 
 
 def _settings(raw: RawLog, root: Path, conf: Path | None) -> StoreSettings:
@@ -75,13 +80,13 @@ def _lines(done: Promotion, dry_run: bool) -> list[str]:
     lines = [f"{done.root}: {bounds}, {done.records} records checked from byte {done.checked_from}"]
     if done.cut:
         where = f", kept in {done.quarantine}" if done.quarantine else " and kept"
-        lines.append(f"{done.cut} bytes behind the last whole record {would}cut{where}")
-    lines.append(f"{done.queues} queues go on from the log, {done.levels} of delay levels")
+        lines.append(f"{done.cut} bytes after the last whole record {would}cut{where}")
+    lines.append(f"{done.queues} queues continue from the log, {done.levels} of delay levels")
     lines += [str(moved) for moved in (*done.delays, *done.consumers)]
     if not (done.delays or done.consumers):
-        lines.append("no offset of a group or a delay level is above its queue")
+        lines.append("no consumer offset or delay level's offset is above its queue")
     if done.was_master:
-        lines.append("it was a master's already: its epoch goes on")
+        lines.append("the store was a master's already: its epoch continues")
     else:
         lines.append(f"a new epoch {would or 'is '}begun at byte {done.end}")
     return lines

@@ -18,17 +18,19 @@ from rmqha.store.offline.rebuild_in_place import exclusively, remake
 @click.command()
 @click.argument("store", type=STORE)
 @click.option(
-    "--conf", type=click.Path(exists=True, path_type=Path), help="broker.conf with the sizes."
+    "--conf",
+    type=click.Path(exists=True, path_type=Path),
+    help="broker.conf with the sizes of the files.",
 )
 def rebuild(store: Path, conf: Path | None) -> None:
-    """Make the consume queues and the index of STORE anew from its log.
+    """Make the consume queues and the index of STORE again from its log.
 
     Refused while a node is running on it.  Without --conf the new files get the sizes
     of the old ones, or RocketMQ's defaults if there are none.
     """
     raw = RawLog.open(store)
     if raw.root is None:
-        raise NotAStore(str(store), "queues and index belong to a store's root")
+        raise NotAStore(str(store), "rebuild needs a store's root, not a part of a store")
     with exclusively(raw.root):
         settings = store_settings(conf, raw.root, raw.path, raw.file_size)
         with bar("checking the log") as progress:
@@ -38,13 +40,13 @@ def rebuild(store: Path, conf: Path | None) -> None:
     for fault in made.faults:
         note(str(fault))
     if made.fault_count > len(made.faults):
-        note(f"and {made.fault_count - len(made.faults)} more like these")
+        note(f"and {made.fault_count - len(made.faults)} more like this")
     click.echo(
         f"{raw.root}: {made.records} records, {made.units} units in {made.queues} queues "
         f"(files of {settings.queue_file_size} bytes), {made.entries} index entries "
         + (
             f"({settings.index_slots} slots, {settings.index_entries} entries a file)"
             if settings.index_enable
-            else "(the index is off)"
+            else "(messageIndexEnable=false: no index)"
         )
     )

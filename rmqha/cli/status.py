@@ -1,5 +1,5 @@
 """
-C{rmqha status}: what a running node says of itself.
+C{rmqha status}: the state of a running node.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ FASTEST, SLOWEST = 0.2, 3600.0
 @frozen
 class Seen:
     """
-    What one look at a node brought.
+    The result of one poll of a node.
 
-    @ivar problem: Why it is not well, or cannot be reached; empty if all is well.
-    @ivar status: What C{/status} said; C{None} if it said nothing.
+    @ivar problem: Why the node is unhealthy, or cannot be reached; empty if it is healthy.
+    @ivar status: What C{/status} answered; C{None} without an answer.
     """
 
     problem: str
@@ -72,17 +72,17 @@ class Look:
             code, health = await self._get("healthz")
             status_code, status = await self._get("status")
         except (CancelledError, TimeoutError):
-            return Seen(f"{self.address} gave no answer in {TIMEOUT:.0f} seconds", None)
+            return Seen(f"{self.address} did not answer within {TIMEOUT:.0f} seconds", None)
         except (ConnectError, OSError, ResponseFailed) as error:
             return Seen(f"{self.address} cannot be reached: {_reason(error)}", None)
         except ValueError as error:
-            return Seen(f"{self.address} is no admin port of rmqha: {error}", None)
+            return Seen(f"{self.address} is not an admin port of rmqha: {error}", None)
         if status_code != 200:
             return Seen(f"{self.address} answers /status with {status_code}", None)
         if code == 200:
             return Seen("", status)
         reason = health.get("reason") or f"/healthz answers {code}"
-        return Seen(f"{self.address} is not well: {reason}", status)
+        return Seen(f"{self.address} is unhealthy: {reason}", status)
 
     async def _get(self, path: str) -> tuple[int, dict[str, Any]]:
         url = f"http://{self.address}/{path}"
@@ -97,7 +97,7 @@ class Look:
 
 def _reason(error: Exception) -> str:
     """
-    What an error of the network means, in the system's words where there are any.
+    The text of a network error, the operating system's where there is one.
     """
     if isinstance(error, ResponseFailed) and error.reasons:
         return str(error.reasons[0].getErrorMessage()).rstrip(".")
@@ -106,7 +106,7 @@ def _reason(error: Exception) -> str:
 
 def table_of(status: Mapping[str, Any]) -> list[Table]:
     """
-    A status as tables: the node, then whatever it says of others.
+    A status as tables: the node, then its replicas, brokers, readers.
     """
     node = Table("", "", box=None, show_header=False, pad_edge=False)
     more: list[Table] = []
@@ -122,7 +122,7 @@ def table_of(status: Mapping[str, Any]) -> list[Table]:
 
 def _add(node: Table, more: list[Table], name: str, value: Any) -> None:
     """
-    Show one thing: in a row of the node's table, in several, or in a table of its own.
+    Show one field: in a row of the node's table, in several, or in a table of its own.
     """
     if _is_rows(value):
         more.append(_rows(name, value))
@@ -161,7 +161,7 @@ def _text(value: Any) -> str:
 
 def show(seen: Seen, as_json: bool, console: Console) -> None:
     """
-    Print one look: the status on stdout, a problem on stderr.
+    Print the result of a poll: the status on stdout, a problem on stderr.
     """
     if seen.status is not None:
         if as_json:
@@ -176,10 +176,9 @@ def show(seen: Seen, as_json: bool, console: Console) -> None:
 @define
 class Copying:
     """
-    Shows how a slave's first copy goes on: how much there is, and how fast it comes.
+    Shows the progress of a slave's first copy: how many bytes, and how fast.
 
-    The whole is not known, as the replication protocol does not tell it: so the bar
-    only moves.
+    The replication protocol does not tell the total, so the bar only pulses.
     """
 
     _before: tuple[float, int] | None = None
@@ -211,11 +210,11 @@ async def watch(
     console: Console,
 ) -> Seen:
     """
-    Look at a node once, or again and again.
+    Poll a node once, or repeatedly.
 
-    @param interval: Seconds between looks; C{None} for one look.
-    @param times: How many looks; C{None} for no end.
-    @return: The last look.
+    @param interval: Seconds between polls; C{None} for one poll.
+    @param times: How many polls; C{None} for no end.
+    @return: The result of the last poll.
     """
     count = 0
     copying = Copying()
@@ -236,27 +235,29 @@ async def watch(
 
 @click.command()
 @click.argument("address", default=DEFAULT_ADDRESS, metavar="[HOST:PORT]")
-@click.option("--json", "as_json", is_flag=True, help="The status as JSON, one line a look.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the status as JSON, one line per poll."
+)
 @click.option(
     "--watch",
     "interval",
     type=click.FloatRange(FASTEST, SLOWEST),
     metavar="SECONDS",
-    help=f"Look again and again, every {FASTEST} to {SLOWEST:.0f} seconds.",
+    help=f"Poll again every SECONDS ({FASTEST} to {SLOWEST:.0f}).",
 )
-@click.option("--times", type=click.IntRange(1), help="With --watch: how many looks.")
+@click.option("--times", type=click.IntRange(1), help="With --watch: stop after this many polls.")
 @click.pass_context
 def status(
     context: click.Context, address: str, as_json: bool, interval: float | None, times: int | None
 ) -> None:
-    """Show what the node at HOST:PORT (its admin port) says of itself.
+    """Show the state of the node whose admin port is HOST:PORT.
 
-    The default is 127.0.0.1:10914.  Exit code 1 if it is not well or cannot be reached.
+    The default is 127.0.0.1:10914.  Exit code 1 if it is unhealthy or cannot be reached.
     """
     if times is not None and interval is None:
-        raise click.UsageError("--times is for --watch")
+        raise click.UsageError("--times needs --watch")
     if interval is not None and isnan(interval):
-        raise click.UsageError("--watch nan is no number of seconds")
+        raise click.UsageError("--watch nan is not a number of seconds")
     match = _ADDRESS.fullmatch(address)
     if match is None or not 0 < int(match["port"]) < 65536:
         raise click.UsageError(f"{address} is not HOST:PORT")

@@ -107,12 +107,20 @@ class VerifyReport:
 
 @click.command()
 @click.argument("store", type=STORE)
-@click.option("--against", type=STORE, help="Another store, compared byte for byte.")
-@click.option("--deep", is_flag=True, help="Consume queues and index against the log, too.")
-@click.option("--conf", type=click.Path(exists=True, path_type=Path), help="Sizes for --deep.")
+@click.option("--against", type=STORE, help="Another store, to be compared byte for byte.")
+@click.option("--deep", is_flag=True, help="Also compare consume queues and index with the log.")
+@click.option(
+    "--conf",
+    type=click.Path(exists=True, path_type=Path),
+    help="broker.conf with the sizes, for --deep.",
+)
 @JSON
 @click.option(
-    "--limit", type=click.IntRange(0), default=1000, show_default=True, help="Faults told; 0: all."
+    "--limit",
+    type=click.IntRange(0),
+    default=1000,
+    show_default=True,
+    help="Most faults that are printed; 0: all.",
 )
 @click.pass_context
 def verify(
@@ -127,12 +135,12 @@ def verify(
     """Check the log of STORE: records, CRCs, offsets, files.
 
     STORE is a store's root, its commitlog folder, or a quarantine file.  It is only
-    read, so a node may be running on it.  Exit code 1 if anything is at fault.
+    read, so a node may be running on it.  Exit code 1 if there is a fault.
     """
     if against is not None and deep:
-        raise click.UsageError("--against and --deep are two commands, say one of them")
+        raise click.UsageError("--against and --deep exclude each other")
     if conf is not None and not deep:
-        raise click.UsageError("--conf is for --deep")
+        raise click.UsageError("--conf needs --deep")
     report = VerifyReport(as_json=as_json, limit=limit)
     check = _check(store, report)
     if deep:
@@ -159,16 +167,16 @@ def _deep(check: LogCheck, conf: Path | None, report: VerifyReport) -> None:
     raw = check.raw
     if raw.root is None:
         raise click.UsageError(
-            f"{raw.path} has no queues and no index: --deep needs a store's root"
+            f"{raw.path} has no consume queues and no index: --deep needs a store's root"
         )
     if check.damaged:
-        report.note("queues and index were not compared: the log they would agree with is damaged")
+        report.note("consume queues and index were not compared: the log is damaged")
         return
     settings = store_settings(conf, raw.root, raw.path, raw.file_size)
     with bar("queues and index") as progress:
         count = report.faults(derived_findings(check.log(), settings, progress))
     if count:
-        report.note("`rmqha rebuild` makes queues and index anew")
+        report.note("`rmqha rebuild` makes consume queues and index again")
 
 
 def _compare(first: LogCheck, second: LogCheck, report: VerifyReport) -> None:

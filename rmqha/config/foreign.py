@@ -18,7 +18,7 @@ from collections.abc import Callable
 from attrs import frozen
 
 _GROUPS: dict[str, str] = {
-    "it tunes what brokers here do otherwise, or not at all": """
+    "it tunes rmqha does this differently, or not at all": """
         accessMessageInMemoryHotRatio accountStatsEnable accountStatsPrintZeroValues
         ackMessageThreadPoolNums ackThreadPoolQueueCapacity adminBrokerThreadPoolNums
         adminBrokerThreadPoolQueueCapacity allowRecallWhenBrokerNotWriteable appendAckAsync
@@ -64,7 +64,7 @@ _GROUPS: dict[str, str] = {
         validateSystemTopicWhenUpdateTopic waitTimeMillsInAckQueue waitTimeMillsInAdminBrokerQueue
         waitTimeMillsInHeartbeatQueue waitTimeMillsInLitePullQueue waitTimeMillsInPullQueue
         waitTimeMillsInSendQueue waitTimeMillsInTransactionQueue""",
-    "timer messages and compaction are not served here": """
+    "rmqha serves no timer messages and no compaction": """
         appendTopicForTimerDeleteKey compactionCqMappedFileSize compactionMappedFileSize
         compactionScheduleInternal compactionThreadNum enableCompaction mappedFileSizeTimerLog
         maxOffsetMapSize timerCheckMetricsWhen timerColdDataCheckIntervalMs timerCongestNumEachSlot
@@ -73,13 +73,13 @@ _GROUPS: dict[str, str] = {
         timerProgressLogIntervalMs timerPutMessageThreadNum timerRecallToTimelineEnable
         timerRollWindowSlot timerSkipUnknownError timerStopDequeue timerStopEnqueue timerWarmEnable
         timerWheelEnable""",
-    "name servers are told otherwise here": """
+    "rmqha registers with name servers in another way": """
         brokerHeartbeatInterval brokerNotActiveTimeoutMillis cleanOfflineBrokerInterval
         compatibleWithOldNameSrv disappearTimeAfterStart enableSingleTopicRegister
         enableSplitMetadata enableSplitRegistration fetchNamesrvAddrInterval rmqAddressServerDomain
         rmqAddressServerSubGroup sendHeartbeatTimeoutMillis skipPreOnline splitMetadataSize
         splitRegistrationSize syncBrokerMemberGroupPeriod updateNameServerAddrPeriod""",
-    "it tunes how Java maps, locks, allocates or dispatches": """
+    "it tunes how the Java broker maps, locks, allocates or dispatches": """
         autoMessageVersionOnTopicLen batchDispatchRequestThreadPoolNums cleanSwapedMapInterval
         coldDataFlowControlEnable coldDataScanEnable commitCommitLogLeastPages
         commitCommitLogThoroughInterval commitIntervalCommitLog commitLogForceSwapMapInterval
@@ -99,7 +99,7 @@ _GROUPS: dict[str, str] = {
         redeleteHangedFileInterval searchBcqByCacheEnable spinLockCollisionRetreatOptimalDegree
         topicQueueLockNum transientStorePoolSize useABSLock useReentrantLockWhenPutMessage
         wakeCommitWhenPutMessage wakeFlushWhenPutMessage warmMapedFileEnable writeWithoutMmap""",
-    "the feature it belongs to is refused when switched on": """
+    "it belongs to a feature that is refused when switched on": """
         batchWriteKvCqSize bottomMostCompressionTypeForConsumeQueueStore brokerElectionPriority
         checkSyncStateSetPeriod cleanRocksDBDirtyCQIntervalMin combineAssignOffsetCQType
         combineCQEnableCheckSelf combineCQLoadingCQTypes combineCQMaxExtraSearchCommitLogFiles
@@ -143,7 +143,7 @@ _GROUPS: dict[str, str] = {
 HARMLESS: dict[str, str] = {
     name: reason for reason, names in _GROUPS.items() for name in names.split()
 }
-"""Keys that are accepted and listed once, with the reason why they mean nothing."""
+"""Keys that are accepted, listed once and ignored, with the reason."""
 
 
 @frozen
@@ -188,33 +188,37 @@ def _above(most: int, reason: str) -> Foreign:
     return Foreign(enabled, f"above {most}", reason)
 
 
-_TLS = "connections to other nodes are made in clear text; for clients say tlsMode"
+_TLS = "connections to other nodes are made in clear text; for clients set tlsMode"
 
 UNSUPPORTED: dict[str, Foreign] = {
     # another log, or another way to agree on it
-    "enableDLegerCommitLog": on("DLedger keeps another log, with another replication protocol"),
-    "enableControllerMode": on("a controller would switch roles over a protocol we do not speak"),
-    "enableSlaveActingMaster": on("a slave here never takes over a master's work by itself"),
-    "enableRemoteEscape": on("a slave here never writes to another broker"),
-    "brokerContainer": on("one process is one broker here"),
-    "inBrokerContainer": on("one process is one broker here"),
+    "enableDLegerCommitLog": on("DLedger has another log format and another replication protocol"),
+    "enableControllerMode": on(
+        "a controller would change roles by a protocol that rmqha does not speak"
+    ),
+    "enableSlaveActingMaster": on("an rmqha slave never takes over a master's work by itself"),
+    "enableRemoteEscape": on("an rmqha slave never writes to another broker"),
+    "brokerContainer": on("an rmqha process is one broker"),
+    "inBrokerContainer": on("an rmqha process is one broker"),
     "messageStorePlugIn": _set("a plug-in changes how messages are stored"),
     # what an acknowledgement promises
-    "allAckInSyncStateSet": on("writes wait for inSyncReplicas copies, not for a changing set"),
-    "enableAutoInSyncReplicas": on("the copies a write waits for are never lowered by themselves"),
+    "allAckInSyncStateSet": on("writes wait for inSyncReplicas copies, not for a set that changes"),
+    "enableAutoInSyncReplicas": on(
+        "the number of copies that a write waits for is never lowered automatically"
+    ),
     "minInSyncReplicas": _above(
-        1, "there is no lower mark beside inSyncReplicas, which is never lowered; set that one"
+        1, "inSyncReplicas is never lowered, so it has no minimum; set inSyncReplicas"
     ),
-    "asyncLearner": on("this replica would be counted for SYNC writes all the same"),
+    "asyncLearner": on("SYNC writes would count this replica all the same"),
     "syncMasterFlushOffsetWhenStartup": on("a log is never cut without comparing it first"),
-    "syncFromLastFile": on("say haFirstSync=last-file to start an empty slave at the last file"),
-    "haFlowControlEnable": on("say haMaxSendBytesPerSecond to limit what a slave is sent"),
+    "syncFromLastFile": on("set haFirstSync=last-file to start an empty slave at the last file"),
+    "haFlowControlEnable": on("set haMaxSendBytesPerSecond to limit what a slave is sent"),
     # what lies on the disk, and where
-    "transientStorePoolEnable": on("writes go to the mapped file, never to a pool beside it"),
-    "readOnlyCommitLogStorePaths": _set(
-        "the log lies in one folder; what else is there is not read"
+    "transientStorePoolEnable": on("writes go to the mapped file, never to a separate pool"),
+    "readOnlyCommitLogStorePaths": _set("the log is in one folder; other folders are not read"),
+    "duplicationEnable": on(
+        "dispatch follows the log's verified end, not a separate confirm offset"
     ),
-    "duplicationEnable": on("dispatch follows the log's verified end, not a separate mark"),
     "enableMultiDispatch": on("a message belongs to one queue; its other queues would stay empty"),
     "enableLmq": on("a message belongs to one queue; its light queues would stay empty"),
     "enableConsumeQueueExt": on("consume queue units would refer to files that are not written"),
@@ -224,12 +228,14 @@ UNSUPPORTED: dict[str, Foreign] = {
     "enabledAppendPropCRC": on("records are written without a CRC of the whole record"),
     "forceVerifyPropCRC": on("records are checked by the CRC of their body"),
     "enableAcceleratedRecovery": on("recovery always checks the log"),
-    "replicasPerDiskPartition": _above(1, "disk ratios are of the whole disk, not of a share"),
+    "replicasPerDiskPartition": _above(
+        1, "disk ratios refer to the whole disk, not to a share of it"
+    ),
     # who may connect, and how
-    "aclEnable": on("there is no access control; anybody who can connect could do anything"),
-    "authenticationEnabled": on("there is no authentication; anybody could connect"),
-    "authorizationEnabled": on("there is no authorization; anybody could do anything"),
-    "migrateAuthFromV1Enabled": on("there is no access control to migrate to"),
+    "aclEnable": on("rmqha has no access control: every client that connects could do anything"),
+    "authenticationEnabled": on("rmqha has no authentication: every client could connect"),
+    "authorizationEnabled": on("rmqha has no authorization: every client could do anything"),
+    "migrateAuthFromV1Enabled": on("rmqha has no access control to migrate to"),
     "useTLS": on(_TLS),
     "tls.enable": on(_TLS),
     # where name servers are found
@@ -242,11 +248,11 @@ _NAMESRV_GROUPS = {
     "it is about Java's process": """
         clientRequestThreadPoolNums clientRequestThreadPoolQueueCapacity defaultThreadPoolNums
         defaultThreadPoolQueueCapacity unRegisterBrokerQueueCapacity""",
-    "what administrators change while it runs lasts until the next start": """
+    "changes that administrators make at run time last until the next start": """
         configStorePath""",
-    "the feature it belongs to is refused when switched on": """
+    "it belongs to a feature that is refused when switched on": """
         notifyMinBrokerIdChanged""",
-    "it means nothing to clients": """
+    "clients do not use it": """
         productEnvName returnOrderTopicConfigToBroker enableAllTopicList enableTopicList
         needWaitForService waitSecondsForService""",
 }
@@ -266,7 +272,9 @@ NAMESRV_HARMLESS: dict[str, str] = {
 NAMESRV_UNSUPPORTED: dict[str, Foreign] = {
     "clusterTest": on("routes are never fetched from a product environment"),
     "supportActingMaster": on("a slave is never shown as its master"),
-    "enableControllerInNamesrv": on("there is no controller here"),
-    "deleteTopicWithBrokerRegistration": on("a topic's route stays until it is deleted here too"),
+    "enableControllerInNamesrv": on("rmqha has no controller"),
+    "deleteTopicWithBrokerRegistration": on(
+        "a route stays until the topic is deleted at the name server too"
+    ),
 }
 """The same as L{UNSUPPORTED} of a name server's file."""

@@ -2,8 +2,8 @@
 Where a log on the disk and a running master part, without touching either.
 
 One connection after another asks, each further back, as a slave's probe does, until
-one brings bytes to compare; only then is anything concluded.  Nobody's acknowledgement
-comes of it: what is reported is below the end that the master has just told, or far
+one brings bytes to compare; only then is anything concluded.  It never counts
+as an acknowledgement: what is reported is below the end that the master has just told, or far
 below our own where it tells none, and never rises (L{rmqha.ha.observer_protocol}).
 
 Source: docs/operations.rst, Against a running master.

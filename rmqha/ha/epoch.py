@@ -4,17 +4,17 @@ Which life of the log this is, and how far each replica was brought in it.
 A master that lost the tail of its log (power cut) and grows again has other bytes at
 the same offsets than the slave that still holds the old tail.  Equal offsets then say
 nothing.  The epoch draws the line: what lies below its C{start} is the history
-everybody shares, what lies above was written in it, and a slave can only have it if
+all replicas share, what lies above was written in it, and a slave can only have it if
 we sent it (L{rmqha.ha.master.ledger}, marks).  A slave that serves others has the same, with
 "written" meaning "fetched".
 
 B{When it goes on.}  After a clean stop the file says so, with the end of the log and a
-CRC of its last bytes.  If the log is still exactly that, nobody else wrote it, and
+CRC of its last bytes.  If the log is still exactly that, no other process wrote it, and
 start and marks go on: otherwise a slave that was ahead would be proven by a mere
 restart of its master.  In every other case (a kill, a power cut, a Java broker, a
 replication or a cut that moved the end, a slave that becomes a master) a new
 epoch begins at the recovered end.  After a kill that forgives a slave that was
-ahead of the epoch before, and that nobody saw since; marks that are stale by some
+ahead of the epoch before, and that was not seen since; marks that are stale by some
 frames would instead refuse every good slave.
 
 The C{id} is new in each run, for logs and status.
@@ -93,9 +93,9 @@ class Epoch:
         )
         self._save(log, marks, closed=False)
         self._log.info(
-            "Epoch {id} of the log: {kind} at byte {start}, the log ends at {end}",
+            "Log epoch {id} {kind} byte {start}; the log ends at byte {end}",
             id=self.id,
-            kind="goes on from the one that began" if continued else "begins",
+            kind="continues from" if continued else "begins at",
             start=start,
             end=log.confirmed,
         )
@@ -169,7 +169,7 @@ class Epoch:
         try:
             known = tables.read(path)
         except TableUnreadable as error:
-            cls._log.warn("Starting a new epoch: {error}", error=error)
+            cls._log.warn("Cannot read the log's epoch, starting a new one: {error}", error=error)
             return None
         if known is None:
             return None

@@ -86,9 +86,6 @@ class ObserverProtocol(Protocol):
     # --- the connection's life ----------------------------------------------
 
     def connectionMade(self) -> None:
-        """
-        Ask.
-        """
         self._patience = self.clock.callLater(PROBE_SILENCE, self._silent)
         self._repeating.start(REPORT_EVERY, now=True)
 
@@ -137,7 +134,7 @@ class ObserverProtocol(Protocol):
 
     def dataReceived(self, data: bytes) -> None:
         """
-        Compare, or keep.
+        Compare what our log has too, keep what only the master's has.
         """
         if self._over:
             return

@@ -1,7 +1,7 @@
 """
 A slave's store becomes a master's, offline.
 
-It is a master's start and clean stop with nobody served, and four things besides: a torn
+It is a master's start and clean stop without serving anyone, and four things besides: a torn
 tail is kept before it is cut, as there may be no master any more that has its bytes; offsets
 of groups and delay levels that came from the old master, which may have had more, are
 brought back into the queues; what is known of that master is forgotten; and an epoch
@@ -70,8 +70,8 @@ class Promotion:
     @ivar quarantine: Where they are now, below the root; C{""} if there are none.
     @ivar queues: Queues that go on from the log.
     @ivar levels: Delay levels with messages in the log.
-    @ivar unlisted: Topics with messages that C{config/topics.json} does not know: nobody can read
-        them before somebody makes them again.
+    @ivar unlisted: Topics with messages that C{config/topics.json} does not know: they cannot be
+        read before the topics are made again.
     @ivar delays: Delay levels that were moved.
     @ivar consumers: Groups' offsets that were moved.
     @ivar was_master: Whether the log was a master's already, and its epoch goes on.
@@ -214,12 +214,16 @@ def plan(settings: StoreSettings, *, repair: bool = False) -> Promotion:
 
 def _look(settings: StoreSettings, folder: LogFolder, *, repair: bool) -> Recovery:
     """
-    What recovery would find.
+    Find the log's end as recovery would, and change nothing.
+
+    @raise Refused: If a truncation is unfinished.
     """
     root = settings.root
     intent = pending(root)
     if intent is not None:
-        raise Refused("plan", f"a cut at byte {intent.at} is not finished; promoting finishes it")
+        raise Refused(
+            "plan", f"a truncation at byte {intent.at} is unfinished; promoting finishes it"
+        )
     crashed = (root / ABORT).exists()
     safe = Checkpoint.load(root / "checkpoint").safe_time(index=False)
     found = find_end(

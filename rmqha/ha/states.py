@@ -28,7 +28,7 @@ class Standing(Enum):
     """
 
     WHOLE = auto()
-    """Where it ends the master's log ends, as far as anybody here knows."""
+    """Where it ends the master's log ends, as far as is known here."""
     PART = auto()
     """There may be more of the master's log than it has."""
     DOUBTFUL = auto()
@@ -58,7 +58,7 @@ class SyncState(StrEnum):
     @property
     def is_stop(self) -> bool:
         """
-        Whether replication stands still until somebody, or the disk, does something.
+        Whether replication stands still until an operator, or the disk, does something.
 
         A slave in such a state disconnects: a connected one that never acknowledges
         makes each write of a stock SYNC master wait its time out.

@@ -44,9 +44,6 @@ class NamesrvConfiguration:
     _log = Logger()
 
     def handlers(self) -> Mapping[RequestCode, Handler]:
-        """
-        What answers which request.
-        """
         return {
             RequestCode.UPDATE_NAMESRV_CONFIG: self.update,
             RequestCode.GET_NAMESRV_CONFIG: self.get,
@@ -54,7 +51,7 @@ class NamesrvConfiguration:
 
     def update(self, connection: RemotingProtocol, command: Command) -> Answer:
         """
-        318: change some keys.
+        318: change some keys until the next start.
         """
         texts = changes.asked(command)
         values: dict[str, Any] = {}

@@ -1,7 +1,7 @@
 """
 Settings that a name server keeps for others: texts by namespace and key.
 
-It is all of a name server that outlives it.  Where it lies is somebody else's business.
+It is all of a name server that outlives it.  Where it lies is the caller's business.
 
 Source: docs/protocol/remoting.md, Name server.
 """
@@ -12,13 +12,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from attrs import define, field
-from twisted.internet.defer import Deferred, DeferredLock, succeed
+from twisted.internet.defer import Deferred, succeed
 
+from rmqha.net.group_commit import GroupCommit
 from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.bodies.route import KvTable, KvTables
 
 ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
 """The namespace of ordered topics: C{broker:queues}, semicolons between, by topic."""
+
+Change = Callable[[dict[str, str]], dict[str, str]]
+"""Gives what a namespace's texts become."""
 
 Save = Callable[[dict[str | int, Any]], Deferred[None]]
 """Makes a table durable, and fires then."""
@@ -27,14 +31,18 @@ Save = Callable[[dict[str | int, Any]], Deferred[None]]
 @define(eq=False)
 class KvConfig:
     """
-    The texts.  A change is made when it is durable: who asked for it was told nothing before.
+    The texts.  A change is made when it is durable: its sender was told nothing before.
 
     @ivar save: Takes the content of C{kvConfigPath}.
     """
 
     save: Save
     _tables: dict[str, dict[str, str]] = field(factory=dict, init=False)
-    _turn: DeferredLock = field(factory=DeferredLock, init=False)
+    _changes: list[tuple[str, Change]] = field(factory=list, init=False)
+    _commits: GroupCommit = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._commits = GroupCommit(self._save)
 
     def load(self, saved: Mapping[str | int, Any] | None) -> None:
         """
@@ -46,9 +54,6 @@ class KvConfig:
         self._tables = {name: dict(table) for name, table in found.config_table.items()}
 
     def get(self, namespace: str, key: str) -> str | None:
-        """
-        One text.
-        """
         return self._tables.get(namespace, {}).get(key)
 
     def table(self, namespace: str) -> KvTable | None:
@@ -61,6 +66,8 @@ class KvConfig:
     def put(self, namespace: str, key: str, value: str) -> Deferred[None]:
         """
         Set a text.
+
+        @return: Fires when that is durable.
         """
         return self._change(namespace, lambda table: {**table, key: value})
 
@@ -72,20 +79,25 @@ class KvConfig:
             namespace, lambda table: {name: text for name, text in table.items() if name != key}
         )
 
-    def _change(
-        self, namespace: str, change: Callable[[dict[str, str]], dict[str, str]]
-    ) -> Deferred[None]:
-        def begin() -> Deferred[None]:
-            before = self._tables.get(namespace, {})
+    def _change(self, namespace: str, change: Change) -> Deferred[None]:
+        self._changes.append((namespace, change))
+        return self._commits.commit()
+
+    def _save(self) -> Deferred[None]:
+        """
+        Make all changes that were asked for so far, in their order, durable together.
+        """
+        changes, self._changes = self._changes, []
+        tables = dict(self._tables)
+        for namespace, change in changes:
+            before = tables.get(namespace, {})
             after = change(before)
-            if after == before:
-                return succeed(None)
-            tables = {**self._tables, namespace: after}
+            if after != before:
+                tables[namespace] = after
+        if tables == self._tables:
+            return succeed(None)
 
-            def done(_: None) -> None:
-                self._tables = tables
+        def saved(_: None) -> None:
+            self._tables = tables
 
-            return self.save({"configTable": tables}).addCallback(done)
-
-        changed: Deferred[None] = self._turn.run(begin)
-        return changed
+        return self.save({"configTable": tables}).addCallback(saved)

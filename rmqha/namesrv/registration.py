@@ -48,9 +48,6 @@ class Registrations:
     _log = Logger()
 
     def handlers(self) -> Mapping[RequestCode, Handler]:
-        """
-        What answers which request.
-        """
         return {
             RequestCode.REGISTER_BROKER: self.register,
             RequestCode.UNREGISTER_BROKER: self.unregister,
@@ -99,14 +96,14 @@ class Registrations:
         who = {"name": header.broker_name, "id": header.broker_id, "address": header.broker_addr}
         if found.replaced is not None:
             self._log.error(
-                "Two brokers say they are {name} {id}: {address}, by {peer}, takes the place of "
-                "{before}, which is live; one of them is configured wrongly",
+                "Two live brokers register as {name} (id {id}): {address} (from {peer}) replaces "
+                "{before}; one of them has a wrong brokerName or brokerId",
                 before=found.replaced,
                 peer=connection.address,
                 **who,
             )
         elif found.new:
-            self._log.info("Broker {name} {id} is there, at {address}", **who)
+            self._log.info("Broker {name} (id {id}) registered, it is at {address}", **who)
 
     def unregister(self, connection: RemotingProtocol, command: Command) -> Answer:
         """
@@ -115,9 +112,9 @@ class Registrations:
         header = from_ext(BrokerRequest, command.ext)
         gone = self.table.unregister(header.broker_name, header.broker_id, header.broker_addr)
         self._log.info(
-            "Broker {name} {id} leaves, at {address}"
+            "Broker {name} (id {id}) unregistered, it was at {address}"
             if gone
-            else "Broker {name} {id} at {address} is not here, {peer} says it leaves",
+            else "{peer} unregisters broker {name} (id {id}) at {address}, not registered: ignored",
             name=header.broker_name,
             id=header.broker_id,
             address=header.broker_addr,

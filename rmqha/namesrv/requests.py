@@ -62,9 +62,6 @@ class Questions:
     ordered: Callable[[], bool]
 
     def handlers(self) -> Mapping[RequestCode, Handler]:
-        """
-        What answers which request.
-        """
         unit_lists: dict[RequestCode, Callable[[int], bool]] = {
             RequestCode.GET_UNIT_TOPIC_LIST: lambda flags: bool(flags & UNIT),
             RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: lambda flags: bool(flags & UNIT_SUB),
@@ -99,7 +96,7 @@ class Questions:
 
     def cluster_info(self, connection: RemotingProtocol, command: Command) -> Answer:
         """
-        106: all brokers.
+        106: all brokers, by name and by cluster.
         """
         strict = command.version >= V4_9_4 or command.language == LanguageCode.GO
         body = json_body.write(self.table.cluster_info(), numeric_keys=_keys(strict))
@@ -107,7 +104,7 @@ class Questions:
 
     def topics_of_cluster(self, connection: RemotingProtocol, command: Command) -> Answer:
         """
-        224: a cluster's topics.
+        224: topics of a cluster's brokers.
         """
         cluster = from_ext(ClusterRequest, command.ext).cluster
         return _body(command, TopicList(topic_list=self.table.topics_of(cluster)))
@@ -137,9 +134,6 @@ class Changes:
     _log = Logger()
 
     def handlers(self) -> Mapping[RequestCode, Handler]:
-        """
-        What answers which request.
-        """
         return {
             RequestCode.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write_perm,
             RequestCode.ADD_WRITE_PERM_OF_BROKER: self.add_write_perm,
@@ -149,29 +143,29 @@ class Changes:
 
     def wipe_write_perm(self, connection: RemotingProtocol, command: Command) -> Answer:
         """
-        205: let nobody send to a broker.
+        205: wipe a broker's write permission.
         """
         name = from_ext(BrokerNameRequest, command.ext).broker_name
         count = self.table.wipe_write_perm(name)
-        self._tell(connection, f"no more writes to {name}, {count} topics")
+        self._tell(connection, f"wiped the write permission of broker {name}, {count} topics")
         return command.answer(header=WipeWritePermAnswer(wipe_topic_count=count))
 
     def add_write_perm(self, connection: RemotingProtocol, command: Command) -> Answer:
         """
-        327: let everybody send to it again.
+        327: restore a broker's write permission.
         """
         name = from_ext(BrokerNameRequest, command.ext).broker_name
         count = self.table.add_write_perm(name)
-        self._tell(connection, f"writes to {name}, {count} topics")
+        self._tell(connection, f"restored the write permission of broker {name}, {count} topics")
         return command.answer(header=AddWritePermAnswer(add_topic_count=count))
 
     def delete_topic(self, connection: RemotingProtocol, command: Command) -> Answer:
         """
-        216: forget a topic.
+        216: forget a topic's queues; a broker that registers it brings it back.
         """
         header = from_ext(DeleteTopicRequest, command.ext)
         if self.table.delete_topic(header.topic, header.cluster_name or None):
-            self._tell(connection, f"topic {header.topic} deleted")
+            self._tell(connection, f"deleted topic {header.topic} from the routes")
         return None
 
     def add_topic(self, connection: RemotingProtocol, command: Command) -> Answer:
@@ -180,11 +174,11 @@ class Changes:
         """
         topic = from_ext(TopicRequest, command.ext).topic
         self.table.add_topic(topic, json_body.read(TopicRoute, command.body).queue_datas)
-        self._tell(connection, f"topic {topic} added")
+        self._tell(connection, f"added topic {topic} to the routes")
         return None
 
     def _tell(self, connection: RemotingProtocol, what: str) -> None:
-        self._log.info("{peer} wants: {what}", peer=connection.address, what=what)
+        self._log.info("Administrator {peer} {what}", peer=connection.address, what=what)
 
 
 @define(eq=False)
@@ -196,9 +190,6 @@ class KvRequests:
     kv: KvConfig
 
     def handlers(self) -> Mapping[RequestCode, Handler]:
-        """
-        What answers which request.
-        """
         return {
             RequestCode.PUT_KV_CONFIG: self.put,
             RequestCode.GET_KV_CONFIG: self.get,
@@ -208,14 +199,14 @@ class KvRequests:
 
     def put(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:
         """
-        100: set a text.
+        100: set a text; answered when it is durable.
         """
         header = from_ext(PutKvRequest, command.ext)
         return _when(self.kv.put(header.namespace, header.key, header.value))
 
     def get(self, connection: RemotingProtocol, command: Command) -> Answer:
         """
-        101: read one.
+        101: read one text, or answer that there is none.
         """
         header = from_ext(KvRequest, command.ext)
         value = self.kv.get(header.namespace, header.key)
@@ -228,7 +219,7 @@ class KvRequests:
 
     def delete(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:
         """
-        102: forget one.
+        102: forget a text; answered when that is durable.
         """
         header = from_ext(KvRequest, command.ext)
         return _when(self.kv.delete(header.namespace, header.key))

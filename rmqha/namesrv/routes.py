@@ -1,8 +1,8 @@
 """
 Which brokers there are and which topics they have: a name server's whole memory.
 
-Nothing here knows a connection, a clock or a byte.  Time comes in as seconds, and whoever
-must be told of a change reads it from what a method returns.
+Nothing here knows a connection, a clock or a byte.  Time comes in as seconds, and a
+caller that must tell others of a change reads it from what a method returns.
 
 A broker's address is I{live} from its registration to its end: it is silent for too long,
 its connection closes, or it says so.  A topic's queues stay as long as any address of
@@ -27,7 +27,7 @@ from rmqha.wire.remoting.bodies.tables import READ, WRITE, TopicConfig
 @define(kw_only=True)
 class _Live:
     """
-    A live address.
+    A live address, and what keeps it so.
     """
 
     name: str
@@ -219,7 +219,7 @@ class RouteTable:
 
     def wipe_write_perm(self, name: str) -> int:
         """
-        Let nobody send to a broker, until it registers topics that changed.
+        Stop clients from sending to a broker, until it registers topics that changed.
 
         @return: How many topics it has.
         """
@@ -248,7 +248,7 @@ class RouteTable:
         """
         Who has a topic.
 
-        @return: C{None} if nobody who is live has.
+        @return: C{None} if no live broker has.
         """
         queues = self._queues.get(topic, {})
         brokers = tuple(self._brokers[name] for name in queues if name in self._brokers)

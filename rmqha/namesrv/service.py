@@ -123,13 +123,13 @@ class NameServer:
 
     def _sweep(self) -> None:
         for gone in self.table.expire(self.clock.seconds()):
-            self._tell(gone, "was silent for too long")
+            self._tell(gone, "sent no registration or heartbeat in time")
             if isinstance(gone.channel, RemotingProtocol):
                 gone.channel.close("broker-silent", gently=True)
 
     def _lost(self, connection: RemotingProtocol) -> None:
         """
-        Whose connection is gone is gone, at once or after the time it has to come back.
+        Remove the brokers of a connection that has ended, at once or after C{channel_grace}.
         """
         if self.factory.connections.stopping:
             return
@@ -151,7 +151,10 @@ class NameServer:
 
     def _tell(self, gone: Gone, why: str) -> None:
         self._log.warn(
-            "Broker {name} is gone: {address} {why}", name=gone.name, address=gone.address, why=why
+            "Removed broker {name} at {address} from the routes: it {why}",
+            name=gone.name,
+            address=gone.address,
+            why=why,
         )
 
     def jobs(self) -> Iterator[Job]:

@@ -15,7 +15,7 @@ Network = IPv4Network | IPv6Network
 
 class Allowed:
     """
-    Decide by a peer's address.  An empty list permits everybody.
+    Decide by a peer's address.  An empty list permits every peer.
 
     @ivar _networks: The networks, addresses being networks of one.
     """
@@ -29,7 +29,7 @@ class Allowed:
 
         @param address: The peer's IPv4 or IPv6 address as text.  An IPv4 peer of an IPv6 socket
             (C{::ffff:10.0.0.1}) is matched as IPv4; a zone (C{%eth0}) does not matter.  Text that
-            is no address is permitted only where everybody is.
+            is no address is permitted only where every peer is.
         """
         if not self._networks:
             return True

@@ -1,8 +1,8 @@
 """
 Log lines about bad peers, without letting them fill the disk.
 
-Whoever can reach a port can make it complain.  Of each cause and peer at most one line a second is
-written; the next one says how many were held back (fault invariant I6).
+A peer that can reach a port can make it complain.  Of each cause and peer at most one line a
+second is written; the next one says how many were held back (fault invariant I6).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class RateLimitedLog:
     """
     Warn about peers at a bounded rate and with bounded memory.
 
-    There is no timer in here: somebody's sweep calls L{sweep}, which tells what was held back when
+    There is no timer in here: the owner's sweep calls L{sweep}, which tells what was held back when
     nothing else of that kind followed.
 
     @ivar _entries: By cause and peer: when a line was written last, and how many were held since.
@@ -104,7 +104,7 @@ class RateLimitedLog:
             if entry.held:
                 cause, peer = key
                 self._log.warn(
-                    "{held} more of {cause} from {peer} were held back",
+                    "Held back {held} more log lines about {peer}: {cause}",
                     held=entry.held,
                     cause=cause,
                     peer=peer,

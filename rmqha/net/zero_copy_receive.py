@@ -72,6 +72,8 @@ class IFrameSink(Interface):
     def heartbeat(offset: int) -> None:
         """
         An empty frame arrived.
+
+        @param offset: What its header says, in bytes.
         """
 
     def room(offset: int, left: int) -> memoryview:
@@ -117,7 +119,7 @@ class ZeroCopyClient(tcp.Client):
     @ivar _header_size: How many of them are there.
     @ivar _offset: Where the next byte of the body belongs.
     @ivar _left: Bytes of the body still to come.
-    @ivar _stopped: Somebody stopped reading (pause, close, abort): ends a turn early.
+    @ivar _stopped: Reading was stopped (pause, close, abort): ends a turn early.
     @ivar _refused: A violation was told; reading never starts again.
     """
 
@@ -138,7 +140,7 @@ class ZeroCopyClient(tcp.Client):
         @param max_body: The largest body that is accepted, in bytes.
         """
         if self.TLS:
-            raise RuntimeError("the bytes of a TLS connection cannot be scattered")
+            raise RuntimeError("a TLS connection cannot receive by zero copy")
         header, offset, left, size = handover
         self._header = memoryview(bytearray(TRANSFER_HEADER.size))
         self._header[: len(header)] = header
@@ -245,7 +247,7 @@ class ZeroCopyClient(tcp.Client):
             count = self.socket.recvmsg_into((room, self._header))[0]
             return count, size + _HEADER
         if not 0 < size < left:
-            raise ValueError(f"room of {size} bytes for {left} at {self._offset}")
+            raise ValueError(f"room for {size} bytes, but {left} are to come at {self._offset}")
         return self.socket.recv_into(room), size
 
     def _received(self, count: int) -> None:
@@ -317,9 +319,6 @@ class _Dialler:
     def connectTCP(
         self, host: str, port: int, factory: ClientFactory, timeout: float, bindAddress: Any
     ) -> IConnector:
-        """
-        Start to connect.
-        """
         connector = ZeroCopyConnector(host, port, factory, timeout, bindAddress, self._reactor)
         connector.connect()
         return connector

@@ -77,7 +77,7 @@ class ZeroCopyServer(tcp.Server):
         Up to C{bufferSize} bytes (64 KiB) with nothing queued are sent before this returns, as far
         as the socket takes them.  More than that is always left to the reactor's turns and pauses a
         registered push producer, which is resumed when all is sent: a producer that writes all it
-        has, up to L{TURN}, in one call needs no timer and starves nobody.
+        has, up to L{TURN}, in one call needs no timer and starves no other connection.
 
         @param parts: Byte views of one dimension.  What they show must not change until sent.
         """
@@ -218,9 +218,6 @@ class _Listener:
     def listenTCP(
         self, port: int, factory: IProtocolFactory, backlog: int, interface: str
     ) -> IListeningPort:
-        """
-        Listen now.
-        """
         listening = ZeroCopyPort(port, factory, backlog, interface, self._reactor)
         listening.startListening()
         return listening

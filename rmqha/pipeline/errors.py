@@ -1,5 +1,5 @@
 """
-What can be wrong with options, extras, jobs and tables of the pipeline.
+Errors of the pipeline's options, jobs and tables.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class OptionInvalid(PipelineError):
 @frozen
 class OptionUnknown(PipelineError):
     """
-    An option nobody knows.
+    An option that does not exist.
 
     @ivar option: The option as written.
     @ivar nearest: The nearest known one, or C{""}.
@@ -47,7 +47,7 @@ class OptionUnknown(PipelineError):
 @frozen
 class OptionMissing(PipelineError):
     """
-    An option that is needed was not given.
+    A required option was not given.
 
     @ivar option: The option.
     @ivar reason: What needs it.
@@ -63,7 +63,7 @@ class OptionMissing(PipelineError):
 @frozen
 class ColumnOfOtherType(PipelineError):
     """
-    A schema gives a column another type than it has.
+    A schema asks for a column with another type than it has.
 
     @ivar column: The column.
     @ivar wanted: The type asked for.
@@ -75,7 +75,7 @@ class ColumnOfOtherType(PipelineError):
     type: str
 
     def __str__(self) -> str:
-        return f"column {self.column} is {self.type}, the schema asks for {self.wanted}"
+        return f"column {self.column} has type {self.type}, the schema asks for {self.wanted}"
 
 
 @frozen
@@ -83,19 +83,19 @@ class JavaMissing(PipelineError):
     """
     Spark needs a Java, and none was found.
 
-    @ivar looked: Where was looked.
+    @ivar looked: Where it was searched for.
     """
 
     looked: str
 
     def __str__(self) -> str:
-        return f"Spark needs Java 17 or later; looked at {self.looked}: install rmqha[java]"
+        return f"Spark needs Java 17 or later, none in {self.looked}: install rmqha[java]"
 
 
 @frozen
 class JobFailed(PipelineError):
     """
-    A job of Spark's failed, in a task or before.
+    A Spark job failed, in a task or before.
 
     @ivar reason: What was raised there, in one line.
     """
@@ -124,16 +124,16 @@ class NotNext(PipelineError):
 
     def __str__(self) -> str:
         return (
-            f"{self.store}: the table holds bytes [{self.first}, {self.end}) of the log, rows "
-            f"from byte {self.start} on do not continue it: begin at {self.end}, as "
-            "--resume-from-table with a new checkpoint does, or take another table"
+            f"{self.store}: the table holds bytes {self.first} to {self.end} of the log; rows from "
+            f"byte {self.start} on would leave a gap or come twice: start at byte {self.end} "
+            "(--resume-from-table with a new checkpoint does), or write to another table"
         )
 
 
 @frozen
 class TableRefused(PipelineError):
     """
-    A table cannot be written to, or cannot be changed as is asked.
+    A table cannot be written to, or cannot be changed as requested.
 
     @ivar table: Where it is.
     @ivar reason: Why not.
@@ -143,7 +143,7 @@ class TableRefused(PipelineError):
     reason: str
 
     def __str__(self) -> str:
-        return f"table {self.table}: {self.reason}"
+        return f"cannot use table {self.table}: {self.reason}"
 
 
 @frozen
@@ -157,13 +157,13 @@ class DigestsInvalid(PipelineError):
     reason: str
 
     def __str__(self) -> str:
-        return f"the digests cannot be used: {self.reason}"
+        return f"cannot use the file of digests: {self.reason}"
 
 
 @frozen
 class NothingInCommon(PipelineError):
     """
-    Copies that are to be compared have no byte that all of them should have.
+    Copies that should be compared have no byte in common.
 
     @ivar low: The highest of their first bytes' physical offsets.
     @ivar high: The lowest of their ends.
@@ -173,13 +173,16 @@ class NothingInCommon(PipelineError):
     high: int
 
     def __str__(self) -> str:
-        return f"nothing to compare: one copy ends at byte {self.high}, one begins at {self.low}"
+        return (
+            f"the copies have no byte in common: one ends at byte {self.high}, "
+            f"another begins at byte {self.low}"
+        )
 
 
 @frozen
 class ColumnNeeded(PipelineError):
     """
-    Rows that are to be messages lack a column.
+    Rows that should be sent as messages lack a column.
 
     @ivar column: The column.
     @ivar columns: Those there are.
@@ -189,13 +192,15 @@ class ColumnNeeded(PipelineError):
     columns: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"column {self.column} is missing; there are {', '.join(self.columns) or 'none'}"
+        return (
+            f"column {self.column} is missing; the columns are {', '.join(self.columns) or 'none'}"
+        )
 
 
 @frozen
 class ColumnNotOfType(PipelineError):
     """
-    A column of rows that are to be messages has another type than it must have.
+    A column of rows that should be sent as messages has the wrong type.
 
     @ivar column: The column.
     @ivar wanted: The type it must have.
@@ -207,4 +212,4 @@ class ColumnNotOfType(PipelineError):
     type: str
 
     def __str__(self) -> str:
-        return f"column {self.column} is {self.type}, it must be {self.wanted}"
+        return f"column {self.column} has type {self.type}, but must have {self.wanted}"

@@ -1,5 +1,5 @@
 """
-Read a log without Spark: Arrow batches for whoever takes them.
+Read a log without Spark, as Arrow batches.
 
     >>> from rmqha.pipeline.scan import scan
     >>> scan("/data/store", topic="orders", columns="queue_offset,body").read_all()

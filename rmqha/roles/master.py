@@ -52,7 +52,7 @@ class MasterNode(Node):
 
     def listen(self) -> list[IListeningPort]:
         """
-        Listen for slaves.
+        Open the HA port; slaves are refused there until L{serve}.
         """
         return self.serving.listen()
 
@@ -63,7 +63,7 @@ class MasterNode(Node):
         transfer = self.serving.begin(store).transfer
         self.writer = Writer(store, transfer, self.settings.broker.role)
         self.open_broker(store, self.writer)
-        self._log.info("Taking writes; {guarantee}", guarantee=self.guarantee())
+        self._log.info("Accepting writes; {guarantee}", guarantee=self.guarantee())
 
     async def unserve(self) -> None:
         """
@@ -91,9 +91,6 @@ class MasterNode(Node):
         return self.serving.acknowledged()
 
     def ha_status(self) -> HaStatus:
-        """
-        The slaves.
-        """
         factory = self.serving.factory
         rows = tuple(
             HaConnectionInfo(
@@ -141,6 +138,8 @@ class MasterNode(Node):
 
 def make_service(settings: Settings, reactor: Any, *, repair: bool = False) -> IService:
     """
-    A master's service tree.
+    Build a master from its configuration.
+
+    @param repair: Cut a damaged log at the damage.
     """
     return MasterNode(settings, reactor, repair=repair)

@@ -48,7 +48,9 @@ class NamesrvNode(Process):
         Begin to look for brokers that are gone.
         """
         self.server.start()
-        self._log.info("A name server on port {port}", port=self.settings.namesrv.listen_port)
+        self._log.info(
+            "Name server listening on port {port}", port=self.settings.namesrv.listen_port
+        )
 
     async def end(self) -> None:
         """

@@ -42,6 +42,9 @@ UNHEALTHY = frozenset(
 )
 """States in which C{/healthz} says 503."""
 
+ALARMING = frozenset({NodeState.READ_ONLY, NodeState.DISK_FULL, NodeState.FAILED})
+"""States the log warns of: each start and clean stop passes through the others."""
+
 LOOK_PATIENCE = 1.0
 """Seconds that a status waits for a disk."""
 
@@ -122,7 +125,7 @@ class Node(Process):
 
     def abandon(self) -> None:
         """
-        End the thread.
+        End the thread that fsyncs.
         """
         self._fsync.stop()
 
@@ -151,7 +154,7 @@ class Node(Process):
             self.ready.addErrback(lambda _: None)
             self.ready.errback(failure)
         if not failure.check(*NAMED):
-            self._log.failure("Starting failed", failure)
+            self._log.failure("Start of the node failed", failure)
         self._log.critical("Cannot start: {error}", error=failure.getErrorMessage())
         self.exit_with(1)
         self.reactor.stop()
@@ -327,7 +330,7 @@ class Node(Process):
         def over(result: object) -> None:
             self._looking = False
             if isinstance(result, Failure):
-                self._log.failure("Looking at readers failed", result)
+                self._log.failure("Cannot read the positions of readers", result)
             elif isinstance(result, list):
                 self._readers = result
             if late.active():
@@ -359,8 +362,8 @@ class Node(Process):
         }
 
     def _changed(self) -> None:
-        state = f"{self.state.value} {self.reason}".strip()
+        state = f"{self.state}: {self.reason}".rstrip(": ")
         if state != self._told:
             self._told = state
-            log = self._log.warn if self.unhealthy() else self._log.info
+            log = self._log.warn if self.state in ALARMING else self._log.info
             log("{role} is {state}", role=self.role, state=state)

@@ -83,7 +83,7 @@ def listen_now(endpoint: IStreamServerEndpoint, factory: ServerFactory) -> IList
     result: list[Any] = []
     endpoint.listen(factory).addBoth(result.append)
     if not result:
-        raise RuntimeError("listening on a local port does not wait")
+        raise RuntimeError("listening on a local port has to be done at once")
     if isinstance(result[0], Failure):
         result[0].raiseException()
     port: IListeningPort = result[0]
@@ -128,7 +128,7 @@ class Process(Service):
 
     async def end(self) -> None:
         """
-        End this role's work; nobody can connect any more.
+        End this role's work; the ports are closed already.
 
         @raise ShutdownFailed: If a step of that failed; the others were taken.
         """
@@ -172,9 +172,7 @@ class Process(Service):
         """
         self.file_limit = raise_file_limit()
         if self.settings.ignored:
-            self._log.info(
-                "Keys without meaning here: {keys}", keys=", ".join(self.settings.ignored)
-            )
+            self._log.info("Ignored RocketMQ keys: {keys}", keys=", ".join(self.settings.ignored))
         for note in self.settings.notes:
             self._log.warn("{note}", note=note)
         try:

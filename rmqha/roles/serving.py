@@ -35,7 +35,7 @@ BACKLOG = 1024
 
 class HaPort(ServerFactory):
     """
-    Holds the HA port from the start, and lets nobody in while there is nothing to serve.
+    Holds the HA port from the start, and refuses connections while there is nothing to serve.
 
     @ivar refused: How many found it closed.
     """
@@ -67,7 +67,7 @@ class Serving:
 
     @ivar reactor: Listens, and is the clock.
     @ivar standing: What the log is worth.
-    @ivar factory: Feeds the slaves; C{None} while nobody is let in.
+    @ivar factory: Feeds the slaves; C{None} while none is let in.
     @ivar epoch: The log's, as long.
     @ivar ending: Fed them last, while their connections end.
     """
@@ -129,7 +129,7 @@ class Serving:
         factory.start()
         self.factory = self.gate.inner = factory
         self._log.info(
-            "Serving [{min}, {end}) on port {port}",
+            "Serving slaves on HA port {port}: the log holds bytes {min} to {end}",
             min=log.min_offset,
             end=log.confirmed,
             port=ha.listen_port,
@@ -156,10 +156,10 @@ class Serving:
 
     def end(self, *, gently: bool = True) -> Deferred[None]:
         """
-        Let nobody in any more, close all connections, end the epoch.
+        Refuse new connections, close all there are, end the epoch.
 
-        @param gently: Let slaves have what was written to them; without it nobody reads
-            the log once this returns.
+        @param gently: Let slaves have what was written to them; without it the log
+            is not read once this returns.
         @return: Fires when the last connection is gone.
         """
         return Deferred.fromCoroutine(self._end(gently=gently))
@@ -180,7 +180,10 @@ class Serving:
             epoch.close(factory.log, factory.ledger.all_marks())
         except (StoreError, OSError) as error:
             # The next begins anew: marks that are lost refuse rather than believe.
-            self._log.error("The epoch was not closed: {error}", error=error)
+            self._log.error(
+                "Cannot close the log's epoch, the next start begins a new one: {error}",
+                error=error,
+            )
 
     def jobs(self) -> Iterator[Job]:
         """

@@ -113,7 +113,9 @@ class SlaveNode(Node):
         try:
             host, port = split_address(ha_address)
         except ValueError as error:
-            self._log.warn("A name server gives a strange master: {error}", error=error)
+            self._log.warn(
+                "Ignoring an invalid master address from the name server: {error}", error=error
+            )
             return
         ask = (lambda: bounds.ask(self._client, client_address)) if client_address else None
         self.follower.dial(self._dialled(host, port), ha_address, ask)
@@ -184,7 +186,7 @@ class SlaveNode(Node):
         if self.follower is not None:
             steps.append(shutdown.step("replication from the master", self.follower.stopService))
         if self._reopening:
-            # It would be opened for nobody.
+            # It would be opened for nothing.
             steps.append(shutdown.step("the store", self.store_service.stopService))
         for step in steps:
             await step
@@ -221,7 +223,11 @@ class SlaveNode(Node):
         try:
             self.serving.begin(store)
         except (StoreError, OSError) as error:
-            self._log.error("Nobody is let in yet: {error}", error=error)
+            self._log.error(
+                "Not serving downstream slaves yet, retrying in {s} s: {error}",
+                s=LET_IN_RETRY,
+                error=error,
+            )
             self.reactor.callLater(LET_IN_RETRY, self._let_in, store)
 
     def _standing(self) -> Standing:
@@ -251,15 +257,15 @@ class SlaveNode(Node):
         """
         if policy is DivergencePolicy.TRUNCATE:
             if divergence is None:
-                return fail(Refused("truncate", "nobody knows where the logs part"))
+                return fail(Refused("truncate", "it is not known where the logs part"))
             return self._in_thread(
                 plan_cut, self.store.log, divergence, self.settings.ha.max_truncate
             ).addCallback(self._truncate)
         if self._marker.exists():
-            return self._reopen(self._start_over, "the unfinished copy starts over")
+            return self._reopen(self._start_over, "starting the unfinished copy over")
         aside = aside_of(self.settings.store.commitlog)
         if aside.exists():
-            return fail(Refused("rebootstrap", f"{aside} exists: one copy is kept aside, not two"))
+            return fail(Refused("rebootstrap", f"{aside} exists: only one old log is kept aside"))
         return self._reopen(
             self._set_aside, f"the old log is now {aside}; copying the master's from its start"
         )
@@ -274,7 +280,9 @@ class SlaveNode(Node):
             finally:
                 folder.close()
 
-        return self._reopen(cut, f"cut the log from {end} back to {at}; the tail is quarantined")
+        return self._reopen(
+            cut, f"cut the log from byte {end} back to {at}; the tail is in quarantine"
+        )
 
     def _set_aside(self, settings: StoreSettings) -> None:
         begin_anew(settings.root, self.environment.now_ms())
@@ -383,6 +391,8 @@ class SlaveNode(Node):
 
 def make_service(settings: Settings, reactor: Any, *, repair: bool = False) -> IService:
     """
-    A slave's service tree.
+    Build a slave from its configuration.
+
+    @param repair: Cut a damaged log at the damage.
     """
     return SlaveNode(settings, reactor, repair=repair)

@@ -37,7 +37,7 @@ class StoreEnvironment:
     @ivar changed: Called when the store's state changes.
     @ivar bad_record: Told of a bad record that only dispatch found.
     @ivar held_from: The lowest offset a replica still needs, for retention; C{None} if
-        nobody needs any.
+        none needs any.
     @ivar acknowledged: Up to where enough replicas hold the log; C{None} where no write
         waits for replicas.
     @ivar step: Told of each step of a truncation; tests die there.

@@ -39,6 +39,7 @@ from rmqha.store.published.split_index import SplitIndex
 from rmqha.wire.columnar.kernels import warm_up
 from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.published import Point
+from rmqha.wire.log.record import Fault
 
 SLICE = 1.0
 """Seconds of dispatch between looks whether the node is to stop."""
@@ -162,7 +163,10 @@ class Opener:
         folder = LogFolder.load(settings.commitlog, settings.file_size)
         undo.callback(folder.close)
         if folder.strays:
-            self._log.warn("Not log files, ignored: {names}", names=", ".join(folder.strays))
+            self._log.warn(
+                "Ignoring files in commitlog that are not log files: {names}",
+                names=", ".join(folder.strays),
+            )
         self._finish_begun_cut(folder)
         recovery = self._recover(folder, checkpoint, crashed)
         log = CommitLog(
@@ -203,7 +207,7 @@ class Opener:
         if intent is None:
             return
         self._log.warn(
-            "Finishing the cut at {at}; what followed is kept in {path}",
+            "Finishing the truncation at byte {at}; what followed is kept in {path}",
             at=intent.at,
             path=intent.quarantine,
         )
@@ -248,8 +252,8 @@ class Opener:
             self._kept = kept
             tell = self._log.info if damage is None else self._log.critical
             tell(
-                "{reason}; cut there, what followed is kept in {path}",
-                reason=damage or f"The log's tail is torn at {recovery.end}",
+                "{reason}; cutting the log there, what followed is kept in {path}",
+                reason=damage or f"The log's tail is torn at byte {recovery.end}",
                 path=kept.quarantine,
             )
         publish.lower(self.settings.root, recovery.end, self.environment.now_ms)
@@ -258,9 +262,9 @@ class Opener:
         if keep:
             step("cut")
         self._log.info(
-            "Log ends at {end} ({reason}); {records} records checked from {start}",
+            "Log ends at byte {end} ({reason}); checked {records} records from byte {start}",
             end=recovery.end,
-            reason=recovery.reason or "end of files",
+            reason=_explained(recovery.reason),
             records=recovery.records,
             start=recovery.start,
         )
@@ -272,7 +276,7 @@ class Opener:
             return
         if self.opening.master and not self.opening.repair:
             raise error
-        self._log.critical("{error}; going on from there", error=error)
+        self._log.critical("{error}; continuing from there", error=error)
 
     def _mark_running(self) -> None:
         path = self.settings.root / ABORT
@@ -320,16 +324,31 @@ class Opener:
             while self.wanted() and dispatcher.run(SLICE):
                 pass
         except DiskFull as error:
-            self._log.warn("Opened without all queues: {error}", error=error)
+            self._log.warn(
+                "Disk full while building consume queues; opened read-only until they "
+                "catch up: {error}",
+                error=error,
+            )
             return error
         return None
 
     def _finish_cut(self, queues: ConsumeQueues, *, whole: bool) -> None:
         """
-        The queues are cut: if they are whole, no offset may be above them any more.
+        The queues are cut: if they are whole, no consumer's offset may be above them any more.
         """
         root = self.settings.root
         if whole:
             for moved in (*clamp_consumers(root, queues), *clamp_delays(root, queues)):
-                self._log.warn("The log was cut: {moved}", moved=moved)
+                self._log.warn("Moved an offset back, as the log was cut: {moved}", moved=moved)
         finish(root, self.environment.step)
+
+
+def _explained(reason: Fault | None) -> str:
+    """
+    Why a log ends where it does, for a person.
+    """
+    if reason is None:
+        return "its files end there"
+    if reason is Fault.NOTHING:
+        return "the rest of the file is empty"
+    return reason.value

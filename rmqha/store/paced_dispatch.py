@@ -39,7 +39,7 @@ FAR = 4 << 20
 FAR_SLICE = 0.004
 
 VERIFY_STEP = 5 << 20
-"""Bytes checked before a slice when nobody did before: more than any record has."""
+"""Bytes checked before a slice if they were not before: more than any record has."""
 
 VERY_FAR = 1 << 30
 """Bytes behind from which numba is worth its 40 MiB, and the third of a second in which
@@ -122,7 +122,7 @@ class PacedDispatch:
             self._next = clock.callLater(RETRY, self._run)
             return
         except (RecordFault, RecordCrossesFile) as error:
-            self._log.critical("Dispatch stopped: {error}", error=error)
+            self._log.critical("Dispatch to consume queues and index stopped: {error}", error=error)
             self.environment.bad_record(error)
             return
         if self.starved and not more:
@@ -135,12 +135,12 @@ class PacedDispatch:
     def _warm_up(self) -> None:
         self._warmed = True
         self.environment.in_thread(warm_up).addErrback(
-            lambda failure: self._log.failure("Loading numba failed", failure)
+            lambda failure: self._log.failure("Cannot load numba, going on with numpy", failure)
         )
 
     def _in_bulk(self) -> bool:
         """
-        Whether the log comes faster than anybody writes: it is being copied.
+        Whether the log comes faster than clients write: it is being copied.
         """
         end, now = self.log.end, self.environment.clock.seconds()
         came, seconds = end - self._seen[0], now - self._seen[1]

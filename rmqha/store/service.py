@@ -95,7 +95,7 @@ class StoreService(Service):
         if not self.running:
             # Dispatch may have been left in the middle, so C{abort} stays.
             parts.close()
-            raise NotWritable("stopped", "it was stopped while it was being opened")
+            raise NotWritable("stopped", "the node was stopped while the store was being opened")
         store = self.opened = Store(self.settings, self.environment, parts)
         try:
             store.start()
@@ -115,7 +115,7 @@ class StoreService(Service):
     def _opening_over(self, result: object) -> None:
         over, self._opening = self._opening, None
         if isinstance(result, Failure):
-            self._log.failure("Opening the store ended badly", result)
+            self._log.failure("Opening the store failed", result)
         if over is not None:
             over.callback(None)
 
@@ -144,7 +144,7 @@ class StoreService(Service):
             finally:
                 self._lock.release()
             return
-        self._become("stopped", "stopping")
+        self._become("stopped", "the node is stopping")
         if self._opening is not None:
             # The thread looks whether this runs; until it ends the files are its own.
             await self._opening

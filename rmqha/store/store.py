@@ -171,7 +171,7 @@ class Store:
 
     async def _stop(self) -> None:
         failed = "failed" in self._causes
-        self._refuse("stopped", "stopping")
+        self._refuse("stopped", "the node is stopping")
         shutdown = Shutdown("the store")
         await shutdown.step("waiting for room on the disk", self._room.stop)
         derived = shutdown.step("flushing queues and index", self._derived.stop)
@@ -299,7 +299,7 @@ class Store:
 
     def _allow(self, state: str) -> None:
         """
-        One cause is gone.
+        One cause to refuse writes is gone; they are taken again when no other is left.
         """
         self._causes.pop(state, None)
         self._settle()

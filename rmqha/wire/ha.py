@@ -22,7 +22,7 @@ DEFAULT_BATCH = 32 * 1024
 """Most body bytes of a stock master's frame (C{haTransferBatchSize})."""
 
 MAX_BODY = 4 * 1024 * 1024 - TRANSFER_HEADER.size
-"""The largest body a stock slave's buffer can take, and so the largest anybody sends."""
+"""The largest body a stock slave's buffer can take, and so the largest that is sent."""
 
 
 def encode_report(offset: int) -> bytes:

@@ -71,11 +71,11 @@ class DivergeTests(CommandTestCase):
         result = self.run_command("diverge", self.first, "--against", self.second)
         self.assertEqual(result.exit_code, 1)
         self.assertIn("diverged: equal from byte 0 to 298", result.stdout)
-        self.assertIn("the first record not shared begins at byte 208", result.stdout)
+        self.assertIn("the first record that differs begins at byte 208", result.stdout)
         self.assertIn("GoldenBulk: 1060", result.stdout)
         first, second = result.stdout.splitlines()[-2:]
-        self.assertNotIn("bad place", first)
-        self.assertIn("1 bad places among them", second)
+        self.assertNotIn("damaged places", first)
+        self.assertIn("damaged places among them: 1", second)
 
     def test_nothing_is_changed(self) -> None:
         """
@@ -111,14 +111,14 @@ class DivergeTests(CommandTestCase):
         """
         for other in ("nowhere", "nowhere:", "nowhere:70000"):
             said = self.fails(2, "diverge", self.first, "--against", other)
-            self.assertIn("no such folder, and not HOST:PORT", said)
+            self.assertIn("neither a folder nor HOST:PORT", said)
         self.assertIn("Missing option", self.fails(2, "diverge", self.first))
         for more in (("--all",), ("--from", "1"), ("--client-port", "1")):
             said = self.fails(2, "diverge", self.first, "--against", self.second, *more)
-            self.assertIn("are for a running master", said)
+            self.assertIn("need a running master", said)
         both = ("--all", "--from", "1")
         said = self.fails(2, "diverge", self.first, "--against", "127.0.0.1:1", *both)
-        self.assertIn("choose one", said)
+        self.assertIn("exclude each other", said)
 
 
 @slow
@@ -190,7 +190,7 @@ class RunningMasterTests(SynchronousTestCase):
         mutilate.flip(mutilate.log_file(store, 0), 208 + 90)
         text = self.diverge(store, "--client-port", "0", code=1)
         self.assertIn("diverged: equal from byte 1 to 298", text)
-        self.assertIn("the first record not shared begins at byte 208", text)
+        self.assertIn("the first record that differs begins at byte 208", text)
         self.assertIn("GoldenBulk: 1060", text)
         status = self.master.status()
         self.assertEqual((status["connections"], status["replicas"]), (0, []))

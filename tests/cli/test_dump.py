@@ -114,7 +114,7 @@ class DumpTests(CommandTestCase):
         """
         result = self.run_command("dump", golden.store(VERSION, "slave-killed"))
         self.assertEqual(result.exit_code, 0)
-        self.assertIn("the log ends here, stored offset is another", result.stderr)
+        self.assertIn("the log ends here (stored offset is another)", result.stderr)
 
     def test_damage(self) -> None:
         """
@@ -125,7 +125,7 @@ class DumpTests(CommandTestCase):
         mutilate.flip(mutilate.log_file(store, 0), rows[3]["physicalOffset"] + 8)
         self.assertEqual(self.lines(store, code=1), rows[:3] + rows[4:])
         said = self.run_command("dump", store).stderr
-        self.assertIn("body crc; going on with the next valid record at byte 914", said)
+        self.assertIn("body crc; continuing with the next valid record, at byte 914", said)
         self.assertEqual(self.lines(store, "--to", "700"), rows[:3])
         self.assertEqual(self.lines(store, "--from", "914"), rows[4:])
 

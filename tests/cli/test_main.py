@@ -51,9 +51,11 @@ class MainTests(CommandTestCase):
         self.assertIn("No such option", self.fails(2, "verify", "--depp", store))
         self.assertIn("Missing argument", self.fails(2, "verify"))
         self.assertIn("does not exist", self.fails(2, "verify", store / "nothing"))
-        self.assertIn("two commands", self.fails(2, "verify", store, "--deep", "--against", store))
+        self.assertIn(
+            "exclude each other", self.fails(2, "verify", store, "--deep", "--against", store)
+        )
         self.assertIn("--deep", self.fails(2, "verify", store, "--conf", store / "checkpoint"))
-        self.assertIn("not above", self.fails(2, "dump", store, "--from", "9", "--to", "9"))
+        self.assertIn("must be above", self.fails(2, "dump", store, "--from", "9", "--to", "9"))
         self.assertIn("x>=0", self.fails(2, "dump", store, "--from", "-1"))
         self.assertIn("--json", self.fails(2, "dump", store, "--body"))
         self.assertIn("--times", self.fails(2, "status", "--times", "1"))
@@ -64,8 +66,10 @@ class MainTests(CommandTestCase):
         """
         folder = golden.store(golden.VERSIONS[0], "ipv6") / "config"
         for command in ("verify", "dump", "rebuild"):
-            self.assertIn("is no store", self.fails(1, command, folder))
-        self.assertIn("is no store", self.fails(1, "diverge", folder, "--against", folder))
+            self.assertIn("is not a RocketMQ store", self.fails(1, command, folder))
+        self.assertIn(
+            "is not a RocketMQ store", self.fails(1, "diverge", folder, "--against", folder)
+        )
 
     @slow
     def test_closed_pipe(self) -> None:

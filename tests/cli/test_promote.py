@@ -36,9 +36,9 @@ class PromoteTests(CommandTestCase):
         end = max(int(word) for word in said.split() if word.isdigit() and len(word) == 7)
         self.assertIn(f"a new epoch is begun at byte {end}\n", said)
         self.assertIn("group ahead in queue 0 of TopicTest: offset 1000000 is now ", said)
-        self.assertIn(" queues go on from the log, 6 of delay levels\n", said)
+        self.assertIn(" queues continue from the log, 6 of delay levels\n", said)
         self.succeed("verify", self.store, "--deep")
-        self.assertIn("it was a master's already", self.succeed("promote", self.store))
+        self.assertIn("the store was a master's already", self.succeed("promote", self.store))
 
     def test_dry_run(self) -> None:
         """
@@ -66,7 +66,7 @@ class PromoteTests(CommandTestCase):
             file.seek(done["end"] - piece.start)
             file.write(b"\0\0\1\0half of a record")
         self.assertIn(
-            "20 bytes behind the last whole", self.succeed("promote", self.store, "--dry-run")
+            "20 bytes after the last whole", self.succeed("promote", self.store, "--dry-run")
         )
         said = self.answer("promote", self.store)
         self.assertEqual(said["cutBytes"], 20)
@@ -77,7 +77,9 @@ class PromoteTests(CommandTestCase):
         """
         Each refusal is one line, and exit code 1.
         """
-        self.assertIn("no store", self.fails(1, "promote", self.store / "commitlog" / ".." / ".."))
+        self.assertIn(
+            "not a RocketMQ store", self.fails(1, "promote", self.store / "commitlog" / ".." / "..")
+        )
         lock = StoreLock(self.store / "lock")
         lock.take()
         self.assertIn("held by a running node", self.fails(1, "promote", self.store))
@@ -106,12 +108,14 @@ class PromoteTests(CommandTestCase):
         self.write(conf, keys)
         result = self.run_command("promote", self.store, "--conf", conf)
         self.assertEqual(result.exit_code, 0, result.output)
-        self.assertIn("is a slave's", result.stderr)
+        self.assertIn("configures a slave", result.stderr)
         self.write(conf, {**keys, "brokerRole": "SYNC_MASTER", "brokerId": 0})
         result = self.run_command("promote", self.store, "--conf", conf)
         self.assertEqual((result.exit_code, result.stderr), (0, ""), result.output)
         self.write(conf, {**keys, "mappedFileSizeCommitLog": 1 << 20})
-        self.assertIn("configured are", self.fails(1, "promote", self.store, "--conf", conf))
+        self.assertIn(
+            "mappedFileSizeCommitLog is", self.fails(1, "promote", self.store, "--conf", conf)
+        )
 
     def write(self, conf: Path, keys: dict[str, object]) -> None:
         """

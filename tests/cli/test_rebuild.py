@@ -118,7 +118,7 @@ class RebuildTests(CommandTestCase):
             f"storePathRootDir={self.store}\nmappedFileSizeCommitLog=262144\n"
             "mappedFileSizeConsumeQueue=6000\nmessageIndexEnable=false\n"
         )
-        self.assertIn("index is off", self.succeed("rebuild", self.store, "--conf", conf))
+        self.assertIn("no index", self.succeed("rebuild", self.store, "--conf", conf))
         self.assert_whole()
 
     def test_locked(self) -> None:

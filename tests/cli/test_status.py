@@ -178,14 +178,14 @@ class LookTests(CommandTestCase):
 
     def test_not_well(self) -> None:
         """
-        A node that is not well shows its status, and why.
+        An unhealthy node shows its status, and why.
         """
         self.node.reason = "disk-full: no room"
         seen = self.once()
-        self.assertIn("is not well: disk-full: no room", seen.problem)
+        self.assertIn("is unhealthy: disk-full: no room", seen.problem)
         out, err = self.printed(seen)
         self.assertIn("12345", out)
-        self.assertIn("rmqha: 127.0.0.1:10914 is not well", err)
+        self.assertIn("rmqha: 127.0.0.1:10914 is unhealthy", err)
 
     def test_unreachable(self) -> None:
         """
@@ -194,7 +194,7 @@ class LookTests(CommandTestCase):
         cases = [
             (ConnectionRefusedError("refused"), "cannot be reached"),
             (DNSLookupError("no such host"), "no such host"),
-            (CancelledError(), "gave no answer in 5 seconds"),
+            (CancelledError(), "did not answer within 5 seconds"),
             (ResponseNeverReceived([Failure(OSError("cut off"))]), "cannot be reached: cut off"),
         ]
         for error, text in cases:
@@ -205,13 +205,13 @@ class LookTests(CommandTestCase):
 
     def test_something_else(self) -> None:
         """
-        What is no admin port of a node is called that.
+        A port that is not an admin port is reported as such.
         """
         for health, status in (("<html>", "[]"), ("{}", "[]"), ("\xff", "{}")):
             root = Resource()
             root.putChild(b"healthz", Page(health))
             root.putChild(b"status", Page(status))
-            self.assertIn("no admin port", self.once(StubTreq(root)).problem)
+            self.assertIn("not an admin port", self.once(StubTreq(root)).problem)
 
     def test_strange_codes(self) -> None:
         """

@@ -317,7 +317,7 @@ class QuestionTests(AgainstTestCase):
         self.assertRefused()
         said = str(self.failureResultOf(self.looking, NothingCommon).value)
         self.assertIn(f"[{100 * FILE_SIZE}, {101 * FILE_SIZE})", said)
-        self.assertIn(f"ours holds [0, {self.ours.end})", said)
+        self.assertIn(f"our log holds [0, {self.ours.end})", said)
 
     def test_refused(self) -> None:
         """

@@ -136,7 +136,7 @@ class NamesrvTests(InteropTestCase):
         with self.scenario("a broker that stops is gone at once"):
             self.slave.stop()
             self.until_gone(self.slave, 2.0)
-            self.assertIn("leaves, at", self.server.log())
+            self.assertIn("unregistered, it was at", self.server.log())
         with self.scenario("a broker that is killed is gone at once"):
             self.master.kill9()
             self.until_gone(self.master, 2.0)

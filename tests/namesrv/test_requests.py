@@ -371,6 +371,30 @@ class RequestTests(NamesrvCase):
         self.assertEqual(peer.ask(Code.PUT_KV_CONFIG, namespace="n", key="k").code, 1)
         self.flushLoggedErrors()
 
+    def test_texts_in_a_burst(self) -> None:
+        """
+        Three hundred texts that come while one is being written are one more write, in their
+        order, and each is answered.
+        """
+        writes: list[Deferred[None]] = []
+
+        def save(table: dict[str | int, Any]) -> Deferred[None]:
+            self.saved.append(table)
+            writes.append(Deferred())
+            return writes[-1]
+
+        self.server.kv.save = save
+        waiting = [self.server.kv.put("n", f"k{n % 100}", str(n)) for n in range(301)]
+        self.assertIsNone(self.server.kv.get("n", "k0"))
+        writes[0].callback(None)
+        self.assertEqual(self.server.kv.get("n", "k0"), "0")
+        writes[1].callback(None)
+        for put in waiting:
+            self.successResultOf(put)
+        self.assertEqual(len(self.saved), 2)
+        self.assertEqual(self.server.kv.get("n", "k0"), "300")
+        self.assertEqual(self.server.kv.get("n", "k99"), "299")
+
     def test_disk_fails(self) -> None:
         """
         A text that could not be kept is refused, and is not there.

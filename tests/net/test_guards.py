@@ -187,7 +187,9 @@ class QuietTests(SynchronousTestCase):
         self.clock.advance(1.5)
         self.quiet.sweep()
         self.quiet.sweep()
-        self.assertEqual(self.lines()[1:], ["9999 more of garbage from 10.0.0.1 were held back"])
+        self.assertEqual(
+            self.lines()[1:], ["Held back 9999 more log lines about 10.0.0.1: garbage"]
+        )
 
     def test_flush(self) -> None:
         """
@@ -209,4 +211,4 @@ class QuietTests(SynchronousTestCase):
         self.clock.advance(2.0)
         self.assertTrue(self.complain(peer="peer 60000"))
         self.assertEqual(len(self.events), MOST_PEERS + 3)
-        self.assertIn("held back", self.lines()[-2])
+        self.assertIn("Held back", self.lines()[-2])

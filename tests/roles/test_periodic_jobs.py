@@ -13,6 +13,7 @@ from attrs import evolve
 from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
+from lab.harness.ports import free_ports
 from rmqha.broker.clients.heartbeats import SWEEP
 from rmqha.config.load import load
 from rmqha.namesrv.routes import RouteTable
@@ -150,7 +151,8 @@ class NameServerTests(SynchronousTestCase):
         One that cannot look for silent brokers is not healthy.
         """
         reactor = MemoryReactorClock()
-        given = load(None, ["listenPort=9876", "adminListenPort=0"], "namesrv")
+        (port,) = free_ports(1)
+        given = load(None, [f"listenPort={port}", "adminListenPort=0"], "namesrv")
         node = NamesrvNode(given, reactor)
         node.startService()
         self.addCleanup(node.stopService)

@@ -56,7 +56,7 @@ class JavaPeer:
 
     def end(self) -> None:
         """
-        End it.
+        Stop the Java process.
         """
         assert self.process.stdin is not None, "it is a pipe"
         self.process.stdin.close()
@@ -114,9 +114,9 @@ def part(field: Field) -> list[Row]:
     classes = field.folder / "classes"
     classes.mkdir(parents=True, exist_ok=True)
     arguments = (str(folder), str(field.store.end))
-    ours = Peer.python("bench.spark.decoding", field.folder / "decoding.log", *arguments)
+    ours = Peer.python("lab.bench.spark.decoding", field.folder / "decoding.log", *arguments)
     pure = Peer.python(
-        "bench.spark.decoding",
+        "lab.bench.spark.decoding",
         field.folder / "pure.log",
         *arguments,
         prefix=("env", "RMQHA_PURE=1"),
@@ -152,7 +152,7 @@ def part(field: Field) -> list[Row]:
 
 def main() -> None:
     """
-    Serve.
+    Read commands from standard input and answer them.
     """
     folder, end = Path(sys.argv[1]), int(sys.argv[2])
     warm_up()

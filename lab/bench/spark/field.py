@@ -64,10 +64,10 @@ class Field:
 
     def session(self, name: str, cpus: int, *settings: str, prefix: tuple[str, ...] = ()) -> Peer:
         """
-        Start a session.
+        Start a Spark session in a process of its own.
         """
         return Peer.python(
-            "bench.spark.session",
+            "lab.bench.spark.session",
             self.folder / f"{name}.log",
             str(self.folder / name),
             str(cpus),
@@ -95,7 +95,7 @@ class Field:
 
     def end(self) -> None:
         """
-        End what runs.
+        Stop all processes that still run.
         """
         for session in self._sessions:
             session.end()

@@ -32,7 +32,7 @@ PATIENCE = 180.0
 DISK = os.environ.get("RMQHA_BENCH_DISK") or tempfile.gettempdir()
 
 POLITE = ("nice", "-n", "19", "ionice", "-c", "3")
-"""A scan that takes what nobody else wants."""
+"""A scan with the lowest priority for processor and disk."""
 
 
 def part(field: Field) -> list[Row]:
@@ -114,7 +114,7 @@ class Scanning:
 
 def forget(root: Path) -> None:
     """
-    Drop a log's pages from the cache, as far as nobody has them mapped.
+    Drop a log's pages from the cache, as far as they are not mapped.
     """
     for path in (root / "commitlog").iterdir():
         fd = os.open(path, os.O_RDONLY)

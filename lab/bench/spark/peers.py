@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[3]
 
 class Peer:
     """
-    One process.
+    A process that is measured.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Peer:
 
     def end(self) -> None:
         """
-        End it.
+        Stop the process.
         """
         assert self._process.stdin is not None, "it is a pipe"
         try:
@@ -97,7 +97,7 @@ def serve(actions: Mapping[str, Callable[..., Any]]) -> None:
 
 def seconds(work: Callable[[], object]) -> float:
     """
-    How long something takes.
+    Measure how many seconds a call takes.
     """
     begun = time.perf_counter()
     work()

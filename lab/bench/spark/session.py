@@ -140,7 +140,7 @@ class Actions:
 
     def verify(self, one: str, other: str) -> dict[str, Any]:
         """
-        Compare two stores.
+        Compare two stores with C{rmqha spark verify}'s function.
         """
         verdict: list[str] = []
         stores = {"one": one, "other": other}
@@ -216,7 +216,7 @@ def _taken(out: Path) -> int:
 
 def main() -> None:
     """
-    Serve.
+    Read commands from standard input and answer them.
     """
     folder, cpus = Path(sys.argv[1]), int(sys.argv[2])
     if cpus < (os.cpu_count() or 1):

@@ -72,7 +72,7 @@ def flat(field: Field) -> list[Row]:
     """
     Small batches into a new table, and into one with thousands of commits more.
 
-    Those commits are of C{deltalake} alone and name files that nobody reads: what a batch
+    Those commits are of C{deltalake} alone and name files that are never read: what a batch
     pays for is the length of the table's log and the number of its files.
     """
     table, batches = field.folder / "flat", 5 if field.quick else BATCHES

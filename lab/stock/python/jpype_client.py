@@ -81,7 +81,7 @@ def send(number, namesrv, group, topic, bodies, tags, keys, how="sync", level=0,
 
 class Teller(MessageListenerConcurrently):
     """
-    Tells each message.
+    A listener that reports each message.
     """
 
     def __init__(self, number):

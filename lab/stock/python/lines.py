@@ -13,7 +13,7 @@ _lock = threading.Lock()
 
 def say(**content):
     """
-    Tell the parent.
+    Write one line to the parent.
     """
     with _lock:
         sys.stdout.write(json.dumps(content) + "\n")

@@ -1,5 +1,5 @@
 """
-Deleting old files because somebody asks for it now: requests 306, 316 and 329.
+Deleting old files on request: 306, 316 and 329.
 
 Source: docs/protocol/remoting.md, Administration.
 """
@@ -26,9 +26,6 @@ class Cleaning:
     store: Store
 
     def handlers(self) -> Mapping[RequestCode, Handler]:
-        """
-        What answers which request.
-        """
         return {
             RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.queues,
             RequestCode.CLEAN_UNUSED_TOPIC: self.queues,

@@ -44,9 +44,6 @@ class BrokerConfiguration:
     _log = Logger()
 
     def handlers(self) -> Mapping[RequestCode, Handler]:
-        """
-        What answers which request.
-        """
         return {
             RequestCode.UPDATE_BROKER_CONFIG: self.update,
             RequestCode.GET_BROKER_CONFIG: self.get,
@@ -54,7 +51,7 @@ class BrokerConfiguration:
 
     def update(self, connection: RemotingProtocol, command: Command) -> Answer:
         """
-        25: change some keys.
+        25: change some keys until the next start.
         """
         texts = changes.asked(command)
         self.current.change(texts)

@@ -43,9 +43,6 @@ class Online:
     now_ms: Callable[[], int]
 
     def handlers(self) -> Mapping[RequestCode, Handler]:
-        """
-        What answers which request.
-        """
         return {
             RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_group,
             RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_group,
@@ -73,7 +70,7 @@ class Online:
 
     def producer_group(self, connection: RemotingProtocol, command: Command) -> Answer:
         """
-        204: a group's producers.
+        204: the connections of a producer group.
         """
         name = from_ext(ProducerGroupRequest, command.ext).producer_group
         group = self.producers.group(name)

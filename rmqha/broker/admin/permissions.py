@@ -1,5 +1,5 @@
 """
-Who may send which request: what a slave does not do, and what not everybody may.
+Who may send which request: what a slave does not do, and what only some peers may.
 
 Source: docs/protocol/remoting.md, Administration.
 """

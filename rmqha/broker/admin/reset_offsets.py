@@ -47,9 +47,6 @@ class Resets:
     consumers: Consumers
 
     def handlers(self) -> Mapping[RequestCode, Handler]:
-        """
-        What answers which request.
-        """
         return {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset}
 
     def reset(self, connection: RemotingProtocol, command: Command) -> Answer:

@@ -85,9 +85,6 @@ class Runtime:
     booted: int = BOOTED
 
     def handlers(self) -> Mapping[RequestCode, Handler]:
-        """
-        What answers which request.
-        """
         return {
             RequestCode.GET_BROKER_RUNTIME_INFO: self.info,
             RequestCode.GET_BROKER_HA_STATUS: self.ha_status,

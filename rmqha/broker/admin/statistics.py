@@ -68,9 +68,6 @@ class Statistics:
     counts: Meters
 
     def handlers(self) -> Mapping[RequestCode, Handler]:
-        """
-        What answers which request.
-        """
         return {
             RequestCode.GET_TOPIC_STATS_INFO: self.topic_stats,
             RequestCode.GET_CONSUME_STATS: self.consume_stats,
@@ -194,7 +191,7 @@ class Statistics:
 
     def counted(self, connection: RemotingProtocol, command: Command) -> Answer:
         """
-        315: one statistic.
+        315: one statistic over the last minute, hour and day.
         """
         header = from_ext(BrokerStatsRequest, command.ext)
         meter = self.counts.meter(header.stats_name, header.stats_key)

@@ -74,9 +74,6 @@ class Administration:
     group_gone: Callable[[str], None] = lambda group: None
 
     def handlers(self) -> Mapping[RequestCode, Handler]:
-        """
-        What answers which request.
-        """
         return {
             RequestCode.UPDATE_AND_CREATE_TOPIC: self.put_topic,
             RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.put_topics,
@@ -98,7 +95,7 @@ class Administration:
 
     def put_topic(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:
         """
-        17: make a topic, or change it.  Whoever made it will look for its route.
+        17: make a topic, or change it.  Its maker will look for its route.
         """
         header = from_ext(CreateTopicRequest, command.ext)
         before = self.topics.get(header.topic) or TopicConfig(topic_name=header.topic)
@@ -135,9 +132,9 @@ class Administration:
             ("writeQueueNums", config.write_queue_nums),
         ):
             if not 1 <= queues <= MOST_QUEUES:
-                raise _invalid(f"{what} is {queues}, allowed is 1 to {MOST_QUEUES}")
+                raise _invalid(f"{what} is {queues}, must be 1 to {MOST_QUEUES}")
         if config.perm not in PERMISSIONS:
-            raise _invalid(f"perm is {config.perm}, allowed are {sorted(PERMISSIONS)}")
+            raise _invalid(f"perm is {config.perm}, must be one of {sorted(PERMISSIONS)}")
         if config.topic_filter_type not in FILTER_TYPES:
             shown = config.topic_filter_type[:64]
             raise _invalid(
@@ -163,7 +160,7 @@ class Administration:
 
     def all_topics(self, connection: RemotingProtocol, command: Command) -> Answer:
         """
-        21: the whole table.
+        21: the whole table of topics, which slaves copy too.
         """
         return command.answer(body=json_body.write(self.topics.table()))
 
@@ -223,13 +220,13 @@ class Administration:
 
     def all_groups(self, connection: RemotingProtocol, command: Command) -> Answer:
         """
-        201: the whole table.
+        201: the whole table of groups, which slaves copy too.
         """
         return command.answer(body=json_body.write(self.groups.table()))
 
     def group(self, connection: RemotingProtocol, command: Command) -> Answer:
         """
-        352: one group.
+        352: the settings of one group.
         """
         name = from_ext(GroupRequest, command.ext).group
         found = self.groups.get(name)
@@ -282,7 +279,7 @@ def _check_group(config: GroupConfig) -> None:
         ("whichBrokerWhenConsumeSlowly", config.which_broker_when_consume_slowly, 0),
     ):
         if number < least:
-            raise _invalid(f"{what} is {number}, allowed is {least} and more")
+            raise _invalid(f"{what} is {number}, must be {least} or more")
 
 
 def _invalid(remark: str) -> RequestRefused:

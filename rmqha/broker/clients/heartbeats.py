@@ -65,9 +65,6 @@ class Heartbeats:
         self._quiet = RateLimitedLog(self._log, clock)
 
     def handlers(self) -> Mapping[RequestCode, Handler]:
-        """
-        Who answers which code.
-        """
         return {
             RequestCode.HEART_BEAT: self._heartbeat,
             RequestCode.UNREGISTER_CLIENT: self._unregister,
@@ -85,7 +82,7 @@ class Heartbeats:
 
     def forget_ended(self) -> None:
         """
-        Forget clients whose connections ended while nobody served them.
+        Forget clients whose connections ended while the broker was not serving.
         """
         for connection in {*self._producers.connections(), *self._consumers.connections()}:
             if not connection.opened:
@@ -153,7 +150,7 @@ class Heartbeats:
                 self._quiet.warn(
                     "subscription",
                     member.connection.host,
-                    "Group {group} of {address}: {remark}",
+                    "Ignoring a subscription of group {group} from {address}: {remark}",
                     group=data.group_name,
                     address=member.connection.address,
                     remark=error.remark,
@@ -167,7 +164,7 @@ class Heartbeats:
 
     def _unregister(self, connection: RemotingProtocol, command: Command) -> None:
         """
-        The connection counts, not the client id: that may be anybody's.
+        The connection counts, not the client id, which another client could send too.
         """
         request = from_ext(UnregisterClientRequest, command.ext)
         if request.producer_group:

@@ -64,7 +64,7 @@ class ProducerGroup(Group):
 
     def next(self) -> Member | None:
         """
-        A member, each in its turn; C{None} if nobody is left.
+        A member, each in its turn; C{None} if there is none.
         """
         for connection, member in self.members.items():
             if connection.opened:
@@ -98,7 +98,7 @@ class ConsumerGroup(Group):
 
     def subscription(self, topic: str, connection: RemotingProtocol) -> Subscription | None:
         """
-        What whoever asks wants of a topic: its own word, or for want of one another member's.
+        A member's subscription to a topic; if it has none, another member's.
         """
         member = self.members.get(connection)
         own = None if member is None else member.subscriptions.get(topic)
@@ -221,7 +221,7 @@ class Producers(_Groups[ProducerGroup]):
 
     def lost(self, connection: RemotingProtocol) -> None:
         """
-        A connection has ended.
+        Forget a connection that has ended, in all groups.
         """
         for name in self._groups_of(connection):
             self.leave(name, connection)
@@ -240,8 +240,7 @@ class Producers(_Groups[ProducerGroup]):
 
 class Consumers(_Groups[ConsumerGroup]):
     """
-    The consumers, by group.
-
+    Consumer groups: members, subscriptions, and how they consume.
     """
 
     def __init__(self) -> None:

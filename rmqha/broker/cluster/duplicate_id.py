@@ -2,7 +2,7 @@
 A slave's look at the other brokers of its name: is its id its own?
 
 Two brokers of one name and id take each other's place in the name servers' tables, again and
-again; clients then read now from one, now from the other, and nobody is told.
+again; clients then read now from one, now from the other, and nothing tells them.
 
 Source: docs/protocol/remoting.md, Name server.
 """
@@ -22,7 +22,7 @@ from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.periodic import Job, Periodic
 
 PERIOD = 10.0
-"""Seconds between two looks: more often than anybody registers."""
+"""Seconds between two looks: more often than brokers register."""
 
 FORGOTTEN = 120.0
 """Seconds after which it is no longer told: a name server forgets a silent broker then."""
@@ -59,7 +59,7 @@ class DuplicateIdCheck:
 
     def start(self) -> None:
         """
-        Begin to look.
+        Begin to look, every L{PERIOD} seconds; without name servers there is nothing to ask.
         """
         if self.registration.servers:
             self._looking.start(PERIOD)
@@ -93,8 +93,8 @@ class DuplicateIdCheck:
             if other != own:
                 self._last = now
                 self.twin = (
-                    f"the broker {other} has brokerId={self.id} too, as the name server {server} "
-                    f"says: give one of them another"
+                    f"name server {server} lists {other} with brokerId={self.id} too: "
+                    f"give one of the two another brokerId"
                 )
-                self._quiet.warn("twin", other, "This broker is not alone: {twin}", twin=self.twin)
+                self._quiet.warn("twin", other, "Duplicate broker id: {twin}", twin=self.twin)
                 return

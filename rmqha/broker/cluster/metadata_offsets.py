@@ -168,14 +168,14 @@ class OffsetSync:
         if change.back:
             self.resets += len(change.back)
             self._log.info(
-                "Followed the master {master}, which set {count} offsets back: {steps}",
+                "Moved {count} consumer offsets back, as master {master} did: {steps}",
                 master=master,
                 count=len(change.back),
                 steps=told(change.back),
             )
         if removed:
             self._log.info(
-                "Removed the offsets of {count} pairs of topic and group as the master {master} "
+                "Removed the consumer offsets of {count} topic@group pairs, as master {master} "
                 "did: {names}",
                 count=len(removed),
                 master=master,
@@ -192,11 +192,11 @@ class OffsetSync:
         self._quiet.warn(
             "regression",
             master,
-            "The master {peer} {why} with {count} offsets lower than before; ours stay: {steps}",
+            "Master {peer} {why} {count} consumer offsets lower than before; keeping ours: {steps}",
             why=(
-                "does not say when it was started and comes"
+                "does not tell its start time and gives"
                 if boot is None
-                else f"was started anew ({self._boot} -> {boot}) and came"
+                else f"was restarted (boot time {self._boot} -> {boot}) and gives"
             ),
             count=len(change.back),
             steps=told(change.back),

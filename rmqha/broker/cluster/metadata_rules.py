@@ -27,7 +27,7 @@ SHOWN = 3
 """Most names an explanation shows."""
 
 MOST_LEVELS = 1024
-"""Most delay levels anybody can have configured."""
+"""Most delay levels that can be configured."""
 
 B = TypeVar("B", bound=AttrsInstance)
 
@@ -77,16 +77,16 @@ def topics(body: bytes, held: TableChecks, broker: str, cluster: str) -> TopicTa
     found = table.topic_config_table
     for name, config in found.items():
         if config.topic_name != name:
-            raise MetadataRefused(TOPICS, f"{name!r} is named {config.topic_name!r} in itself")
+            raise MetadataRefused(TOPICS, f"the entry {name!r} holds topic {config.topic_name!r}")
         if min(config.read_queue_nums, config.write_queue_nums) < 0:
-            raise MetadataRefused(TOPICS, f"{name!r} has less than no queues")
+            raise MetadataRefused(TOPICS, f"topic {name!r} has a negative number of queues")
     if not found:
-        raise MetadataRefused(TOPICS, "it is empty, and no broker's is")
+        raise MetadataRefused(TOPICS, "the table is empty; every broker has entries in it")
     strange = [name for name in (broker, cluster) if name not in found]
     if strange:
         raise AnotherBroker(
             TOPICS,
-            f"it is not of brokerName={broker} in brokerClusterName={cluster}: "
+            f"the table is not one of brokerName={broker} in brokerClusterName={cluster}: "
             f"it has no topic {' and no topic '.join(strange)}, as every broker has",
         )
     _judge(TOPICS, found, table.data_version, held)
@@ -103,9 +103,9 @@ def groups(body: bytes, held: TableChecks) -> GroupTable:
     found = table.subscription_group_table
     for name, config in found.items():
         if config.group_name != name:
-            raise MetadataRefused(GROUPS, f"{name!r} is named {config.group_name!r} in itself")
+            raise MetadataRefused(GROUPS, f"the entry {name!r} holds group {config.group_name!r}")
     if not found:
-        raise MetadataRefused(GROUPS, "it is empty, and no broker's is")
+        raise MetadataRefused(GROUPS, "the table is empty; every broker has entries in it")
     _judge(GROUPS, found, table.data_version, held)
     return table
 
@@ -122,7 +122,7 @@ def offsets(body: bytes, holds_some: bool) -> ConsumerOffsets:
     """
     table = _read(OFFSETS, ConsumerOffsets, "offsetTable", body)
     if holds_some and not table.offset_table:
-        raise MetadataRefused(OFFSETS, "it is empty, and was not before")
+        raise MetadataRefused(OFFSETS, "the table is empty and was not before")
     sound: dict[str, dict[int, int]] = {}
     for key, queues in table.offset_table.items():
         if "@" not in key:
@@ -142,10 +142,10 @@ def delays(body: bytes, holds_some: bool) -> DelayOffsets:
     """
     table = _read(DELAYS, DelayOffsets, "offsetTable", body)
     if holds_some and not table.offset_table:
-        raise MetadataRefused(DELAYS, "it is empty, and was not before")
+        raise MetadataRefused(DELAYS, "the table is empty and was not before")
     for level, offset in table.offset_table.items():
         if not 0 < level <= MOST_LEVELS or offset < 0:
-            raise MetadataRefused(DELAYS, f"level {level} is at {offset}")
+            raise MetadataRefused(DELAYS, f"delay level {level} has offset {offset}")
     return table
 
 
@@ -156,10 +156,12 @@ def _read(what: str, cls: type[B], member: str, body: bytes) -> B:
     try:
         value = fastjson.loads(body)
         if not isinstance(value, dict) or not isinstance(value.get(member), dict):
-            raise MetadataRefused(what, f"it has no {member}: {_shown(value)}")
+            raise MetadataRefused(what, f"the answer has no {member}: {_shown(value)}")
         return json_body.from_json(cls, value)
     except (JsonInvalid, BodyInvalid) as error:
-        raise MetadataRefused(what, f"{len(body)} bytes that are none: {error}") from None
+        raise MetadataRefused(
+            what, f"the answer of {len(body)} bytes is not such a table: {error}"
+        ) from None
 
 
 def _judge(what: str, found: Collection[str], version: DataVersion, held: TableChecks) -> None:
@@ -170,7 +172,7 @@ def _judge(what: str, found: Collection[str], version: DataVersion, held: TableC
     last = held.last
     if last.version is not None and age(version) < age(last.version):
         raise MetadataRefused(
-            what, f"{_version(version)} is older than {_version(last.version)}, adopted before"
+            what, f"{_version(version)} is older than the adopted {_version(last.version)}"
         )
     changes = None if last.version is None else version.counter - last.version.counter
     if last.names is not None:

@@ -69,14 +69,11 @@ class SyncedTable:
 
     def keep(self, body: bytes, version: DataVersion | None, names: Iterable[str]) -> None:
         """
-        Note what was adopted.
+        Note what was adopted, to judge the master's next answer by.
         """
         self.last, self.body = Last(version=version, names=frozenset(names)), body
 
     def status(self) -> dict[str, Any]:
-        """
-        Its part of C{/status}.
-        """
         version = self.last.version
         shown = None
         if version is not None:
@@ -119,8 +116,8 @@ class Copies:
     @ivar cluster: Our cluster's.
     @ivar delays: Takes the master's delay offsets.
     @ivar forget: Deletes the queues of deleted topics, up to an offset of the log.
-    @ivar master: The master's client address; C{""} while nobody knows it.
-    @ivar parts: How it stands with each table.
+    @ivar master: The master's client address; C{""} while it is not known.
+    @ivar parts: The state of each table.
     """
 
     root: Path
@@ -160,7 +157,11 @@ class Copies:
         try:
             record = from_json(SyncRecord, self._file.load() or {})
         except (StoreError, BodyInvalid) as error:
-            self._log.error("What the master gave last is not known any more: {e}", e=error)
+            self._log.error(
+                "Cannot read {path}; treating the master's tables as new: {error}",
+                path=self._file.path,
+                error=error,
+            )
             return
         self.master = record.master or ""
         self.parts[TOPICS].last = Last(version=record.topics)
@@ -198,9 +199,6 @@ class Copies:
         yield self._file.job
 
     def status(self) -> dict[str, Any]:
-        """
-        C{metadata} of C{/status}.
-        """
         offsets = self.offsets
         return {
             "master": self.master or None,
@@ -238,8 +236,9 @@ class Copies:
         if gone:
             self.offsets.offsets.remove_topics(gone)
             self._log.info(
-                "{count} topics are gone as on the master: {names}",
+                "Removed {count} topics, as master {master} did: {names}",
                 count=len(gone),
+                master=self.master,
                 names=rules.names_of(gone),
             )
         return changed

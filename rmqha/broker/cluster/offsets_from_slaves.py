@@ -66,11 +66,14 @@ class Return:
         return asking.addErrback(self._failed)
 
     def _late(self) -> None:
-        self._log.warn("Serving without having heard all slaves: {s} s are over", s=WITHIN)
+        self._log.warn(
+            "Not all slaves answered within {s} s; serving with the consumer offsets known here",
+            s=WITHIN,
+        )
 
     def _failed(self, failure: Failure) -> None:
         if not failure.check(CancelledError):
-            self._log.failure("Asking the slaves for their offsets ended badly", failure)
+            self._log.failure("Asking the slaves for consumer offsets failed", failure)
 
     async def _gather(self) -> None:
         answers = await self.members.ask(self.servers, WITHIN)
@@ -94,7 +97,7 @@ class Return:
             table = await self.in_thread(rules.offsets, bytes(answer.body), False)
         except (RmqhaError, OSError) as error:
             self._log.warn(
-                "The slave {slave} does not tell its consumers' offsets: {error}",
+                "No consumer offsets from slave {slave}: {error}",
                 slave=slave,
                 error=error,
             )
@@ -102,7 +105,7 @@ class Return:
         moved = await merge(self.offsets, self._possible(table), self.clock)
         if moved:
             self._log.info(
-                "Took {moved} offsets from the slave {slave}: its consumers are further",
+                "Took {moved} consumer offsets from slave {slave}, which are ahead of ours",
                 moved=moved,
                 slave=slave,
             )

@@ -122,7 +122,7 @@ class Owed:
         if given:
             self.returned += len(given)
             self._log.info(
-                "Gave {count} offsets back to the master {master}, committed here: {steps}",
+                "Passed on {count} consumer offsets committed here to master {master}: {steps}",
                 count=len(given),
                 master=master,
                 steps=told(given),
@@ -145,7 +145,7 @@ class Owed:
         self._quiet.warn(
             "not given back",
             master,
-            "The master {peer} does not take the offset of {step}: {error}",
+            "Master {peer} refuses the consumer offset of {step}: {error}",
             step=step,
             error=refused,
         )

@@ -256,7 +256,7 @@ class Registration:
             if answer is not None
         }
         said = [
-            f"{server} says {master.master_addr or 'of none'} (HA {master.ha_server_addr or '-'})"
+            f"{server} says {master.master_addr or 'none'} (HA {master.ha_server_addr or '-'})"
             for server, master in masters.items()
         ]
         agree = len(set(masters.values())) < 2
@@ -265,7 +265,7 @@ class Registration:
             self._quiet.warn(
                 "disagreement",
                 self.servers[0],
-                "The name servers disagree, and the first one is believed: {what}",
+                "Name servers disagree, believing the first: {what}",
                 what=self.disagreement,
             )
 
@@ -292,7 +292,7 @@ class Registration:
             self._quiet.warn(
                 type(failure.value).__name__,
                 server,
-                "The name server {peer} does not know of this broker: {error}",
+                "Registration with name server {peer} failed, retrying: {error}",
                 error=failure.getErrorMessage(),
                 **ours,
             )

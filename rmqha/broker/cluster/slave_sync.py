@@ -59,11 +59,11 @@ CODES = {
 UNREACHED = (RmqhaError, OSError, ConnectionClosed)
 """How an answer may fail to come."""
 
-UNRECOGNIZED = "it is not known whose it is before its topics are known"
+UNRECOGNIZED = "waiting for the master's topic table, which identifies the broker"
 """Why other tables are refused until the first table of topics was believed."""
 
 Outcome = tuple[Command | Failure]
-"""An answer, or why there is none, for whoever comes to look."""
+"""An answer, or the failure that came instead."""
 
 
 @define(eq=False)
@@ -135,7 +135,7 @@ class MetadataSync:
             return
         if before:
             self._log.info(
-                "The master's tables come from {address} now, no more from {before}",
+                "Metadata sync: the master is at {address} now, was at {before}",
                 address=address,
                 before=before,
             )
@@ -168,9 +168,6 @@ class MetadataSync:
             yield from self._client.connections.jobs()
 
     def status(self) -> dict[str, Any]:
-        """
-        C{metadata} of C{/status}.
-        """
         return self.copies.status()
 
     # --- a round ------------------------------------------------------------------------
@@ -279,7 +276,7 @@ class MetadataSync:
             self._quiet.warn(
                 "queues",
                 self.copies.master,
-                "Queues of deleted topics stay for now: {error}",
+                "Cannot delete the consume queues of deleted topics, retrying: {error}",
                 error=error,
             )
 
@@ -287,14 +284,14 @@ class MetadataSync:
 
     def _unreachable(self, reason: str) -> None:
         """
-        Nothing can be asked at all: that is one thing to tell, not one a table.
+        Nothing can be asked at all: that is one line in the log, not one per table.
         """
         parts = self.copies.parts.values()
         if any((part.state, part.reason) != (TableState.UNREACHABLE, reason) for part in parts):
             self._quiet.warn(
                 "unreachable",
                 self.copies.master,
-                "The master {peer} cannot be asked for its tables: {reason}",
+                "Metadata sync: master {peer} is unreachable, keeping our tables: {reason}",
                 reason=reason,
             )
         for part in parts:
@@ -308,7 +305,7 @@ class MetadataSync:
             self._quiet.warn(
                 f"{name} {state}",
                 self.copies.master,
-                "The {name} of the master {peer} are {state}, ours stay: {reason}",
+                "Metadata sync: {name} of master {peer} are {state}, keeping ours: {reason}",
                 name=name,
                 state=state.value,
                 reason=reason,
@@ -318,7 +315,8 @@ class MetadataSync:
         part = self.copies.parts[name]
         if part.state is not TableState.ADOPTED:
             self._log.info(
-                "The {name} are those of the master {master}",
+                "Metadata sync: {count} {name} are those of master {master}",
+                count=len(part.last.names or ()),
                 name=name,
                 master=self.copies.master,
             )

@@ -60,9 +60,6 @@ class Progress:
         self._slave = slave
 
     def handlers(self) -> Mapping[RequestCode, Handler]:
-        """
-        Who answers which code.
-        """
         return {
             RequestCode.QUERY_CONSUMER_OFFSET: self._query,
             RequestCode.UPDATE_CONSUMER_OFFSET: self._update,
@@ -105,7 +102,7 @@ class Progress:
         """
         if self._slave and offset >= 0 and self._reader.holds(topic, queue_id):
             # A slave may have heard neither of the topic nor of the group, and be behind where
-            # the consumer is: while the master is away nobody else keeps it.
+            # the consumer is: while the master is away no other broker keeps it.
             check_name(group)
             return
         if self._groups.find(group) is None:

@@ -51,9 +51,6 @@ class Lookups:
         self._most = most
 
     def handlers(self) -> Mapping[RequestCode, Handler]:
-        """
-        Who answers which code.
-        """
         return {
             RequestCode.QUERY_MESSAGE: self._by_key,
             RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._by_time,

@@ -127,9 +127,6 @@ class Pulls:
         self._reader.apply(settings)
 
     def handlers(self) -> Mapping[RequestCode, Handler]:
-        """
-        Who answers which code.
-        """
         return {
             RequestCode.PULL_MESSAGE: self._pull,
             RequestCode.LITE_PULL_MESSAGE: self._pull,
@@ -223,7 +220,7 @@ class Pulls:
             raise RequestRefused(
                 ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist"
             )
-        # Whoever had everything misses nothing, whatever it wants now.  Broadcasting consumers
+        # A consumer that had everything misses nothing, whatever it wants now.  Broadcasting ones
         # in Java count up before their first pull and say so only 30 s later.
         if found.version < request.sub_version and found.codes is not None:
             raise RequestRefused(
@@ -236,7 +233,7 @@ class Pulls:
     def _commit(self, request: PullMessageRequest, reading: ReadResult) -> None:
         """
         Note how far the consumer is.  This never lowers an offset: a pull may be older than
-        what somebody else committed, and who means to go back says so.
+        what another client committed, and a client that means to go back says so.
         """
         offset = request.commit_offset
         if offset <= reading.max_offset:
@@ -275,7 +272,7 @@ class Pulls:
     def _asked_again(self, connection: RemotingProtocol, request: PullMessageRequest) -> bool:
         """
         Whether a consumer that was just sent home is here again with the same question, because
-        nobody is there: it would ask as fast as it is answered.  One that has got something
+        no member is there: it would ask as fast as it is answered.  One that has got something
         from the master meanwhile, and was sent here as it lags, must not wait.
         """
         asked = self._sent_home.setdefault(connection, {})

@@ -45,9 +45,6 @@ class Locks:
         self._groups: dict[str, Leases] = {}
 
     def handlers(self) -> Mapping[RequestCode, Handler]:
-        """
-        Who answers which code.
-        """
         return {
             RequestCode.LOCK_BATCH_MQ: self._lock,
             RequestCode.UNLOCK_BATCH_MQ: self._unlock,
@@ -88,7 +85,7 @@ class Locks:
 
     def sweep(self) -> None:
         """
-        Forget leases that ended.
+        Forget leases that ended; without it groups that are gone would stay for ever.
         """
         now = self._clock.seconds()
         for group, leases in list(self._groups.items()):

@@ -204,7 +204,9 @@ class QueueReader:
                 base, span = offset, self._log.read(offset, last - offset)
             view = span[offset - base : offset - base + size]
             if len(view) != size:
-                raise DerivedFault(queue.folder, offset, f"the log has no {size} bytes there")
+                raise DerivedFault(
+                    queue.folder, offset, f"the log does not hold the {size} bytes it points to"
+                )
             views.append(view)
         return views
 

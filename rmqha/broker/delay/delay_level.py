@@ -139,7 +139,10 @@ class DelayLevel:
             self._deliver()
         except NotWritable as error:
             self.shared.quiet.warn(
-                "not writable", "", "Delayed messages wait for the store: {error}", error=error
+                "not writable",
+                "",
+                "Delayed messages wait until the store takes writes again: {error}",
+                error=error,
             )
             return RETRY
         self.shared.late(round(-left * 1000))
@@ -176,7 +179,7 @@ class DelayLevel:
     def _pass_deleted(self, queue: ConsumeQueue) -> None:
         lost = queue.min_offset - self._next
         if lost > 0:
-            self._skip(f"{lost} messages were deleted with their part of the log")
+            self._skip(f"it and {lost - 1} more were deleted with old log files")
             self._next = queue.min_offset
             if not self._flying:
                 self._moved(self._next)
@@ -192,7 +195,7 @@ class DelayLevel:
         message = None if record is None else shared.messages.due(record)
         stored: Deferred[Any] = succeed(None)
         if message is None:
-            self._skip(_named(record, "it is damaged, or does not say where it belongs"))
+            self._skip(_named(record, "it is damaged, or has no target topic and queue"))
         else:
             try:
                 stored = shared.writer.put(message)
@@ -230,7 +233,7 @@ class DelayLevel:
         self.shared.quiet.warn(
             "not delivered",
             str(self.number),
-            "Message {offset} of delay level {number} is not delivered: {reason}",
+            "Delayed message {offset} of level {number} is skipped: {reason}",
             offset=self._next,
             number=self.number,
             reason=reason,
@@ -239,5 +242,5 @@ class DelayLevel:
 
 def _named(record: Record | None, reason: str) -> str:
     if record is None:
-        return "no such record is in the log"
+        return "the log holds no such record"
     return f"{record.offset_msg_id}: {reason}"

@@ -48,6 +48,8 @@ class _Claim:
 class LevelOffsets:
     """
     The table of offsets, in messages, by delay level (from 1).
+
+    @ivar file: Its file.
     """
 
     def __init__(
@@ -58,7 +60,7 @@ class LevelOffsets:
         @param store: It is open.
         """
         self._store = store
-        self._file = Persisted(
+        self.file = Persisted(
             folder / "delayOffset.json", self._counting, clock, in_thread, INTERVAL
         )
         self._rest = DelayOffsets()
@@ -74,7 +76,7 @@ class LevelOffsets:
         @raise TableUnreadable: If there is a file, and it cannot be read.
         @raise BodyInvalid: If it is no table of offsets.
         """
-        found = self._file.load()
+        found = self.file.load()
         table = DelayOffsets() if found is None else from_json(DelayOffsets, found)
         extra = {name: value for name, value in table.extra.items() if name != LOG_END}
         self._rest = evolve(table, offset_table={}, extra=extra)
@@ -84,7 +86,7 @@ class LevelOffsets:
         }
         self._durable = dict(self._now)
         if self._now != table.offset_table:
-            self._file.dirty()
+            self.file.dirty()
         self._store.log.flush_listeners.append(self._settle)
 
     def get(self, level: int) -> int:
@@ -98,7 +100,7 @@ class LevelOffsets:
         All messages of a level below an offset are delivered, or gone.
         """
         self._now[level] = offset
-        self._file.dirty()
+        self.file.dirty()
 
     def adopt(self, table: DelayOffsets) -> None:
         """
@@ -129,13 +131,13 @@ class LevelOffsets:
         """
         if self._settle in self._store.log.flush_listeners:
             self._store.log.flush_listeners.remove(self._settle)
-        return self._file.stop()
+        return self.file.stop()
 
     def jobs(self) -> Iterator[Job]:
         """
         What is done again and again.
         """
-        yield self._file.job
+        yield self.file.job
 
     def _end(self, level: int) -> int:
         queue = self._store.queues.get(SCHEDULE_TOPIC, level - 1)
@@ -161,7 +163,7 @@ class LevelOffsets:
             self._now[level] = max(offset, self._now.get(level, 0))
             if offset > self._durable.get(level, -1):
                 self._durable[level] = offset
-                self._file.dirty()
+                self.file.dirty()
 
     def _counting(self) -> DelayOffsets:
         """
@@ -172,5 +174,5 @@ class LevelOffsets:
             self._claim = _Claim(self._store.log.confirmed, dict(self._now))
         self._ask()
         if self._durable != self._now:
-            self._file.dirty()
+            self.file.dirty()
         return evolve(self._rest, offset_table=dict(self._durable))

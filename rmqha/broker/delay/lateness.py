@@ -22,9 +22,6 @@ class Lateness:
     most: int = 0
 
     def note(self, late: int) -> None:
-        """
-        One more.
-        """
         self.counts[late.bit_length()] += 1
         self.most = max(self.most, late)
 

@@ -2,7 +2,7 @@
 The delivery of delayed messages, on a master.
 
 Each level sleeps until its first message is due; dispatch wakes one that was empty.  Levels that
-are behind take turns, in slices short enough for everybody else.  Stock brokers look at each
+are behind take turns, in slices short enough for other work.  Stock brokers look at each
 level every 100 ms, and so are as much late as that, or more.
 
 Source: docs/protocol/remoting.md, Delayed messages.
@@ -35,12 +35,12 @@ SLICE = 0.002
 """Seconds of delivery in one reactor turn."""
 
 AFTER_ERROR = 10.0
-"""Seconds until a level goes on whose delivery failed in a way nobody thought of."""
+"""Seconds until the next try after an unexpected error in a level's delivery."""
 
 
 class Schedule:
     """
-    All delay levels.
+    Delivers delayed messages when they are due: one L{DelayLevel} each, and one file of offsets.
     """
 
     _log = Logger()
@@ -137,7 +137,10 @@ class Schedule:
         What is not durable is delivered again.
         """
         if not failure.check(FlushFailed):
-            self._log.failure("The log was not flushed for the last time", failure)
+            self._log.failure(
+                "Cannot flush delivered messages; they are delivered again after the restart",
+                failure,
+            )
 
     # --- what others know -------------------------------------------------------------
 
@@ -266,7 +269,10 @@ class Schedule:
             return level.step()
         except Exception:
             self._log.failure(
-                "Delivering delay level {number} goes on later", Failure(), number=level.number
+                "Delivery of delay level {number} failed, retrying in {s} s",
+                Failure(),
+                number=level.number,
+                s=AFTER_ERROR,
             )
             return AFTER_ERROR
 

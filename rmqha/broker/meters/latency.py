@@ -105,11 +105,11 @@ class Durations:
 @define(eq=False)
 class TimedPuts:
     """
-    Takes writes for somebody else, and sees how they end.
+    Passes writes on, and measures how they end.
 
     @ivar seconds: The clock's.
     @ivar durations: Is told how long each took.
-    @ivar failed: Writes that were not stored, or of which nobody knows.
+    @ivar failed: Writes that were not stored, or of which it is not known.
     """
 
     writer: Putter
@@ -121,7 +121,7 @@ class TimedPuts:
         self, message: Message, *, batch: bool = False, wait: bool = True
     ) -> Deferred[PutResult]:
         """
-        Have it stored.
+        Store a message as the writer below does, and measure how long the answer took.
         """
         begun = self.seconds()
         try:

@@ -61,9 +61,6 @@ class Meter:
     _samples: dict[float, deque[tuple[float, int, int]]] = field(factory=dict, init=False)
 
     def add(self, count: int) -> None:
-        """
-        Count.
-        """
         self.total += count
         self.times += 1
 
@@ -82,7 +79,7 @@ class Meter:
 
     def midnight(self) -> None:
         """
-        A day begins.
+        A day begins: what was counted until now is yesterday's.
         """
         self.yesterday, self.morning = self.morning, self.total
 
@@ -186,7 +183,7 @@ class Meters:
 
     def start(self) -> None:
         """
-        Begin to take samples.
+        Begin to sample: counts every L{TICK} seconds, the day's end every second.
         """
         self._ticking.start(TICK, now=True)
         self._looking.start(1.0, now=True)
@@ -218,7 +215,7 @@ class Meters:
 
     def tick(self) -> None:
         """
-        Take samples.
+        Take one sample of every meter.
         """
         for key in tuple(self._unsized):
             self._weigh(key)
@@ -275,7 +272,7 @@ class Meters:
             try:
                 raw = queue.units(start, min(PIECE, end - start))
             except OSError:
-                return  # whoever serves from there says so; here a number is too low
+                return  # reads of the queue report it; here a number is too low
             sizes = np.frombuffer(raw, UNIT_TYPE)["size"]
             size = int(sizes[sizes != BLANK_SIZE].sum(dtype=np.int64))
             for meter in self._sizes(key):
@@ -312,7 +309,7 @@ class Meters:
 
     def forget_topic(self, topic: str) -> None:
         """
-        A topic was deleted.
+        Drop the meters of a deleted topic.
         """
         self._keep(lambda name, key: name.startswith("BROKER_") or key.split("@")[0] != topic)
         self.pulled = {key: end for key, end in self.pulled.items() if key[1] != topic}
@@ -320,7 +317,7 @@ class Meters:
 
     def forget_group(self, group: str) -> None:
         """
-        A group was deleted.
+        Drop the meters of a deleted group.
         """
         self._keep(
             lambda name, key: (

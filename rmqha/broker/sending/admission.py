@@ -86,7 +86,7 @@ class Admission:
         if config is None:
             check_name(name)
         # Stock brokers do this for ordered topics alone, and leave it to the route that no
-        # others come: then nobody can tell when the last one has come.
+        # others come: then it cannot be told when the last one has come.
         self.check_broker()
         if name in FORBIDDEN:
             raise RequestRefused(

@@ -69,7 +69,7 @@ class HalfMessages:
 
     def is_open(self, offset: int) -> bool:
         """
-        Whether nobody has ended a half message.
+        Whether a half message is neither committed nor rolled back.
 
         @param offset: Its offset in the half queue.
         """

@@ -46,7 +46,7 @@ def read_properties(text: str) -> dict[str, str]:
     Read a request's property string: the last of equal names wins, what is empty is lost.
 
     @raise RequestRefused: If a name has control characters: then a value was written with the
-        separators in it, and what follows may be anybody's invention.
+        separators in it, and what follows may be forged.
     """
     found = {}
     for pair in text.split(_PAIR_END):
@@ -78,7 +78,7 @@ class Messages:
     @classmethod
     def of(cls, settings: Settings) -> Self:
         """
-        Those of a broker.
+        Make those of a broker with these settings.
         """
         broker = settings.broker
         levels = DelayLevels.parse(settings.store.delay_levels)
@@ -112,7 +112,7 @@ class Messages:
         What a delayed message becomes in the end: itself, in the queue it was sent to.  Its
         properties still tell of the delay, as in RocketMQ.
 
-        @return: C{None} if it does not say where that is, or says a topic nobody may send to.
+        @return: C{None} if it does not say where that is, or names a topic that takes no messages.
         """
         topic = record.properties.get(REAL_TOPIC, "")
         queue_id = record.properties.get(REAL_QUEUE, "")

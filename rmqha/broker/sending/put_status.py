@@ -21,7 +21,7 @@ STORED = {
 }
 """
 Answers that say where the message is.  What is not here is answered as not available: whether it
-outlives a failover nobody can say.
+outlives a failover cannot be told.
 """
 
 

@@ -61,9 +61,6 @@ class Replies:
     _log = Logger()
 
     def handlers(self) -> Mapping[RequestCode, Handler]:
-        """
-        What answers which request.
-        """
         return {
             RequestCode.SEND_REPLY_MESSAGE: self.reply,
             RequestCode.SEND_REPLY_MESSAGE_V2: self.reply,
@@ -115,7 +112,7 @@ class Replies:
                     answer, msg_id=receipt.message_id, queue_offset=receipt.queue_offset
                 )
             except (StoreError, FlushFailed) as error:
-                self._log.warn("A reply was not kept: {error}", error=error)
+                self._log.warn("A reply message was not stored: {error}", error=error)
         code = ResponseCode.SYSTEM_ERROR if fault else ResponseCode.SUCCESS
         return command.answer(code, fault or None, answer)
 

@@ -39,7 +39,7 @@ FIRST_DELAY = 3
 """The delay level of a first retry, if its consumer does not choose one."""
 
 MOST_TIMES = (1 << 31) - 1
-"""What a record can say of how often it came; whoever sent it may have begun there."""
+"""What a record can say of how often it came; its sender may have begun there."""
 
 
 @define(eq=False, kw_only=True)
@@ -61,9 +61,6 @@ class Retries:
     sent_back: Callable[[str, str], None] = lambda group, topic: None
 
     def handlers(self) -> Mapping[RequestCode, Handler]:
-        """
-        What answers which request.
-        """
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
 
     # --- a copy of the consumer's own ---------------------------------------------

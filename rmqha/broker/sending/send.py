@@ -78,9 +78,6 @@ class Sending:
         self._always = to_ext(SendRefusedAnswer(region=settings.region, trace_on=settings.trace_on))
 
     def handlers(self) -> Mapping[RequestCode, Handler]:
-        """
-        What answers which request.
-        """
         return {
             RequestCode.SEND_MESSAGE: self.send,
             RequestCode.SEND_MESSAGE_V2: self.send,

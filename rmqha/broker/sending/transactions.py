@@ -1,5 +1,5 @@
 """
-Transactions: messages nobody sees until their producer says so.
+Transactions: messages that consumers see only when their producer commits them.
 
 Such a message is stored as a half one (L{rmqha.broker.sending.messages}).  Its producer ends it
 with request 37; if it does not, it is asked (request 39) until it does or was asked too often.
@@ -66,7 +66,7 @@ A_TURN = 64
 @define(eq=False, kw_only=True)
 class Transactions:
     """
-    Ends half messages, and asks about those nobody ends.
+    Ends half messages, and asks producers about those that stay open.
 
     @ivar writer: C{None} on a slave, which ends none.
     @ivar asked: How often each open one was asked about since the start, by its offset.
@@ -92,9 +92,6 @@ class Transactions:
             self.halves.begin()
 
     def handlers(self) -> Mapping[RequestCode, Handler]:
-        """
-        What answers which request.
-        """
         return {
             RequestCode.END_TRANSACTION: self.end,
             RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume,
@@ -102,7 +99,7 @@ class Transactions:
 
     def start(self) -> None:
         """
-        Begin to ask.
+        Start the checks of open half messages, at the interval that is configured now.
         """
         self._begin()
         self.current.changed.append(self._retime)
@@ -115,7 +112,7 @@ class Transactions:
 
     def stop(self) -> Deferred[None]:
         """
-        Ask no more.
+        Stop the checks.
 
         @return: Fires when nothing is under way.
         """
@@ -176,7 +173,7 @@ class Transactions:
         """
         text = from_ext(ResumeCheckRequest, command.ext).msg_id or ""
         if self.writer is None:
-            raise _wrong("a slave asks nobody about transactions")
+            raise _wrong("a slave does not check transactions")
         half = self.halves.lookup.claimed(offset_in(text))
         if half is None or half.topic != HALF or not self.halves.is_open(half.queue_offset):
             raise _wrong(f"no open half message has the id {text[:64]!r}")
@@ -219,6 +216,8 @@ class Transactions:
 
     def _put(self, message: Message) -> int:
         """
+        Store without waiting for disk or replicas.
+
         @return: Its queue offset.
         """
         assert self.writer is not None, "only a master stores"
@@ -242,14 +241,18 @@ class Transactions:
                     self._look(half)
                 except MessageIllegal as error:
                     self._log.warn(
-                        "Nobody can be asked about half message {id}: {error}",
+                        "Cannot check the transaction of half message {id}: {error}",
                         id=half.offset_msg_id,
                         error=error,
                     )
                 if number % A_TURN == 0:
                     await deferLater(self.clock, 0, lambda: None)
         except StoreError as error:
-            self._log.warn("Checking transactions goes on later: {error}", error=error)
+            self._log.warn(
+                "Transaction check failed, retrying in {s} s: {error}",
+                s=self._checking.interval,
+                error=error,
+            )
         self.halves.commit()
 
     def _age(self, half: Record) -> float:
@@ -268,7 +271,7 @@ class Transactions:
 
     def _give_up(self, half: Record, asked: int) -> None:
         self._log.warn(
-            "Half message {id} of {group} was asked about {asked} times; it goes to {topic}",
+            "Gave up half message {id} of {group} after {asked} checks; moving it to {topic}",
             id=half.offset_msg_id,
             group=half.properties.get(PRODUCER_GROUP),
             asked=asked,

@@ -32,6 +32,7 @@ class ConsumerOffsetTable:
     """
     The table of offsets, in messages.
 
+    @ivar file: Their file.
     @ivar committed: Each is called after a client's commit with group, topic, queue id, offset.
     """
 
@@ -41,7 +42,7 @@ class ConsumerOffsetTable:
         """
         @param folder: C{config} in the store's folder.
         """
-        self._file = Persisted(
+        self.file = Persisted(
             folder / "consumerOffset.json", self.table, clock, in_thread, INTERVAL
         )
         self._quiet = RateLimitedLog(self._log, clock)
@@ -57,7 +58,7 @@ class ConsumerOffsetTable:
         @raise TableUnreadable: If there is one, and it cannot be read.
         @raise BodyInvalid: If it is no table of offsets.
         """
-        found = self._file.load()
+        found = self.file.load()
         if found is not None:
             table = from_json(OffsetTable, found)
             self._rest = evolve(table, offset_table={})
@@ -66,8 +67,10 @@ class ConsumerOffsetTable:
     def save(self) -> Deferred[None]:
         """
         Write the file now.
+
+        @return: Fires when that is durable, as L{Persisted.save_now} does.
         """
-        return self._file.save_now()
+        return self.file.save_now()
 
     def stop(self) -> Deferred[None]:
         """
@@ -75,13 +78,13 @@ class ConsumerOffsetTable:
 
         @return: Fires when that is done, well or not.
         """
-        return self._file.stop()
+        return self.file.stop()
 
     def jobs(self) -> Iterator[Job]:
         """
         What is done again and again.
         """
-        yield self._file.job
+        yield self.file.job
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:
         """
@@ -112,7 +115,7 @@ class ConsumerOffsetTable:
             self._quiet.warn(
                 "offset lowered",
                 who.rpartition(":")[0],
-                "{who} lowered the offset of group {group} in queue {queue_id} of {topic}"
+                "{who} moved the offset of group {group} in queue {queue_id} of {topic} back"
                 " from {before} to {offset}",
                 who=who,
                 group=group,
@@ -122,7 +125,7 @@ class ConsumerOffsetTable:
                 offset=offset,
             )
         queues[queue_id] = offset
-        self._file.dirty()
+        self.file.dirty()
 
     def advance(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
         """
@@ -134,7 +137,7 @@ class ConsumerOffsetTable:
         if offset <= (-1 if before is None else before):
             return False
         self._table.setdefault(f"{topic}@{group}", {})[queue_id] = offset
-        self._file.dirty()
+        self.file.dirty()
         return True
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
@@ -142,7 +145,7 @@ class ConsumerOffsetTable:
         Set an offset, also to a lower one, because the master did; the caller tells the log.
         """
         self._table.setdefault(f"{topic}@{group}", {})[queue_id] = offset
-        self._file.dirty()
+        self.file.dirty()
 
     def merge_max(self, table: OffsetTable) -> int:
         """
@@ -160,7 +163,7 @@ class ConsumerOffsetTable:
                 self._table[key] = ours | higher
                 moved += len(higher)
         if moved:
-            self._file.dirty()
+            self.file.dirty()
         return moved
 
     def topics_of(self, group: str) -> set[str]:
@@ -182,15 +185,12 @@ class ConsumerOffsetTable:
         Forget a group's offsets in a topic.
         """
         if self._table.pop(f"{topic}@{group}", None) is not None:
-            self._file.dirty()
+            self.file.dirty()
 
     def remove_group(self, group: str) -> None:
-        """
-        Forget a group's offsets.
-        """
         for topic in self.topics_of(group):
             del self._table[f"{topic}@{group}"]
-            self._file.dirty()
+            self.file.dirty()
 
     def remove_topics(self, topics: Collection[str]) -> None:
         """
@@ -198,7 +198,7 @@ class ConsumerOffsetTable:
         """
         for key in [key for key in self._table if key.partition("@")[0] in topics]:
             del self._table[key]
-            self._file.dirty()
+            self.file.dirty()
 
     def remove_topic(self, topic: str) -> None:
         """
@@ -206,7 +206,7 @@ class ConsumerOffsetTable:
         """
         for group in self.groups_of(topic):
             del self._table[f"{topic}@{group}"]
-            self._file.dirty()
+            self.file.dirty()
 
     def rest(self, table: OffsetTable) -> None:
         """
@@ -215,7 +215,7 @@ class ConsumerOffsetTable:
         rest = evolve(table, offset_table={})
         if rest != self._rest:
             self._rest = rest
-            self._file.dirty()
+            self.file.dirty()
 
     def table(self) -> OffsetTable:
         """

@@ -1,7 +1,7 @@
 """
 The settings in force, and which of them may change while the broker runs.
 
-Stock brokers let anybody set any field, ignore what they do not know and make false of what is
+Stock brokers let any client set any field, ignore what they do not know and make false of what is
 neither true nor false.  Here only what can change while the broker runs is changed, all of a
 request or nothing, and until the next start: the file is the operator's.
 

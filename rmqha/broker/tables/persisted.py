@@ -1,7 +1,7 @@
 """
 Tables that outlive the process: written soon after a change, many changes at once.
 
-Stock brokers write the whole table at each change, in the thread of whoever made it; a client
+Stock brokers write the whole table at each change, in the thread that made it; a client
 that makes a thousand topics then writes a thousand tables.
 
 Source: docs/protocol/remoting.md, Tables.
@@ -13,12 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from twisted.internet.defer import Deferred, DeferredLock, succeed
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.errors import StoreError
+from rmqha.net.group_commit import GroupCommit
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.periodic import Job
 from rmqha.store.files import json_table as tables
@@ -35,6 +36,8 @@ class Persisted:
 
     @ivar path: The file.
     @ivar job: How writing it goes.
+    @ivar fault: Why the table that was read is an older one than was written last; empty if it
+        is not.
     """
 
     _log = Logger()
@@ -49,33 +52,44 @@ class Persisted:
     ) -> None:
         """
         @param snapshot: Gives the table as it is now, as a body class or a C{dict}.  It is read
-            in a thread, so nobody may change it any more.
+            in a thread, so it must not change afterwards.
         @param interval: Most seconds from a change to its being written; what changes while
             one table is being written goes into the next, together.
         """
         self.path = path
         self.job = Job(f"writing {path.name}", clock, vital=True)
+        self.fault = ""
         self._snapshot = snapshot
         self._clock = clock
         self._in_thread = in_thread
         self._interval = interval
         self._quiet = RateLimitedLog(self._log, clock)
-        self._one = DeferredLock()
+        self._commits = GroupCommit(self._save)
         self._timer: IDelayedCall | None = None
         self._dirty = False
         self._stopped = False
 
     def load(self) -> tables.Table | None:
         """
-        Read the table; C{None} if there is none yet.
+        Read the table; C{None} if there is none yet.  One of which only the generation before
+        can be read is older than what was acknowledged, so that is said.
 
         @raise TableUnreadable: If there is one, and it cannot be read.
         """
-        return tables.read(self.path)
+        found = tables.read_generation(self.path)
+        self.fault = found.fault
+        if found.fault and found.table is not None:
+            self._log.warn(
+                "{path} cannot be read ({fault}): going on with the generation before it, "
+                "{path}.bak, whose rows and offsets may be older than what was acknowledged",
+                path=self.path,
+                fault=found.fault,
+            )
+        return found.table
 
     def dirty(self) -> None:
         """
-        The table was changed.
+        The table was changed: write it within the interval.
         """
         self._dirty = True
         self._later(self._interval)
@@ -87,8 +101,7 @@ class Persisted:
         @return: Fires when that is durable.  Fails if it cannot be written; that is logged, and
             it is tried again later.
         """
-        saved: Deferred[None] = self._one.run(self._save)
-        return saved
+        return self._commits.commit()
 
     def stop(self) -> Deferred[None]:
         """
@@ -128,7 +141,8 @@ class Persisted:
         self._quiet.warn(
             type(failure.value).__name__,
             self.path.name,
-            "{peer} could not be written: {error}",
+            "Cannot write {peer}, retrying in {s} s: {error}",
+            s=RETRY,
             error=failure.getErrorMessage(),
             **ours,
         )

@@ -63,7 +63,7 @@ def check_name(name: str) -> None:
 
 class Groups(ConfigTable[GroupConfig, GroupTable]):
     """
-    The table of groups.
+    The table of subscription groups, C{subscriptionGroup.json}.
     """
 
     def __init__(

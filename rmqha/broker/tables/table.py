@@ -33,6 +33,7 @@ class ConfigTable(Generic[Row, Body]):
     """
     Rows that administrators and clients make, and other brokers take over.
 
+    @ivar file: Its file.
     @ivar changed: Each is called after a change with the row; C{None} if it is gone, or if it is
         not one alone.
     """
@@ -55,7 +56,7 @@ class ConfigTable(Generic[Row, Body]):
         @param now_ms: Milliseconds since 1970, for the version.
         """
         self.changed: list[Callable[[Row | None], None]] = []
-        self._file = Persisted(path, self.table, clock, in_thread)
+        self.file = Persisted(path, self.table, clock, in_thread)
         self._body, self._rows, self._presets = body, rows, presets
         self._now_ms = now_ms
         self._table = dict(presets)
@@ -69,7 +70,7 @@ class ConfigTable(Generic[Row, Body]):
         @raise TableUnreadable: If there is one, and it cannot be read.
         @raise BodyInvalid: If it is no table of this kind.
         """
-        found = self._file.load()
+        found = self.file.load()
         if found is None:
             return
         table = from_json(self._body, found)
@@ -83,13 +84,13 @@ class ConfigTable(Generic[Row, Body]):
 
         @return: Fires when that is done, well or not.
         """
-        return self._file.stop()
+        return self.file.stop()
 
     def jobs(self) -> Iterator[Job]:
         """
         What is done again and again.
         """
-        yield self._file.job
+        yield self.file.job
 
     # --- reading ------------------------------------------------------------------
 
@@ -100,16 +101,10 @@ class ConfigTable(Generic[Row, Body]):
         return self._table.get(name)
 
     def names(self) -> tuple[str, ...]:
-        """
-        The names of all.
-        """
         return tuple(self._table)
 
     @property
     def version(self) -> DataVersion:
-        """
-        The table's version.
-        """
         return self._version
 
     @property
@@ -175,7 +170,7 @@ class ConfigTable(Generic[Row, Body]):
         self._written(row)
 
     def _written(self, row: Row | None) -> None:
-        self._file.dirty()
+        self.file.dirty()
         for listener in tuple(self.changed):
             listener(row)
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from attrs import evolve
 from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
 
 from rmqha.broker.tables.table import ConfigTable
 from rmqha.config.broker_settings import BrokerSettings
@@ -107,8 +108,10 @@ def perm_text(perm: int) -> str:
 
 class Topics(ConfigTable[TopicConfig, TopicTable]):
     """
-    The table of topics.
+    The table of topics, C{topics.json}.
     """
+
+    _log = Logger()
 
     def __init__(
         self,
@@ -166,7 +169,7 @@ class Topics(ConfigTable[TopicConfig, TopicTable]):
         self, name: str, template: str, wanted_queues: int, *, unit: bool = False
     ) -> TopicConfig | None:
         """
-        Make a topic because somebody sends to it.
+        Make a topic because a message is sent to it.
 
         @param template: The topic it is made after.
         @param wanted_queues: It gets no more queues than the template has, and at least one.
@@ -205,6 +208,27 @@ class Topics(ConfigTable[TopicConfig, TopicTable]):
             )
             self.put(found)
         return found
+
+    def bring_back(self, queues: Iterable[tuple[str, int]]) -> None:
+        """
+        Make the topics again that have messages, and that the table does not have: it is
+        written after the messages, so a crash between the two leaves it behind the log.
+
+        @param queues: Topic and queue id of each consume queue; those of deleted topics are
+            not among them.
+        """
+        counts: dict[str, int] = {}
+        for topic, queue_id in queues:
+            if topic not in self._table and not self.is_system(topic):
+                counts[topic] = max(counts.get(topic, 0), queue_id + 1)
+        for topic, count in counts.items():
+            self._log.warn(
+                "Topic {topic} has messages and is not in {path}: made again with {count} queues",
+                topic=topic,
+                path=self.file.path.name,
+                count=count,
+            )
+            self.ensure(topic, count)
 
 
 def _presets(settings: BrokerSettings) -> Iterable[TopicConfig]:

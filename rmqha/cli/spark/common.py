@@ -1,5 +1,5 @@
 """
-What the jobs' commands share: how stores are named, and where Spark runs.
+What the commands of jobs share: how stores are named, and where Spark runs.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ POINT_FILE = click.option(
     type=click.Choice([each.value for each in PointFile]),
     default=PointFile.USE.value,
     show_default=True,
-    help="Whether what a store published of its end is believed.",
+    help="Stop at a store's published point, or ignore it and read to the last whole record.",
 )
 
 QUIET = {
-    # What fails is told in one line, once.
+    # Errors are printed once, in one line.
     "spark.log.level": "OFF",
     "spark.ui.showConsoleProgress": "false",
 }
@@ -52,7 +52,7 @@ class Spark:
 
     def session(self, name: str) -> SparkSession:
         """
-        The session, started now.
+        Start the session, or take the one that runs.
         """
         getLogger(_SPARKS).disabled = "spark.log.level" not in self.settings
         settings = {**QUIET, **self.settings}
@@ -74,7 +74,7 @@ class Spark:
 
 class Setting(click.ParamType[tuple[str, str]]):
     """
-    C{key=value}.
+    An option of the form C{key=value}.
     """
 
     name = "key=value"
@@ -106,7 +106,11 @@ def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="Where Spark runs: local[N], spark://..., yarn, k8s://..., or sc://... of Connect.",
     )
     @click.option(
-        "--set", "settings", type=Setting(), multiple=True, help="A setting of Spark's; repeat it."
+        "--set",
+        "settings",
+        type=Setting(),
+        multiple=True,
+        help="A setting of Spark; may be repeated.",
     )
     def given(master: str, settings: tuple[tuple[str, str], ...], **others: Any) -> Any:
         with reasons():
@@ -141,7 +145,7 @@ def stores_named(given: tuple[str, ...]) -> Stores:
         if not sign or not name or not path:
             raise click.UsageError(f"several stores need names: NAME=STORE, not {text!r}")
         if name in found:
-            raise click.UsageError(f"two stores are called {name}")
+            raise click.UsageError(f"two stores are named {name}")
         found[name] = path
     return found
 

@@ -25,7 +25,7 @@ def export(
 ) -> None:
     """Write the messages of STORE to a table.
 
-    Run again, it adds what has come to the log since, and nothing twice.
+    Run it again to add the messages that arrived since; no message is written twice.
     """
     with on.running("export") as session:
         done = job.export(session, stores, **table, shown=bar("exporting"), **options)

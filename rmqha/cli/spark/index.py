@@ -21,10 +21,10 @@ from rmqha.pipeline.jobs.progress import bar
 @JSON
 @spark_options
 def index(store: Path, on: Spark, point_file: str, as_json: bool) -> None:
-    """Make the split index of STORE, so that reads of it are divided finer than by files.
+    """Make the split index of STORE, so that reads can be divided into more tasks than files.
 
-    For stores of Java brokers, which may be running.  A running node of rmqha makes its own,
-    which this leaves alone.
+    For stores of Java brokers, which may be running.  A running node of rmqha makes its own
+    index; this command refuses its store.
     """
     made = make(on.session("index"), store, point_file=point_file, shown=bar("walking"))
     if as_json:

@@ -12,17 +12,17 @@ from rmqha.errors import ExtraMissing
 
 JOBS = {
     "export": "Write messages to Parquet, Delta or Iceberg.",
-    "stream": "Go on writing them as they come, each once.",
-    "verify": "Compare the logs of several stores.",
+    "stream": "Write messages to a table as they arrive, each once.",
+    "verify": "Compare copies of one log, byte by byte.",
     "rebuild": "Make consume queues from a log, in another folder.",
-    "stats": "Count, weigh and plot what a log holds.",
+    "stats": "Count messages by topic and queue; plot rates, sizes and delays.",
     "replay": "Send messages of a log to a broker again.",
     "index": "Make the split index of a store.",
-    "rewind": "Take rows off a table that a log has lost.",
-    "shell": "Open a Python prompt with a session.",
+    "rewind": "Remove rows from a table whose log was cut back.",
+    "shell": "Open a Python prompt with a Spark session.",
 }
-"""Each job and its one line.  It lives in the module of its name, which is loaded, and Spark
-with it, only when it is wanted."""
+"""Each job and its line of help.  The module of its name has the command; it is imported, and
+Spark with it, only when the command is called."""
 
 
 class Jobs(click.Group):
@@ -63,7 +63,7 @@ class Jobs(click.Group):
 
 @click.group(cls=Jobs)
 def spark() -> None:
-    """Jobs over the messages of stores, by Apache Spark.
+    """Read, check and export the messages of stores with Apache Spark.
 
-    They read the files of a store and no broker; a node may be running on it.
+    These commands read the files of a store and ask no broker; a node may be running on it.
     """

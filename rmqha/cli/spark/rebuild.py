@@ -20,7 +20,7 @@ from rmqha.store.offline.detect_sizes import queue_file_size
 from rmqha.wire.columnar.decoder import DEFAULT_LEVELS
 
 MOST_NOTES = 20
-"""Problems of the log that are told one by one; C{--json} has all."""
+"""Problems of the log that are printed; C{--json} has all."""
 
 
 @click.command()
@@ -29,12 +29,12 @@ MOST_NOTES = 20
     "--out",
     required=True,
     type=click.Path(file_okay=False, path_type=Path),
-    help="Where the folder consumequeue is made; not in a store.",
+    help="Where to make the folder consumequeue; not in a store.",
 )
 @click.option(
     "--file-size",
     type=click.IntRange(1),
-    help=f"Bytes of a queue file.  [default: as the store's own, or {FILE_SIZE}]",
+    help=f"Bytes of a queue file.  [default: that of the store, or {FILE_SIZE}]",
 )
 @click.option("--delay-levels", default=DEFAULT_LEVELS, help="messageDelayLevel of the broker.")
 @POINT_FILE
@@ -51,8 +51,8 @@ def rebuild(
 ) -> None:
     """Make the consume queues of STORE from its log, in the folder --out.
 
-    The store is only read, and a node may be running on it.  `rmqha rebuild` replaces queues
-    and index of a stopped store.
+    The store is only read, and a node may be running on it.  `rmqha rebuild` replaces the
+    queues and the index of a stopped store.
     """
     size = file_size or queue_file_size(root_of(store) / FOLDER) or FILE_SIZE
     made = make(
@@ -67,7 +67,7 @@ def rebuild(
     for each in made.problems[:MOST_NOTES]:
         note(f"{each.topic}/{each.queue_id} {each.first} to {each.end}: {each.reason}")
     if len(made.problems) > MOST_NOTES:
-        note(f"and {len(made.problems) - MOST_NOTES} more like these")
+        note(f"and {len(made.problems) - MOST_NOTES} more like this")
     if as_json:
         click.echo(json.dumps(made.to_json(), indent=2, ensure_ascii=False))
         return

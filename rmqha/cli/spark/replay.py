@@ -21,15 +21,13 @@ from rmqha.pipeline.producing.settings import SendOptions
 
 @click.command()
 @stores_argument
-@click.option(
-    "--name-server", required=True, metavar="HOST:PORT[;...]", help="Who knows the brokers."
-)
+@click.option("--name-server", required=True, metavar="HOST:PORT[;...]", help="The name servers.")
 @click.option("--to-topic", metavar="TOPIC", help="Send all to this topic.")
 @click.option("--same-topic", is_flag=True, help="Send each to the topic it was in.")
 @click.option("--topic", metavar="TOPIC[,...]", help="Only messages of these topics.")
 @click.option("--tags", metavar="'A || B'", help="Only messages with one of these tags.")
-@click.option("--from", "begin", metavar="TIME", help="Only what was stored then or later.")
-@click.option("--until", metavar="TIME", help="Only what was stored before.")
+@click.option("--from", "begin", metavar="TIME", help="Only messages stored at this time or later.")
+@click.option("--until", metavar="TIME", help="Only messages stored before this time.")
 @click.option(
     "--option",
     "others",
@@ -37,15 +35,21 @@ from rmqha.pipeline.producing.settings import SendOptions
     multiple=True,
     help=f"Another option of the data source: {', '.join(SELECTING)}.",
 )
-@click.option("--rate", metavar="N", help="The most messages a second.")
-@click.option("--max-bytes", metavar="SIZE", help="The most bytes of bodies a second, like 10m.")
+@click.option("--rate", metavar="N", help="Most messages a second.")
+@click.option("--max-bytes", metavar="SIZE", help="Most bytes of bodies a second, like 10m.")
 @click.option("--retries", metavar="N", help="How often a failed request is sent again.")
 @click.option("--send-timeout", metavar="MS", help="Milliseconds a broker has for an answer.")
 @click.option(
-    "--tasks", type=click.IntRange(1), default=TASKS, show_default=True, help="Producers."
+    "--tasks",
+    type=click.IntRange(1),
+    default=TASKS,
+    show_default=True,
+    help="How many producers send at the same time.",
 )
-@click.option("--dedupe/--no-dedupe", default=True, help="Send a UNIQ_KEY once.")
-@click.option("--dry-run", is_flag=True, help="Send nothing, tell what would be sent.")
+@click.option(
+    "--dedupe/--no-dedupe", default=True, help="Send only the first message of each UNIQ_KEY."
+)
+@click.option("--dry-run", is_flag=True, help="Send nothing; print what would be sent.")
 @JSON
 @spark_options
 def replay(
@@ -68,9 +72,9 @@ def replay(
     dry_run: bool,
     as_json: bool,
 ) -> None:
-    """Send messages of STORE to brokers again, those of each queue in their order.
+    """Send messages of STORE to brokers again, each queue in its order.
 
-    Each is sent at least once, with the UNIQ_KEY it has.  TIME is a time with its zone, like
+    Each message is sent at least once, with its UNIQ_KEY.  TIME is a time with its zone, like
     2026-01-31T12:00:00Z, or milliseconds since 1970.
     """
     given = {
@@ -120,7 +124,7 @@ def _show(done: Replayed, to_topic: str | None, dry_run: bool) -> None:
         return
     click.echo(f"would send {told}")
     for topic, queues in done.queues.items():
-        found = f"has {queues} queues" if queues else "is not known to the name server"
+        found = f"has {queues} queues" if queues else "does not exist, says the name server"
         click.echo(f"topic {topic} {found}")
     if done.seconds is not None:
         click.echo(f"takes at least {done.seconds:.0f} s")

@@ -21,7 +21,7 @@ from rmqha.pipeline.sinks.target import IcebergPlace
     help="The table's folder.",
 )
 @click.option("--to", required=True, type=click.IntRange(0), help="Physical offset of the cut.")
-@click.option("--store", help="Whose rows, if the table has those of several stores.")
+@click.option("--store", help="The store whose rows are removed, if the table has several.")
 @iceberg_options
 def rewind(table: Path, to: int, store: str | None, iceberg: IcebergPlace | None) -> None:
     """Remove the rows of a table from a physical offset on.

@@ -24,7 +24,7 @@ scan       the same without Spark: scan({stores!r}, topic="orders").read_all()""
 def shell(stores: Stores, on: Spark) -> None:
     """Open a Python prompt with a session and the messages of STORE as a DataFrame.
 
-    Python that is piped in is run.
+    Python code from standard input is run.
     """
     from rmqha.pipeline.scan import scan
 

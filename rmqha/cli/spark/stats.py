@@ -25,27 +25,29 @@ from rmqha.pipeline.log.options import Visibility
 
 @click.command()
 @stores_argument
-@click.option("--topic", help="Topics, with commas between them.")
+@click.option("--topic", help="Only these topics, separated by commas.")
 @click.option(
     "--visibility",
     type=click.Choice([each.value for each in Visibility]),
     default=Visibility.LOG.value,
     show_default=True,
-    help="Every record, or those that consumers can get.",
+    help="Count every record, or only messages that consumers can get.",
 )
-@click.option("--from", "start", help="Begin with this store time: 2026-01-31T12:00:00Z.")
-@click.option("--until", "end", help="End before this store time.")
+@click.option(
+    "--from", "start", help="Only messages stored at this time or later: 2026-01-31T12:00:00Z."
+)
+@click.option("--until", "end", help="Only messages stored before this time.")
 @click.option(
     "--step",
     type=click.FloatRange(0.001),
-    help="Seconds of a step of time.  [default: some 200 steps]",
+    help="Seconds of a time step.  [default: about 200 steps]",
 )
-@click.option("--queues", is_flag=True, help="A line for each queue, too.")
+@click.option("--queues", is_flag=True, help="Print a line for each queue too.")
 @click.option(
     "--plot",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIR",
-    help="Write plots of rates, sizes and delays there.",
+    help="Write plots of rates, sizes and delays into this folder.",
 )
 @POINT_FILE
 @JSON

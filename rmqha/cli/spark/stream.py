@@ -30,13 +30,15 @@ from rmqha.pipeline.jobs.spark_work import Stores
     metavar="TIME",
     help="Time between two batches.",
 )
-@click.option("--available-now", is_flag=True, help="Read what is there now, and end.")
+@click.option("--available-now", is_flag=True, help="Read what the log has now, and end.")
 @click.option(
     "--checkpoint",
     type=click.Path(path_type=Path),
     help="Where Spark keeps its position.  [default: beside the table]",
 )
-@click.option("--resume-from-table", is_flag=True, help="Begin where the table ends.")
+@click.option(
+    "--resume-from-table", is_flag=True, help="Begin a new checkpoint where the table ends."
+)
 @spark_options
 def stream(
     stores: Stores,
@@ -48,9 +50,9 @@ def stream(
     resume_from_table: bool,
     on: Spark,
 ) -> None:
-    """Go on writing the messages of STORE to a table as they come, each once.
+    """Write the messages of STORE to a table as they arrive, each once.
 
-    It may be killed at any time, and goes on when it is started again.
+    The command may be killed at any time, and continues when it is started again.
     """
     with on.running("stream") as session, shown() as told:
         query = job.stream(

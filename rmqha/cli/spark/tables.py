@@ -29,7 +29,7 @@ def iceberg_options(command: Callable[..., Any]) -> Callable[..., Any]:
         "properties",
         type=Setting(),
         multiple=True,
-        help="A property of that catalog; repeat it.",
+        help="A property of that catalog; may be repeated.",
     )
     @click.option("--name", help="Name of an Iceberg table in it.  [default: rmqha.messages]")
     def given(
@@ -60,24 +60,28 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Choice([each.value for each in Format]),
         default=Format.PARQUET.value,
         show_default=True,
-        help="What kind of table.",
+        help="The format of the table.",
     )
     @click.option(
         "--compression",
         type=click.Choice([each.value for each in Compression]),
         default=Compression.ZSTD.value,
         show_default=True,
-        help="Codec of the files.",
+        help="Compression of the files.",
     )
-    @click.option("--level", type=int, help="Level of the codec.  [default: its own]")
-    @click.option("--partition-by", type=click.Choice(["topic"]), help="Folders by topic too.")
-    @click.option("--table-per-topic", is_flag=True, help="A table of Parquet files a topic.")
+    @click.option("--level", type=int, help="Compression level.  [default: the codec's own]")
+    @click.option(
+        "--partition-by", type=click.Choice(["topic"]), help="Partition by topic as well as by day."
+    )
+    @click.option(
+        "--table-per-topic", is_flag=True, help="A table of its own for each topic; Parquet only."
+    )
     @click.option(
         "--option",
         "options",
         type=Setting(),
         multiple=True,
-        help="An option of the data source, like topic=orders; repeat it.",
+        help="An option of the data source, like topic=orders; may be repeated.",
     )
     def given(
         out: Path,

@@ -63,23 +63,23 @@ class Bytes(click.ParamType[int]):
     default=DigestKind.CRC32.value,
 )
 @click.option("--end", type=click.IntRange(0), help="Compare below this physical offset only.")
-@click.option(
-    "--whole", is_flag=True, help="A copy that ends before another is not equal to it either."
-)
+@click.option("--whole", is_flag=True, help="Count a copy that ends before another as different.")
 @click.option(
     "--digests",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="Write the digests of the chunks of the one STORE there, and compare nothing.",
+    help="Write the digests of the chunks of STORE into this file, and compare nothing.",
 )
 @click.option(
     "--against",
     "other",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Compare the one STORE with the digests of another copy.",
+    help="Compare STORE with the digests of another copy.",
 )
 @POINT_FILE
 @click.option(
-    "--html", type=click.Path(dir_okay=False, path_type=Path), help="Write a report with a picture."
+    "--html",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write a report with a picture into this file.",
 )
 @JSON
 @spark_options
@@ -109,9 +109,9 @@ def verify(
     sum = DigestKind(kind)
     count = len(stores) if isinstance(stores, Mapping) else 1
     if digests is not None and (other is not None or html is not None or as_json or whole):
-        raise click.UsageError("--digests compares nothing: say it alone")
+        raise click.UsageError("--digests compares nothing: give it alone")
     if other is not None and end is not None:
-        raise click.UsageError("--against compares what the digests are of: no --end")
+        raise click.UsageError("--against compares the range of the digests: give no --end")
     if digests is None and other is None and count < 2:
         raise click.UsageError("a comparison needs two copies: NAME=STORE NAME=STORE")
     if (digests or other) and count > 1:
@@ -160,7 +160,7 @@ def verify(
 
 def _tell(report: ComparisonReport, console: Console) -> None:
     """
-    Print a report.
+    Print a report's differences as tables.
     """
     for each in report.skipped:
         note(f"{each.store}: bytes {each.start} to {each.end} were not compared: {each.reason}")
@@ -188,7 +188,7 @@ def _tell(report: ComparisonReport, console: Console) -> None:
             )
         console.print(table)
         if report.record_count > MOST_ROWS:
-            console.print(f"and {report.record_count - MOST_ROWS} records more")
+            console.print(f"and {report.record_count - MOST_ROWS} more records")
     click.echo(f"{report.verdict}: {summary(report)}")
 
 

@@ -288,7 +288,7 @@ class MasterProtocol(Protocol):
 
     def resumeProducing(self) -> None:
         """
-        The transport is empty.
+        The transport has sent what it had: give it more.
         """
         if self.claim is not None:
             self._paused = False

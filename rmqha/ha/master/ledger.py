@@ -1,7 +1,7 @@
 """
 Who holds what: the only place where an acknowledgement is believed.
 
-A stock master remembers the highest number anybody ever sent it.  Here every
+A stock master remembers the highest number any slave ever sent it.  Here every
 connection has a L{Claim}, its reports are checked against what that connection was
 sent, and the claim dies with the connection.  A write counts for a replica only if
 one live claim covers the whole of it.
@@ -31,8 +31,8 @@ interval, so it can be handed on again.  The interval is forgotten
 
 B{Who is fed at all.}  A slave that was ahead of us holds bytes that are not ours.  It
 must not become right by waiting until our log is longer, so a first report must be
-proven: at most the offset where this epoch of the log began (whoever wrote it
-before, that is history both have), or at most the I{mark} of that address, the highest
+proven: at most the offset where this epoch of the log began (what was written
+before is history both have), or at most the I{mark} of that address, the highest
 offset it was sent in this epoch.  Marks are by address even where replicas are
 counted by connection, and they only rise.
 
@@ -63,7 +63,7 @@ stock slave sends one each 5 s, so more is a flood of eight-byte garbage, such a
 
 MOST_MARKS = 10_000
 """
-Addresses remembered, so that nobody with many addresses can fill the memory.
+Most addresses remembered, so that a peer with many of them cannot fill the memory.
 """
 
 
@@ -192,7 +192,7 @@ class Ledger:
     @ivar marks: The highest offset each address was sent in it; without what the live
         claims were sent since they began, see L{all_marks}.
     @ivar first_sync: What a first report of 0 asks for.
-    @ivar accept_unproven: Feed and count whoever is in range (C{haAcceptUnproven}).
+    @ivar accept_unproven: Feed and count any slave in range (C{haAcceptUnproven}).
     """
 
     log: ILogReader
@@ -282,9 +282,6 @@ class Ledger:
         return log.min_offset
 
     def __iter__(self) -> Iterator[Claim]:
-        """
-        All live claims.
-        """
         for claims in self._claims.values():
             yield from claims
 

@@ -120,9 +120,6 @@ class MasterFactory(ServerFactory):
     # --- life ---------------------------------------------------------------
 
     def startFactory(self) -> None:
-        """
-        Listening begins.
-        """
         self.start()
 
     def start(self) -> None:
@@ -170,7 +167,7 @@ class MasterFactory(ServerFactory):
 
     def joined(self, connection: MasterProtocol) -> Claim:
         """
-        A peer connected.
+        A peer connected: open its claim.
         """
         self.door.entered(connection)
         by_address = self.settings.replica_identity is ReplicaIdentity.ADDRESS
@@ -184,7 +181,7 @@ class MasterFactory(ServerFactory):
         self._fed[connection] = None
         self._verdicts.pop(connection.host, None)
         self._tell(
-            "Replica {peer} reports {offset}, sending from {origin}; our log ends at {end}",
+            "Replica {peer} first reports byte {offset}: sending from {origin}, our end is {end}",
             peer=connection.peer,
             offset=offset,
             origin=origin,
@@ -206,13 +203,13 @@ class MasterFactory(ServerFactory):
             self.door.quiet.warn(
                 reason,
                 connection.host,
-                "Closed {address}: {error}",
+                "Closed replica connection {address}: {error}",
                 address=connection.peer,
                 error=error or reason,
             )
         elif was_fed:
             self._tell(
-                "Replica {peer} is gone ({reason}): sent to {sent}, acknowledged to {acked}",
+                "Replica {peer} left ({reason}): sent up to {sent}, acknowledged up to {acked}",
                 peer=connection.peer,
                 reason=reason,
                 sent=claim.sent,
@@ -280,11 +277,16 @@ class MasterFactory(ServerFactory):
                 del self._verdicts[host]
         self.door.quiet.sweep()
         if self._news > MOST_NEWS:
-            self._log.info("{n} more lines about replicas", n=self._news - MOST_NEWS)
+            self._log.info(
+                "Held back {n} more lines about replicas that came or left",
+                n=self._news - MOST_NEWS,
+            )
         self._news = 0
 
     def _fail(self, connection: MasterProtocol) -> None:
-        self._log.failure("Feeding {peer} failed, closing it", peer=connection.peer)
+        self._log.failure(
+            "Sending to replica {peer} failed, closing its connection", peer=connection.peer
+        )
         connection.close("internal")
 
     def _tell(self, message: str, **fields: object) -> None:

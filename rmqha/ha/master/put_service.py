@@ -68,8 +68,8 @@ class Writer:
         if self.role is BrokerRole.SYNC_MASTER:
             count = self.transfer.needed
             copies = "1 replica" if count == 1 else f"{count} replicas"
-            return f"SYNC: {here} and held by {copies}"
-        return f"ASYNC: {here}; replicas follow"
+            return f"SYNC: an acknowledged write is {here} and held by {copies}"
+        return f"ASYNC: an acknowledged write is {here}; replicas follow"
 
     def put(
         self, message: Message, *, batch: bool = False, wait: bool = True
@@ -110,7 +110,7 @@ def _flushed(flushed: bool, held: Deferred[PutStatus] | None) -> PutStatus | Def
 
 def _not_flushed(failure: Failure, held: Deferred[PutStatus] | None) -> PutStatus | Failure:
     if held is not None:
-        # Nobody will look at it any more, not even at its being cancelled.
+        # Its result is not used any more, not even that it was cancelled.
         held.addErrback(lambda cancelled: None)
         held.cancel()
     if failure.check(NotWritable):

@@ -43,7 +43,7 @@ def replicas_needed(role: BrokerRole, in_sync_replicas: int) -> int:
     How many distinct replicas a write waits for.
 
     @param in_sync_replicas: C{inSyncReplicas}, which counts the master itself.  Its
-        default of 1 makes a stock 5.x C{SYNC_MASTER} wait for nobody; here it waits for
+        default of 1 makes a stock 5.x C{SYNC_MASTER} wait for no replica; here it waits for
         one replica, always.
     """
     return max(1, in_sync_replicas - 1) if role is BrokerRole.SYNC_MASTER else 0
@@ -94,7 +94,7 @@ class GroupTransfer:
     @property
     def pending(self) -> int:
         """
-        How many writes wait.
+        Writes that wait for replicas now.
         """
         both = (*self._waiting, *self._aside)
         return sum(write.done is not None for write in both)
@@ -122,7 +122,7 @@ class GroupTransfer:
         waiting = self._waiting
         waiting.append(write)
         if len(waiting) > 1 and waiting[-2].end > end:
-            # Not in the order of the log: whoever put it waited for something else first.
+            # Not in the order of the log: its sender waited for something else first.
             self._waiting = deque(sorted(waiting, key=lambda other: other.end))
         if self._timer is None:
             self._timer = self.clock.callLater(self.timeout, self._expire)

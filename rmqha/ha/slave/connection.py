@@ -90,7 +90,7 @@ class ConnectionOwner(Interface):
 
     def lost(self, connection: SlaveProtocol, reason: Failure) -> None:
         """
-        The connection is over.
+        The connection is over; nothing more comes from it.
         """
 
 
@@ -205,6 +205,8 @@ class SlaveProtocol(Protocol):
     def drop(self, why: str = "") -> None:
         """
         End the connection now.
+
+        @param why: What the status says of it.
         """
         if self.finished:
             return
@@ -469,7 +471,7 @@ class SlaveProtocol(Protocol):
 
     def _go_on(self) -> None:
         """
-        The rate allows more.
+        The rate limit allows more: read again.
         """
         self._resume = None
         self._last_received = self.clock.seconds()

@@ -146,7 +146,7 @@ class FollowState:
             self._follow(
                 verdict,
                 f"the master's log begins at {bounds.min_offset}, ours ends at {log.end}: "
-                f"the {bounds.min_offset - log.end} bytes between are gone there",
+                f"the {bounds.min_offset - log.end} bytes between were deleted there",
             )
             return None
         question = self._search.question(log, bounds)
@@ -158,7 +158,7 @@ class FollowState:
             self.probes += 1
             asking = SyncState.PROBING
         if not self.state.is_stop:
-            self.become(asking, f"asked for byte {question.report}")
+            self.become(asking, f"asking from byte {question.report}")
         self.connection = SlaveProtocol(
             log=log,
             question=question,
@@ -191,7 +191,7 @@ class FollowState:
         verdict = self._search.begins(connection.question.ask, offset, log.end)
         self._follow(
             verdict,
-            f"the master has nothing below our end {log.end}, its bytes begin behind it ({offset})",
+            f"the master has nothing below our end {log.end}, its bytes begin at {offset}",
         )
         return verdict is SearchResult.GO_ON
 
@@ -212,7 +212,7 @@ class FollowState:
         told = bounds is not None and bounds.max_offset == offset
         self.become(
             SyncState.IN_SYNC if told else SyncState.CATCHING_UP,
-            f"unproven, as told: waiting for the master's byte {offset}",
+            f"following unproven (haAcceptUnproven): waiting for the master's byte {offset}",
         )
 
     def _follow(self, verdict: SearchResult, reason: str) -> None:
@@ -229,7 +229,9 @@ class FollowState:
             log = self.current_log()
             reason = f"the master sent nothing to compare with [{log.min_offset}, {log.end})"
             if self.settings.accept_unproven and not self._search.beyond:
-                self._log.critical("Following unproven, as told: {reason}", reason=reason)
+                self._log.critical(
+                    "Following unproven, as haAcceptUnproven allows: {reason}", reason=reason
+                )
                 self._search.trusting = True
                 self._again()
             else:
@@ -243,8 +245,8 @@ class FollowState:
             connection,
             SyncState.DIVERGED,
             offset,
-            f"byte {offset} of {connection.log.folder.at(offset).path} is not the master's; "
-            f"ours ends at {connection.log.end}",
+            f"byte {offset} of {connection.log.folder.at(offset).path} differs from the master's; "
+            f"our log ends at {connection.log.end}",
         )
 
     def master_ends(self, connection: SlaveProtocol, offset: int) -> None:
@@ -311,7 +313,10 @@ class FollowState:
         else:
             self._gaps += isinstance(error, FrameOffsetMismatch)
             self._quiet.warn(
-                type(error).__name__, self.address, "Leaving {peer}: {error}", error=str(error)
+                type(error).__name__,
+                self.address,
+                "Disconnecting from master {peer}: {error}",
+                error=str(error),
             )
             if isinstance(error, FrameOffsetMismatch) and self._gaps >= GAPS_BEFORE_STOP:
                 self.stop(SyncState.GAP, str(error))
@@ -395,7 +400,7 @@ class FollowState:
         The policy was carried out: the log is another one now.
         """
         self.divergence = None
-        self._log.warn("{text}", text=text)
+        self._log.warn("Repaired the log: {text}", text=text)
         if self.state not in (SyncState.FAILED, SyncState.STOPPED):
             self.become(SyncState.CONNECTING, text)
 
@@ -405,7 +410,7 @@ class FollowState:
         """
         if self.state is not SyncState.STOPPED and not self.reason.endswith(why):
             self.reason = f"{self.reason}; {why}"
-            self._log.error("Not repaired: {reason}", reason=self.reason)
+            self._log.error("Repair of the log failed: {reason}", reason=self.reason)
 
     def drop(self, why: str = "") -> None:
         """
@@ -439,20 +444,19 @@ class FollowState:
         if (state, reason) != (self.state, self.reason):
             level = self._log.warn if state.is_stop else self._log.info
             level(
-                "Replication from {master}: {old} -> {new} {reason}",
-                master=self.address,
-                old=self.state.value,
-                new=state.value,
-                reason=reason,
+                "Replication{origin}: {change}{why}",
+                origin=f" from {self.address}" if self.address else "",
+                change=state if state is self.state else f"{self.state} -> {state}",
+                why=f": {reason}" if reason else "",
             )
         self.state, self.reason = state, reason
         self._behind = None
 
     def end(self) -> None:
         """
-        The slave stops.
+        The slave stops: enter the last state, and log what was held back.
         """
-        self.become(SyncState.STOPPED, "stopping")
+        self.become(SyncState.STOPPED, "the node is stopping")
         self._quiet.flush()
 
     # --- for /status ---------------------------------------------------------

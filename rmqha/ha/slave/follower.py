@@ -106,11 +106,14 @@ class Follower(Service):
 
     def startService(self) -> None:
         """
-        Begin to connect.
+        Connect, or wait for a master's address.
         """
         super().startService()
         if self.endpoint is None:
-            self.sync.become(SyncState.CONNECTING, "no master address")
+            self.sync.become(
+                SyncState.CONNECTING,
+                "no master address: haMasterAddress is not set, and no name server has told one",
+            )
             return
         self._connect()
 
@@ -201,7 +204,7 @@ class Follower(Service):
 
     def _not_connected(self, failure: Failure) -> Failure:
         if not failure.check(*UNREACHED):
-            self._log.failure("Connecting to {master} failed", failure, master=self.address)
+            self._log.failure("Connecting to master {master} failed", failure, master=self.address)
         if not self.sync.state.is_stop:
             self.sync.become(SyncState.CONNECTING, failure.getErrorMessage())
         return failure
@@ -241,7 +244,7 @@ class Follower(Service):
         )
         if policy is not None and self._repairing is None:
             self._repairing = Deferred()
-            # The log is closed under a repair: nobody may come back before it is over.
+            # The log is closed under a repair: no connection may be made before it is over.
             self._leave().addCallback(self._carry_out, policy).addCallbacks(
                 self._repaired, self._unrepaired
             ).addBoth(self._repair_over)
@@ -257,14 +260,14 @@ class Follower(Service):
 
     def _unrepaired(self, failure: Failure) -> float:
         if not failure.check(RmqhaError, OSError):
-            self._log.failure("A repair failed", failure)
+            self._log.failure("Repair of the log failed", failure)
         self.sync.not_repaired(failure.getErrorMessage())
         return self.settings.backoff_max
 
     def _repair_over(self, wait: float | Failure) -> None:
         over, self._repairing = self._repairing, None
         if isinstance(wait, Failure):
-            self._log.failure("A repair ended badly", wait)
+            self._log.failure("Repair of the log failed, reconnecting", wait)
             wait = self.settings.backoff_max
         if self.running and self.sync.state is not SyncState.FAILED:
             self._later = self.clock.callLater(wait, self._connect)

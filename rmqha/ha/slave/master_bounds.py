@@ -4,7 +4,7 @@ What a master's client port says of its log, asked before a slave asks the log i
 A stock master believes a first report whatever it says, and counts it as an
 acknowledgement until it is restarted.  So a slave should know where the master's log
 ends before it reports anything: request 28, the runtime information that every broker
-gives to everybody, has its bounds.  docs/protocol/ha.rst, The client port.
+gives to any client, has its bounds.  docs/protocol/ha.rst, The client port.
 """
 
 from __future__ import annotations
@@ -71,7 +71,9 @@ class MasterBounds:
         first = max(_number(table, "commitLogMinOffset", least=-1), 0)
         end = _number(table, "commitLogMaxOffset")
         if end < first:
-            raise RuntimeInfoInvalid("commitLogMaxOffset", f"{end}, below the min {first}")
+            raise RuntimeInfoInvalid(
+                "commitLogMaxOffset", f"{end}, below commitLogMinOffset {first}"
+            )
         return cls(first, end, _number(table, "bootTimestamp"))
 
 
@@ -82,7 +84,7 @@ def _number(table: dict[Any, Any], key: str, least: int = 0) -> int:
     except ValueError:
         number = None
     if number is None or not least <= number < 1 << 63:
-        raise RuntimeInfoInvalid(key, "nothing" if text is None else _shown(text))
+        raise RuntimeInfoInvalid(key, "missing" if text is None else _shown(text))
     return number
 
 
@@ -187,9 +189,6 @@ class MasterClientPort:
             await deferLater(self.clock, ASK_AGAIN, lambda: None)
 
     def status(self) -> dict[str, object]:
-        """
-        Its part of C{/status}.
-        """
         return {"clientPort": self.state, "masterBootTimestamp": self.boot_timestamp}
 
     def _answered(self, bounds: MasterBounds) -> None:
@@ -197,7 +196,7 @@ class MasterClientPort:
         if self.boot_timestamp not in (None, bounds.boot_timestamp):
             self.boot_before = self.boot_timestamp
             self._log.info(
-                "The master {peer} was started anew ({before} -> {now})",
+                "Master {peer} was restarted (boot time {before} -> {now})",
                 peer=self.peer,
                 before=self.boot_before,
                 now=bounds.boot_timestamp,
@@ -211,7 +210,7 @@ class MasterClientPort:
             self._quiet.warn(
                 "client port",
                 self.peer,
-                "The client port of the master {peer} cannot be asked, so its end is not "
-                "known before it is probed: {reason}",
+                "Client port of master {peer} is unreachable, so its log's end is not known "
+                "before it is probed: {reason}",
                 reason=self.state,
             )

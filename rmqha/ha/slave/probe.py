@@ -134,7 +134,7 @@ class OverlapSearch:
 
     def question(self) -> Probe:
         """
-        What to ask now.
+        The next probe, which depends on what the last ones found.
         """
         if self._next < self.low:
             return Probe(ProbeKind.SURVEY, 0)
@@ -194,7 +194,7 @@ class StartSearch:
 
     def question(self) -> Probe:
         """
-        What to ask now.
+        The next probe, which depends on what the last ones found.
         """
         if not self._searching:
             return Probe(ProbeKind.EMPTY, 0)

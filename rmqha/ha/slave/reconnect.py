@@ -49,7 +49,9 @@ class Backoff:
 
     def delay(self) -> float:
         """
-        Seconds; longer each time.
+        Wait longer each time, by a random factor so that slaves do not come back all at once.
+
+        @return: Seconds to the next try.
         """
         if self.at_once:
             self.at_once = False
@@ -76,9 +78,6 @@ class ReportingEndpoint:
     failed: Callable[[Failure], Failure]
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
-        """
-        Connect.
-        """
         connecting: Deferred[IProtocol] = self.endpoint.connect(protocolFactory)
         return connecting.addErrback(self.failed)
 
@@ -101,7 +100,7 @@ class BoundsFirst:
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         """
-        Connect.
+        @return: Fires with the protocol, when it was asked as well.
         """
         connecting: Deferred[Any] = self.endpoint.connect(_HeldFactory())
         return connecting.addCallback(lambda held: held.hold(self.ask(), protocolFactory))
@@ -141,7 +140,7 @@ class _Held(Protocol):
 
     def dataReceived(self, data: bytes) -> None:
         """
-        Pass it on; whoever speaks unasked is no master.
+        Pass it on; a peer that speaks unasked is no master.
         """
         if self._protocol is None:
             self.transport.abortConnection()
@@ -184,7 +183,4 @@ class SingleConnection(Factory):
         self._make = protocol
 
     def buildProtocol(self, addr: IAddress | None) -> Protocol | None:
-        """
-        The next one.
-        """
         return self._make()

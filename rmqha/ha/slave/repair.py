@@ -72,7 +72,7 @@ def plan_cut(log: ILogReader, divergence: Divergence, max_bytes: int) -> int:
         than C{max_bytes} would go.
     """
     if divergence.master_empty:
-        raise Refused("truncate", "the master is empty; it may be the wrong one, or wiped")
+        raise Refused("truncate", "the master's log is empty; it may be the wrong master, or wiped")
     if not _record_compared(log, divergence):
         raise Refused(
             "truncate",

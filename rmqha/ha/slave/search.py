@@ -5,7 +5,7 @@ or none, means for it.
 The questions are L{rmqha.ha.slave.probe}'s; here is what is known between two connections.
 An rmqha master says "not from there" by closing, and so does one that is just being
 stopped.  So a conclusion that rests on closed connections has to be reached twice,
-with no failed connection in between; and where everybody who has a log would answer,
+with no failed connection in between; and where every master with a log would answer,
 a close is no answer at all.  docs/architecture.rst, The divergence guard.
 """
 

@@ -71,7 +71,7 @@ class _Attempt:
 
 class _Factory(Factory):
     """
-    Makes the pool's connections.
+    Makes the protocols of a pool's connections.
     """
 
     noisy = False

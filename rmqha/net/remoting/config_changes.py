@@ -32,7 +32,7 @@ def asked(command: Command) -> dict[str, str]:
 
 def tell(log: Logger, who: str, changed: dict[str, str]) -> None:
     """
-    Log what was changed.
+    Log each key that an administrator has set, and who it was.
     """
     for key, text in changed.items():
         log.info("{who} set {key}={text} until the next start", who=who, key=key, text=text)

@@ -29,7 +29,7 @@ from rmqha.wire.remoting.command import ONEWAY, Command
 from rmqha.wire.remoting.frame import FrameDecoder, encode, encode_head
 
 REQUEST_TIMEOUT = 3.0
-"""Seconds a request waits for its answer where nobody says otherwise; stock clients' default."""
+"""Seconds a request waits for its answer where its sender does not say; stock clients' default."""
 
 
 @implementer(IHandshakeListener)
@@ -72,9 +72,6 @@ class RemotingProtocol(Protocol):
     # --- the connection -------------------------------------------------------
 
     def connectionMade(self) -> None:
-        """
-        Begin.
-        """
         transport = self.transport
         if ITCPTransport.providedBy(transport):
             transport.setTcpNoDelay(True)
@@ -139,13 +136,13 @@ class RemotingProtocol(Protocol):
 
     def handshakeCompleted(self) -> None:
         """
-        TLS has begun.
+        TLS is up: the sweep need not end a handshake that takes too long.
         """
         self._handshake = None
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """
-        Whoever waits here waits no more.
+        Requests that wait for answers fail.
         """
         self._end("peer" if self._handshake is None else "tls-handshake", None)
         self._all.gone(self)
@@ -290,7 +287,7 @@ class RemotingProtocol(Protocol):
 
     def _finish(self, result: Answer | Failure, command: Command) -> None:
         """
-        Send the answer, if anybody waits for it.
+        Send the answer, unless the request was one-way.
         """
         if isinstance(result, Failure):
             self._all.failed(self, command, result)

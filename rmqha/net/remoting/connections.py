@@ -126,11 +126,11 @@ class Connections:
             try:
                 listener(connection)
             except Exception:
-                self._log.failure("Forgetting a connection failed")
+                self._log.failure("Cleanup after a closed connection failed")
 
     def gone(self, connection: RemotingProtocol) -> None:
         """
-        One's socket is closed.
+        A connection's socket is closed.
         """
         self.door.left(connection)
         if not self.live:
@@ -138,9 +138,6 @@ class Connections:
             self._sweeping.stop()
 
     def failed(self, connection: RemotingProtocol, command: Command, failure: Failure) -> None:
-        """
-        A request's handler failed.
-        """
         if failure.check(RequestRefused):
             return
         cause = type(failure.value).__name__
@@ -148,7 +145,7 @@ class Connections:
         self.warn(
             cause,
             connection,
-            "Request {code} of {address} failed: {cause}: {error}",
+            "Request {code} from {address} failed: {cause}: {error}",
             code=command.code,
             error=failure.getErrorMessage(),
             **ours,
@@ -166,7 +163,7 @@ class Connections:
 
     def soon(self, outbox: Outbox) -> None:
         """
-        Flush an outbox in this turn, when everybody had his say.
+        Flush an outbox at the end of this reactor turn, when all its answers are there.
         """
         if not self._due:
             self.clock.callLater(0, self._flush)
@@ -185,7 +182,7 @@ class Connections:
 
     def release(self) -> None:
         """
-        Close those with answers on their way: nobody may read what these show any more.
+        Close those with answers on their way, as the memory these show is about to go.
         """
         for connection in tuple(self.live):
             connection.release()

@@ -1,5 +1,5 @@
 """
-Who answers which request, and what is answered when nobody can or something fails.
+Which handler answers which request, and what is answered without one or when it fails.
 
 A handler is a callable, found by the request's code.  Its answer goes to who asked, in the
 kind of header the request came with; for a one-way request it is dropped.
@@ -80,11 +80,11 @@ class Registry:
         @raise ValueError: If another one does already.
         """
         if self._handlers.setdefault(int(code), handler) is not handler:
-            raise ValueError(f"request code {code} has a handler")
+            raise ValueError(f"request code {code} already has a handler")
 
     def handles(self, code: int) -> bool:
         """
-        Whether a code's requests are answered by somebody.
+        Whether a code's requests have a handler.
         """
         return code in self._handlers
 

@@ -111,7 +111,7 @@ class Outbox:
 
     def close(self) -> None:
         """
-        Nothing more leaves.
+        Drop what was not written yet; nothing more leaves.
         """
         self._parts = []
         self.held = 0
@@ -163,7 +163,7 @@ class Outbox:
 
     def resumeProducing(self) -> None:
         """
-        The transport is empty.
+        The transport has sent what it had: the peer reads again.
         """
         self.stuck_since = None
         self.flush()

@@ -82,9 +82,9 @@ class PendingRequests:
 
     def answer(self, command: Command) -> bool:
         """
-        Hand an answer to who asked.
+        Hand an answer to the request it belongs to.
 
-        @return: Whether anybody did, and still waits.
+        @return: Whether there is one that still waits.
         """
         question = self._questions.pop(command.opaque, None)
         if question is None:

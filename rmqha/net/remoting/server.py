@@ -39,7 +39,7 @@ class RemotingFactory(ServerFactory):
     ) -> None:
         """
         @param clock: Its C{seconds} must not jump: give it a monotonic one.
-        @param allowed: Who may connect; empty is everybody.
+        @param allowed: Which peers may connect; empty means all.
         @param gate: Whether TLS is spoken; by default it is not.
         @param name: What it is, for the log and the status.
         """

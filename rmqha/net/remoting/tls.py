@@ -111,7 +111,7 @@ def client_context(trusted: Path | None = None) -> CertificateOptions:
     """
     Whom a client of ours believes.  Names are not compared: brokers are addresses.
 
-    @param trusted: The roots of the servers' certificates, PEM; C{None} believes everybody, as
+    @param trusted: The roots of the servers' certificates, PEM; C{None} believes every server, as
         stock clients do.
     """
     if trusted is None:

@@ -111,7 +111,7 @@ def target_for(
     @raise OptionInvalid: If one is not known, or two exclude each other.
     """
     if partition_by_topic and table_per_topic:
-        raise OptionInvalid("table_per_topic", "true", "not together with partition_by_topic")
+        raise OptionInvalid("table_per_topic", "true", "cannot be combined with partition_by_topic")
     by = By.TOPIC if partition_by_topic else By.TABLE if table_per_topic else By.DATE
     return Target.at(
         out,

@@ -38,7 +38,7 @@ from rmqha.wire.log.published import FOLDER, SPLITS, Cut, Span, render_spans
 from rmqha.wire.log.split_spans import SpanMaker
 
 LOCK = "lock"
-"""The file whose first byte is locked by whoever runs on a store."""
+"""The file whose first byte is locked by the node or broker that runs on a store."""
 
 SPANS = pa.schema(
     [
@@ -76,7 +76,7 @@ class Indexed:
 
     def to_json(self) -> dict[str, Any]:
         """
-        All of it.
+        The result as a JSON object, for C{--json}.
         """
         return asdict(self)
 

@@ -120,7 +120,7 @@ class Listener(StreamingQueryListener):
 
     def onQueryStarted(self, event: Any) -> None:
         """
-        Nothing to tell yet.
+        Called by Spark; there is no lag to report yet.
         """
 
     def onQueryProgress(self, event: Any) -> None:
@@ -135,7 +135,7 @@ class Listener(StreamingQueryListener):
 
     def onQueryIdle(self, event: Any) -> None:
         """
-        Nothing has changed.
+        Called by Spark; the lag has not changed.
         """
 
     def onQueryTerminated(self, event: Any) -> None:

@@ -25,7 +25,7 @@ _EVERY = 0.2
 
 def silent(spark: SparkSession) -> AbstractContextManager[object]:
     """
-    Show nothing.
+    The C{shown} of a job that shows no progress.
     """
     return nullcontext()
 

@@ -20,7 +20,7 @@ def proved(wanted: Range, options: ReadOptions) -> Iterator[Walked]:
     """
     Follow the records of a range.
 
-    Whoever takes them must not make known what it found before this ends: only then is it
+    A caller must not publish what it found before this ends: only then is it
     sure that the log was not cut meanwhile.
 
     @return: Runs of records that follow each other up to the range's end.

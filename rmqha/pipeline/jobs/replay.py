@@ -48,7 +48,7 @@ SELECTING = (
 """Options of the data source that choose what is sent."""
 
 DUPLICATE = "duplicate"
-RETRY = "retry or dead letter, not asked for by name"
+RETRY = "retry or dead-letter topic, not named in --topic"
 """Why messages are not sent."""
 
 _UNIQUE_KEYS = "(?:^|\u0002)UNIQ_KEY\u0001([^\u0002]+)"
@@ -101,7 +101,7 @@ class Replayed:
 
     def to_json(self) -> dict[str, Any]:
         """
-        All of it.
+        The result as a JSON object, for C{--json}.
         """
         sent, skipped = self.count(sent=True), self.count(sent=False)
         return {
@@ -183,7 +183,7 @@ def _checked(to_topic: str | None, same_topic: bool, options: Mapping[str, objec
     @return: Whether topics were chosen, by name or by pattern.
     """
     if (to_topic is None) is not same_topic:
-        raise OptionMissing("to-topic", "either it or same-topic says where messages go")
+        raise OptionMissing("to-topic", "give either it or same-topic, to say where messages go")
     if to_topic is not None and (fault := topic_fault(to_topic)):
         raise OptionInvalid("to-topic", to_topic, fault)
     for name in options:
@@ -230,7 +230,7 @@ def marked(frame: DataFrame, named: bool, dedupe: bool) -> DataFrame:
 
 def _told(frame: DataFrame, sending: SendOptions, to_topic: str | None, shown: Shown) -> Replayed:
     """
-    What would be done.
+    The outcome of a dry run.
     """
     counted = frame.groupBy("topic", F.coalesce("skip", F.lit(SENT)).alias("outcome")).agg(
         F.count("*").alias("messages"), F.sum(F.length("body")).alias("bytes")

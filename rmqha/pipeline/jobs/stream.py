@@ -121,7 +121,7 @@ def checkpoint_of(root: LocalPath, given: Path | None, fresh: bool) -> LocalPath
     place = local(given) if given is not None else root / OURS / CHECKPOINT
     if fresh and place.exists():
         if given is not None:
-            raise TableRefused(str(root), f"the checkpoint {place} is not new")
+            raise TableRefused(str(root), f"the checkpoint {place} exists already")
         place.rename(place.with_name(f"{CHECKPOINT}-{time.time_ns()}"))
     return place
 

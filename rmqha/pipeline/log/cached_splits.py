@@ -1,7 +1,7 @@
 """
 Split indexes of stores whose node publishes nothing: made by the job, once.
 
-Such a log may be cut and grow again without anybody telling readers.  So beside the index
+Such a log may be cut and grow again, and readers are not told.  So beside the index
 lies, for each file, a fingerprint of the last record that was indexed; while that record is
 there, so are those before it.
 

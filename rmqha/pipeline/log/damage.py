@@ -2,7 +2,7 @@
 What becomes of damaged records in a read that is to go on.
 
 If only the body is damaged, the next record is where the size says.  If the chain of
-records is broken, nobody knows where the next one begins but the split index, or the end
+records is broken, only the split index knows where the next one begins, or the end
 of the file: there is no searching, for a body may hold what looks like a record.
 """
 

@@ -1,5 +1,5 @@
 """
-Why a log cannot be read, or not read on, from a position.
+Why a log cannot be read, or cannot be read further from a position.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from rmqha.errors import PipelineError
 @frozen
 class DataLost(PipelineError):
     """
-    Bytes that are to be read were deleted; C{failOnDataLoss=false} skips them.
+    Retention deleted bytes that should be read; C{failOnDataLoss=false} skips them.
 
     @ivar store: The store's name.
     @ivar start: The first byte that is missing.
@@ -25,7 +25,7 @@ class DataLost(PipelineError):
 
     def __str__(self) -> str:
         return (
-            f"{self.store}: bytes [{self.start}, {self.end}) of the log are deleted; "
+            f"{self.store}: bytes {self.start} to {self.end} of the log were deleted; "
             "failOnDataLoss=false skips them"
         )
 
@@ -33,7 +33,7 @@ class DataLost(PipelineError):
 @frozen
 class LogCutBack(PipelineError):
     """
-    A log was cut below what is read or was read: rows came from bytes that are no more.
+    A log was cut back below what is being read or was read: rows came from bytes that are gone.
 
     @ivar store: The store's name.
     @ivar at: Where it was cut, a physical offset.
@@ -49,15 +49,15 @@ class LogCutBack(PipelineError):
     def __str__(self) -> str:
         return (
             f"{self.store}: the log was cut back to byte {self.at} at {self.time} ms, "
-            f"the position is {self.position}: rows from byte {self.at} on are not in the log "
-            "any more; remove them and start at the cut"
+            f"the position is {self.position}: rows from byte {self.at} on are not in the log any "
+            "more; remove them (rmqha spark rewind) and start at that byte"
         )
 
 
 @frozen
 class NotThisLog(PipelineError):
     """
-    A position belongs to a log with other bytes.
+    A position belongs to another log.
 
     @ivar store: The store's name.
     @ivar offset: The position, a physical offset.
@@ -74,16 +74,16 @@ class NotThisLog(PipelineError):
 
     def __str__(self) -> str:
         return (
-            f"{self.store}: position {self.offset} is of another log: the record at byte "
-            f"{self.last} has fingerprint {self.found or 'none'}, the position says {self.expected}"
+            f"{self.store}: position {self.offset} belongs to another log: the record at byte "
+            f"{self.last} has fingerprint {self.found or 'none'}, the position has {self.expected}"
         )
 
 
 @frozen
 class LogOfAnotherBroker(PipelineError):
     """
-    A position belongs to another broker's log; its record has been deleted, so that only
-    the names tell.
+    A position belongs to another broker's log.  Its record has been deleted, so only the
+    broker's name shows it.
 
     @ivar store: The store's name.
     @ivar offset: The position, a physical offset.
@@ -98,15 +98,15 @@ class LogOfAnotherBroker(PipelineError):
 
     def __str__(self) -> str:
         return (
-            f"{self.store}: position {self.offset} is of the log of broker {self.expected}, "
-            f"this is {self.found}'s"
+            f"{self.store}: position {self.offset} belongs to the log of broker {self.expected}, "
+            f"not of broker {self.found}"
         )
 
 
 @frozen
 class LogCopiedAnew(PipelineError):
     """
-    A slave's log was put aside while it was read, and is being copied anew.
+    A slave put its log aside while it was read, and copies it again.
 
     @ivar store: The store's name.
     @ivar time: When, in milliseconds since 1970.
@@ -119,8 +119,8 @@ class LogCopiedAnew(PipelineError):
 
     def __str__(self) -> str:
         return (
-            f"{self.store}: the log was put aside at {self.time} ms and is being copied anew; "
-            f"read it again when the copy is at byte {self.position}: a stream goes on if its "
+            f"{self.store}: the slave put its log aside at {self.time} ms and copies it again; "
+            f"read it when the copy has reached byte {self.position}: a stream continues if its "
             "bytes are the same"
         )
 
@@ -128,7 +128,7 @@ class LogCopiedAnew(PipelineError):
 @frozen
 class CopyBehind(PipelineError):
     """
-    A copy of a log does not reach as far as is to be read.
+    A copy of a log ends before the bytes that should be read.
 
     @ivar store: The store's name.
     @ivar wanted: A physical offset.
@@ -140,13 +140,15 @@ class CopyBehind(PipelineError):
     end: int
 
     def __str__(self) -> str:
-        return f"{self.store}: byte {self.wanted} is wanted, this copy ends at {self.end}"
+        return (
+            f"{self.store}: this copy of the log ends at byte {self.end}, before byte {self.wanted}"
+        )
 
 
 @frozen
 class StoresDiffer(PipelineError):
     """
-    A stream goes on without a store that it has a position for.
+    A stream is continued without a store for which its checkpoint has a position.
 
     @ivar store: The store's name.
     @ivar known: Names of the stores that are given.
@@ -157,7 +159,7 @@ class StoresDiffer(PipelineError):
 
     def __str__(self) -> str:
         names = ", ".join(self.known)
-        return f"the checkpoint has a position for store {self.store}, given are {names}"
+        return f"store {self.store} is in the checkpoint but was not given; given: {names}"
 
 
 @frozen
@@ -181,7 +183,7 @@ class SameLog(PipelineError):
 @frozen
 class NoPublishedPoint(PipelineError):
     """
-    A stream has nothing that says how far a log may be read.
+    A stream reads a store that does not publish how far its log is final.
 
     @ivar path: The store's root.
     """
@@ -190,15 +192,15 @@ class NoPublishedPoint(PipelineError):
 
     def __str__(self) -> str:
         return (
-            f"{self.path} has no published point: its tail may still change; "
-            "allowUnconfirmedTail=true reads it as far as records are whole"
+            f"{self.path} has no published point, so the end of its log may still change; "
+            "allowUnconfirmedTail=true reads it up to the last whole record"
         )
 
 
 @frozen
 class PublishedPointStale(PipelineError):
     """
-    A store was closed by rmqha and is another since: somebody else had it.
+    The log changed since rmqha closed the store: another broker had it.
 
     @ivar path: The store's root.
     @ivar confirmed: The end that was published.
@@ -210,17 +212,17 @@ class PublishedPointStale(PipelineError):
     end: int
 
     def __str__(self) -> str:
-        found = f"goes to {self.end}" if self.end > self.confirmed else "has other bytes there"
+        found = f"ends at {self.end}" if self.end > self.confirmed else "has other bytes before it"
         return (
-            f"{self.path}: the published point says {self.confirmed}, but the log {found}: "
-            "another broker has had the store since; pointFile=ignore reads it"
+            f"{self.path}: the published point is at {self.confirmed}, but the log {found}: "
+            "another broker has written to the store since; pointFile=ignore reads it"
         )
 
 
 @frozen
 class RangeBroken(PipelineError):
     """
-    Records do not end where a range of the log ends.
+    A range of the log cannot be read to its end.
 
     @ivar path: The log file.
     @ivar offset: Physical offset of the place that cannot be passed.
@@ -240,7 +242,7 @@ class RangeBroken(PipelineError):
 @frozen
 class PositionInvalid(PipelineError):
     """
-    A position in a checkpoint is none of ours.
+    A position in a checkpoint cannot be understood.
 
     @ivar text: What it says.
     @ivar reason: What is wrong with it.
@@ -250,4 +252,4 @@ class PositionInvalid(PipelineError):
     reason: str
 
     def __str__(self) -> str:
-        return f"a position cannot be read: {self.reason} ({self.text[:200]})"
+        return f"cannot read a position of the checkpoint: {self.reason} ({self.text[:200]})"

@@ -102,7 +102,7 @@ class LogFiles:
             what = f"its {COMMITLOG} is a file" if root.is_dir() else "it is a file"
             raise NotAStore(str(path), what) from error
         except PermissionError as error:
-            raise NotAStore(str(path), f"it may not be read: {error.strerror}") from error
+            raise NotAStore(str(path), f"no permission to read it: {error.strerror}") from error
         # A last file of no bytes is what a crash leaves of making one.
         sizes = {start: size for start, size in sorted(entries) if size}
         return cls(
@@ -181,8 +181,8 @@ def _lacks(root: Path) -> str:
     if not root.exists():
         return "it does not exist"
     if any(root.glob(DLEDGER)):
-        return "its log is DLedger's, whose files are others"
-    return f"it holds no {COMMITLOG}"
+        return "it is a DLedger store, which has another format"
+    return f"it has no folder {COMMITLOG}"
 
 
 def _placed(sizes: dict[int, int]) -> Iterator[tuple[int, int]]:
@@ -277,5 +277,5 @@ def settled(look: Callable[[], _T]) -> _T:
         try:
             return look()
         except FileNotFoundError as error:
-            _log.info("looking again: %s", error)
+            _log.info("a log file changed while it was read, reading again: %s", error)
     return look()

@@ -97,7 +97,7 @@ class Names(Kind):
 
     @property
     def allowed(self) -> str:
-        return f"names with {self.separator} between them"
+        return f"names separated by {self.separator}"
 
     def parse(self, text: str) -> Any:
         names = tuple(dict.fromkeys(part.strip() for part in text.split(self.separator)))
@@ -114,7 +114,7 @@ class Numbers(Kind):
 
     @property
     def allowed(self) -> str:
-        return "whole numbers with commas between them, like 0,1,2"
+        return "whole numbers separated by commas, like 0,1,2"
 
     def parse(self, text: str) -> Any:
         parts = [part.strip() for part in text.split(",")]
@@ -131,7 +131,7 @@ class Pattern(Kind):
 
     @property
     def allowed(self) -> str:
-        return "a regular expression of Python's"
+        return "a regular expression of Python"
 
     def parse(self, text: str) -> Any:
         try:

@@ -1,8 +1,8 @@
 """
-The options of a read, whoever gives them: Spark, SQL or a Python caller.
+The options of a read, from Spark, SQL or a Python caller.
 
-What is wrong is told with the option's name, its text and what is allowed; a name
-nobody knows is an error too, because a misspelled C{topic} would read everything.
+An error names the option, its text and what is allowed; an unknown name is an error
+too, because a misspelled C{topic} would read everything.
 
 Source: docs/guide/pipeline.rst, Options.
 """
@@ -63,7 +63,7 @@ _UNDERSCORE = re.compile(r"_([a-z])")
 
 class RowKind(StrEnum):
     """
-    What a row is.
+    The option C{table}: what a row of the DataFrame is.
     """
 
     MESSAGES = "messages"
@@ -82,7 +82,7 @@ class Visibility(StrEnum):
 
 class Style(StrEnum):
     """
-    How columns are called.
+    The option C{columnStyle}: what columns are named after.
     """
 
     RMQHA = "rmqha"
@@ -195,7 +195,7 @@ class ReadOptions:
         if not paths:
             raise OptionMissing("path", NO_PATH)
         if len(paths) > 1:
-            raise draft.invalid(paths[1], f"not together with {paths[0]}")
+            raise draft.invalid(paths[1], f"cannot be combined with {paths[0]}")
         if "path" in found:
             found["stores"] = ((ONLY, found.pop("path")),)
         elif "paths" in found:
@@ -208,9 +208,6 @@ class ReadOptions:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """
-        The stores' names.
-        """
         return tuple(name for name, _ in self.stores)
 
 
@@ -296,7 +293,7 @@ class OptionsDraft:
 
 def nearest(unknown: str, known: Mapping[str, str]) -> str:
     """
-    The known name somebody probably meant, or C{""}.
+    The nearest known name, or C{""}.
 
     @param known: The names, by their lower case.
     """
@@ -311,12 +308,12 @@ def _check_together(options: ReadOptions, draft: OptionsDraft) -> None:
         ("endingTimestamp", "endingOffsets"),
     ):
         if one in draft.texts and other in draft.texts:
-            raise draft.invalid(one, f"not together with {other}")
+            raise draft.invalid(one, f"cannot be combined with {other}")
     for name in ("startingOffsets", "endingOffsets"):
         offsets = draft.values.get(name)
         if isinstance(offsets, dict) and set(offsets) != set(options.names):
             names = ", ".join(options.names)
-            raise draft.invalid(name, f"an offset for each store and no other: {names}")
+            raise draft.invalid(name, f"an offset for each of the stores {names}, and for no other")
     if options.column_style is Style.KAFKA and len(options.stores) > 1:
         raise draft.invalid(
             "columnStyle", "one store: topic, partition and offset of several are not unique"
@@ -325,7 +322,7 @@ def _check_together(options: ReadOptions, draft: OptionsDraft) -> None:
         raise draft.invalid("maxDecompressedBytes", f"at most {DECOMPRESSED_LIMIT} bytes")
     columns = {name.lower() for name in STYLES[options.column_style.value]}
     if options.column_name_of_corrupt_record.lower() in columns:
-        raise draft.invalid("columnNameOfCorruptRecord", "no name of another column")
+        raise draft.invalid("columnNameOfCorruptRecord", "must not be the name of another column")
     if options.ending_offsets is Edge.EARLIEST:
         raise draft.invalid("endingOffsets", "latest, or physical offsets by store")
     if options.table is not RowKind.MESSAGES:
@@ -340,8 +337,8 @@ def _check_batch(draft: OptionsDraft) -> None:
 
 
 def _check_streaming(draft: OptionsDraft) -> None:
-    draft.refuse(_BATCH_ONLY, "not in a stream")
+    draft.refuse(_BATCH_ONLY, "not allowed in a stream")
     if isinstance(draft.values.get("startingOffsets"), QueueOffsets):
-        raise draft.invalid("startingOffsets", "no queue offsets in a stream")
+        raise draft.invalid("startingOffsets", "queue offsets are not allowed in a stream")
     if draft.values.get("table") is RowKind.FILES:
-        raise draft.invalid("table", "messages or ranges in a stream")
+        raise draft.invalid("table", "only messages or ranges are allowed in a stream")

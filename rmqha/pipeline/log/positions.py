@@ -3,7 +3,7 @@ Positions between two records that know the log they belong to.
 
 A number alone would be taken for a place in any log.  So a position names the last
 record below it and a fingerprint of that record's head: its offset, its times, its hosts
-and its body's CRC.  Whoever has the same bytes there has the same log up to there,
+and its body's CRC.  A store with the same bytes there has the same log up to there,
 whatever folder it lies in; a log that was cut and has grown again has not.
 """
 
@@ -38,7 +38,7 @@ class Position:
     @ivar offset: Physical offset, between two records.
     @ivar last: Where the last record below it starts, -1 if there was none.
     @ivar sum: That record's fingerprint, C{""} if there was none.
-    @ivar log: Whose log it is, C{""} if nobody says: what is asked when the record has been
+    @ivar log: Whose log it is, C{""} if unknown: compared when the record has been
         deleted.
     """
 
@@ -110,7 +110,10 @@ def from_json(content: object) -> dict[str, Position]:
             raise PositionInvalid(_text(content), f"store {name} has no offset, last and sum")
         placed = 0 <= last < offset if total else last == -1 and offset >= 0
         if not placed or offset > _MOST or not isinstance(log, str):
-            raise PositionInvalid(_text(content), f"store {name} contradicts itself")
+            raise PositionInvalid(
+                _text(content),
+                f"store {name} has an offset, last record and sum that do not fit together",
+            )
         marks[name] = Position(offset, last, total, log)
     return marks
 

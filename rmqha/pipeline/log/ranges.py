@@ -62,7 +62,7 @@ class Range:
     @property
     def size(self) -> int:
         """
-        Bytes.
+        Bytes between its start and its end.
         """
         return self.end - self.start
 
@@ -74,9 +74,6 @@ class Range:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """
-        Read what L{to_json} made.
-        """
         fields = json.loads(text)
         cuts = tuple(Cut(cut["at"], cut["time"], Why(cut["why"])) for cut in fields.pop("cuts"))
         proofs = tuple((offset, total) for offset, total in fields.pop("proofs"))
@@ -96,7 +93,7 @@ def ranges_between(
         lost = DataLost(store.name, low, high)
         if options.fail_on_data_loss:
             raise lost
-        _log.warning("skipped: %s", lost)
+        _log.warning("skipping bytes of the log: %s", lost)
     anchors = [split.start for split in store.splits(start, end)]
     ends = [] if proof is None or proof.last < start else [(proof.last, proof.sum)]
     for file, low, high in store.files.pieces(start, end):
@@ -178,7 +175,7 @@ def starting(store: StoreView, options: ReadOptions) -> int:
         lost = DataLost(store.name, offset, begin)
         if options.fail_on_data_loss:
             raise lost
-        _log.warning("skipped: %s", lost)
+        _log.warning("skipping bytes of the log: %s", lost)
     return store.aligned(offset)
 
 

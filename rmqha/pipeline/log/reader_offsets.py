@@ -37,4 +37,4 @@ def publish(path: Path, name: str, offset: int) -> None:
         beside.write_text(text + "\n", encoding="utf-8")
         beside.replace(file)
     except OSError as error:
-        _log.warning("the position of reader %s is not told: %s", name, error)
+        _log.warning("cannot write the offset of reader %s: %s", name, error)

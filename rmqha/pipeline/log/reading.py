@@ -125,7 +125,7 @@ class MessageReader:
             lost = guard.lost()
             if self.options.fail_on_data_loss:
                 raise lost from error
-            _log.warning("skipped: %s", lost)
+            _log.warning("skipping bytes of the log: %s", lost)
 
     def _batches(self, wanted: Range, fd: int) -> Iterator[pa.RecordBatch]:
         """
@@ -144,7 +144,7 @@ class MessageReader:
                 if self.options.mode is Mode.FAILFAST:
                     raise self._broken(wanted, error.offset, str(error)) from error
                 start = behind(error, wanted)
-                _log.warning("%s, going on at byte %d", error, start)
+                _log.warning("%s, continuing at byte %d", error, start)
                 if self.options.mode is Mode.PERMISSIVE:
                     yield corrupt_row(error, schema, self.options)
 
@@ -159,12 +159,14 @@ class MessageReader:
         used = 0
         while blocks.base + used < wanted.end:
             if not blocks.more(used) and not used:
-                raise RecordDamaged(blocks.base, SHORT, f"{len(blocks.view)} bytes of a record")
+                raise RecordDamaged(
+                    blocks.base, SHORT, f"an incomplete record of {len(blocks.view)} bytes"
+                )
             batch, used = decoder.decode(blocks.view, blocks.base, file_end=wanted.file_end)
             if not used and blocks.at_end:
-                raise RecordDamaged(blocks.base, "bad size", "it goes beyond its range")
+                raise RecordDamaged(blocks.base, "bad size", "the record would end after its range")
             if blocks.base + used > wanted.end:
-                raise self._broken(wanted, blocks.base, "a record crosses the range's end")
+                raise self._broken(wanted, blocks.base, "a record crosses the end of the range")
             yield batch
 
     @staticmethod
@@ -203,7 +205,7 @@ class RangeProof:
         """
         @raise LogCutBack: If the log was cut below the range's end after it was planned.
         @raise LogCopiedAnew: If it was put aside, to be copied anew.
-        @raise CopyBehind: If nobody says any more how far it is final.
+        @raise CopyBehind: If the store does not say any more how far its log is final.
         """
         if self._confirmed() == 0:
             raise CopyBehind(self.wanted.store, self.wanted.end, 0)

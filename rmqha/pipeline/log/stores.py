@@ -1,8 +1,8 @@
 """
 A store as a reader sees it: its files, how far they may be read, where records begin.
 
-How far is what the node that has the store published; a store that nobody published
-anything for, a Java broker's, is read up to its last whole record.
+How far is what the node that has the store published; a store without a published
+point, a Java broker's, is read up to its last whole record.
 
 Source: docs/architecture.rst, Files of our own.
 """
@@ -102,7 +102,7 @@ class StoreView:
 
     def again(self, options: ReadOptions) -> Self:
         """
-        Look once more.
+        Open the same store again, as it is now.
         """
         return self.open(self.name, self.files.root, options, self.known)
 
@@ -173,7 +173,7 @@ class StoreView:
 
     def require_point(self, options: ReadOptions) -> None:
         """
-        Refuse to tail a log that nobody says the end of.
+        Refuse to follow a log that has no published point.
 
         @raise NoPublishedPoint: Unless the options allow it.
         """

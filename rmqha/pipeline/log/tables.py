@@ -70,7 +70,7 @@ def all_of(options: ReadOptions) -> pa.Schema:
 
 def range_rows(ranges: Iterable[Range]) -> pa.RecordBatch:
     """
-    Ranges as rows.
+    The rows of C{table=ranges}: one for each range.
     """
     rows = [
         {

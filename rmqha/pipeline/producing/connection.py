@@ -31,8 +31,8 @@ class BlockingConnection:
     def __init__(self, address: str, timeout: float) -> None:
         """
         @param timeout: Seconds it may take to connect, and to take a request.
-        @raise OSError: If nobody answers there.
-        @raise ValueError: If this is no address.
+        @raise OSError: If the address cannot be connected to.
+        @raise ValueError: If this is not an address.
         """
         self.address = address
         self._timeout = timeout
@@ -55,7 +55,7 @@ class BlockingConnection:
 
     def close(self) -> None:
         """
-        Leave; again is fine.
+        Close the connection; safe to call twice.
         """
         self._socket.close()
 
@@ -65,7 +65,7 @@ class BlockingConnection:
 
         @return: The request's number.
         @raise OSError: If the peer is gone, or takes nothing.
-        @raise RemotingFrameError: If nobody would take such a request.
+        @raise RemotingFrameError: If the request is too large for a frame.
         """
         self._asked = (self._asked + 1) % _NUMBERS
         command.opaque = self._asked
@@ -82,8 +82,8 @@ class BlockingConnection:
         @param number: What L{send} returned.
         @param timeout: Seconds to wait.
         @raise OSError: If the connection ends, or there is none in time.  Nothing more should be
-            asked then: a late answer would be kept for nobody.
-        @raise RemotingFrameError: If something comes that is no frame.
+            asked then: a late answer would be kept for ever.
+        @raise RemotingFrameError: If something arrives that is not a frame.
         """
         deadline = time.monotonic() + timeout
         while number not in self._answers:
@@ -113,11 +113,11 @@ class BlockingConnection:
 
     def _receive(self, deadline: float) -> None:
         """
-        Wait for more; what the peer asks itself, and what nobody asked it, is passed over.
+        Wait for more; the peer's own requests and unsolicited responses are skipped.
         """
         left = deadline - time.monotonic()
         if left <= 0:
-            raise TimeoutError("there is no answer in time")
+            raise TimeoutError("no answer in time")
         self._socket.settimeout(left)
         data = self._socket.recv(_CHUNK)
         if not data:

@@ -12,11 +12,11 @@ from rmqha.errors import PipelineError
 @frozen
 class RemotingClosed(PipelineError):
     """
-    A peer closed the connection on which it was asked, or said what nobody can read.
+    A peer closed the connection before it answered, or sent an answer that cannot be decoded.
 
-    @ivar address: Who.
+    @ivar address: The peer, C{host:port}.
     @ivar request: The request's code.
-    @ivar reason: How it went.
+    @ivar reason: What happened.
     """
 
     address: str
@@ -30,11 +30,11 @@ class RemotingClosed(PipelineError):
 @frozen
 class NoRoute(PipelineError):
     """
-    No name server says where a topic is.
+    No name server has a route for a topic.
 
     @ivar topic: The topic.
-    @ivar name_servers: Who was asked.
-    @ivar reason: What they said, or the last of them.
+    @ivar name_servers: The name servers that were asked.
+    @ivar reason: The last one's answer.
     """
 
     topic: str
@@ -42,13 +42,13 @@ class NoRoute(PipelineError):
     reason: str
 
     def __str__(self) -> str:
-        return f"no route to topic {self.topic} at {self.name_servers}: {self.reason}"
+        return f"no route for topic {self.topic} from {self.name_servers}: {self.reason}"
 
 
 @frozen
 class NoWritableQueue(PipelineError):
     """
-    A topic has no queue that takes messages: none may be written to, or no master has one.
+    A topic has no writable queue, or no master that has one.
 
     @ivar topic: The topic.
     """
@@ -56,7 +56,7 @@ class NoWritableQueue(PipelineError):
     topic: str
 
     def __str__(self) -> str:
-        return f"topic {self.topic} has no queue that can be written to"
+        return f"topic {self.topic} has no writable queue on a master"
 
 
 @frozen
@@ -74,7 +74,9 @@ class QueueUnknown(PipelineError):
     queues: int
 
     def __str__(self) -> str:
-        return f"topic {self.topic} has no queue {self.queue_id}, only {self.queues} in all"
+        return (
+            f"topic {self.topic} has no queue {self.queue_id}: it has {self.queues} queues in all"
+        )
 
 
 @frozen
@@ -99,7 +101,7 @@ class MessageNotSendable(PipelineError):
 @frozen
 class SendFailed(PipelineError):
     """
-    A broker did not say that it stored what was sent to it, however often it was asked.
+    No broker confirmed that it stored a message, after all tries.
 
     @ivar topic: The topic.
     @ivar queue: The queue of the last try, as C{broker:queue id}.
@@ -122,7 +124,7 @@ class SendFailed(PipelineError):
         said = self.remark if self.code is None else f"code {self.code}: {self.remark}"
         more = f" and {self.messages - 1} more" if self.messages > 1 else ""
         return (
-            f"message {self.key}{more} for {self.topic} {self.queue} is not stored "
+            f"message {self.key}{more} for {self.topic} {self.queue} was not confirmed as stored "
             f"after {self.tries} tries: {said}"
         )
 
@@ -130,7 +132,7 @@ class SendFailed(PipelineError):
 @frozen
 class RowUnsendable(PipelineError):
     """
-    A row is no message.
+    A row cannot be sent as a message.
 
     @ivar column: The column that is wrong.
     @ivar row: The row's number in its task, from 0.

@@ -100,20 +100,20 @@ class Outgoing:
             if not _CONTROL.isdisjoint(name) or "\x01" in value or "\x02" in value:
                 return f"property {name[:64]!r} has control characters"
             if name in BROKERS_OWN:
-                return f"property {name} is the broker's own"
+                return f"property {name} is reserved for brokers"
         size = len(encode(self.properties))
-        return "" if size <= MAX_PROPERTIES else f"its properties have {size} bytes"
+        return "" if size <= MAX_PROPERTIES else f"its properties are {size} bytes long"
 
 
 def topic_fault(topic: str) -> str:
     """
-    Why nobody may send to a topic; C{""} if that is not so.
+    Why a topic accepts no messages; C{""} if that is not so.
     """
     if not topic:
         return "it has no topic"
     if len(topic.encode()) > MAX_TOPIC:
         return f"the topic is longer than {MAX_TOPIC} bytes"
-    return "the topic is a broker's own" if is_system(topic) else ""
+    return "the topic is reserved for brokers" if is_system(topic) else ""
 
 
 @frozen
@@ -130,15 +130,12 @@ class Parcel:
 
     @property
     def topic(self) -> str:
-        """
-        Their topic.
-        """
         return self.messages[0].topic
 
     @property
     def body_size(self) -> int:
         """
-        Bytes of their bodies.
+        Bytes of the messages' bodies together.
         """
         return sum(len(message.body) for message in self.messages)
 
@@ -219,7 +216,7 @@ class UniqueKeys:
 
     def next(self) -> str:
         """
-        Another one.
+        Make another unique key.
         """
         now = time.time()
         month = time.mktime((*time.localtime(now)[:2], 1, 0, 0, 0, 0, 0, -1))

@@ -18,7 +18,7 @@ from rmqha.wire.remoting.command import Command
 @define(eq=False)
 class Peers:
     """
-    Asks whoever has an address.
+    Sends requests to peers by their address.
 
     @ivar timeout: Seconds to connect, and to wait for an answer.
     """
@@ -34,7 +34,7 @@ class Peers:
 
     def close(self) -> None:
         """
-        Leave them all.
+        Close the connections to all peers.
         """
         while self._open:
             self._open.popitem()[1].close()
@@ -45,7 +45,7 @@ class Peers:
 
         @return: The answer, whatever its code.
         @raise RemotingUnreachable: If it cannot be reached.
-        @raise RemotingClosed: If it went away, or said what nobody can read.
+        @raise RemotingClosed: If it closed the connection, or its answer cannot be decoded.
         @raise RemotingTimeout: If it did not answer in time.
         """
         (answer,) = self.ask_all([(address, command)])

@@ -117,7 +117,7 @@ class Producer:
 
         @return: For each the code of the answer, which is one of L{STORED}.
         @raise MessageNotSendable: If one must not be sent; none is then.
-        @raise NoRoute: If nobody knows a topic, and it cannot be made.
+        @raise NoRoute: If no name server knows a topic, and no broker creates it.
         @raise NoWritableQueue: If a topic cannot be written to.
         @raise QueueUnknown: If one is for a queue that its topic does not have.
         @raise SendFailed: If one is stored nowhere after all tries; others may be.

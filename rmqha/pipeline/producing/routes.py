@@ -30,7 +30,7 @@ FRESH = 30.0
 """Seconds a route is believed, as by stock clients."""
 
 _MOST = 65_536
-"""Queues of a broker; more are believed of nobody."""
+"""Most queues of a topic at one broker; a route with more is refused."""
 
 _MASTER = 0
 _WRITE = 2
@@ -87,7 +87,7 @@ class Routes:
 
     def forget(self, topic: str) -> None:
         """
-        Ask again next time.
+        Drop a topic's route, so that it is asked for again.
         """
         self._known.pop(topic, None)
 
@@ -128,7 +128,7 @@ class Routes:
         found = () if default is None else writable(default, DEFAULT_QUEUES)
         if not found:
             servers = ";".join(self.name_servers)
-            raise NoRoute(topic, servers, "there is no such topic, and no broker makes any")
+            raise NoRoute(topic, servers, "the topic does not exist, and no broker creates topics")
         return found
 
 

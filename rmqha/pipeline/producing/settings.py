@@ -81,7 +81,7 @@ class SendOptions:
         for name, value in given.items():
             draft.take(name, as_text(value))
         if "nameServer" not in draft.texts:
-            raise OptionMissing("nameServer", "it says who knows the brokers, as host:port")
+            raise OptionMissing("nameServer", "it names the name servers, as host:port")
         return cls(**draft.attributes)
 
 

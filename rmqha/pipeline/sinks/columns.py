@@ -1,6 +1,6 @@
 """
-The columns of a table: those asked for, and those without which nobody could tell where a
-row came from.
+The columns of a table: those asked for, and those that show where a row came
+from.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ def application(selection: str, store: str) -> str:
 @define
 class DeltaSink(LakeTable):
     """
-    A Delta table.
+    A Delta table that rows are appended to and taken off.
     """
 
     shape: Shape
@@ -74,7 +74,7 @@ class DeltaSink(LakeTable):
         root = str(shape.root)
         if schema is None or (shape.root / LOG).is_dir():
             if not DeltaTable.is_deltatable(root):
-                raise TableRefused(root, "it is no Delta table")
+                raise TableRefused(root, "it is not a Delta table")
             table = DeltaTable(root)
             if schema is not None:
                 wanted = fitting(schema, shape.by)
@@ -82,7 +82,7 @@ class DeltaSink(LakeTable):
                 require_same(root, folder_columns(shape.by), table.metadata().partition_columns)
             return cls(shape, table)
         if next(Path(root).glob("*.parquet"), None) or (shape.root / "_rmqha" / "commits").exists():
-            raise TableRefused(root, "it holds files, but is no Delta table")
+            raise TableRefused(root, "it has files, but is not a Delta table")
         made = DeltaTable.create(
             root,
             Schema.from_arrow(fitting(schema, shape.by)),

@@ -35,7 +35,7 @@ _REPEATED = frozenset(
 """Columns with few values, where a dictionary pays; elsewhere it is tried in vain."""
 
 _BULKY = frozenset({"body", "properties", "raw_properties"})
-"""Columns whose least and greatest values nobody asks for."""
+"""Columns whose least and greatest values no query uses."""
 
 
 class Compression(StrEnum):

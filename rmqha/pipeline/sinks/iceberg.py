@@ -66,7 +66,7 @@ def catalog_of(place: IcebergPlace, root: Path) -> Catalog:
 @define
 class IcebergSink(LakeTable):
     """
-    An Iceberg table.
+    An Iceberg table that rows are appended to and taken off.
     """
 
     shape: Shape
@@ -85,7 +85,9 @@ class IcebergSink(LakeTable):
             table = catalog.load_table(place.table)
         except NoSuchTableError:
             if schema is None:
-                raise TableRefused(str(shape.root), f"there is no {place.table}") from None
+                raise TableRefused(
+                    str(shape.root), f"the catalog has no table {place.table}"
+                ) from None
             table = _made(catalog, place, shape, schema)
         if schema is not None:
             found = [each.name for each in table.schema().fields]

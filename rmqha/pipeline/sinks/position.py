@@ -57,9 +57,6 @@ class TablePosition:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> TablePosition:
-        """
-        Read what L{to_json} made.
-        """
         return cls(found["first"], Position(found["offset"], found["last"], found["sum"]))
 
 

@@ -52,7 +52,7 @@ class LakeTable(ABC):
     @abstractmethod
     def sources(self) -> dict[Source, TablePosition]:
         """
-        What it holds.
+        The position of each source, a selection and a store, that the table has rows of.
         """
 
     @abstractmethod
@@ -72,7 +72,7 @@ class LakeTable(ABC):
     @abstractmethod
     def close(self) -> None:
         """
-        Let others have it.
+        Release what an open table holds: a lock, or its catalog.
         """
 
     def __enter__(self) -> Self:
@@ -106,7 +106,9 @@ class LakeTable(ABC):
         found = {source: held for source, held in self.sources().items() if source[1] == store}
         if not found:
             known = ", ".join(sorted({name for _, name in self.sources()})) or "nothing"
-            raise TableRefused(str(self.shape.root), f"it holds nothing of {store}, but {known}")
+            raise TableRefused(
+                str(self.shape.root), f"it has no rows of store {store}, only of {known}"
+            )
         return {source: held.cut(to) for source, held in found.items()}
 
 
@@ -123,7 +125,9 @@ def require_same(table: str, wanted: Iterable[str], found: Iterable[str]) -> Non
     """
     wanted, found = list(wanted), list(found)
     if sorted(wanted) != sorted(found):
-        raise TableRefused(table, f"its columns are {', '.join(found)}; given {', '.join(wanted)}")
+        raise TableRefused(
+            table, f"its columns are {', '.join(found)}, but the rows have {', '.join(wanted)}"
+        )
 
 
 def fitting(schema: pa.Schema, by: By) -> pa.Schema:

@@ -77,7 +77,7 @@ class Partition:
 
 def encoded(name: str) -> str:
     """
-    A name as one of a file: no separators, hidden from nobody, of bounded length.
+    A name as one of a file: no separators, not hidden, of bounded length.
     """
     text = quote(name, safe="")
     if text[:1] in ("_", "."):  # readers pass over what begins so

@@ -32,7 +32,7 @@ _FILE = "file:"
 
 class Format(StrEnum):
     """
-    Kinds of tables.
+    The formats of tables.
     """
 
     PARQUET = "parquet"
@@ -108,7 +108,9 @@ class Target:
         if self.format is Format.PARQUET:
             return FolderTable.open(self.shape, schema)
         if self.by is By.TABLE:
-            raise TableRefused(str(self.root), "a table for each topic is one of Parquet files")
+            raise TableRefused(
+                str(self.root), "a table for each topic is only possible with Parquet files"
+            )
         try:
             if self.format is Format.DELTA:
                 from rmqha.pipeline.sinks.delta import DeltaSink
@@ -121,7 +123,7 @@ class Target:
             if (error.name or "").startswith("rmqha"):
                 raise
             name = self.format.value
-            raise ExtraMissing(f"a table of {name}", name, error.name or "") from error
+            raise ExtraMissing(f"a {name} table", name, error.name or "") from error
 
 
 def local(out: str | PathLike[str]) -> Path:

@@ -73,7 +73,7 @@ def to_row(written: Written) -> pa.RecordBatch:
 
 def from_rows(rows: pa.Table) -> list[Written]:
     """
-    Read what L{to_row} made.
+    Read the rows that L{to_row} made in tasks.
     """
     return [_read(json.loads(text)) for text in rows.column("written").to_pylist()]
 

@@ -29,7 +29,7 @@ _tasks = 0
 
 class RangePartition(InputPartition):
     """
-    What one task reads.
+    One task's partition, as Spark calls it: a range.
     """
 
     value: Range

@@ -72,7 +72,7 @@ def advance(
         lost = DataLost(store.name, low, high)
         if options.fail_on_data_loss:
             raise lost
-        _log.warning("will be skipped: %s", lost)
+        _log.warning("skipping bytes of the log: %s", lost)
         start = high
     if limits.size is None and limits.rows is None:
         # Nothing has to be counted, so only the last records have to be walked.

@@ -59,7 +59,9 @@ def options_of(given: Mapping[str, str]) -> dict[str, str]:
     told = {name.lower() for name in found}
     for name, value in given.items():
         if name.lower() in (_READ | _SEND) - told:
-            raise OptionInvalid(name, value, "among the OPTIONS of a table, not its TBLPROPERTIES")
+            raise OptionInvalid(
+                name, value, "put it among the OPTIONS of the table, not its TBLPROPERTIES"
+            )
     return found
 
 

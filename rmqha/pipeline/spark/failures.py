@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 
 from rmqha.pipeline.errors import JobFailed
 
-_OURS = re.compile(r"^\W*rmqha\.errors\.\w+: (.+)$", re.MULTILINE)
+_OURS = re.compile(r"^\W*rmqha\.(?:\w+\.)*errors\.\w+: (.+)$", re.MULTILINE)
 _PYTHON = re.compile(r"^\W*Traceback \(most recent call last\):\s*$", re.MULTILINE)
 _RAISED = re.compile(r"^((?:[A-Za-z_]\w*\.)*[A-Z]\w*)(?:: (.*))?$", re.MULTILINE)
 _CONDITION = re.compile(r"^\[[A-Z0-9_.]+\] ")

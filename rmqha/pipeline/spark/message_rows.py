@@ -58,7 +58,7 @@ def check_columns(types: Mapping[str, str], topic: str | None) -> None:
     if "body" not in types:
         raise ColumnNeeded("body", tuple(types))
     if topic is None and "topic" not in types:
-        raise OptionMissing("topic", "there is no column topic either")
+        raise OptionMissing("topic", "there is no column topic")
 
 
 @frozen

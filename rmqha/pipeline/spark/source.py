@@ -42,7 +42,7 @@ SPARKS_OWN = frozenset({"checkpointlocation", "queryname"})
 
 class LogSource(DataSource):
     """
-    The logs of stores.
+    The data source C{rmqha}: reads the logs of stores, and writes to brokers.
     """
 
     @classmethod

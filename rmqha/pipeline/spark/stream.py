@@ -116,7 +116,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if first is None or last is None or first == last:
                 continue
             if first.offset > last.offset:
-                raise PositionInvalid(str(after), f"store {store.name} goes back")
+                raise PositionInvalid(str(after), f"the position of store {store.name} moves back")
             store = self._proved(store, first, last)
             ranges = ranges_between(store, first.offset, last.offset, self._options, last)
             found += [RangePartition(each) for each in ranges]
@@ -140,7 +140,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """
-        Nothing is held.
+        Called by Spark; nothing is open between batches.
         """
 
     # --- stores -------------------------------------------------------------
@@ -150,7 +150,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         The stores as they are now.
 
         @raise StoresDiffer: If a position is of a store that is not given any more.
-        @raise NoPublishedPoint: If nobody says where a log ends.
+        @raise NoPublishedPoint: If a store has no published point.
         """
         names = self._options.names
         for name in marks or {}:
@@ -169,7 +169,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if mark is None:
             return False
         if not store.verify(mark):
-            _log.warning("%s ends at %d and is behind %d", store.name, store.end, mark.offset)
+            _log.warning(
+                "the copy of %s ends at byte %d, before the position %d; waiting",
+                store.name,
+                store.end,
+                mark.offset,
+            )
             return False
         return True
 

@@ -51,7 +51,7 @@ def spark_type(found: pa.DataType) -> DataType:
         return ArrayType(spark_type(found.value_type), found.value_field.nullable)
     if arrow.is_struct(found):
         return spark_schema(found)
-    raise TypeError(f"no table of ours has columns of {found}")
+    raise TypeError(f"columns of type {found} are not supported")
 
 
 def spark_schema(fields: pa.Schema | pa.StructType) -> StructType:

@@ -59,14 +59,16 @@ class _Sending:
         @raise PipelineError: If the columns are no messages'.
         """
         if overwrite:
-            raise OptionInvalid("mode", "overwrite", "append: messages cannot be taken back")
+            raise OptionInvalid(
+                "mode", "overwrite", "append, because sent messages cannot be removed"
+            )
         types = {each.name: each.dataType.simpleString() for each in schema.fields}
         check_columns(types, options.topic)
         return cls(options)
 
     def send(self, batches: Iterator[pa.RecordBatch]) -> Sent:
         """
-        Send them all.
+        Send all rows of one task.
         """
         rows, number = MessageRows(self.options.topic), 0
         with Producer(self.options) as producer:
@@ -86,7 +88,7 @@ def _tell(messages: Sequence[WriterCommitMessage | None], what: str) -> None:
 
 class BatchWriter(DataSourceArrowWriter):
     """
-    Writes a DataFrame.
+    Sends the rows of a DataFrame to brokers.
     """
 
     def __init__(self, options: SendOptions, schema: StructType, overwrite: bool) -> None:
@@ -100,7 +102,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """
-        All is sent.
+        Called by Spark when all tasks have sent their rows.
         """
         _tell(messages, "sent")
 
@@ -108,7 +110,7 @@ class BatchWriter(DataSourceArrowWriter):
         """
         What was sent stays where it is.
         """
-        _tell(messages, "failed, and sent all the same")
+        _tell(messages, "failed after some messages were sent")
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -127,12 +129,12 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """
-        A batch is sent.
+        Called by Spark when all tasks of a batch have sent their rows.
         """
-        _tell(messages, f"batch {batchId} is sent")
+        _tell(messages, f"batch {batchId} was sent")
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """
         What was sent of a batch stays where it is.
         """
-        _tell(messages, f"batch {batchId} failed, and was sent all the same")
+        _tell(messages, f"batch {batchId} failed after some of its messages were sent")

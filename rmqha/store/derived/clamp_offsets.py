@@ -2,7 +2,7 @@
 Offsets that point behind a queue's end are brought back to it.
 
 A log that was cut, or one that got less than the master that is gone, gives queue offsets
-again that were given before.  Whoever had read further than the queue goes now would pass
+again that were given before.  A consumer that had read further than the queue goes now would pass
 over the messages that get them.  So this is the one case in which an offset moves back, and
 each one that does is told.
 

@@ -167,7 +167,11 @@ class ConsumeQueue:
         """
         end = self._mended if self._mended >= 0 else self._kept(log_min)
         if end < self.max_offset:
-            report(self._fault(end, f"units of no record up to {self.max_offset}, dropped"))
+            report(
+                self._fault(
+                    end, f"dropped units up to {self.max_offset}, which belong to no record"
+                )
+            )
             self._cut(end)
 
     def mend(
@@ -193,7 +197,7 @@ class ConsumeQueue:
             present = min(count, self.max_offset - first)
             differs = self._differs(first, raw, present)
             if differs is not None:
-                report(self._fault(differs, "unit disagrees with the log, replaced"))
+                report(self._fault(differs, "replaced a unit that disagrees with the log"))
                 self._cut(differs)
                 self.highest = differs - 1
                 present = differs - first
@@ -213,7 +217,7 @@ class ConsumeQueue:
             else:
                 joins = before[1] == BLANK_SIZE or before[0] < log_min
             if self.max_offset and not joins:
-                report(self._fault(first, "units of no record, queue begun anew"))
+                report(self._fault(first, "units belong to no record, so the queue was begun anew"))
                 self.destroy()
             if not self.max_offset:
                 self._open_at(first)
@@ -389,7 +393,7 @@ class ConsumeQueue:
         faults = []
         for path in sorted(Path(self.folder).iterdir()):
             if not LOG_NAME.fullmatch(path.name):
-                faults.append(DerivedFault(str(path), 0, "not a queue file, ignored"))
+                faults.append(DerivedFault(str(path), 0, "ignored: not a consume queue file"))
                 continue
             size = path.stat().st_size
             if size != self.file_size:

@@ -27,7 +27,7 @@ _QUEUE_ID = re.compile("0|[1-9][0-9]*")
 
 def set_aside(path: Path) -> Path:
     """
-    Move a derived file or folder nobody can read out of RocketMQ's folders.
+    Move a derived file or folder that cannot be read out of RocketMQ's folders.
 
     @param path: Something below the store's root; what was set aside before under the
         same name is replaced.
@@ -159,7 +159,7 @@ class ConsumeQueues:
             set_aside(folder)
 
     def _ignored(self, path: Path) -> None:
-        self.faults.append(DerivedFault(str(path), 0, "not a queue, ignored"))
+        self.faults.append(DerivedFault(str(path), 0, "ignored: not a consume queue"))
 
     def inspect(self, log_min: int) -> None:
         """
@@ -242,9 +242,6 @@ class ConsumeQueues:
                 del self._queues[queue.topic, queue.queue_id]
 
     def destroy(self) -> None:
-        """
-        Delete all queues.
-        """
         for queue in self:
             queue.destroy()
         self._queues.clear()

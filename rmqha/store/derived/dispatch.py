@@ -232,7 +232,7 @@ class Dispatcher:
                 self._report(fault)
                 self.rebuilds += 1
                 self._log.warn(
-                    "Dispatching the log again from {start}: {fault}",
+                    "Rebuilding consume queues and index from byte {start} on: {fault}",
                     start=self.log.min_offset,
                     fault=fault,
                 )
@@ -317,7 +317,9 @@ class Dispatcher:
         queue = self.queues.create(topic, queue_id)
         if queue is None or not self.queues.placeable(queue, first):
             path = f"{self.queues.folder}/{topic}/{queue_id}"
-            self._report(DerivedFault(path, first, "no queue can hold this unit, left out"))
+            self._report(
+                DerivedFault(path, first, "left out a unit that no consume queue can hold")
+            )
             return
         before = queue.max_offset
         if self._whole >= 0:

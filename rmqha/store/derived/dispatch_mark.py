@@ -55,7 +55,7 @@ def load(path: Path, log: ILogReader) -> DispatchMark | None:
 
 def known_end(path: Path) -> int:
     """
-    How far the log surely went when the last mark was kept; 0 if nobody knows.
+    How far the log surely went when the last mark was kept; 0 if it is not known.
     """
     try:
         table = tables.read(path)

@@ -81,22 +81,19 @@ class Index:
 
     @property
     def folder(self) -> Path:
-        """
-        Where the files are.
-        """
         return self.root / FOLDER
 
     @property
     def files(self) -> Sequence[IndexFile]:
         """
-        The files, oldest first.
+        Oldest first.
         """
         return self._files
 
     @property
     def total(self) -> int:
         """
-        Entries in all files.
+        Entries in all files, the last one's so far included.
         """
         return sum(file.count - 1 for file in self._files)
 
@@ -190,7 +187,7 @@ class Index:
         """
         Give the physical offsets of messages that may have a key, newest first.
 
-        Only hashes are compared: whoever asks must look at topic and keys of each.
+        Only hashes are compared: the caller must look at topic and keys of each.
 
         @param max_num: The most wanted; C{maxMsgsNumBatch} is the upper limit.
         @param begin: Earliest store time, milliseconds.
@@ -270,9 +267,6 @@ class Index:
         return deleted
 
     def destroy(self) -> None:
-        """
-        Delete all files.
-        """
         while self._files:
             self._drop_last()
         self._find_tail()
@@ -293,7 +287,7 @@ class Index:
             if path.name.isascii() and path.name.isdigit() and path.is_file():
                 paths.append(path)
             else:
-                self.faults.append(DerivedFault(str(path), 0, "not an index file, ignored"))
+                self.faults.append(DerivedFault(str(path), 0, "ignored: not an index file"))
         paths.sort(key=lambda path: int(path.name))
         for number, path in enumerate(paths):
             try:
@@ -345,11 +339,13 @@ class Index:
             if not whole or last:
                 for _ in self._files[number + 1 :]:
                     self.faults.append(
-                        DerivedFault(self._files[-1].path, 1, "follows a cut file, dropped")
+                        DerivedFault(
+                            self._files[-1].path, 1, "dropped: it follows a cut index file"
+                        )
                     )
                     self._drop_last()
                 if not whole and count != file.count:
-                    wrong = f"header says {file.count} entries, {count} are sound"
+                    wrong = f"the header says {file.count} entries, {count} of them are sound"
                     self.faults.append(DerivedFault(file.path, count, wrong))
             file.count = count
             self._restore(file, peek)
@@ -381,7 +377,9 @@ class Index:
             self.truncate_to(self.end_offset, peek)
             if peek.at(self.end_offset) is not None:
                 return
-        self.faults.append(DerivedFault(str(self.folder), self.total, "points nowhere, dropped"))
+        self.faults.append(
+            DerivedFault(str(self.folder), self.total, "dropped: no entry points to a record")
+        )
         self.destroy()
 
     def flush(self) -> int:

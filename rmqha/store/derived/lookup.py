@@ -63,7 +63,7 @@ class Lookup:
 
     def claimed(self, offset: int) -> Record | None:
         """
-        The record at a physical offset that somebody claims is one.
+        The record at a physical offset that a peer claims is one.
 
         A body can be made to look like records, down to their places in the log and their
         checksums; so a record's queue must know it as well, if dispatch has reached it.

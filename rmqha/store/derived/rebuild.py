@@ -214,7 +214,7 @@ class _HeldQueues:
                 self._before(queue, queue.max_offset)
             elif queue.max_offset > end:
                 more = queue.max_offset - end
-                self._add(name, queue.folder, end, f"{more} units of no record")
+                self._add(name, queue.folder, end, f"{more} units belong to no record")
         for name in sorted(self._faults):
             yield from sorted(self._faults[name], key=lambda fault: fault.offset)
 
@@ -227,7 +227,7 @@ class _HeldQueues:
         start = queue.min_offset  # the first unit at or above the log's first byte
         if start < min(first, queue.max_offset):
             name = queue.topic, queue.queue_id
-            self._add(name, queue.folder, start, f"units of no record up to {first}")
+            self._add(name, queue.folder, start, f"units up to {first} belong to no record")
 
     def _run(self, name: tuple[str, int], first: int, raw: bytes) -> None:
         queue = self.queues.get(*name)
@@ -319,4 +319,4 @@ def _chain_faults(file: IndexFile) -> Iterator[DerivedFault]:
     raw = file.descriptors.read(file.path, SLOT_SIZE * file.shape.slots, HEADER_SIZE)
     wrong = np.flatnonzero(np.frombuffer(raw, ">i4") != slots)
     if len(wrong):
-        yield DerivedFault(file.path, int(wrong[0]), f"{len(wrong)} slots lead elsewhere")
+        yield DerivedFault(file.path, int(wrong[0]), f"{len(wrong)} slots point to wrong entries")

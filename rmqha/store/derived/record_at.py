@@ -1,7 +1,7 @@
 """
 Reading one record of a log that something derived points at.
 
-A consume queue unit or an index entry is only a claim; whoever relies on it
+A consume queue unit or an index entry is only a claim; code that relies on it
 looks at the record itself first.
 """
 

@@ -103,6 +103,8 @@ class Allocator:
         def grown(result: object) -> None:
             self._growing = False
             if isinstance(result, Failure) and not result.check(DiskFull):
-                self._log.failure("Allocating ahead failed", result)
+                self._log.failure(
+                    "Cannot allocate log file blocks ahead, writes allocate them", result
+                )
 
         self.in_thread(file.allocate, upto, prefault=True).addBoth(grown)

@@ -17,8 +17,8 @@ from typing import TypeVar
 
 from attrs import define, field
 
-from rmqha.errors import DiskFull, FlushFailed
-from rmqha.store.files.mapped import NO_SPACE, write_all
+from rmqha.errors import FlushFailed
+from rmqha.store.files.mapped import disk_error, write_all
 
 # Far below the usual hard limit of 1,048,576, and below the soft one of 1,024.
 DEFAULT_LIMIT = 512
@@ -70,7 +70,7 @@ class Descriptors:
                 os.close(fd)
                 raise
         except OSError as error:
-            raise _disk_error(error, path, size) from error
+            raise disk_error(error, path, size) from error
         with self._lock:
             stale = self._open.pop(path, None)
             if stale is not None:
@@ -93,7 +93,7 @@ class Descriptors:
                 if os.pwrite(fd, data, offset) != len(data):
                     write_all(fd, data, offset)  # says why, or finishes it
             except OSError as error:
-                raise _disk_error(error, path, len(data)) from error
+                raise disk_error(error, path, len(data)) from error
 
     def read(self, path: str, size: int, offset: int) -> bytes:
         """
@@ -198,10 +198,6 @@ class Descriptors:
         os.makedirs(folder, exist_ok=True)
         with self._lock:
             self._folders.update(os.path.dirname(path) for path in missing)
-
-
-def _disk_error(error: OSError, path: str, wanted: int) -> Exception:
-    return DiskFull(path, wanted) if error.errno in NO_SPACE else error
 
 
 def _sync_folder(folder: str) -> None:

@@ -23,6 +23,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from attrs import frozen
+
 from rmqha.errors import DiskFull, TableUnreadable
 
 Table = dict[str | int, Any]
@@ -41,28 +43,52 @@ it by chance or by intent.
 _quote = json.encoder.encode_basestring
 
 
+@frozen
+class Generation:
+    """
+    What was found where a table should be.
+
+    @ivar table: The table; C{None} when there is nothing at all, which is a new store.
+    @ivar fault: Why the present generation could not be taken, so that C{table} is the one before
+        it; empty if it is the present one.
+    """
+
+    table: Table | None
+    fault: str = ""
+
+
 def read(path: Path) -> Table | None:
+    """
+    Read a table, or its previous generation, as L{read_generation} does.
+    """
+    return read_generation(path).table
+
+
+def read_generation(path: Path) -> Generation:
     """
     Read a table, or its previous generation where the table is missing, empty or damaged.
 
-    @return: The table; C{None} when there is nothing at all, which is a new store.
     @raise TableUnreadable: If something is there and nothing of it can be read.  A stock broker
         starts with an empty table if only the C{.bak} is missing; that forgets every offset.
     """
     problems: list[str] = []
+    unreadable = False
     for candidate in (path, _beside(path, ".bak")):
         try:
             table = parse(candidate.read_bytes())
         except FileNotFoundError:
+            problems.append(f"{candidate.name} is missing")
             continue
         except (OSError, ValueError) as error:
+            unreadable = True
             problems.append(f"{candidate.name}: {error}")
         else:
             if table is not None:
-                return table
-    if problems:
+                return Generation(table, "; ".join(problems))
+            problems.append(f"{candidate.name} is empty")
+    if unreadable:
         raise TableUnreadable(str(path), "; ".join(problems))
-    return None
+    return Generation(None)
 
 
 def parse(raw: bytes) -> Table | None:

@@ -64,7 +64,7 @@ class StoreLock:
 
     def release(self) -> None:
         """
-        Give the lock back.
+        Give the lock back; the file stays.
         """
         if self._fd >= 0:
             os.close(self._fd)

@@ -27,7 +27,7 @@ from typing import Self, cast
 
 from attrs import define, field
 
-from rmqha.errors import BrokenSequence, DiskFull, FileSizeMismatch, FlushFailed
+from rmqha.errors import BrokenSequence, DiskFull, FileSizeMismatch, FlushFailed, OutOfDescriptors
 from rmqha.store.files.pages import populate
 
 LOG_NAME = re.compile(r"\d{20}", re.ASCII)
@@ -36,6 +36,24 @@ LOG_NAME = re.compile(r"\d{20}", re.ASCII)
 ZEROS = bytes(1 << 20)
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+
+NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""What C{open} and C{dup} fail with when others have taken all there is.  Nothing was written
+then, so nothing is lost: it is tried again."""
+
+
+def disk_error(error: OSError, path: str, wanted: int) -> Exception:
+    """
+    What an error of the disk is called here.
+
+    @param wanted: Bytes that C{path} was to grow by.
+    @return: L{DiskFull} or L{OutOfDescriptors} for what may pass, else the error itself.
+    """
+    if error.errno in NO_SPACE:
+        return DiskFull(path, wanted)
+    if error.errno in NO_DESCRIPTOR:
+        return OutOfDescriptors(path, wanted)
+    return error
 
 
 def file_name(offset: int) -> str:
@@ -155,9 +173,7 @@ class MappedFile:
             if fd >= 0:
                 os.close(fd)
                 path.unlink()
-            if error.errno in NO_SPACE:
-                raise DiskFull(str(path), size) from error
-            raise
+            raise disk_error(error, str(path), size) from error
         return cls(path=path, start=start, size=size, allocated=0, fd=fd)
 
     @property
@@ -179,7 +195,7 @@ class MappedFile:
     @property
     def view(self) -> memoryview:
         """
-        The whole file.  Whoever keeps a slice keeps the mapping.
+        The whole file.  A kept slice keeps the mapping.
         """
         if self._view is None:
             self._view = memoryview(mmap.mmap(self.fd, self.size))
@@ -199,7 +215,7 @@ class MappedFile:
             with self._growing:
                 # Read again under the lock: the reactor may have grown it meanwhile.
                 position = self.allocated
-                # And nothing is done to a file that somebody else may write by now.
+                # And nothing is done to a file that another process may write by now.
                 if position >= upto or self._gone:
                     return
                 view = self.view if prefault else None
@@ -321,13 +337,13 @@ class LogFolder:
                 fsync_folder(self.path.parent)
             file = MappedFile.create(self.path, start, self.file_size)
         except OSError as error:
-            if error.errno in NO_SPACE:
-                raise DiskFull(str(self.path), self.file_size) from error
-            raise
+            raise disk_error(error, str(self.path), self.file_size) from error
         try:
             fsync_folder(self.path)
         except OSError as error:
             file.remove()
+            if error.errno in NO_DESCRIPTOR:
+                raise OutOfDescriptors(str(self.path), self.file_size) from error
             raise FlushFailed(str(self.path), str(error)) from error
         self.files.append(file)
         return file
@@ -365,8 +381,5 @@ class LogFolder:
         fsync_folder(self.path)
 
     def close(self) -> None:
-        """
-        Close every file.
-        """
         for file in self.files:
             file.close()

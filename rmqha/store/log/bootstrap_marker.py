@@ -1,7 +1,7 @@
 """
 The marker of a copy from nothing that is not finished (C{rmqha/bootstrapping.json}).
 
-While it is there the log may begin again at any time, and nobody else may take it for a
+While it is there the log may begin again at any time, and nothing else may take it for a
 whole one: neither slaves behind it nor a master's role.
 """
 

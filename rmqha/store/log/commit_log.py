@@ -332,7 +332,7 @@ class CommitLog:
 
     def rewind(self) -> None:
         """
-        Drop what was accepted but not confirmed; nobody was told that we hold it.
+        Drop what was accepted but not confirmed; no peer was told that we hold it.
         """
         self._dirty = max(self._dirty, self.end)
         self.end = self.confirmed
@@ -457,7 +457,7 @@ class CommitLog:
         try:
             listener()
         except Exception:
-            self._log.failure("A listener of the log failed")
+            self._log.failure("A listener of the commit log failed")
 
     # --- the ends of the log ------------------------------------------------
 
@@ -474,7 +474,7 @@ class CommitLog:
         """
         The oldest file is log no more.  The last one is never dropped.
 
-        @return: The file; whoever called removes it, in a thread: to free a cached file
+        @return: The file; the caller removes it, in a thread: to free a cached file
             of 1 GiB takes a tenth of a second.
         @raise ValueError: If there is only one.
         """

@@ -22,9 +22,13 @@ from rmqha.config.store_settings import FlushDisk, StoreSettings
 from rmqha.errors import FlushFailed, NotWritable
 from rmqha.periodic import Job, Periodic
 from rmqha.store.files.allocate import InThread
+from rmqha.store.files.mapped import NO_DESCRIPTOR
 from rmqha.store.log.commit_log import CommitLog
 
 PAGE = 4096
+
+RETRY = 0.1
+"""Seconds until a pass that found no file descriptor is tried again."""
 
 Sync = Callable[[int], None]
 """What makes a descriptor's data durable: C{os.fdatasync}, or a test's own."""
@@ -59,6 +63,7 @@ class Flusher:
     _timer: IDelayedCall | None = field(default=None, init=False)
     _last: float = field(default=0.0, init=False)
     _timed: Periodic = field(init=False)
+    _starved: bool = field(default=False, init=False)
 
     _log = Logger()
 
@@ -125,7 +130,7 @@ class Flusher:
 
     def nudge(self) -> None:
         """
-        Begin a pass if there is anything to flush; nobody waits for it.
+        Begin a pass if there is anything to flush; no write waits for it.
         """
         if self._running is None and self.log.end > self.log.flushed:
             self._begin()
@@ -170,31 +175,59 @@ class Flusher:
         ended: Deferred[None] = Deferred()
         if self._running is None and self.failure is None:
             self._running = Deferred()
-            self._last = self.clock.seconds()
-            target, rewinds = self.log.end, self.log.rewinds
-            try:
-                files = self._dirty_files()
-            except OSError as error:
-                self._failed(Failure(FlushFailed(str(self.log.folder.path), str(error))))
-                ended.callback(None)
-                return ended
-            self.in_thread(self._pass, files).addCallbacks(
-                lambda _: self._passed(target, rewinds), self._failed
-            )
+            self._begin_pass()
         if self._running is None:
             ended.callback(None)
         else:
             self._running.addCallback(lambda _: ended.callback(None))
         return ended
 
+    def _begin_pass(self) -> None:
+        """
+        Begin the pass that is due, or, while there is no descriptor for it, try again soon:
+        nothing was fsynced yet, so nothing has failed.
+        """
+        self._last = self.clock.seconds()
+        target, rewinds = self.log.end, self.log.rewinds
+        try:
+            files = self._dirty_files()
+        except OSError as error:
+            if error.errno not in NO_DESCRIPTOR:
+                self._failed(Failure(FlushFailed(str(self.log.folder.path), str(error))))
+                return
+            if not self._starved:
+                self._starved = True
+                self._log.warn(
+                    "No file descriptor left to flush the commit log, trying again every {retry} s:"
+                    " {error}",
+                    retry=RETRY,
+                    error=error,
+                )
+            self.clock.callLater(RETRY, self._begin_pass)
+            return
+        if self._starved:
+            self._starved = False
+            self._log.info("There are file descriptors again: flushing the commit log goes on")
+        self.in_thread(self._pass, files).addCallbacks(
+            lambda _: self._passed(target, rewinds), self._failed
+        )
+
     def _dirty_files(self) -> list[tuple[str, int]]:
         # Descriptors of the pass's own: a file may be closed or deleted meanwhile, and
         # its number given to something else.
-        return [
-            (str(file.path), os.dup(file.fd))
-            for file in self.log.folder.files
-            if file.end > self.log.flushed and file.start < self.log.end
-        ]
+        files: list[tuple[str, int]] = []
+        try:
+            # What was opened before the one that fails is in the list, and closed below.
+            files.extend(
+                (str(file.path), os.dup(file.fd))
+                for file in self.log.folder.files
+                if file.end > self.log.flushed and file.start < self.log.end
+            )
+        except OSError:
+            for _, fd in files:
+                os.close(fd)
+            raise
+        return files
 
     def _pass(self, files: list[tuple[str, int]]) -> None:
         try:
@@ -226,7 +259,9 @@ class Flusher:
         if not isinstance(error, FlushFailed):
             error = FlushFailed(str(self.log.folder.path), str(error))
         self.failure = error
-        self._log.critical("{error}; the store takes no more writes", error=error)
+        self._log.critical(
+            "{error}; the store takes no writes until the node is restarted", error=error
+        )
         self._forget_timer()
         self._timed.stop()
         waiting, self._waiting = self._waiting, deque()

@@ -90,7 +90,7 @@ class FolderReader:
 
     def read(self, offset: int, size: int) -> memoryview:
         """
-        Bytes of one file.
+        A view of at most C{size} bytes, without a copy: it ends where the file does.
         """
         file = self.folder.at(offset)
         start = offset - file.start

@@ -2,7 +2,7 @@
 Find records where a log cannot be followed from one to the next.
 
 A record begins where its magic stands four bytes behind, where it says that it is, and
-where every check agrees.  Whoever lost the chain searches for such a place: recovery
+where every check agrees.  A reader that lost the chain searches for such a place: recovery
 among mapped files, to tell a torn tail from damage, and the offline tools with
 C{pread}, to go on behind a bad place.
 
@@ -81,7 +81,7 @@ def candidates(data: bytes, start: int) -> list[int]:
 
 def _many_candidates(data: bytes, start: int) -> list[int]:
     """
-    The same for data full of magics, as somebody's body may be.
+    The same for data full of magics, as a message's body may be.
     """
     if len(data) < HEAD:
         return []

@@ -4,8 +4,8 @@ Deleting old log files: by age at a set hour, sooner when the disk fills up.
 A file's age is that of its last record, not the file system's: a store that was copied
 or restored keeps its dates.  The oldest file goes first, the last one never; nothing
 goes that is not flushed, checked and dispatched.  A replica that is behind holds files
-back, but only until the disk is as full as C{diskSpaceCleanForciblyRatio}: else anybody
-who reports our first byte and stops reading could fill it.  Queues and index follow.
+back, but only until the disk is as full as C{diskSpaceCleanForciblyRatio}: else a peer
+that reports our first byte and stops reading could fill it.  Queues and index follow.
 
 Source: docs/protocol/store.rst, Deleting files.
 """
@@ -42,7 +42,7 @@ def disk_use(folder: Path) -> float:
 
     What only root may use counts for neither side.
 
-    @return: 0 to 1; -1 if nobody knows.
+    @return: 0 to 1; -1 if it is not known.
     """
     try:
         found = os.statvfs(folder)
@@ -164,7 +164,7 @@ class Retention:
         self.use = max(self.disk_use(folder) for folder in folders if folder.is_dir())
         warning = self.settings.disk_warning
         if self.use > warning:
-            self.full(f"the disk is {self.use:.0%} full, writes end above {warning:.0%}")
+            self.full(f"the disk is {self.use:.0%} full; above {warning:.0%} no writes are taken")
         else:
             self.full("")
 
@@ -237,14 +237,16 @@ class Retention:
         self.deleted_files += 1
         self.deleted_bytes += file.size
         self._log.info(
-            "Deleting {path}; the log begins at {offset} now",
+            "Deleting old log file {path}; the log begins at byte {offset} now",
             path=file.path,
             offset=self.log.min_offset,
         )
         try:
             self.follow(self.log.min_offset)
         except Exception:
-            self._log.failure("Queues or index could not be shortened")
+            self._log.failure(
+                "Cannot delete the consume queue and index files of a deleted log file"
+            )
         self._remove(file)
 
     def _remove(self, file: MappedFile) -> None:
@@ -266,7 +268,7 @@ class Retention:
         """
         No other file goes before this one has: a gap would keep the store from opening.
         """
-        self._log.failure("Cannot delete {path}, trying again later", failure, path=path)
+        self._log.failure("Cannot delete log file {path}, retrying", failure, path=path)
         self._left = 0
 
     def _removed(self, _: object) -> None:
@@ -283,7 +285,7 @@ class Retention:
             self._next()
         except Exception:
             self._left = 0
-            self._log.failure("Deleting old files failed")
+            self._log.failure("Retention failed to delete old log files, retrying")
 
     def _may_go(self, file: MappedFile) -> bool:
         """
@@ -304,7 +306,7 @@ class Retention:
         if self.held_back != held:
             self.held_back = held
             self._log.warn(
-                "{path} is old enough to go, but a replica still needs byte {held} on",
+                "Keeping expired log file {path}: a replica still needs bytes from {held} on",
                 path=file.path,
                 held=held,
             )
@@ -315,8 +317,8 @@ class Retention:
         self.lost_bytes += lost
         self.held_back = None
         self._log.critical(
-            "The disk is {use} full: deleting {path}, of which a replica at byte {held} "
-            "lacks {lost} bytes; it has to be copied anew",
+            "The disk is {use} full: deleting log file {path}, of which a replica at byte {held} "
+            "still needs {lost} bytes; it has to copy the whole log anew",
             use=f"{self.use:.0%}",
             path=file.path,
             held=held,
@@ -335,9 +337,6 @@ class Retention:
         return sum(size for _, size in self._mapped)
 
     def status(self) -> dict[str, Any]:
-        """
-        The numbers for C{/status}.
-        """
         return {
             "diskUse": self.use,
             "deletedFiles": self.deleted_files,

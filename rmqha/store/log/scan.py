@@ -1,5 +1,5 @@
 """
-Walk a log in blocks, whoever reads it: recovery, verification, offline tools.
+Walk a log in blocks: for recovery, verification and offline tools.
 """
 
 from __future__ import annotations

@@ -143,7 +143,7 @@ def set_log_aside(commitlog: Path) -> Path:
     """
     aside = aside_of(commitlog)
     if aside.exists():
-        raise FileExistsError(f"{aside} exists: one copy is kept aside, not two")
+        raise FileExistsError(f"{aside} exists: only one old log is kept aside")
     os.rename(commitlog, aside)
     fsync_folder(commitlog.parent)
     return aside

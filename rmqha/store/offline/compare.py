@@ -58,8 +58,8 @@ class Beyond:
     @ivar topics: How many of them each topic has.
     @ivar bad: Bad places among them.
     @ivar tail: Bytes behind the end that are no whole record: torn, or damaged.
-    @ivar unread: Bytes behind it all that were not looked at; C{None} if nobody knows
-        how many.
+    @ivar unread: Bytes behind it all that were not looked at; C{None} if it is
+        not known how many.
     """
 
     end: int

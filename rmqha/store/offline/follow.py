@@ -1,7 +1,7 @@
 """
 Follow a log from record to record, past every bad place.
 
-Recovery stops at the first one; whoever wants to know all that is wrong, or to save
+Recovery stops at the first one; a tool that wants to know all that is wrong, or to save
 what is left, goes on at the next place that holds a whole, valid record.
 """
 

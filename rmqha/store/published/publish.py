@@ -125,7 +125,7 @@ def opened(
     What an open store goes on from: what was published before, or a beginning.  Blocking.
 
     A log whose bytes are not those that a clean stop left is another one, or was cut and has
-    grown again: somebody else had the store.
+    grown again: another process had the store.
     """
     path_of(root).parent.mkdir(parents=True, exist_ok=True)
     known = load(root)
@@ -152,8 +152,8 @@ class Publisher:
 
     @ivar interval: Seconds between two points.
     @ivar broker_name: C{brokerName}; C{""} leaves it as it was, for offline tools.
-    @ivar acknowledged: Up to where enough replicas hold the log; C{None} if nobody waits
-        for replicas.
+    @ivar acknowledged: Up to where enough replicas hold the log; C{None} if no write
+        waits for replicas.
     @ivar point: The last one written; at first what L{opened} gave.
     @ivar index: The split index; the same.
     @ivar trouble: Why the last try failed, C{""} if it did not.
@@ -181,9 +181,6 @@ class Publisher:
     _log = Logger()
 
     def start(self) -> None:
-        """
-        Publish from now on.
-        """
         self._stopped = False
         self.log.appended.append(self._wake)
         self.log.flush_listeners.append(self._wake)
@@ -218,7 +215,7 @@ class Publisher:
 
     def status(self) -> dict[str, Any]:
         """
-        C{published} of C{/status}.
+        What was published, and how far it is behind: C{published} of C{/status}.
         """
         point = self.point
         behind = max(0, self.log.confirmed - point.confirm)
@@ -325,12 +322,18 @@ class Publisher:
             self._piece *= 4
         else:
             self._lost = True
-            self._log.error("No record begins at {at}: no splits", at=self.index.position)
+            self._log.error(
+                "No record begins at byte {at}: publishing no splits from there on",
+                at=self.index.position,
+            )
         self.trouble = ""
 
     def _not_worked(self, failure: Failure) -> None:
         if not self.trouble:
-            self._log.warn("Cannot publish: {error}", error=failure.getErrorMessage())
+            self._log.warn(
+                "Cannot publish the confirmed offset to readers, retrying: {error}",
+                error=failure.getErrorMessage(),
+            )
         self.trouble = failure.getErrorMessage()
 
     def _over(self, _: object) -> None:

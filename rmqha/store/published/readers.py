@@ -92,15 +92,15 @@ def _read(path: Path) -> tuple[int, int]:
         table = json.loads(raw)
         offset, told = table["offset"], table["time"]
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ValueError("it is no position") from error
+        raise ValueError("not a reader's position") from error
     if type(offset) is not int or type(told) is not int or offset < 0 or told < 0:
-        raise ValueError("it is no position")
+        raise ValueError("not a reader's position")
     return offset, told
 
 
 def _stored(commitlog: Path, file_size: int, offset: int) -> int | None:
     """
-    Store time of the first record at or behind a place, C{None} if nobody can tell.
+    Store time of the first record at or behind a place, C{None} if it cannot be told.
 
     @return: In milliseconds since 1970.
     """

@@ -64,7 +64,7 @@ def load(root: Path) -> list[Span]:
 
 def save(root: Path, spans: list[Span]) -> None:
     """
-    Replace a whole index.
+    Replace a whole index, so that readers find the old or the new one.
     """
     path = path_of(root)
     new = path.with_name(path.name + ".tmp")

@@ -18,7 +18,7 @@ from numba import boolean, int64, njit, types, uint32
 from rmqha.wire.columnar.vectors import Array
 
 if sys.byteorder != "little":
-    raise ImportError("the loops read eight bytes as one number, the lowest first")
+    raise ImportError("numba's loops need a little-endian machine")
 
 _Loop = TypeVar("_Loop", bound=Callable[..., Any])
 BYTES = types.Array(types.uint8, 1, "C", readonly=True)

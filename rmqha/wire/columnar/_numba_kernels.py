@@ -291,7 +291,7 @@ def _native_crcs() -> Callable[[memoryview, Array, Array], Array]:
 
     hello = memoryview(b"hello")
     if crcs(hello, np.zeros(1, np.int64), np.full(1, 5, np.int64))[0] != isal_zlib.crc32(hello):
-        raise AttributeError("crc32_gzip_refl is another function than we know")
+        raise AttributeError("crc32_gzip_refl is not the function we know")
     return crcs
 
 

@@ -79,7 +79,7 @@ DECOMPRESSED_LIMIT = 512 << 20
 DAMAGED_BODY = "body cannot be decompressed"
 
 _NO_END = 1 << 62
-"""Behind every file, where nobody says where this one ends."""
+"""Behind every file, where it is not known where this one ends."""
 
 _LARGEST = (1 << 31) - 1
 

@@ -111,14 +111,14 @@ class FixedFields:
     @cached_property
     def sys_flag(self) -> Array:
         """
-        C{int32}.
+        Each record's flag bits, C{int32}.
         """
         return self.column("sys_flag")
 
     @cached_property
     def store_timestamp(self) -> Array:
         """
-        Milliseconds since 1970, C{int64}.
+        When each record was stored, in milliseconds since 1970, C{int64}.
         """
         return self.column("store_timestamp")
 

@@ -2,9 +2,9 @@
 The choice who runs the inner loops of L{rmqha.wire.columnar.record_blocks},
 L{rmqha.wire.columnar.dispatch_fields} and L{rmqha.wire.columnar.decoder}.
 
-L{rmqha.wire.columnar.kernels_numpy} has them for everybody, L{rmqha.wire.columnar._numba_kernels}
-for numba, from the extra C{fast}; both give equal results.
-Everybody's loops run until L{warm_up} was called, so that no compiler starts in
+L{rmqha.wire.columnar.kernels_numpy} has them in numpy, L{rmqha.wire.columnar._numba_kernels}
+in numba, from the extra C{fast}; both give equal results.
+Those in numpy run until L{warm_up} was called, so that no compiler starts in
 the middle of a reactor turn; C{RMQHA_PURE=1} in the environment keeps them for good.
 """
 
@@ -83,7 +83,7 @@ def warm_up() -> Kernels:
     """
     Compile numba's loops, when there is numba, and use them from now on.
 
-    Call it once, when the process starts and before it serves anybody: numba needs
+    Call it once, when the process starts and before it serves: numba needs
     one third of a second to load and, when it finds no cache of an earlier run, two
     seconds to compile.
 

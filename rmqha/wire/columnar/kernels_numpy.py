@@ -1,7 +1,7 @@
 """
 The inner loops of L{rmqha.wire.columnar.record_blocks} and L{rmqha.wire.columnar.dispatch_fields}
-for everybody: Python, numpy and isal.  L{rmqha.wire.columnar._numba_kernels} has the same for
-numba.
+as every installation has them: Python, numpy and isal.  L{rmqha.wire.columnar._numba_kernels} has
+the same for numba.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ UNITS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 """Milliseconds of each unit."""
 
 UNKNOWN_DELAY = 1000
-"""Milliseconds a level nobody configured is taken for."""
+"""Milliseconds of a level that is not configured."""
 
 
 @frozen
@@ -53,7 +53,7 @@ class DelayLevels:
     @property
     def count(self) -> int:
         """
-        The highest level.
+        The highest level; they begin at 1.
         """
         return len(self.delays)
 

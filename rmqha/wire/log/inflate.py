@@ -43,7 +43,7 @@ def inflate(sys_flag: int, body: memoryview, limit: int) -> bytes:
     else:
         raise ValueError(f"compression type {kind >> 8} is unknown")
     if len(whole) > limit:
-        raise ValueError(f"it becomes more than {limit} bytes")
+        raise ValueError(f"it inflates to more than {limit} bytes")
     return whole
 
 
@@ -63,7 +63,7 @@ def _stream(body: memoryview, codec: str, limit: int) -> bytes:
     One frame of LZ4 or Zstandard, or several.
     """
     if not body:
-        raise ValueError(f"an empty body is no {codec} frame")
+        raise ValueError(f"an empty body is not a {codec} frame")
     parts, total, wanted = [], 0, _FIRST
     try:
         with pa.CompressedInputStream(pa.BufferReader(body), codec) as stream:

@@ -132,7 +132,7 @@ def parse_point(raw: bytes) -> Point:
     try:
         table = json.loads(raw)
         if table["version"] != VERSION:
-            raise PointInvalid(f"version {table['version']}, known is {VERSION}")
+            raise PointInvalid(f"version {table['version']}, expected {VERSION}")
         if table["confirm"] > table["durable"]:
             raise PointInvalid(f"confirm {table['confirm']} is above durable {table['durable']}")
         return Point(
@@ -155,7 +155,7 @@ def parse_point(raw: bytes) -> Point:
 
 def _offset(value: Any) -> int:
     if type(value) is not int or not 0 <= value < 1 << 63:
-        raise ValueError(f"{value!r} is no offset")
+        raise ValueError(f"{value!r} is not an offset")
     return value
 
 
@@ -199,7 +199,7 @@ def render_span(span: Span) -> bytes:
 
 def render_spans(spans: Iterable[Span]) -> bytes:
     """
-    A whole split index.
+    Render a whole split index, ready to be written.
     """
     return b"".join(map(render_span, spans))
 

@@ -32,18 +32,18 @@ def decode(header: bytes) -> Command:
         code, language, version, opaque, flag, size = _FIXED.unpack_from(header)
         at = _FIXED.size
         if not 0 <= size <= len(header) - at:
-            raise ValueError(f"a remark of {size} bytes, {len(header) - at} are left")
+            raise ValueError(f"a remark of {size} bytes, but only {len(header) - at} are left")
         remark = header[at : at + size].decode("utf-8", "replace")
         at += size
         (size,) = _INT32.unpack_from(header, at)
         at += 4
         if size != len(header) - at:
-            raise ValueError(f"{size} bytes of fields, {len(header) - at} are left")
+            raise ValueError(f"{size} bytes of fields, but only {len(header) - at} are left")
         ext = _pairs(header, at)
     except ValueError as error:
         raise HeaderUndecodable(len(header), str(error)) from None
     except struct_error:
-        raise HeaderUndecodable(len(header), "it ends in a number") from None
+        raise HeaderUndecodable(len(header), "it ends inside a number") from None
     return Command(
         code=code,
         opaque=opaque,
@@ -102,7 +102,9 @@ def _pairs(header: bytes, at: int) -> dict[str, str]:
         at = start + size
         (length,) = int32(header, at)
         if size < 0 or length < 0 or at + 4 + length > end:
-            raise ValueError(f"a field of {size} and {length} bytes, {end - start} are left")
+            raise ValueError(
+                f"a field of {size} and {length} bytes, but only {end - start} are left"
+            )
         name = text[start:at]
         start = at + 4
         at = start + length

@@ -149,7 +149,7 @@ class RequestCode(IntEnum):
 
 class ResponseCode(IntEnum):
     """
-    How a request went.
+    How a request went; the code of its answer.
     """
 
     SUCCESS = 0

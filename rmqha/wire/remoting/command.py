@@ -17,7 +17,7 @@ RESPONSE = 1
 """Flag bit of an answer."""
 
 ONEWAY = 2
-"""Flag bit of a request that nobody answers."""
+"""Flag bit of a request that is not answered."""
 
 
 class SerializeType(IntEnum):
@@ -67,7 +67,7 @@ class Command:
     @property
     def is_oneway(self) -> bool:
         """
-        Whether nobody waits for an answer.
+        Whether no answer is wanted.
         """
         return self.flag & ONEWAY != 0
 

@@ -82,7 +82,7 @@ def dumps(value: object, *, numeric_keys: Literal["bare", "quoted"] = "quoted") 
     """
     try:
         return orjson.dumps(value)
-    except TypeError:  # keys that are no texts, or a value nobody can write
+    except TypeError:  # keys that are no texts, or a value that cannot be written
         return _written(value, numeric_keys == "bare").encode()
 
 
@@ -124,7 +124,7 @@ class _Reader:
         value = self._value(0)
         self._blanks()
         if self.at < len(self.text):
-            raise self._wrong("something behind the end")
+            raise self._wrong("unexpected text after the value")
         return value
 
     def _wrong(self, reason: str) -> JsonInvalid:
@@ -163,7 +163,7 @@ class _Reader:
             return _WORDS[word]
         if word in ("Set", "TreeSet") and self._peek() == "[":
             return self._array(depth + 1)
-        raise self._wrong(f"{word[:32]!r} is no value" if word else "no value")
+        raise self._wrong(f"{word[:32]!r} is not a value" if word else "expected a value")
 
     def _word(self) -> str:
         found = self._take(_WORD)
@@ -172,13 +172,13 @@ class _Reader:
     def _string(self) -> str:
         found = self._take(_STRING)
         if found is None:
-            raise self._wrong("a text without an end")
+            raise self._wrong("unterminated string")
         inner = found.group()[1:-1]
         return inner if "\\" not in inner else _unescaped(inner)
 
     def _enter(self, depth: int) -> None:
         if depth > MAX_DEPTH:
-            raise self._wrong(f"more than {MAX_DEPTH} objects in each other")
+            raise self._wrong(f"objects nested more than {MAX_DEPTH} deep")
         self.at += 1
 
     def _more(self, closing: str) -> bool:
@@ -198,7 +198,7 @@ class _Reader:
         while self._more("]"):
             members.append(self._value(depth))
             if self._peek() not in (",", "]"):
-                raise self._wrong("no , or ] behind a member")
+                raise self._wrong("expected , or ] after a member")
         return members
 
     def _object(self, depth: int) -> dict[str, Any]:
@@ -207,11 +207,11 @@ class _Reader:
         while self._more("}"):
             key = self._key(depth)
             if self._peek() != ":":
-                raise self._wrong("no : behind a key")
+                raise self._wrong("expected : after a key")
             self.at += 1
             members[key] = self._value(depth)
             if self._peek() not in (",", "}"):
-                raise self._wrong("no , or } behind a member")
+                raise self._wrong("expected , or } after a member")
         return members
 
     def _key(self, depth: int) -> str:
@@ -224,7 +224,7 @@ class _Reader:
             return str(_number(found))
         if word := self._word():
             return word
-        raise self._wrong("no key")
+        raise self._wrong("expected a key")
 
 
 def _number(found: re.Match[str]) -> int | float:
@@ -232,7 +232,7 @@ def _number(found: re.Match[str]) -> int | float:
     try:
         if fraction is None and exponent is None:
             number = int(whole)
-            # A longer one is what the fast door makes of it: else nobody could write it.
+            # A longer one is what the fast door makes of it: else it could not be written.
             return number if -(1 << 63) <= number < 1 << 64 else float(whole)
         return float(f"{whole}{fraction or ''}{exponent or ''}")
     except ValueError:

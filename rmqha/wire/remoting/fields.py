@@ -57,7 +57,7 @@ def to_ext(header: AttrsInstance) -> dict[str, str]:
 
 def from_ext(cls: type[H], ext: Mapping[str, str]) -> H:
     """
-    Read a header.  Fields the class does not know are nobody's business.
+    Read a header.  Fields the class does not know are ignored.
 
     @raise HeaderFieldInvalid: If a mandatory field is missing, or any is not of its type.
     """
@@ -106,9 +106,9 @@ def _bool(text: str) -> bool:
 
 
 _PARSERS: dict[Any, tuple[Callable[[str], Any] | None, str]] = {
-    str: (None, "a text"),
-    int: (_int32, "a number of 32 bits"),
-    Long: (_int64, "a number of 64 bits"),
+    str: (None, "a string"),
+    int: (_int32, "a 32-bit integer"),
+    Long: (_int64, "a 64-bit integer"),
     bool: (_bool, "true or false"),
     float: (float, "a number"),
 }
@@ -120,8 +120,8 @@ _Parser = Callable[[str], Any] | None
 @cache
 def _slots(cls: type[AttrsInstance]) -> tuple[tuple[str, str, _Parser, bool], ...]:
     """
-    Of each field the constructor's name for it, that on the wire, what makes a value of
-    its text (C{None} for a text), and whether it is mandatory.
+    For each field: attribute name, wire name, parser (C{None} for a string), and whether it
+    is mandatory.
     """
     return tuple(
         (

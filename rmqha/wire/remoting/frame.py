@@ -40,7 +40,7 @@ def encode_head(command: Command, body_size: int) -> bytes:
     A frame up to its body.
 
     @param body_size: Bytes of the body that will follow.
-    @raise RemotingFrameError: If nobody would take such a frame.
+    @raise RemotingFrameError: If no peer would take such a frame.
     """
     kind = command.serialize
     header = _ENCODERS[kind](command)
@@ -54,7 +54,7 @@ def encode(command: Command) -> bytes:
     """
     A whole frame.
 
-    @raise RemotingFrameError: If nobody would take such a frame.
+    @raise RemotingFrameError: If no peer would take such a frame.
     """
     body = command.body
     return b"".join((encode_head(command, len(body)), body))

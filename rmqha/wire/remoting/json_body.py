@@ -78,7 +78,7 @@ def write(value: AttrsInstance, *, numeric_keys: Literal["bare", "quoted"] = "qu
 
 def to_json(value: Any) -> Any:
     """
-    The same for L{fastjson.dumps}.
+    Turn a value into what L{fastjson.dumps} can write.
     """
     if isinstance(value, str | bool | float | NoneType) or type(value) is int:
         return value
@@ -149,7 +149,7 @@ def _object_reader(cls: type[AttrsInstance]) -> Reader:
 
     def read_object(value: Any) -> AttrsInstance:
         if type(value) is not dict:
-            raise _Misfit(f"{_shown(value)} is no object")
+            raise _Misfit(f"{_shown(value)} is not an object")
         values: dict[str, Any] = {}
         unknown: dict[str, Any] = {}
         for name, member in value.items():
@@ -182,7 +182,7 @@ def _text(value: Any) -> str:
         return value
     if type(value) in (int, float):
         return str(value)
-    raise _Misfit(f"{_shown(value)} is no text")
+    raise _Misfit(f"{_shown(value)} is not a string")
 
 
 def _whole(value: Any) -> int:
@@ -191,7 +191,7 @@ def _whole(value: Any) -> int:
     except (ValueError, OverflowError):
         number = None
     if type(number) is not int or (type(value) is float and number != value):
-        raise _Misfit(f"{_shown(value)} is no whole number")
+        raise _Misfit(f"{_shown(value)} is not an integer")
     if not -(1 << 63) <= number < 1 << 63:
         raise _Misfit(f"{_shown(value)} has more than 64 bits")
     return number
@@ -203,7 +203,7 @@ def _real(value: Any) -> float:
     try:
         return float(_text(value))
     except ValueError:
-        raise _Misfit(f"{_shown(value)} is no number") from None
+        raise _Misfit(f"{_shown(value)} is not a number") from None
 
 
 def _bool(value: Any) -> bool:
@@ -221,9 +221,9 @@ def _any(value: Any, depth: int = 0) -> Any:
     Anything that can be written again: in a table it may have to be for years.
     """
     if depth > fastjson.MAX_DEPTH:
-        raise _Misfit(f"more than {depth - 1} values in each other")
+        raise _Misfit(f"values nested more than {depth - 1} deep")
     if type(value) is float and not isfinite(value):
-        raise _Misfit(f"{value} is no number")
+        raise _Misfit(f"{value} is not a number")
     if isinstance(value, dict | list):
         for member in value.values() if isinstance(value, dict) else value:
             _any(member, depth + 1)
@@ -245,12 +245,12 @@ def _object_key(cls: type[AttrsInstance], key: str) -> Any:
     try:
         return _reader(cast(Any, cls))(fastjson.loads(key.encode()))
     except JsonInvalid:
-        raise _Misfit(f"the key {_shown(key)} is no object") from None
+        raise _Misfit(f"the key {_shown(key)} is not an object") from None
 
 
 def _tuple(reader: Reader, value: Any) -> tuple[Any, ...]:
     if type(value) is not list:
-        raise _Misfit(f"{_shown(value)} is no array")
+        raise _Misfit(f"{_shown(value)} is not an array")
     found = []
     try:
         for member in value:
@@ -263,7 +263,7 @@ def _tuple(reader: Reader, value: Any) -> tuple[Any, ...]:
 
 def _dict(key_reader: Reader, reader: Reader, value: Any) -> dict[Any, Any]:
     if type(value) is not dict:
-        raise _Misfit(f"{_shown(value)} is no object")
+        raise _Misfit(f"{_shown(value)} is not an object")
     found = {}
     for key, member in value.items():
         try:
@@ -278,4 +278,4 @@ def _enum(cls: type[IntEnum], value: Any) -> IntEnum:
     try:
         return cls(value) if type(value) is int else cls[value]
     except (ValueError, KeyError, TypeError):
-        raise _Misfit(f"{_shown(value)} is no {cls.__name__}") from None
+        raise _Misfit(f"{_shown(value)} is not a {cls.__name__}") from None

@@ -36,7 +36,7 @@ def decode(header: bytes) -> Command:
         except JsonInvalid as error:
             raise HeaderUndecodable(len(header), str(error)) from None
     if type(members) is not dict:
-        raise HeaderUndecodable(len(header), "it is no JSON object")
+        raise HeaderUndecodable(len(header), "it is not a JSON object")
     get = members.get
     try:
         remark = get("remark")
@@ -56,7 +56,7 @@ def decode(header: bytes) -> Command:
 
 def encode(command: Command) -> bytes:
     """
-    Write a header.
+    Write a command's header as JSON, with RocketMQ's names.
     """
     members: dict[str, Any] = {
         "code": command.code,
@@ -81,7 +81,7 @@ def _int32(value: object) -> int:
     elif type(value) is str and value.lstrip("-").isdecimal() and len(value) < 12:
         number = int(value)
     else:
-        raise ValueError(f"{str(value)[:64]!r} is no number")
+        raise ValueError(f"{str(value)[:64]!r} is not a number")
     if not -(1 << 31) <= number < 1 << 31:
         raise ValueError(f"{number} has more than 32 bits")
     return number
@@ -89,7 +89,7 @@ def _int32(value: object) -> int:
 
 def _language(value: object) -> LanguageCode:
     """
-    A language by name or by number; nobody minds one that is not known.
+    A language by name or by number; one that is not known is no fault.
     """
     known = _BY_NAME.get(value) if type(value) is str else None
     if known is None and type(value) is int:
@@ -101,7 +101,7 @@ def _ext(value: object) -> dict[str, str]:
     if value is None:
         return {}
     if type(value) is not dict:
-        raise ValueError("extFields is no JSON object")
+        raise ValueError("extFields is not a JSON object")
     for field in value.values():
         if type(field) is not str:
             # C++ and Node clients send numbers and booleans as such.

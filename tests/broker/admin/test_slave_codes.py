@@ -63,7 +63,7 @@ REFUSED: dict[Code, tuple[int, str]] = {
     Code.SEND_BATCH_MESSAGE: STORED,
     Code.CONSUMER_SEND_MSG_BACK: STORED,
     Code.END_TRANSACTION: (11, "a slave cannot end a transaction"),
-    Code.RESUME_CHECK_HALF_MESSAGE: (1, "a slave asks nobody"),
+    Code.RESUME_CHECK_HALF_MESSAGE: (1, "a slave does not check"),
     Code.UPDATE_AND_CREATE_TOPIC: CHANGED,
     Code.UPDATE_AND_CREATE_TOPIC_LIST: CHANGED,
     Code.DELETE_TOPIC_IN_BROKER: CHANGED,

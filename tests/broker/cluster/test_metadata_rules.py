@@ -75,25 +75,28 @@ TOPICS = (
     Case("all but the last byte", WHOLE[:-1], FIRST, "bytes"),
     Case("noise", bytes(range(128, 256)), FIRST, "128 bytes"),
     Case(
-        "a number for a topic", topics_body(topicConfigTable={"A": 1}), FIRST, "A: 1 is no object"
+        "a number for a topic",
+        topics_body(topicConfigTable={"A": 1}),
+        FIRST,
+        "A: 1 is not an object",
     ),
     Case(
         "a topic under another's name",
         topics_body(topicConfigTable={"A": topic("B")}),
         FIRST,
-        "'A' is named 'B'",
+        "the entry 'A' holds topic 'B'",
     ),
     Case(
-        "less than no queues",
+        "a negative number of queues",
         topics_body(topicConfigTable={"A": topic("A", readQueueNums=-1)}),
         FIRST,
-        "less than no queues",
+        "a negative number of queues",
     ),
     Case(
         "an older counter",
         topics_body("A", version={"counter": 4, "timestamp": 9000}),
         held("A"),
-        "version 4 of 9000 is older than version 5 of 1000",
+        "version 4 of 9000 is older than the adopted version 5 of 1000",
     ),
     Case(
         "an older time",

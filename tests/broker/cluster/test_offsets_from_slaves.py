@@ -231,7 +231,7 @@ class SiblingTests(ReturnTestCase):
         Another broker in our place is named, until it was not seen for two minutes.
         """
         twin = self.look({0: SLAVE, 1: OTHER})
-        self.assertIn(f"{OTHER} has brokerId=1 too", twin)
+        self.assertIn(f"{OTHER} with brokerId=1 too", twin)
         self.others.bodies[ONE] = cluster({1: "10.0.0.9:10911"})
         self.turns(60.0)
         self.assertIn(OTHER, self.serving.status()["twin"])

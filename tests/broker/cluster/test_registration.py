@@ -242,7 +242,7 @@ class RegistrationTests(BrokerTestCase):
         self.assertEqual(self.registration.disagreement, "")
         for second, parts in (
             (other, ("10.0.0.8:10911", "10.0.0.7:10911")),
-            ({}, ("10.0.0.8:10911", f"{TWO} says of none")),
+            ({}, ("10.0.0.8:10911", f"{TWO} says none")),
             (first, ()),
         ):
             self.servers.answers = {ONE: (first, b""), TWO: (second, b"")}

@@ -59,7 +59,7 @@ class ProgressTests(ConsumingTestCase):
         self.assertEqual(self.broker.offsets.get(GROUP, TOPIC, 0), 1)
         (line,) = [formatEvent(event) for event in events if "before" in event]
         self.assertIn(
-            f"lowered the offset of group {GROUP} in queue 0 of {TOPIC} from 4 to 1", line
+            f"moved the offset of group {GROUP} in queue 0 of {TOPIC} back from 4 to 1", line
         )
         self.assertIn(self.peer.connection.address, line)
 

@@ -68,6 +68,23 @@ class PersistedTests(LogTestCase):
         self.successResultOf(table.save_now())
         self.assertEqual(self.made().load(), {"n": 7})
 
+    def test_generation_before(self) -> None:
+        """
+        A table that is cut short is not silently an older one.
+        """
+        table = self.made()
+        for self.number in (1, 2):
+            table.dirty()
+            self.successResultOf(table.save_now())
+        self.assertEqual(self.made().fault, "")
+        self.path.write_bytes(self.path.read_bytes()[:3])
+        again = self.made()
+        self.assertEqual(again.load(), {"n": 1})
+        self.assertIn("numbers.json: ", again.fault)
+        self.path.unlink()
+        self.assertEqual(again.load(), {"n": 1})
+        self.assertEqual(again.fault, "numbers.json is missing")
+
     def test_at_once(self) -> None:
         """
         Without an interval a change is written in the reactor's next turn.
@@ -156,3 +173,30 @@ class PersistedTests(LogTestCase):
         table.dirty()
         self.successResultOf(table.stop())
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_burst_during_a_slow_write(self) -> None:
+        """
+        Five thousand changes during one write are one more write, and nothing waits for ever.
+        """
+        thread = Held()
+        table = self.made(thread)
+        self.number = 1
+        table.dirty()
+        self.clock.advance(0)
+        waiting = []
+        for self.number in range(2, 5_002):
+            table.dirty()
+            self.clock.advance(0)
+            waiting.append(table.save_now())
+        thread.work()
+        self.assertEqual(self.on_disk(), 1)
+        thread.work()
+        self.assertEqual(self.on_disk(), 5_001)
+        for saved in waiting:
+            self.successResultOf(saved)
+        self.number += 1
+        table.dirty()
+        stopped = table.stop()
+        thread.work()
+        self.successResultOf(stopped)
+        self.assertEqual(self.on_disk(), 5_002)

@@ -72,6 +72,23 @@ class TopicsTests(TableTestCase):
     L{Topics}.
     """
 
+    def test_messages_without_a_topic(self) -> None:
+        """
+        What has messages and is in no table is a topic again, with as many queues as it used;
+        what the table has stays, and system topics are no user's.
+        """
+        (self.config / "topics.json").write_text(STOCK, encoding="utf-8")
+        topics = self.made(Topics)
+        topics.bring_back(
+            [("Late", 3), ("Late", 11), ("Orders", 60), ("rmq_sys_x", 0), ("%RETRY%g", 0)]
+        )
+        late, retry = topics.get("Late"), topics.get("%RETRY%g")
+        self.assertEqual((late.read_queue_nums, late.write_queue_nums, late.perm), (12, 12, 6))
+        self.assertEqual(retry.read_queue_nums, 1)
+        self.assertEqual(topics.get("Orders").write_queue_nums, 4)
+        self.assertIsNone(topics.get("rmq_sys_x"))
+        self.assertIn("Late", self.written("topics.json")["topicConfigTable"])
+
     def test_presets(self) -> None:
         """
         A new broker has the topics of a stock one.

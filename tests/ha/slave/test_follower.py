@@ -460,7 +460,7 @@ class SilenceTests(Guard):
         self.accept(within=0.1).feed(self.theirs, 2 * SIZE)
         self.assertState("below-min")
         self.assertIn(f"below our end {SIZE + 700}", self.follower.sync.reason)
-        self.assertIn(f"({2 * SIZE})", self.follower.sync.reason)
+        self.assertIn(f"begin at {2 * SIZE}", self.follower.sync.reason)
         self.assertEqual(mine.end, SIZE + 700)
 
     def test_only_our_last_file_left(self) -> None:
@@ -1225,7 +1225,7 @@ class LifeTests(Guard):
         self.follower.endpoint = None
         self.follower.startService()
         self.assertState("connecting")
-        self.assertEqual(self.follower.sync.reason, "no master address")
+        self.assertIn("no master address: ", self.follower.sync.reason)
 
     def test_refused_connections(self) -> None:
         """

@@ -71,12 +71,12 @@ class ParseTests(SynchronousTestCase):
         """
         key = "commitLogMaxOffset"
         for wrong, shown in (
-            (None, "nothing"),
+            (None, "missing"),
             ("", ""),
             ("12x", "12x"),
             ("-1", "-1"),
             (str(1 << 63), str(1 << 63)),
-            ("1048575", "1048575, below the min 1048576"),
+            ("1048575", "1048575, below commitLogMinOffset 1048576"),
             (["1"], "['1']"),
             ("9" * 5000, "9" * 200 + "..."),
         ):
@@ -716,7 +716,7 @@ class UnprovenTests(BehindStock):
         """
         self.trusted(True)
         super().assertState("in-sync")
-        self.assertIn("unproven, as told", self.follower.sync.reason)
+        self.assertIn("following unproven", self.follower.sync.reason)
         self.goes_on()
 
     def test_blind(self) -> None:

@@ -441,7 +441,7 @@ class LimitTests(SynchronousTestCase):
             connection.dataReceived(b"\x7f\0\0\0" * 2)
         (line,) = lines
         self.assertTrue(line.startswith("Closed the connection to 192.168.1.1:54321: "), line)
-        self.assertIn("frame of 2130706436 bytes, allowed are 8 to 16777216", line)
+        self.assertIn("frame of 2130706436 bytes, must be 8 to 16777216", line)
         self.assertEqual(connections.closed, {"FrameLengthOutOfRange": 100})
         self.assertTrue(peer.connection.opened)
 

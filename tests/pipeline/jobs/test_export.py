@@ -184,4 +184,4 @@ class ExportTests(SynchronousTestCase):
         self.assertIn(f"{len(self.all) - 100} rows removed", told.stdout)
         missing = run(main, ["spark", "export", str(self.place / "none"), *out])
         self.assertEqual(1, missing.exit_code)
-        self.assertIn("is no store: it does not exist", missing.stderr.splitlines()[-1])
+        self.assertIn("is not a RocketMQ store: it does not exist", missing.stderr.splitlines()[-1])

@@ -313,4 +313,4 @@ class CommandTests(CommandTestCase):
         said = self.succeed("spark", "rebuild", store, "--out", out)
         self.assertIn("files of 6000 bytes", said)
         self.assertEqual(queue_files(store), queue_files(out))
-        self.assertIn("is there already", self.fails(1, "spark", "rebuild", store, "--out", out))
+        self.assertIn("exists already", self.fails(1, "spark", "rebuild", store, "--out", out))

@@ -245,4 +245,4 @@ class ReplayTests(CommandTestCase):
         self.assertEqual(wanted / 9, told["seconds"])
         self.assertEqual([], self.broker.stored)
         said = self.fails(1, *arguments)
-        self.assertIn("no route to topic New", said)
+        self.assertIn("no route for topic New", said)

@@ -140,7 +140,7 @@ class StreamTests(SynchronousTestCase):
 
     def test_refused(self) -> None:
         """
-        A checkpoint that is not new cannot begin where a table ends.
+        A checkpoint that exists already cannot begin where a table ends.
         """
         publish(self.store, self.end)
         used = self.place / "used"

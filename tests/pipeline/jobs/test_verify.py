@@ -516,4 +516,4 @@ class CommandTests(CommandTestCase):
         both = f"a={self.master}", f"b={self.slave}"
         self.assertIn("one STORE", self.fails(2, "spark", "verify", *both, "--digests", "x"))
         said = self.fails(1, "spark", "verify", both[0], f"b={self.place}")
-        self.assertIn("holds no commitlog", said)
+        self.assertIn("has no folder commitlog", said)

@@ -63,11 +63,11 @@ class FolderTests(BadInputTestCase):
         (base / "odd" / "commitlog").write_text("")
         for name, reason in (
             ("missing", "it does not exist"),
-            ("empty", "it holds no commitlog"),
+            ("empty", "it has no folder commitlog"),
             ("file", "it is a file"),
             ("odd", "its commitlog is a file"),
             ("dledger", "DLedger"),
-            ("dledger/dledger-n0", "it holds no commitlog"),
+            ("dledger/dledger-n0", "it has no folder commitlog"),
         ):
             for read in (offsets, snapshot):
                 error = self.assertRaises(NotAStore, read, base / name)
@@ -156,7 +156,7 @@ class GoneTests(BadInputTestCase):
             else:
                 with self.assertLogs("rmqha.pipeline", "WARNING") as logs:
                     self.assertEqual([], self.read(options, ranges[0]))
-                self.assertIn(f"bytes [0, {SIZE})", logs.output[0])
+                self.assertIn(f"bytes 0 to {SIZE}", logs.output[0])
             (self.store / "kept").rename(self.file_of(0))
 
     def test_start_in_a_hole(self) -> None:

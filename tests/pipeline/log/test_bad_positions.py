@@ -306,8 +306,8 @@ class CheckpointTests(BadInputTestCase):
         mark = json.loads(position)["stores"]["store"]
         for bad, reason in (
             ({"offset": 5}, "it is not an object with stores"),
-            ({"v": 1, "stores": {"store": mark | {"sum": "00"}}}, "is of another log"),
-            ({"v": 1, "stores": {"other": mark}}, "position for store other"),
+            ({"v": 1, "stores": {"store": mark | {"sum": "00"}}}, "belongs to another log"),
+            ({"v": 1, "stores": {"other": mark}}, "store other is in the checkpoint"),
         ):
             last.write_text(f"{head}\n{json.dumps(bad)}")
             error = self.assertRaises(PySparkException, self.run_stream)

@@ -403,7 +403,7 @@ class ProducerTests(SynchronousTestCase):
         server = self.stand_in()
         producer = self.producer(server)
         error = self.assertRaises(NoRoute, producer.send, self.messages(1))
-        self.assertIn("no broker makes any", str(error))
+        self.assertIn("no broker creates topics", str(error))
         server.server.close()
         error = self.assertRaises(NoRoute, self.producer(server).send, self.messages(1))
         self.assertIn(server.address, str(error))
@@ -471,9 +471,9 @@ class MessageTests(SynchronousTestCase):
         for topic, properties, reason in (
             ("", {}, "no topic"),
             ("a" * 128, {}, "longer than 127"),
-            ("SCHEDULE_TOPIC_XXXX", {}, "a broker's own"),
-            ("T", {"TRAN_MSG": "true"}, "a broker's own"),
-            ("T", {"REAL_TOPIC": "x"}, "a broker's own"),
+            ("SCHEDULE_TOPIC_XXXX", {}, "reserved for brokers"),
+            ("T", {"TRAN_MSG": "true"}, "reserved for brokers"),
+            ("T", {"REAL_TOPIC": "x"}, "reserved for brokers"),
             ("T", {"a\x01b": "x"}, "control characters"),
             ("T", {"a": "x\x02TRAN_MSG\x01true"}, "control characters"),
             ("T", {"": "x"}, "has no name"),
@@ -482,7 +482,7 @@ class MessageTests(SynchronousTestCase):
         ):
             message = Outgoing(topic, b"", properties)
             error = self.assertRaises(MessageNotSendable, message.check)
-            self.assertIn(reason.replace("a broker's", "broker's"), str(error))
+            self.assertIn(reason, str(error))
 
     @given(
         st.lists(

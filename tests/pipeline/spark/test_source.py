@@ -146,7 +146,7 @@ class BatchTests(SynchronousTestCase):
         self.assertEqual(len(self.all), len(frame.collect()))
         wrong = reader.schema("topic binary").load(str(self.store))
         error = self.assertRaises(PySparkException, wrong.collect)
-        self.assertIn("column topic is string", str(error))
+        self.assertIn("column topic has type string", str(error))
 
     def test_errors(self) -> None:
         """

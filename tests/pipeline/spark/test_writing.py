@@ -193,7 +193,7 @@ class SparkTests(SynchronousTestCase):
             error = self.assertRaises(PySparkException, self.writer(wrong, **options).save)
             self.assertIn(reason.lower(), str(error).lower())
         error = self.assertRaises(PySparkException, self.writer(frame).mode("overwrite").save)
-        self.assertIn("messages cannot be taken back", str(error))
+        self.assertIn("sent messages cannot be removed", str(error))
         self.assertEqual(2, len(self.broker.stored))
 
     def test_failing(self) -> None:
@@ -203,7 +203,7 @@ class SparkTests(SynchronousTestCase):
         self.broker.codes = [16] * 3
         writer = self.writer(self.frame((b"a",), columns="body binary"), topic="T", retries=2)
         error = self.assertRaises(PySparkException, writer.save)
-        self.assertIn("is not stored after 3 tries: code 16: as told: 16", str(error))
+        self.assertIn("was not confirmed as stored after 3 tries: code 16: as told: 16", str(error))
 
     def test_stream(self) -> None:
         """

@@ -540,7 +540,7 @@ class CompareTests(DispatchTestCase):
         """
         self.log.cut(self.log.starts[350])
         found = self.differences(self.log, self.root)
-        self.assertTrue(any("units of no record" in fault for fault in found))
+        self.assertTrue(any("belong to no record" in fault for fault in found))
         self.assertTrue(any("entries behind the log's end" in fault for fault in found))
 
     def test_less_than_the_log(self) -> None:
@@ -563,7 +563,7 @@ class CompareTests(DispatchTestCase):
         path.write_bytes(raw)
         found = self.differences(self.log, self.root)
         self.assertEqual(len(found), 1)
-        self.assertIn("1 slots lead elsewhere", found[0])
+        self.assertIn("1 slots point to wrong entries", found[0])
 
     def test_entry_of_another_key(self) -> None:
         """

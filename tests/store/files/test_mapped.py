@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqha.errors import BrokenSequence, DiskFull, FileSizeMismatch, FlushFailed
+from rmqha.errors import BrokenSequence, DiskFull, FileSizeMismatch, FlushFailed, OutOfDescriptors
 from rmqha.store.files import mapped as files
 from rmqha.store.files.allocate import Allocator
 from rmqha.store.files.mapped import LogFolder, MappedFile, file_name, zero_range
@@ -135,6 +135,26 @@ class CreateTests(LogTestCase):
         self.assertRaises(DiskFull, folder.create_next, 0)
         self.assertEqual((list(folder.path.iterdir()), folder.files), ([], []))
         full = False
+        folder.create_next(0)
+
+    def test_no_descriptor(self) -> None:
+        """
+        Without a descriptor, for the file or for its folder, nothing stays behind and nothing has
+        failed for good: it works later.
+        """
+        folder = LogFolder(self.folder(), SIZE)
+        real = os.open
+        fails: list[bool] = []
+
+        def opening(path: object, *arguments: Any, **more: Any) -> int:
+            if fails and fails.pop(0):
+                raise OSError(errno.EMFILE, "too many open files")
+            return real(path, *arguments, **more)  # type: ignore[arg-type]
+
+        self.patch(files.os, "open", opening)
+        for fails[:] in ([True], [False, True]):
+            self.assertRaises(OutOfDescriptors, folder.create_next, 0)
+            self.assertEqual((list(folder.path.iterdir()), folder.files), ([], []))
         folder.create_next(0)
 
     def test_name_not_durable(self) -> None:

@@ -13,7 +13,7 @@ from twisted.internet.task import Clock
 
 from rmqha.config.store_settings import FlushDisk, StoreSettings
 from rmqha.errors import FlushFailed, NotWritable
-from rmqha.store.log.flush import Flusher
+from rmqha.store.log.flush import RETRY, Flusher
 from tests.support.ha_frames import append_frame
 from tests.support.logs import FILE_SIZE, STORED, Held, LogTestCase, content, encoded
 
@@ -229,12 +229,56 @@ class FailureTests(FlusherTestCase):
 
     def test_no_descriptor(self) -> None:
         """
-        Nor is there a second try when no descriptor was to be had.
+        While there is no descriptor nothing was fsynced and nothing has failed: the pass is tried
+        again, with what is there then, and no descriptor is left behind.
+        """
+        real, left = os.dup, 0
+
+        def dup(fd: int) -> int:
+            if left == 0:
+                raise OSError(errno.EMFILE, "too many open files")
+            return real(fd)
+
+        self.patch(os, "dup", dup)
+        first = self.flusher.wait(self.put())
+        self.clock.advance(RETRY)
+        second = self.flusher.wait(self.put())
+        self.assertEqual((self.thread.calls, self.failures), ([], []))
+        left = 1
+        self.clock.advance(RETRY)
+        self.thread.work()
+        self.assertTrue(self.successResultOf(first) and self.successResultOf(second))
+        self.assertIsNone(self.flusher.failure)
+
+    def test_no_descriptor_for_the_second_file(self) -> None:
+        """
+        What was opened for a pass that cannot begin is closed.
+        """
+        while len(self.log_.folder.files) < 2:
+            self.put(1000)
+        before, real, calls = len(os.listdir("/proc/self/fd")), os.dup, []
+
+        def dup(fd: int) -> int:
+            calls.append(fd)
+            if len(calls) == 2:
+                raise OSError(errno.ENFILE, "too many open files in system")
+            return real(fd)
+
+        self.patch(os, "dup", dup)
+        waiting = self.flusher.wait(self.log_.end)
+        self.assertEqual(len(os.listdir("/proc/self/fd")), before)
+        self.clock.advance(RETRY)
+        self.thread.work()
+        self.assertTrue(self.successResultOf(waiting))
+
+    def test_descriptor_that_cannot_be_had(self) -> None:
+        """
+        Any other error there is final.
         """
         self.put()
 
         def dup(fd: int) -> int:
-            raise OSError(errno.EMFILE, "too many")
+            raise OSError(errno.EBADF, "bad file descriptor")
 
         self.patch(os, "dup", dup)
         self.failureResultOf(self.flusher.wait(self.log_.end), FlushFailed)

@@ -404,7 +404,7 @@ class DerivedFiles(SynchronousTestCase):
         """
         extra = self.queue / "x"
         extra.touch()
-        self.only(extra, "not a queue file")
+        self.only(extra, "not a consume queue file")
 
     def test_index_entry(self) -> None:
         """

@@ -155,26 +155,26 @@ class Shapes(SynchronousTestCase):
         What does not fit is named with its place.
         """
         for text, reason in (
-            ("[]", "[] is no object"),
+            ("[]", "[] is not an object"),
             ("{}", "name is missing"),
             ('{"name":null}', "name is missing"),
-            ('{"name":[]}', "name: [] is no text"),
-            ('{"name":"a","count":"x"}', "count: 'x' is no whole number"),
-            ('{"name":"a","count":1.5}', "count: 1.5 is no whole number"),
-            ('{"name":"a","count":1e400}', "count: inf is no whole number"),
-            ('{"name":"a","count":true}', "count: True is no whole number"),
+            ('{"name":[]}', "name: [] is not a string"),
+            ('{"name":"a","count":"x"}', "count: 'x' is not an integer"),
+            ('{"name":"a","count":1.5}', "count: 1.5 is not an integer"),
+            ('{"name":"a","count":1e400}', "count: inf is not an integer"),
+            ('{"name":"a","count":true}', "count: True is not an integer"),
             ('{"name":"a","count":9223372036854775808}', "more than 64 bits"),
-            ('{"name":"a","rate":"x"}', "rate: 'x' is no number"),
+            ('{"name":"a","rate":"x"}', "rate: 'x' is not a number"),
             ('{"name":"a","on":"maybe"}', "on: 'maybe' is neither"),
             ('{"name":"a","on":2}', "on: 2 is neither"),
-            ('{"name":"a","model":"NONE"}', "model: 'NONE' is no MessageModel"),
-            ('{"name":"a","model":7}', "model: 7 is no MessageModel"),
-            ('{"name":"a","model":[]}', "model: [] is no MessageModel"),
-            ('{"name":"a","inner":{}}', "inner: {} is no array"),
+            ('{"name":"a","model":"NONE"}', "model: 'NONE' is not a MessageModel"),
+            ('{"name":"a","model":7}', "model: 7 is not a MessageModel"),
+            ('{"name":"a","model":[]}', "model: [] is not a MessageModel"),
+            ('{"name":"a","inner":{}}', "inner: {} is not an array"),
             ('{"name":"a","inner":[{},{"counter":"x"}]}', "inner.1.counter: 'x' is no"),
-            ('{"name":"a","byNumber":{"x":"y"}}', "byNumber.x: 'x' is no whole number"),
-            ('{"name":"a","byNumber":{1:[]}}', "byNumber.1: [] is no text"),
-            ("{name", "no JSON from character"),
+            ('{"name":"a","byNumber":{"x":"y"}}', "byNumber.x: 'x' is not an integer"),
+            ('{"name":"a","byNumber":{1:[]}}', "byNumber.1: [] is not a string"),
+            ("{name", "invalid JSON at character"),
         ):
             error = self.assertRaises(BodyInvalid, json_body.read, Shape, text.encode())
             self.assertEqual("Shape", error.kind)
@@ -241,7 +241,7 @@ class Shapes(SynchronousTestCase):
         """
         table = {"offsetTable": {"t@g": {3: "x"}}}
         error = self.assertRaises(BodyInvalid, json_body.from_json, offsets.ConsumerOffsets, table)
-        self.assertIn("offsetTable.t@g.3: 'x' is no whole number", str(error))
+        self.assertIn("offsetTable.t@g.3: 'x' is not an integer", str(error))
 
     @given(st.binary())
     def test_garbage(self, raw: bytes) -> None:

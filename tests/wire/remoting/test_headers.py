@@ -129,20 +129,20 @@ class JsonHeaders(SynchronousTestCase):
         What is no header is refused, and said why.
         """
         for text, reason in (
-            ("", "no value"),
-            ("[]", "no JSON object"),
-            ("7", "no JSON object"),
-            ('{"code":1', "no , or }"),
+            ("", "expected a value"),
+            ("[]", "not a JSON object"),
+            ("7", "not a JSON object"),
+            ('{"code":1', "expected , or }"),
             ('{"code":2147483648}', "32 bits"),
-            ('{"code":1e400}', "no number"),
-            ('{"code":"x"}', "'x' is no number"),
-            ('{"code":true}', "no number"),
-            ('{"opaque":[]}', "no number"),
+            ('{"code":1e400}', "not a number"),
+            ('{"code":"x"}', "'x' is not a number"),
+            ('{"code":true}', "not a number"),
+            ('{"opaque":[]}', "not a number"),
             ('{"extFields":[]}', "extFields"),
-            ("[" * 100_000, "objects in each other"),
+            ("[" * 100_000, "objects nested more than"),
             ('{"remark":' + "[" * 300 + "]" * 300 + "}", "Recursion limit"),
             ('{"extFields":{"a":' + "[" * 300 + "]" * 300 + "}}", "Recursion limit"),
-            ('{"code":1}{"code":2}', "behind the end"),
+            ('{"code":1}{"code":2}', "unexpected text after the value"),
             ('{"version":' + "9" * 5000 + "}", "number"),
         ):
             error = self.assertRaises(HeaderUndecodable, json, text)

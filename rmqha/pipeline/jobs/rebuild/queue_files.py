@@ -1,8 +1,8 @@
 """
 Files of consume queues, written from many tasks at once.
 
-The unit of queue offset I{q} stands at byte 20 I{q} of its queue, so whoever knows a unit
-knows its place.  Files have their full size from the start and are sparse until they are
+The unit of queue offset I{q} stands at byte 20 I{q} of its queue, so a unit's
+number gives its place.  Files have their full size from the start and are sparse until they are
 written; writing again what is there changes nothing.
 
 Source: docs/protocol/store.rst, Consume queues.
@@ -40,7 +40,7 @@ class QueueFiles:
     @property
     def per_file(self) -> int:
         """
-        Units of a file.
+        How many units a queue file holds.
         """
         return self.file_size // UNIT_SIZE
 
@@ -89,7 +89,7 @@ class QueueFiles:
 
     def remove(self, queue: Queue) -> None:
         """
-        Take a queue away.
+        Delete the files of a queue that is written again.
         """
         folder = self.folder(queue)
         shutil.rmtree(folder, ignore_errors=True)

@@ -45,9 +45,6 @@ class Run:
 
     @property
     def queue(self) -> Queue:
-        """
-        The queue.
-        """
         return self.topic, self.queue_id
 
     @property

@@ -88,7 +88,7 @@ class RebuiltQueues:
 
     def to_json(self) -> dict[str, Any]:
         """
-        All of it.
+        The result as a JSON object, for C{--json}.
         """
         return asdict(self)
 
@@ -227,13 +227,15 @@ def rebuild(
 
 def _refuse(place: Path, file_size: int) -> None:
     if file_size <= 0 or file_size % UNIT_SIZE:
-        raise Refused("rebuild", f"queue files of {file_size} bytes do not hold whole units")
+        raise Refused(
+            "rebuild", f"queue files of {file_size} bytes would not hold whole units of 20 bytes"
+        )
     real = place.resolve()
     for folder in (real, *real.parents):
         if (folder / COMMITLOG).is_dir():
             raise Refused("rebuild", f"{place} lies in the store {folder}")
     if (place / FOLDER).exists():
-        raise Refused("rebuild", f"{place / FOLDER} is there already")
+        raise Refused("rebuild", f"{place / FOLDER} exists already")
 
 
 def _made(

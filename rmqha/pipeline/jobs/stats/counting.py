@@ -34,7 +34,7 @@ FINEST = 1000
 
 class Counted(StrEnum):
     """
-    What a row counts.
+    What a row of counts is about.
     """
 
     QUEUE = "queue"
@@ -113,7 +113,7 @@ class RangeCounts:
 
     def take(self, heads: FixedFields) -> None:
         """
-        Count some records.
+        Count the records of one batch.
         """
         names, numbers = heads.topics
         known = [self.topics.setdefault(name, len(self.topics)) for name in names]
@@ -153,7 +153,7 @@ class RangeCounts:
 
     def rows(self, store: str) -> Iterator[dict[str, object]]:
         """
-        The cells as rows.
+        All counts as rows of the schema C{COUNTS}.
         """
         names = list(self.topics)
         for what, tally in self.tallies.items():

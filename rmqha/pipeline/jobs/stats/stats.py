@@ -56,7 +56,7 @@ class Spread:
     @classmethod
     def of(cls, counts: dict[int, int], low: int, high: int) -> Self:
         """
-        Read it off buckets.
+        Make it from a histogram's buckets, by their numbers.
         """
         middles = (percentile(counts, part) for part in (0.5, 0.9, 0.99))
         p50, p90, p99 = (min(max(each, low), high) for each in middles)

@@ -76,9 +76,6 @@ class Cell:
     high: int = -(1 << 62)
 
     def add(self, count: int, total: int, low: int, high: int) -> None:
-        """
-        Count more of them.
-        """
         self.count += count
         self.total += total
         self.low = min(self.low, low)

@@ -110,7 +110,7 @@ class Digests:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise DigestsInvalid(f"{type(error).__name__}: {error}") from error
         if not sound:
-            raise DigestsInvalid("its version or its numbers are not known")
+            raise DigestsInvalid("it has an unknown version or invalid numbers")
         if len(found.digests) != chunks:
             raise DigestsInvalid(f"it has {len(found.digests)} digests of {chunks}")
         return found
@@ -174,7 +174,9 @@ def against(
     begun = time.monotonic()
     copy, options = _only(store, point_file)
     if copy.name == digests.store:
-        raise DigestsInvalid(f"they are of a copy called {copy.name} too: name this one otherwise")
+        raise DigestsInvalid(
+            f"they are of a copy that is also named {copy.name}: give this one another name"
+        )
     copies = digests.copy, copy
     chunks = {
         start: (end, told)

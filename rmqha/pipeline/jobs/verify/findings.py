@@ -18,7 +18,7 @@ from rmqha.pipeline.jobs.verify.differing_records import Extent
 
 class ComparisonResult(StrEnum):
     """
-    What came out.
+    The outcome of a comparison of copies.
     """
 
     EQUAL = "equal"
@@ -127,7 +127,7 @@ class ComparisonReport:
 
     def to_json(self) -> dict[str, Any]:
         """
-        All of it.
+        The report as a JSON object, for C{--json}.
         """
         return asdict(self)
 

@@ -30,7 +30,7 @@ _KINDS = {"differs": "#e0a030", "damaged": BAD, "missing": "#ffffff", "no record
 
 def picture(report: ComparisonReport) -> Figure:
     """
-    Draw a report.
+    Draw the picture of a comparison's report.
     """
     shown = report.differences[:CLOSE_UPS]
     strips = 0.55 * len(report.copies) + 0.9

@@ -110,7 +110,7 @@ class HeartbeatData:
 @frozen(kw_only=True)
 class ConsumerIds:
     """
-    Answers code 38.
+    Answers code 38: ids of a consumer group's clients.
     """
 
     consumer_id_list: tuple[str, ...] = ()
@@ -133,7 +133,7 @@ class QueueLocks:
 @frozen(kw_only=True)
 class LockedQueues:
     """
-    Answers code 41.
+    Answers code 41: the queues that are the client's now.
     """
 
     locked: tuple[MessageQueue, ...] = ext("lockOKMQSet", ())
@@ -142,7 +142,7 @@ class LockedQueues:
 @frozen(kw_only=True)
 class CheckClientConfig:
     """
-    Code 46.
+    Code 46: a client has its subscription checked.
     """
 
     client_id: str
@@ -169,7 +169,7 @@ class Connection:
 @frozen(kw_only=True)
 class ConsumerConnection:
     """
-    Answers code 203.
+    Answers code 203: a consumer group's clients, and how they consume.
     """
 
     connection_set: tuple[Connection, ...] = ()
@@ -182,7 +182,7 @@ class ConsumerConnection:
 @frozen(kw_only=True)
 class ProducerConnection:
     """
-    Answers code 204.
+    Answers code 204: a producer group's clients.
     """
 
     connection_set: tuple[Connection, ...] = ()
@@ -216,7 +216,7 @@ class ProducerTable:
 @frozen(kw_only=True)
 class SubscriptionAnswer:
     """
-    Answers code 345.
+    Answers code 345: a group's subscription to a topic.
     """
 
     topic: str

@@ -61,7 +61,7 @@ class ResetOffsets:
 @frozen
 class QueueOffset:
     """
-    One entry of L{ResetOffsetsForC}.
+    One queue and its new offset in L{ResetOffsetsForC}.
     """
 
     broker_name: str
@@ -175,7 +175,7 @@ class QueueTimeSpan:
 @frozen(kw_only=True)
 class ConsumeTimeSpan:
     """
-    Answers code 303.
+    Answers code 303: how far a group has read each queue, by time.
     """
 
     consume_time_span_set: tuple[QueueTimeSpan, ...] = ()

@@ -28,7 +28,7 @@ _KIND = "RegisterBroker"
 @frozen(kw_only=True)
 class RegisterBody:
     """
-    What a broker registers.
+    What a broker registers: its topics, in code 103.
     """
 
     topic_config_serialize_wrapper: TopicTable = field(factory=TopicTable)
@@ -94,7 +94,7 @@ def _inflated(body: bytes | memoryview) -> bytes:
         raise BodyInvalid(_KIND, str(error)) from None
     if not inflate.eof:
         reason = (
-            f"it becomes more than {INFLATED_LIMIT} bytes"
+            f"it inflates to more than {INFLATED_LIMIT} bytes"
             if inflate.unconsumed_tail
             else "the compressed bytes end too early"
         )
@@ -113,7 +113,7 @@ class _Pieces:
 
     def registration(self) -> RegisterBody:
         """
-        All of it.
+        Read all pieces: the version, the topics, the filter servers.
         """
         version = json_body.read(DataVersion, self._piece())
         count = self._number()
@@ -133,7 +133,7 @@ class _Pieces:
 
     def _number(self) -> int:
         if self.at + 4 > len(self.raw):
-            self._wrong("it ends in a number")
+            self._wrong("it ends inside a number")
         (number,) = _INT32.unpack_from(self.raw, self.at)
         self.at += 4
         return int(number)
@@ -141,7 +141,7 @@ class _Pieces:
     def _piece(self) -> bytes:
         size = self._number()
         if not 0 <= size <= len(self.raw) - self.at:
-            self._wrong(f"a piece of {size} bytes, {len(self.raw) - self.at} are left")
+            self._wrong(f"a piece of {size} bytes, but only {len(self.raw) - self.at} are left")
         self.at += size
         return self.raw[self.at - size : self.at]
 
@@ -158,7 +158,7 @@ class _Pieces:
                 topic_filter_type=filter_type,
             )
         except ValueError:
-            self._wrong(f"{line[:64]!r} is no topic")
+            self._wrong(f"{line[:64]!r} is not a topic")
 
     def _servers(self) -> tuple[str, ...]:
         try:
@@ -166,5 +166,5 @@ class _Pieces:
         except JsonInvalid as error:
             self._wrong(str(error))
         if not isinstance(servers, list):
-            self._wrong("the filter servers are no list")
+            self._wrong("the filter servers are not a list")
         return tuple(str(server) for server in servers)

@@ -85,7 +85,7 @@ class MemberGroup:
 @frozen(kw_only=True)
 class MemberGroupAnswer:
     """
-    Answers code 901.
+    Answers code 901: the brokers of one name.
     """
 
     broker_member_group: MemberGroup | None = None

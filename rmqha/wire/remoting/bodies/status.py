@@ -29,7 +29,7 @@ class StatsItem:
 @frozen(kw_only=True)
 class BrokerStats:
     """
-    Answers code 315.
+    Answers code 315: one statistic over three spans of time.
     """
 
     stats_minute: StatsItem = StatsItem()
@@ -58,7 +58,7 @@ class QueueUnit:
 @frozen(kw_only=True)
 class QueueUnits:
     """
-    Answers code 321.
+    Answers code 321: units of a consume queue.
     """
 
     queue_data: tuple[QueueUnit, ...] = ()
@@ -102,7 +102,7 @@ class HaConnectionInfo:
 @frozen(kw_only=True)
 class HaStatus:
     """
-    Answers code 907.
+    Answers code 907: replication as a node sees it; offsets in bytes.
     """
 
     master: bool

@@ -53,7 +53,7 @@ class TopicTable:
 @frozen(kw_only=True)
 class TopicConfigList:
     """
-    Code 18.
+    Code 18: topics to be made or changed.
     """
 
     topic_config_list: tuple[TopicConfig, ...] = ()
@@ -93,7 +93,7 @@ class GroupTable:
 @frozen(kw_only=True)
 class GroupConfigList:
     """
-    Code 225.
+    Code 225: groups to be made or changed.
     """
 
     group_config_list: tuple[GroupConfig, ...] = ()
@@ -114,7 +114,7 @@ class TopicList:
 @frozen(kw_only=True)
 class GroupList:
     """
-    Answers code 300.
+    Answers code 300: the groups that consume a topic.
     """
 
     group_list: tuple[str, ...] = ()

@@ -21,7 +21,7 @@ class TopicRequest:
 @frozen(kw_only=True)
 class GroupRequest:
     """
-    Codes 343 and 352.
+    Codes 343 and 352: about one consumer group.
     """
 
     group: str
@@ -62,7 +62,7 @@ class CreateTopicRequest:
 @frozen(kw_only=True)
 class TopicConfigRequest:
     """
-    Code 351.
+    Code 351: about one topic.
     """
 
     topic: str
@@ -85,7 +85,7 @@ class DeleteGroupRequest:
     @property
     def with_offsets(self) -> bool:
         """
-        Whether the group's offsets go too, whoever asks.
+        Whether the group's offsets go too; 4.x and 5.x say it in different fields.
         """
         return bool(self.remove_offset or self.clean_offset)
 
@@ -107,7 +107,7 @@ class ConsumeStatsRequest:
 @frozen(kw_only=True)
 class BrokerStatsRequest:
     """
-    Code 315.
+    Code 315: one statistic, by name and key.
     """
 
     stats_name: str
@@ -155,7 +155,7 @@ class AclConfigRequest:
 @frozen(kw_only=True)
 class AccessKeyRequest:
     """
-    Code 51.
+    Code 51: delete an access key.
     """
 
     access_key: str
@@ -164,7 +164,7 @@ class AccessKeyRequest:
 @frozen(kw_only=True)
 class GlobalWhiteAddressesRequest:
     """
-    Code 53.
+    Code 53: set the addresses that need no access key.
     """
 
     global_white_addrs: str

@@ -14,7 +14,7 @@ from rmqha.wire.remoting.fields import Long, ext
 @frozen(kw_only=True)
 class UnregisterClientRequest:
     """
-    Code 35.
+    Code 35: a client leaves its groups.
     """
 
     client_id: str = ext("clientID")
@@ -34,7 +34,7 @@ class ConsumerGroupRequest:
 @frozen(kw_only=True)
 class ProducerGroupRequest:
     """
-    Code 204.
+    Code 204: about one producer group.
     """
 
     producer_group: str

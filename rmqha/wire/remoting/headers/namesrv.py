@@ -61,7 +61,7 @@ class BrokerRequest:
 @frozen(kw_only=True)
 class DataVersionAnswer:
     """
-    Answers code 322.
+    Answers code 322: whether the broker has to register again.
     """
 
     changed: bool
@@ -82,7 +82,7 @@ class RouteRequest:
 @frozen(kw_only=True)
 class BrokerNameRequest:
     """
-    Codes 205 and 327.
+    Codes 205 and 327: wipe or restore a broker's write permission.
     """
 
     broker_name: str
@@ -91,7 +91,7 @@ class BrokerNameRequest:
 @frozen(kw_only=True)
 class WipeWritePermAnswer:
     """
-    Answers code 205.
+    Answers code 205: how many topics the broker has.
     """
 
     wipe_topic_count: int
@@ -100,7 +100,7 @@ class WipeWritePermAnswer:
 @frozen(kw_only=True)
 class AddWritePermAnswer:
     """
-    Answers code 327.
+    Answers code 327: how many topics the broker has.
     """
 
     add_topic_count: int
@@ -121,7 +121,7 @@ class DeleteTopicRequest:
 @frozen(kw_only=True)
 class ClusterRequest:
     """
-    Code 224.
+    Code 224: the topics of one cluster.
     """
 
     cluster: str
@@ -130,7 +130,7 @@ class ClusterRequest:
 @frozen(kw_only=True)
 class PutKvRequest:
     """
-    Code 100.
+    Code 100: set a text.
     """
 
     namespace: str
@@ -141,7 +141,7 @@ class PutKvRequest:
 @frozen(kw_only=True)
 class KvRequest:
     """
-    Codes 101 and 102.
+    Codes 101 and 102: read or delete a text.
     """
 
     namespace: str
@@ -151,7 +151,7 @@ class KvRequest:
 @frozen(kw_only=True)
 class NamespaceRequest:
     """
-    Code 219.
+    Code 219: all texts of a namespace.
     """
 
     namespace: str
@@ -160,7 +160,7 @@ class NamespaceRequest:
 @frozen(kw_only=True)
 class KvAnswer:
     """
-    Answers code 101.
+    Answers code 101: the text.
     """
 
     value: str | None = None

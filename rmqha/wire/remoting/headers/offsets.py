@@ -28,7 +28,7 @@ class QueryConsumerOffsetRequest:
 @frozen(kw_only=True)
 class UpdateConsumerOffsetRequest:
     """
-    Code 15.
+    Code 15: a consumer commits its offset in a queue.
     """
 
     consumer_group: str
@@ -55,7 +55,7 @@ class SearchOffsetRequest:
 @frozen(kw_only=True)
 class MaxOffsetRequest:
     """
-    Code 30.
+    Code 30: where a queue ends.
     """
 
     topic: str
@@ -153,7 +153,7 @@ class CorrectionOffsetRequest:
 @frozen(kw_only=True)
 class CloneGroupOffsetRequest:
     """
-    Code 314.
+    Code 314: copy a group's offsets to another group.
     """
 
     src_group: str

@@ -14,7 +14,7 @@ from rmqha.wire.remoting.fields import Long
 @frozen(kw_only=True)
 class MemberGroupRequest:
     """
-    Code 901.
+    Code 901: the brokers of one name.
     """
 
     cluster_name: str
