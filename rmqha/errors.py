@@ -740,6 +740,25 @@ class Refused(StoreError):
         return f"{self.operation} refused: {self.reason}"
 
 
+# --- shutdown ---------------------------------------------------------------
+
+
+@frozen
+class ShutdownFailed(RmqhaError):
+    """
+    Steps of a shutdown failed; the others were taken, and each error is in the log.
+
+    @ivar subject: What was shut down.
+    @ivar steps: Names of the steps that failed.
+    """
+
+    subject: str
+    steps: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"shutdown of {self.subject}: failed steps: {', '.join(self.steps)}"
+
+
 # --- configuration ----------------------------------------------------------
 
 

@@ -167,4 +167,4 @@ def split(folder: Path) -> dict[str, float]:
 
 
 def _log(folder: Path) -> CommitLog:
-    return CommitLog(LogFolder(folder, LOG_FILE), 0, Allocator())
+    return CommitLog(folder=LogFolder(folder, LOG_FILE), end=0, allocator=Allocator())

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from attrs import evolve
 from twisted.python.reflect import namedAny
 
 from rmqha.store.files.mapped import MappedFile, file_name
@@ -113,26 +114,18 @@ def _step(node: Any, wanted: str, trigger: Trigger) -> None:
         if name == wanted:
             trigger()
 
-    _with_store(node, lambda store: setattr(store, "step", step))
+    _with_environment(node, step=step)
     # A slave's own repair does not pass by its store.
     slave = namedAny("rmqha.roles.slave")
     intend = slave.intend
     slave.intend = lambda root, folder, at, end: intend(root, folder, at, end, step)
 
 
-def _with_store(node: Any, change: Callable[[Any], None]) -> None:
+def _with_environment(node: Any, **changes: Any) -> None:
     """
-    Change the store of a node, and those that replace it.
+    Change what the store of a node is given, and those that replace it.
     """
-    change(node.store)
-    make = node._new_store
-
-    def new_store(opening: Any) -> Any:
-        store = make(opening)
-        change(store)
-        return store
-
-    node._new_store = new_store
+    node.environment = node.store_service.environment = evolve(node.environment, **changes)
 
 
 def _half_record(node: Any, trigger: Trigger) -> None:
@@ -213,19 +206,16 @@ def _in_frame(trigger: Trigger, part: Callable[[Any], Any]) -> None:
 
 def _sync(before: bool) -> Callable[[Any, Trigger], None]:
     def install_sync(node: Any, trigger: Trigger) -> None:
-        def change(store: Any) -> None:
-            real = store.sync
+        real = node.environment.sync
 
-            def sync(fd: int) -> None:
-                if before:
-                    trigger()
-                real(fd)
-                if not before:
-                    trigger()
+        def sync(fd: int) -> None:
+            if before:
+                trigger()
+            real(fd)
+            if not before:
+                trigger()
 
-            store.sync = sync
-
-        _with_store(node, change)
+        _with_environment(node, sync=sync)
 
     return install_sync
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
-from twisted.internet.defer import Deferred, DeferredList, succeed
+from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 
 from rmqha.broker.admin.cleaning import Cleaning
@@ -63,6 +63,7 @@ from rmqha.net.allowed_peers import Allowed
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.remoting.handlers import Handler, Registry
 from rmqha.periodic import Job, Periodic
+from rmqha.shutdown import Shutdown
 from rmqha.store.derived.deleted_topics import Deletion
 from rmqha.store.derived.lookup import Lookup
 from rmqha.store.files.allocate import InThread
@@ -143,7 +144,14 @@ class Broker:
         levels = LevelOffsets(folder, store, reactor, in_thread)
         levels.load()
         self._files = tuple(table.file for table in (*self._tables, levels))
-        self.schedule = Schedule(store, self.writer, self.lookup, self.messages, levels, reactor)
+        self.schedule = Schedule(
+            store=store,
+            writer=self.writer,
+            lookup=self.lookup,
+            messages=self.messages,
+            offsets=levels,
+            clock=reactor,
+        )
         present = present or Present()
         self.producers, self.consumers = present.producers, present.consumers
         self.current = CurrentSettings(settings)
@@ -173,17 +181,23 @@ class Broker:
         admission = Admission(broker, self.topics, store.now_ms)
         self.current.changed.append(lambda: admission.apply(self.current.settings.broker))
         retries = Retries(
-            store,
-            self.writer,
-            self.lookup,
-            self.messages,
-            admission,
-            self.topics,
-            self.groups,
-            self.counts.sent_back,
+            store=store,
+            writer=self.writer,
+            lookup=self.lookup,
+            messages=self.messages,
+            admission=admission,
+            topics=self.topics,
+            groups=self.groups,
+            sent_back=self.counts.sent_back,
         )
         sending = Sending(
-            broker, store, self.writer, self.messages, admission, self.topics, retries
+            settings=broker,
+            store=store,
+            writer=self.writer,
+            messages=self.messages,
+            admission=admission,
+            topics=self.topics,
+            retries=retries,
         )
         replies = Replies(self.current, self.writer, self.messages, admission, self.producers)
         self._transactions = Transactions(
@@ -221,13 +235,13 @@ class Broker:
         reader = QueueReader(store.log, store.queues, settings.pull, physical_memory(), slave=slave)
         self._holds = LongPolling(self.reactor, store.queues, store.dispatcher)
         pulls = Pulls(
-            settings.pull,
-            reader,
-            self._holds,
-            self.topics,
-            self.groups,
-            self.consumers,
-            self.offsets,
+            settings=settings.pull,
+            reader=reader,
+            holds=self._holds,
+            topics=self.topics,
+            groups=self.groups,
+            consumers=self.consumers,
+            offsets=self.offsets,
             permission=settings.broker.permission,
             slave=slave,
             went=self.counts.went,
@@ -253,13 +267,15 @@ class Broker:
         What tells administrators of it all, and lets them change it.
         """
         store, name, lookup = self.store, self.settings.broker.name, self.lookup
-        tables = (self.topics, self.groups, self.offsets, self.consumers)
         return (
             Administration(
-                *tables,
-                self.registration.published,
-                self.counts.forget_topic,
-                self.counts.forget_group,
+                topics=self.topics,
+                groups=self.groups,
+                offsets=self.offsets,
+                consumers=self.consumers,
+                published=self.registration.published,
+                topic_gone=self.counts.forget_topic,
+                group_gone=self.counts.forget_group,
             ),
             BrokerConfiguration(self.current, self.topics),
             Cleaning(store),
@@ -373,21 +389,52 @@ class Broker:
         """
         Write the tables for the last time; the ports are closed already.
 
-        @return: Fires when that is done, well or not.
+        @return: Fires when nothing of the store is used any more; fails with L{ShutdownFailed}
+            if a step of it failed.
         """
-        self._sweeping.stop()
-        self._holds.stop()
-        self.counts.stop()
-        leaving = self.registration.stop().addCallback(lambda _: self._client.close())
-        self.siblings.stop()
-        still = DeferredList([self._transactions.stop(), self.metadata.stop()], consumeErrors=True)
-        writing = still.addCallback(
-            lambda _: DeferredList([table.stop() for table in self._tables], consumeErrors=True)
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        shutdown = Shutdown("the broker")
+        at_once = (
+            ("forgetting silent clients", self._sweeping.stop),
+            ("long polling", self._holds.stop),
+            ("statistics", self.counts.stop),
+            ("the check for a duplicate broker id", self.siblings.stop),
         )
-        delivering = self.schedule.stop()
-        return DeferredList([leaving, writing, delivering], consumeErrors=True).addCallback(
-            lambda _: None
-        )
+        for name, stop in at_once:
+            await shutdown.step(name, stop)
+        leaving = shutdown.step("registration", self._leave)
+        writing = shutdown.step("tables", self._write_tables)
+        delivering = shutdown.step("delayed messages", self.schedule.stop)
+        for step in (leaving, writing, delivering):
+            await step
+        shutdown.finish()
+
+    async def _leave(self) -> None:
+        """
+        Take leave of the name servers, and ask other brokers nothing more.
+        """
+        try:
+            await self.registration.stop()
+        finally:
+            await self._client.close()
+
+    async def _write_tables(self) -> None:
+        """
+        Write the tables when nothing changes them any more.
+        """
+        shutdown = Shutdown("the broker's tables")
+        changing = [
+            shutdown.step("transaction checks", self._transactions.stop),
+            shutdown.step("metadata sync", self.metadata.stop),
+        ]
+        for step in changing:
+            await step
+        writing = [shutdown.step(type(table).__name__, table.stop) for table in self._tables]
+        for step in writing:
+            await step
+        shutdown.finish()
 
     def jobs(self) -> Iterator[Job]:
         """

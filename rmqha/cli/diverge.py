@@ -137,14 +137,14 @@ def _with_master(
         client = RemotingClient(reactor, close_on_timeout=True)
         named = Endpoint().show((host, client_port))
         looking = MasterComparison(
-            ours,
-            tcp_endpoints(reactor)(host, port),
-            Endpoint().show(address),
-            (lambda: bounds.ask(client, named)) if client_port else None,
-            reactor,
-            folder,
-            earliest,
-            progress,
+            ours=ours,
+            endpoint=tcp_endpoints(reactor)(host, port),
+            peer=Endpoint().show(address),
+            ask=(lambda: bounds.ask(client, named)) if client_port else None,
+            clock=reactor,
+            folder=folder,
+            earliest=earliest,
+            progress=progress,
         )
         try:
             outcome.append(await looking.parting())

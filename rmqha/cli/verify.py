@@ -20,7 +20,7 @@ from rmqha.store.offline.raw_log import RawLog
 from rmqha.store.offline.verify import LogCheck, derived_findings, running_notes
 
 
-@define
+@define(kw_only=True)
 class VerifyReport:
     """
     Tells findings as they come, and what was looked at in the end.
@@ -141,7 +141,7 @@ def verify(
         raise click.UsageError("--against and --deep exclude each other")
     if conf is not None and not deep:
         raise click.UsageError("--conf needs --deep")
-    report = VerifyReport(as_json, limit)
+    report = VerifyReport(as_json=as_json, limit=limit)
     check = _check(store, report)
     if deep:
         _deep(check, conf, report)

@@ -66,7 +66,7 @@ class Chosen:
         return BadValue(self.name, self.text, allowed, self.where)
 
 
-@define
+@define(kw_only=True)
 class SettingsDraft:
     """
     What was found so far: chosen values, and everything to tell about them.
@@ -139,7 +139,7 @@ def read(path: Path | None, overrides: Sequence[str], known: Vocabulary) -> Sett
     @param overrides: C{key=value} each.
     @param known: What may stand in the file.
     """
-    draft = SettingsDraft(known)
+    draft = SettingsDraft(known=known)
     in_file = _last_of_each(_from_file(path, draft), draft) if path is not None else []
     on_line = _last_of_each(_from_command_line(overrides, draft), draft)
     replaced = {_canonical(given.name, known) for given in on_line}

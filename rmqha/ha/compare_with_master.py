@@ -30,7 +30,7 @@ from rmqha.store.offline.raw_log import RawLog
 from rmqha.wire.ha import DEFAULT_BATCH
 
 
-@define(eq=False)
+@define(eq=False, kw_only=True)
 class MasterComparison:
     """
     Compare one log with a master's.
@@ -95,15 +95,15 @@ class MasterComparison:
             raise self._nothing(bounds)
         self.asked += 1
         return ObserverProtocol(
-            self.ours,
-            self._whole,
-            question.report,
-            question.report == search.low,
-            None if bounds is None else bounds.max_offset,
-            self.peer,
-            kept,
-            self.clock,
-            self.progress,
+            ours=self.ours,
+            whole=self._whole,
+            report=question.report,
+            deepest=question.report == search.low,
+            end=None if bounds is None else bounds.max_offset,
+            peer=self.peer,
+            kept=kept,
+            clock=self.clock,
+            progress=self.progress,
         )
 
     def _begin(self, bounds: MasterBounds | None) -> OverlapSearch:

@@ -38,7 +38,7 @@ MOST_KEPT = 256 << 20
 """Most bytes of the master's own that are fetched: the connection is to be short."""
 
 
-@define(eq=False)
+@define(eq=False, kw_only=True)
 class ObserverProtocol(Protocol):
     """
     Compare one log with a master's, from one place on.

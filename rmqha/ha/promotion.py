@@ -18,7 +18,7 @@ Source: docs/operations.rst, Changing roles.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from attrs import frozen
 from twisted.internet.defer import Deferred, maybeDeferred
@@ -26,11 +26,12 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from rmqha.config.store_settings import StoreSettings
-from rmqha.errors import DiskFull, Refused, StoreLocked
+from rmqha.errors import DiskFull, Refused, ShutdownFailed, StoreLocked
 from rmqha.ha.epoch import Epoch
 from rmqha.store.derived.clamp_offsets import Clamped, clamp_consumers, clamp_delays
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.rebuild import open_derived
+from rmqha.store.environment import StoreEnvironment
 from rmqha.store.files import json_table as tables
 from rmqha.store.files.lock import is_locked
 from rmqha.store.files.mapped import LogFolder, fsync_folder
@@ -39,6 +40,7 @@ from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.log.recovery import FolderReader, Recovery, find_end, first_file
 from rmqha.store.log.truncate import Step, pending
 from rmqha.store.opening import Opening, shortened
+from rmqha.store.service import StoreService
 from rmqha.store.store import Store
 from rmqha.wire.names import BROKERS_TOPIC_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 from rmqha.wire.remoting.bodies.tables import TopicTable
@@ -53,6 +55,8 @@ from rmqha.wire.store_layout import (
     OWN_FOLDER,
     TOPICS,
 )
+
+T = TypeVar("T")
 
 OWN_TOPICS = (SCHEDULE_TOPIC, BROKERS_TOPIC_PREFIX, RETRY_PREFIX)
 """How topics begin that a broker makes by itself (docs/protocol/remoting.md, Tables)."""
@@ -117,14 +121,18 @@ def promote(
         master=True, repair=repair, ours_from=0, keep_torn=True, before=refuse_unfinished
     )
     # One clock that stands still: nothing happens by itself, dispatch runs to its end.
-    store = Store(settings, opening, Clock(), maybeDeferred, maybeDeferred, step=step)
-    store.startService()
-    _now(store.ready)
+    environment = StoreEnvironment(
+        clock=Clock(), in_thread=maybeDeferred, in_flush_thread=maybeDeferred, step=step
+    )
+    service = StoreService(settings, opening, environment)
+    service.startService()
+    store = _now(service.ready)
     step("opened")
     try:
         promoted = _promote(store, step)
     finally:
-        _now(store.stopService())
+        # What failed of it is in the log, and C{abort} tells.
+        _now(service.stopService().addErrback(lambda failure: failure.trap(ShutdownFailed)))
     if store.flusher.failure is not None:
         raise store.flusher.failure
     if (settings.root / ABORT).exists():
@@ -134,7 +142,6 @@ def promote(
 
 def _promote(store: Store, step: Step) -> Promotion:
     root, log, found = store.settings.root, store.log, store.recovery
-    assert found is not None, "it is open"
     if store.dispatcher.behind:
         raise DiskFull(str(root), store.dispatcher.behind)
     _refuse_empty(log.min_offset, log.confirmed)
@@ -264,12 +271,13 @@ def _unlisted(root: Path, queues: ConsumeQueues) -> tuple[str, ...]:
     return tuple(sorted(held - listed.keys()))
 
 
-def _now(deferred: Deferred[Any]) -> None:
+def _now(deferred: Deferred[T]) -> T:
     """
     Take the result of what is done already.
     """
-    results: list[Any] = []
+    results: list[T | Failure] = []
     deferred.addBoth(results.append)
     (result,) = results
     if isinstance(result, Failure):
         result.raiseException()
+    return result

@@ -24,7 +24,7 @@ from rmqha.wire.remoting.bodies.route import BrokerData, ClusterInfo, QueueData,
 from rmqha.wire.remoting.bodies.tables import READ, WRITE, TopicConfig
 
 
-@define
+@define(kw_only=True)
 class _Live:
     """
     A live address, and what keeps it so.
@@ -84,13 +84,13 @@ class RouteTable:
         ):
             self._adopt(broker.name, broker.topics)
         self._live[broker.address] = _Live(
-            broker.name,
-            now,
-            broker.version,
-            broker.ha_address,
-            broker.expiry,
-            broker.channel,
-            broker.filter_servers,
+            name=broker.name,
+            seen=now,
+            version=broker.version,
+            ha_address=broker.ha_address,
+            expiry=broker.expiry,
+            channel=broker.channel,
+            filter_servers=broker.filter_servers,
         )
         replaced = previous if previous != broker.address else None
         if replaced is not None:

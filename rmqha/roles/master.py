@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from twisted.application.service import IService
-from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.interfaces import IListeningPort
 
 from rmqha.config.settings import Settings
@@ -18,8 +17,10 @@ from rmqha.ha.master.replicas import ReplicaState
 from rmqha.periodic import Job
 from rmqha.roles.node import Node
 from rmqha.roles.serving import Serving
+from rmqha.shutdown import Shutdown
 from rmqha.store.log.bootstrap_marker import refuse_unfinished
 from rmqha.store.opening import Opening
+from rmqha.store.store import Store
 from rmqha.wire.remoting.bodies.status import HaConnectionInfo, HaStatus
 
 
@@ -27,12 +28,12 @@ class MasterNode(Node):
     """
     A master's service tree.
 
-    @ivar writer: Takes writes, once C{ready} has fired.
+    @ivar writer: Takes writes; C{None} before C{ready} has fired.
     @ivar serving: Its slaves.
     """
 
     role = "master"
-    writer: Writer
+    writer: Writer | None = None
 
     def __init__(self, settings: Settings, reactor: Any, *, repair: bool = False) -> None:
         super().__init__(settings, reactor, repair=repair)
@@ -55,24 +56,33 @@ class MasterNode(Node):
         """
         return self.serving.listen()
 
-    def serve(self) -> None:
+    def serve(self, store: Store) -> None:
         """
         Begin an epoch, let slaves and clients in.
         """
-        transfer = self.serving.begin(self.store).transfer
-        self.writer = Writer(self.store, transfer, self.settings.broker.role)
-        self.open_broker(self.writer)
+        transfer = self.serving.begin(store).transfer
+        self.writer = Writer(store, transfer, self.settings.broker.role)
+        self.open_broker(store, self.writer)
         self._log.info("Accepting writes; {guarantee}", guarantee=self.guarantee())
 
-    def unserve(self) -> Deferred[None]:
+    async def unserve(self) -> None:
         """
         Answer waiting writes, close all connections, end the epoch.
         """
-        shut = self.shut_broker()
+        shutdown = Shutdown("serving")
+        broker = shutdown.step("the broker", self.shut_broker)
         # Writes that wait are answered by this, before their connections are closed.
-        ended = self.serving.end()
-        rest = DeferredList([shut, self.clients.close()], consumeErrors=True)
-        return ended.addCallback(lambda _: rest)
+        slaves = shutdown.step("replication to slaves", self.serving.end)
+        clients = shutdown.step("client connections", self.clients.close)
+        for step in (slaves, broker, clients):
+            await step
+        shutdown.finish()
+
+    def held_from(self) -> int | None:
+        """
+        What the slaves still need.
+        """
+        return self.serving.held_from()
 
     def acknowledged(self) -> int | None:
         """
@@ -104,7 +114,9 @@ class MasterNode(Node):
         """
         What an acknowledged write means here, in words.
         """
-        return self.writer.guarantee() if self.serving.factory is not None else "none: not serving"
+        if self.writer is None or self.serving.factory is None:
+            return "none: not serving"
+        return self.writer.guarantee()
 
     def jobs(self) -> Iterator[Job]:
         """

@@ -52,8 +52,11 @@ class NamesrvNode(Process):
             "Name server listening on port {port}", port=self.settings.namesrv.listen_port
         )
 
-    def end(self) -> Deferred[None]:
-        return self.server.stop()
+    async def end(self) -> None:
+        """
+        Close all connections.
+        """
+        await self.server.stop()
 
     def _save(self, table: dict[str | int, Any]) -> Deferred[None]:
         path = self.settings.namesrv.kv_path

@@ -23,12 +23,16 @@ from rmqha.broker.broker import Broker
 from rmqha.broker.clients.registry import Present
 from rmqha.broker.ports import ClientPorts
 from rmqha.config.settings import Settings
+from rmqha.errors import NotWritable, StoreError
 from rmqha.ha.master.put_service import Putter
 from rmqha.ha.states import NodeState
 from rmqha.periodic import Job, rows_of
 from rmqha.roles.process import NAMED, Process
+from rmqha.shutdown import Shutdown
+from rmqha.store.environment import StoreEnvironment
 from rmqha.store.opening import Opening
 from rmqha.store.published import readers
+from rmqha.store.service import StoreService
 from rmqha.store.store import Store
 from rmqha.wire.remoting.bodies.status import HaStatus
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
@@ -49,7 +53,8 @@ class Node(Process):
     """
     The parts all brokers share.
 
-    @ivar store: The store open now; a slave's repair replaces it.
+    @ivar environment: What every store of this node is given.
+    @ivar store_service: Opens the store, and closes it; a slave's repair replaces it.
     @ivar clients: The client ports.
     @ivar broker: What they serve, while the store is open.
     """
@@ -67,7 +72,8 @@ class Node(Process):
         self._present = Present()
         self._readers: list[dict[str, Any]] = []
         self._looking = False
-        self.store = self._new_store(self.opening())
+        self.environment = self._environment()
+        self.store_service = self._new_store_service(self.opening())
 
     # --- for a role to say ----------------------------------------------------
 
@@ -77,16 +83,35 @@ class Node(Process):
         """
         raise NotImplementedError
 
-    def serve(self) -> None:
+    def serve(self, store: Store) -> None:
         """
         The store is open: begin this role's work.
         """
 
-    def unserve(self) -> Deferred[None]:
+    async def unserve(self) -> None:
         """
         End this role's work; the store is still open.
+
+        @raise ShutdownFailed: If a step of that failed; the others were taken.
         """
-        return succeed(None)
+
+    def acknowledged(self) -> int | None:
+        """
+        Up to where as many replicas hold the log as a write waits for; C{None} if it waits
+        for none.
+        """
+        return None
+
+    def held_from(self) -> int | None:
+        """
+        The lowest offset of the log that a replica still needs; C{None} if none does.
+        """
+        return None
+
+    def bad_record(self, error: StoreError) -> None:
+        """
+        Dispatch found a bad record in the log.
+        """
 
     # --- the service --------------------------------------------------------------
 
@@ -96,7 +121,7 @@ class Node(Process):
         """
         self._ports += self.clients.listen()
         self._fsync.start()
-        self.store.startService()
+        self.store_service.startService()
 
     def abandon(self) -> None:
         """
@@ -112,15 +137,12 @@ class Node(Process):
         @raise CannotListenError: If a port is in use.
         """
         super().startService()
-        self._when_open(self.store)
+        self.store_service.ready.addCallback(self._opened).addErrback(self._not_opened)
 
-    def _when_open(self, store: Store) -> None:
-        store.ready.addCallback(lambda _: self._opened()).addErrback(self._not_opened)
-
-    def _opened(self) -> None:
+    def _opened(self, store: Store) -> None:
         if not self.running:
             return
-        self.serve()
+        self.serve(store)
         self._changed()
         if not self.ready.called:
             self.ready.callback(None)
@@ -137,20 +159,51 @@ class Node(Process):
         self.exit_with(1)
         self.reactor.stop()
 
-    def end(self) -> Deferred[None]:
+    async def end(self) -> None:
         """
         Close connections, flush, leave the store as a clean stop does.
         """
-        return (
-            self.unserve()
-            .addErrback(lambda failure: self._log.failure("Stop of the node failed", failure))
-            .addCallback(lambda _: self.store.stopService())
-            .addCallback(lambda _: self._fsync.stop())
+        shutdown = Shutdown("the node")
+        await shutdown.step("serving", self.unserve)
+        await shutdown.step("the store", self.store_service.stopService)
+        await shutdown.step("the fsync thread", self._fsync.stop)
+        shutdown.finish()
+
+    # --- the store ----------------------------------------------------------------
+
+    @property
+    def store(self) -> Store:
+        """
+        The store that is open, or was open last.
+
+        @raise NotWritable: If it is still being opened.
+        """
+        store = self.store_service.opened
+        if store is None:
+            raise NotWritable(self.store_service.state, "the store is not open yet")
+        return store
+
+    def _environment(self) -> StoreEnvironment:
+        return StoreEnvironment(
+            clock=self.reactor,
+            in_thread=self._in_thread,
+            in_flush_thread=self._in_flush_thread,
+            broker_name=self.settings.broker.name,
+            changed=self._changed,
+            bad_record=self.bad_record,
+            held_from=self.held_from,
+            acknowledged=self.acknowledged,
         )
+
+    def _new_store_service(self, opening: Opening) -> StoreService:
+        return StoreService(self.settings.store, opening, self.environment)
+
+    def _in_flush_thread(self, function: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
+        return deferToThreadPool(self.reactor, self._fsync, function, *args, **kwargs)
 
     # --- clients ------------------------------------------------------------------
 
-    def open_broker(self, writer: Putter | None) -> None:
+    def open_broker(self, store: Store, writer: Putter | None) -> None:
         """
         Serve clients, now that the store is open.
 
@@ -160,7 +213,7 @@ class Node(Process):
         """
         self.broker = Broker(
             self.settings,
-            self.store,
+            store,
             writer,
             self.reactor,
             self._in_thread,
@@ -195,28 +248,6 @@ class Node(Process):
         A name server said where this broker's master is, if it has one.
         """
 
-    def _new_store(self, opening: Opening) -> Store:
-        return Store(
-            self.settings.store,
-            opening,
-            self.reactor,
-            self._in_thread,
-            self._in_flush_thread,
-            changed=self._changed,
-            broker_name=self.settings.broker.name,
-            acknowledged=self.acknowledged,
-        )
-
-    def acknowledged(self) -> int | None:
-        """
-        Up to where as many replicas hold the log as a write waits for; C{None} if it waits
-        for none.
-        """
-        return None
-
-    def _in_flush_thread(self, function: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
-        return deferToThreadPool(self.reactor, self._fsync, function, *args, **kwargs)
-
     # --- the status -----------------------------------------------------------------
 
     @property
@@ -224,14 +255,15 @@ class Node(Process):
         """
         What the node can do.
         """
-        return NodeState(self.store.state) if self.store.state else NodeState.SERVING
+        state = self.store_service.state
+        return NodeState(state) if state else NodeState.SERVING
 
     @property
     def reason(self) -> str:
         """
         Why, in words; empty when all is well.
         """
-        return self.store.reason
+        return self.store_service.reason
 
     def unhealthy(self) -> str:
         """
@@ -245,17 +277,18 @@ class Node(Process):
         """
         What the store, the client ports and the broker do again and again.
         """
-        yield from self.store.jobs()
+        if self.store_service.opened is not None:
+            yield from self.store_service.opened.jobs()
         yield from self.clients.jobs()
         if self.broker is not None:
             yield from self.broker.jobs()
 
     def status(self) -> dict[str, Any]:
         """
-        What C{/status} says; issue-proof names are listed in docs/operations.rst, Status.
+        What C{/status} says; docs/operations.rst, Status, lists the fields.
         """
-        store = self.store
-        log = getattr(store, "log", None)
+        store = self.store_service.opened
+        log = None if store is None else store.log
         return {
             "role": self.role,
             "state": self.state.value,
@@ -264,14 +297,14 @@ class Node(Process):
             "maxOffset": log.end if log is not None else None,
             "confirmedOffset": log.confirmed if log is not None else None,
             "flushedOffset": log.flushed if log is not None else None,
-            "dispatchedOffset": store.dispatcher.position if log is not None else None,
+            "dispatchedOffset": store.dispatcher.position if store is not None else None,
             "syncGuarantee": self.guarantee(),
             "brokerName": self.settings.broker.name,
             "store": str(self.settings.store.root),
             "recovery": self._recovery(),
-            "retention": store.retention.status() if store.retention is not None else None,
-            "derivedFaults": store.dispatcher.fault_count if log is not None else None,
-            "published": store.publisher.status() if log is not None else None,
+            "retention": store.retention.status() if store is not None else None,
+            "derivedFaults": store.dispatcher.fault_count if store is not None else None,
+            "published": store.publisher.status() if store is not None else None,
             "readers": self._readers,
             "remoting": self._remoting(),
             "fileLimit": self.file_limit,
@@ -285,10 +318,10 @@ class Node(Process):
 
         @return: Fires when that is done, or takes too long: then what was seen last is told.
         """
-        publisher = getattr(self.store, "publisher", None)
-        if publisher is None or self._looking:
+        store = self.store_service.opened
+        if store is None or self._looking:
             return succeed(None)
-        settings, confirm = self.settings.store, publisher.point.confirm
+        settings, confirm = self.settings.store, store.publisher.point.confirm
         place = settings.root, settings.commitlog, settings.file_size
         self._looking = True
         done: Deferred[None] = Deferred()
@@ -304,7 +337,7 @@ class Node(Process):
                 late.cancel()
                 done.callback(None)
 
-        self._in_thread(readers.look, *place, confirm, self.store.now_ms()).addBoth(over)
+        self._in_thread(readers.look, *place, confirm, self.environment.now_ms()).addBoth(over)
         return done
 
     def guarantee(self) -> str:
@@ -318,7 +351,7 @@ class Node(Process):
         return self.clients.status() | (broker.status() if broker is not None else {})
 
     def _recovery(self) -> dict[str, Any] | None:
-        found = self.store.recovery
+        found = self.store_service.recovery
         if found is None:
             return None
         return {

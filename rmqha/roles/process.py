@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, DeferredList, succeed
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IListeningPort, IStreamServerEndpoint
 from twisted.internet.protocol import ServerFactory
@@ -27,6 +27,7 @@ from rmqha.admin.http import AdminPort, AdminSite
 from rmqha.config.settings import Settings
 from rmqha.errors import RmqhaError
 from rmqha.periodic import Job, rows_of, trouble_of
+from rmqha.shutdown import Shutdown
 
 NAMED = (RmqhaError, OSError, CannotListenError)
 """What can keep a process from starting and says all there is to say; else it is a bug."""
@@ -125,11 +126,12 @@ class Process(Service):
         The start failed: undo what L{begin} did.
         """
 
-    def end(self) -> Deferred[None]:
+    async def end(self) -> None:
         """
         End this role's work; the ports are closed already.
+
+        @raise ShutdownFailed: If a step of that failed; the others were taken.
         """
-        return succeed(None)
 
     def unhealthy(self) -> str:
         """
@@ -145,7 +147,7 @@ class Process(Service):
 
     def status(self) -> dict[str, Any]:
         """
-        What C{/status} says; issue-proof names are listed in docs/operations.rst, Status.
+        What C{/status} says; docs/operations.rst, Status, lists the fields.
         """
         return {
             "role": self.role,
@@ -194,10 +196,16 @@ class Process(Service):
         if not self.running:
             return succeed(None)
         super().stopService()
-        closing = [port.stopListening() or succeed(None) for port in self._ports]
-        return self.end().addCallback(
-            lambda _: DeferredList(closing, consumeErrors=True).addCallback(lambda _: None)
-        )
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        shutdown = Shutdown("the process")
+        closing = [shutdown.step("a port", port.stopListening) for port in self._ports]
+        await shutdown.step(f"the {self.role}", self.end)
+        for port in closing:
+            await port
+        if shutdown.failed:
+            self._log.critical("The {role} has stopped, but not cleanly", role=self.role)
 
     def _listen_admin(self) -> list[IListeningPort]:
         admin = self.settings.admin

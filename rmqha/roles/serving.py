@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from attrs import define, field
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress, IListeningPort, IStreamServerEndpoint
 from twisted.internet.protocol import ServerFactory
 from twisted.logger import Logger
@@ -69,6 +69,7 @@ class Serving:
     @ivar standing: What the log is worth.
     @ivar factory: Feeds the slaves; C{None} while none is let in.
     @ivar epoch: The log's, as long.
+    @ivar ending: Fed them last, while their connections end.
     """
 
     settings: Settings
@@ -76,6 +77,7 @@ class Serving:
     standing: Callable[[], Standing] = lambda: Standing.WHOLE
     factory: MasterFactory | None = field(default=None, init=False)
     epoch: Epoch | None = field(default=None, init=False)
+    ending: MasterFactory | None = field(default=None, init=False)
     gate: HaPort = field(factory=HaPort, init=False)
     _closed: Counter[str] = field(factory=Counter, init=False)
 
@@ -116,9 +118,15 @@ class Serving:
             timeout=ha.slave_timeout,
             fallbehind_max=ha.fallbehind_max,
         )
-        factory = MasterFactory(log, ha, self.reactor, ledger, transfer, self.standing)
+        factory = MasterFactory(
+            log=log,
+            settings=ha,
+            clock=self.reactor,
+            ledger=ledger,
+            transfer=transfer,
+            standing=self.standing,
+        )
         factory.start()
-        store.held_from = factory.held_from
         self.factory = self.gate.inner = factory
         self._log.info(
             "Serving slaves on HA port {port}: the log holds bytes {min} to {end}",
@@ -139,6 +147,13 @@ class Serving:
             return None
         return -1 if self.factory is None else self.factory.ledger.quorum(needed)
 
+    def held_from(self) -> int | None:
+        """
+        The lowest offset a slave still needs; C{None} if none does.
+        """
+        factory = self.factory or self.ending
+        return None if factory is None else factory.held_from()
+
     def end(self, *, gently: bool = True) -> Deferred[None]:
         """
         Refuse new connections, close all there are, end the epoch.
@@ -147,23 +162,28 @@ class Serving:
             is not read once this returns.
         @return: Fires when the last connection is gone.
         """
+        return Deferred.fromCoroutine(self._end(gently=gently))
+
+    async def _end(self, *, gently: bool) -> None:
         factory, epoch = self.factory, self.epoch
         if factory is None or epoch is None:
-            return succeed(None)
+            return
+        self.ending = factory
         self.factory = self.gate.inner = None
-
-        def over(_: None) -> None:
+        try:
+            await factory.stop(gently=gently)
+        finally:
+            self.ending = None
             self._closed += factory.closed
-            try:
-                epoch.close(factory.log, factory.ledger.all_marks())
-            except (StoreError, OSError) as error:
-                # The next begins anew: marks that are lost refuse rather than believe.
-                self._log.error(
-                    "Cannot close the log's epoch, the next start begins a new one: {error}",
-                    error=error,
-                )
-
-        return factory.stop(gently=gently).addCallback(over)
+        # Not after a failure: slaves that are still fed would know more than the marks.
+        try:
+            epoch.close(factory.log, factory.ledger.all_marks())
+        except (StoreError, OSError) as error:
+            # The next begins anew: marks that are lost refuse rather than believe.
+            self._log.error(
+                "Cannot close the log's epoch, the next start begins a new one: {error}",
+                error=error,
+            )
 
     def jobs(self) -> Iterator[Job]:
         """

@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from twisted.application.service import IService
-from twisted.internet.defer import Deferred, DeferredList, fail
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IListeningPort, IStreamClientEndpoint
 
 from rmqha.config.ha_settings import DivergencePolicy
 from rmqha.config.settings import Settings
 from rmqha.config.store_settings import FlushDisk, StoreSettings
 from rmqha.config.values import Endpoint
-from rmqha.errors import Refused, StoreError
+from rmqha.errors import Refused, RmqhaError, StoreError
 from rmqha.ha.slave import master_bounds as bounds
 from rmqha.ha.slave.follower import Follower
 from rmqha.ha.slave.repair import Divergence, plan_cut
@@ -26,6 +26,7 @@ from rmqha.net.zero_copy_receive import ZeroCopyClientEndpoint
 from rmqha.periodic import Job
 from rmqha.roles.node import Node
 from rmqha.roles.serving import Serving
+from rmqha.shutdown import Shutdown
 from rmqha.store.files import json_table as tables
 from rmqha.store.files.mapped import LogFolder, fsync_folder
 from rmqha.store.log.bootstrap_marker import marker
@@ -75,13 +76,12 @@ class SlaveNode(Node):
         """
         return self.serving.listen()
 
-    def serve(self) -> None:
+    def serve(self, store: Store) -> None:
         """
         Begin to follow, or go on after a repair.
         """
-        self.store.bad_record = self._bad_record
-        self._let_in(self.store)
-        self.open_broker(None)
+        self._let_in(store)
+        self.open_broker(store, None)
         self._ask_master()
         if self.follower is not None:
             return
@@ -136,7 +136,7 @@ class SlaveNode(Node):
         The master, as far as it is known here.
         """
         log, follower = self.store.log, self.follower
-        connection = None if follower is None else follower.guard.connection
+        connection = None if follower is None else follower.sync.connection
         read, written = (0.0, 0.0) if connection is None else connection.last()
         return HaStatus(
             master=False,
@@ -154,7 +154,7 @@ class SlaveNode(Node):
         A moment of the reactor's clock in milliseconds since 1970; 0 for none.
         """
         ago = self.reactor.seconds() - moment
-        return self.store.now_ms() - int(ago * 1000) if moment else 0
+        return self.environment.now_ms() - int(ago * 1000) if moment else 0
 
     def _endpoint(self) -> IStreamClientEndpoint | None:
         master = self.settings.ha.master
@@ -175,22 +175,36 @@ class SlaveNode(Node):
         address = Endpoint().show(port)
         return lambda: bounds.ask(self._client, address)
 
-    def unserve(self) -> Deferred[None]:
+    async def unserve(self) -> None:
         """
         Disconnect on both sides, and let a repair that is under way come to its end.
         """
-        shut = DeferredList([self.shut_broker(), self.clients.close()], consumeErrors=True)
-        if self.follower is None:
-            return shut.addCallback(lambda _: None)
-        gone: Deferred[Any] = self.follower.stopService()
-        gone.addCallback(lambda _: shut)
-        gone.addCallback(lambda _: self._client.close())
+        shutdown = Shutdown("serving")
+        steps = [
+            shutdown.step("the broker", self.shut_broker),
+            shutdown.step("client connections", self.clients.close),
+        ]
+        if self.follower is not None:
+            steps.append(shutdown.step("replication from the master", self.follower.stopService))
         if self._reopening:
             # It would be opened for nothing.
-            gone = DeferredList([self.store.stopService(), gone], consumeErrors=True)
-        return gone.addCallback(lambda _: self.serving.end())
+            steps.append(shutdown.step("the store", self.store_service.stopService))
+        for step in steps:
+            await step
+        await shutdown.step("the connection to the master's client port", self._client.close)
+        await shutdown.step("replication to slaves", self.serving.end)
+        shutdown.finish()
 
-    def _bad_record(self, error: StoreError) -> None:
+    def held_from(self) -> int | None:
+        """
+        What the slaves behind this one still need.
+        """
+        return self.serving.held_from()
+
+    def bad_record(self, error: StoreError) -> None:
+        """
+        The master sent what is no record, or the disk changed it: the connection ends.
+        """
         if self.follower is not None:
             self.follower.bad_record(error)
 
@@ -202,7 +216,8 @@ class SlaveNode(Node):
         """
         if not self.settings.ha.listen_port or self.serving.factory is not None:
             return
-        if not (self.running and store.running and store is self.store):
+        service = self.store_service
+        if not (self.running and service.running and store is service.opened):
             return
         if store.log.confirmed == store.log.min_offset or self._marker.exists():
             return
@@ -217,7 +232,7 @@ class SlaveNode(Node):
             self.reactor.callLater(LET_IN_RETRY, self._let_in, store)
 
     def _standing(self) -> Standing:
-        return Standing.PART if self.follower is None else self.follower.state.standing
+        return Standing.PART if self.follower is None else self.follower.sync.state.standing
 
     # --- bootstrap ----------------------------------------------------------------
 
@@ -271,13 +286,13 @@ class SlaveNode(Node):
         )
 
     def _set_aside(self, settings: StoreSettings) -> None:
-        begin_anew(settings.root, self.store.now_ms())
+        begin_anew(settings.root, self.environment.now_ms())
         # In this order: a marker beside the old log would let it be deleted.
         set_log_aside(settings.commitlog)
         self._mark_bootstrap(True)
 
     def _start_over(self, settings: StoreSettings) -> None:
-        begin_anew(settings.root, self.store.now_ms())
+        begin_anew(settings.root, self.environment.now_ms())
         folder = LogFolder.load(settings.commitlog, settings.file_size)
         while folder.files:
             folder.files.pop().remove()
@@ -286,49 +301,44 @@ class SlaveNode(Node):
         """
         Close the store, do something to its files, and open it again, done or not.  The
         slaves behind us are gone before.
+
+        @param text: What to say when it is done.
         """
+        return Deferred.fromCoroutine(self._close_and_open(before, text))
+
+    async def _close_and_open(self, before: Callable[[StoreSettings], None], text: str) -> str:
+        readers = Shutdown("those that read the log, for a repair")
         wrong: list[Exception] = []
 
         def careful(settings: StoreSettings) -> None:
             try:
+                readers.finish()
                 before(settings)
-            except (StoreError, OSError) as error:
+            except (RmqhaError, OSError) as error:
                 wrong.append(error)
 
-        def start(_: object) -> Deferred[None]:
-            opened: Deferred[None] = Deferred()
-            if not self.running:
-                wrong.append(Refused("repair", "the node is stopping"))
-                opened.callback(None)
-                return opened
-            self._reopening = True
-            self.store = self._new_store(Opening(master=False, repair=True, before=careful))
-            self.store.ready.addCallbacks(lambda _: self.serve()).addCallbacks(
-                opened.callback, opened.errback
-            )
-            self.store.startService()
-            return opened
-
-        def over(result: Any) -> Any:
+        self._refuse_when_stopping()
+        closing = Shutdown("the slave, for a repair")
+        await closing.step("the broker", self.shut_broker)
+        await readers.step("client connections", self.clients.release)
+        await readers.step("replication to slaves", self.serving.end, gently=False)
+        await closing.step("the store", self.store_service.stopService)
+        self._refuse_when_stopping()
+        self._reopening = True
+        try:
+            service = self._new_store_service(Opening(master=False, repair=True, before=careful))
+            self.store_service = service
+            service.startService()
+            self.serve(await service.ready)
+        finally:
             self._reopening = False
-            return result
+        if wrong:
+            raise wrong[0]
+        return text
 
-        def done(_: object) -> str:
-            if wrong:
-                raise wrong[0]
-            return text
-
+    def _refuse_when_stopping(self) -> None:
         if not self.running:
-            return fail(Refused("repair", "the node is stopping"))
-        return (
-            self.shut_broker()
-            .addCallback(lambda _: self.clients.release())
-            .addCallback(lambda _: self.serving.end(gently=False))
-            .addCallback(lambda _: self.store.stopService())
-            .addCallback(start)
-            .addBoth(over)
-            .addCallback(done)
-        )
+            raise Refused("repair", "the node is stopping")
 
     # --- the status -----------------------------------------------------------------
 
@@ -342,17 +352,18 @@ class SlaveNode(Node):
 
     def _changed(self) -> None:
         super()._changed()
-        if self.store.state == NodeState.FAILED.value and self.follower is not None:
-            self.follower.fail(self.store.reason)
+        service = self.store_service
+        if service.state == NodeState.FAILED.value and self.follower is not None:
+            self.follower.sync.fail(service.reason)
 
     def unhealthy(self) -> str:
         """
         A slave is unhealthy too while its replication stands still.
         """
         node = super().unhealthy()
-        if node or self.follower is None or not self.follower.state.is_stop:
+        if node or self.follower is None or not self.follower.sync.state.is_stop:
             return node
-        return f"{self.follower.state.value}: {self.follower.reason}"
+        return f"{self.follower.sync.state.value}: {self.follower.sync.reason}"
 
     def jobs(self) -> Iterator[Job]:
         """
@@ -370,9 +381,9 @@ class SlaveNode(Node):
         """
         status = super().status() | self.serving.status()
         if self.follower is not None:
-            opened = self.store.running and hasattr(self.store, "log")
-            stored = self.store.last_record_stored() if opened else 0
-            status["upstream"] = self.follower.status(stored)
+            store = self.store_service.opened if self.store_service.running else None
+            stored = store.last_record_stored() if store is not None else 0
+            status["upstream"] = self.follower.sync.status(stored)
         else:
             status["upstream"] = None
         status["metadata"] = None if self.broker is None else self.broker.metadata.status()

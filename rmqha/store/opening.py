@@ -11,12 +11,11 @@ Source: docs/protocol/store.rst, The store's folder and Recovery.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 from attrs import define, field, frozen
-from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from rmqha.config.store_settings import StoreSettings
@@ -28,12 +27,13 @@ from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.dispatch import Dispatcher
 from rmqha.store.derived.index import Index
 from rmqha.store.derived.rebuild import open_derived
-from rmqha.store.files.allocate import Allocator, InThread
+from rmqha.store.environment import StoreEnvironment
+from rmqha.store.files.allocate import Allocator
 from rmqha.store.files.mapped import NO_SPACE, LogFolder, fsync_folder
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.recovery import Recovery, cut, find_end, first_file
-from rmqha.store.log.truncate import CutIntent, Step, finish, intend, pending
+from rmqha.store.log.truncate import CutIntent, finish, intend, pending
 from rmqha.store.published import publish
 from rmqha.store.published.split_index import SplitIndex
 from rmqha.wire.columnar.kernels import warm_up
@@ -87,124 +87,141 @@ def shortened(settings: StoreSettings, end: int) -> LogShortened | None:
     return LogShortened(str(settings.commitlog), end, known) if known > end else None
 
 
+@frozen(kw_only=True)
+class StoreParts:
+    """
+    The files of a store that is open.
+
+    @ivar recovery: What was found at the log's end.
+    @ivar kept: The cut that was made, if one was.
+    @ivar starved: Why dispatch could not go to the end, if the disk had no room.
+    @ivar point: What readers were told last.
+    @ivar splits: Where records begin, for readers.
+    """
+
+    log: CommitLog
+    queues: ConsumeQueues
+    index: Index | None
+    dispatcher: Dispatcher
+    checkpoint: Checkpoint
+    recovery: Recovery
+    kept: CutIntent | None
+    starved: DiskFull | None
+    point: Point
+    splits: SplitIndex
+
+    def close(self) -> None:
+        """
+        Close the files; the log may still be read, and is never written again.
+        """
+        with ExitStack() as closing:
+            closing.callback(self.log.folder.close)
+            if self.index is not None:
+                closing.callback(self.index.close)
+            closing.callback(self.queues.close)
+
+
 @define(eq=False)
 class Opener:
     """
-    Opens one store; its results are there once L{open} has returned.
+    Opens one store.
 
-    @ivar kept: The cut that was made, if one was.
-    @ivar starved: Why dispatch could not go to the end, if the disk had no room.
-    @ivar in_thread: For the log's allocator.
-    @ivar step: Told of each step of a truncation; tests die there.
     @ivar wanted: Whether the store is still to be opened.
-    @ivar broker_name: Whose log it is, for readers.
-    @ivar now_ms: Milliseconds since 1970.
-    @ivar published: What is told to readers from now on.
+    @ivar recovery: What was found at the log's end, C{None} until that is known.
     """
 
     settings: StoreSettings
     opening: Opening
-    clock: IReactorTime
-    in_thread: InThread
-    step: Step
+    environment: StoreEnvironment
     wanted: Callable[[], bool]
-    broker_name: str = ""
-    now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
-    checkpoint: Checkpoint = field(factory=Checkpoint, init=False)
     recovery: Recovery | None = field(default=None, init=False)
-    folder: LogFolder | None = field(default=None, init=False)
-    queues: ConsumeQueues | None = field(default=None, init=False)
-    index: Index | None = field(default=None, init=False)
-    kept: CutIntent | None = field(default=None, init=False)
-    starved: DiskFull | None = field(default=None, init=False)
-    dispatcher: Dispatcher = field(init=False)
-    published: tuple[Point, SplitIndex] = field(init=False)
+    _kept: CutIntent | None = field(default=None, init=False)
 
     _log = Logger()
 
-    def open(self) -> CommitLog:
+    def open(self) -> StoreParts:
         """
         Do everything that takes time; blocking.
 
-        @return: The log.  When dispatch was not wanted to the end, it goes on from
+        @return: The open files.  When dispatch was not wanted to the end, it goes on from
             where it is.
         @raise StoreError: If the store cannot be opened; nothing is left open.
         """
-        try:
-            return self._open()
-        except BaseException:
-            self.close()
-            raise
+        with ExitStack() as undo:
+            parts = self._open(undo)
+            undo.pop_all()
+        return parts
 
-    def close(self) -> None:
-        for part in (self.queues, self.index, self.folder):
-            if part is not None:
-                part.close()
-
-    def _open(self) -> CommitLog:
+    def _open(self, undo: ExitStack) -> StoreParts:
         settings, root = self.settings, self.settings.root
         if self.opening.before is not None:
             self.opening.before(settings)
         crashed = (root / ABORT).exists()
-        self.checkpoint = Checkpoint.load(root / CHECKPOINT)
-        folder = self.folder = LogFolder.load(settings.commitlog, settings.file_size)
+        checkpoint = Checkpoint.load(root / CHECKPOINT)
+        folder = LogFolder.load(settings.commitlog, settings.file_size)
+        undo.callback(folder.close)
         if folder.strays:
             self._log.warn(
                 "Ignoring files in commitlog that are not log files: {names}",
                 names=", ".join(folder.strays),
             )
-        intent = self.kept = pending(root)
-        if intent is not None:
-            self._log.warn(
-                "Finishing the truncation at byte {at}; what followed is kept in {path}",
-                at=intent.at,
-                path=intent.quarantine,
-            )
-            publish.lower(root, intent.at, self.now_ms)
-            cut(folder, intent.at)
-            self.step("cut")
-        recovery = self._recover(folder, crashed, cut_before=intent is not None)
-        log = CommitLog(folder, recovery.end, Allocator(self.in_thread))
+        self._finish_begun_cut(folder)
+        recovery = self._recover(folder, checkpoint, crashed)
+        log = CommitLog(
+            folder=folder, end=recovery.end, allocator=Allocator(self.environment.in_thread)
+        )
         log.last_record = recovery.last_record
-        self._load_derived(log, crashed)
-        if self.kept is not None:
-            self.dispatcher.truncate_to(log.end)
-            self.step("derived")
-        try:
-            while self.wanted() and self.dispatcher.run(SLICE):
-                pass
-        except DiskFull as error:
-            self._log.warn(
-                "Disk full while building consume queues; opened read-only until they "
-                "catch up: {error}",
-                error=error,
-            )
-            self.starved = error
-        if self.kept is not None and self.wanted():
-            self._finish_cut()
-        self.published = publish.opened(root, log, self.broker_name, self.now_ms)
-        return log
+        queues, index = open_derived(root, settings)
+        undo.callback(queues.close)
+        if index is not None:
+            undo.callback(index.close)
+        dispatcher = self._dispatcher(log, queues, index, crashed)
+        starved = self._dispatch(dispatcher)
+        if self._kept is not None and self.wanted():
+            self._finish_cut(queues, whole=starved is None)
+        environment = self.environment
+        point, splits = publish.opened(root, log, environment.broker_name, environment.now_ms)
+        return StoreParts(
+            log=log,
+            queues=queues,
+            index=index,
+            dispatcher=dispatcher,
+            checkpoint=checkpoint,
+            recovery=recovery,
+            kept=self._kept,
+            starved=starved,
+            point=point,
+            splits=splits,
+        )
 
-    def _finish_cut(self) -> None:
-        """
-        The queues are cut and whole: no consumer's offset may be above them any more.
-        """
-        assert self.queues is not None, "loaded with the log"
-        if self.starved is None:
-            root = self.settings.root
-            for moved in (*clamp_consumers(root, self.queues), *clamp_delays(root, self.queues)):
-                self._log.warn("Moved an offset back, as the log was cut: {moved}", moved=moved)
-        finish(self.settings.root, self.step)
+    # --- the log's end --------------------------------------------------------
 
-    def _recover(self, folder: LogFolder, crashed: bool, *, cut_before: bool) -> Recovery:
+    def _finish_begun_cut(self, folder: LogFolder) -> None:
+        """
+        Cut where the last run was cutting when it ended.
+        """
+        root = self.settings.root
+        intent = self._kept = pending(root)
+        if intent is None:
+            return
+        self._log.warn(
+            "Finishing the truncation at byte {at}; what followed is kept in {path}",
+            at=intent.at,
+            path=intent.quarantine,
+        )
+        publish.lower(root, intent.at, self.environment.now_ms)
+        cut(folder, intent.at)
+        self.environment.step("cut")
+
+    def _recover(self, folder: LogFolder, checkpoint: Checkpoint, crashed: bool) -> Recovery:
         """
         Find the log's end and cut what lies behind it.
 
-        @param cut_before: Whether a truncation explains a log shorter than it was.
         @raise LogCorrupt: If that is more than a torn tail, and not ours to decide.
         @raise LogShortened: If a cleanly stopped log lacks its end, and it is not either.
         """
-        safe_time = self.checkpoint.safe_time(index=False)
+        step = self.environment.step
+        safe_time = checkpoint.safe_time(index=False)
         row = first_file(folder, crashed=crashed, safe_time=safe_time)
         # To be checked: a log after a crash, or the one that an empty slave is about to copy.
         unchecked = len(folder.files[row:]) if crashed else 0
@@ -221,25 +238,27 @@ class Opener:
         damage = recovery.corrupt
         if damage is not None and self.opening.master and not self.opening.repair:
             raise damage
-        if not crashed and not cut_before:
+        # A cut that was begun explains a log shorter than it was.
+        if not crashed and self._kept is None:
             self._check_not_shortened(recovery.end)
         # From here on files change: only a clean stop makes it a clean store again.
         self._mark_running()
         torn = recovery.reason is not None and recovery.tail > recovery.end
         keep = damage is not None or (torn and self.opening.keep_torn)
         if keep:
-            self.kept = intend(self.settings.root, folder, recovery.end, recovery.tail, self.step)
+            kept = intend(self.settings.root, folder, recovery.end, recovery.tail, step)
+            self._kept = kept
             tell = self._log.info if damage is None else self._log.critical
             tell(
                 "{reason}; cutting the log there, what followed is kept in {path}",
                 reason=damage or f"The log's tail is torn at byte {recovery.end}",
-                path=self.kept.quarantine,
+                path=kept.quarantine,
             )
-        publish.lower(self.settings.root, recovery.end, self.now_ms)
+        publish.lower(self.settings.root, recovery.end, self.environment.now_ms)
         # After a crash what is log may be in memory only.
         cut(folder, recovery.end, changed_from=recovery.start if crashed else None)
         if keep:
-            self.step("cut")
+            step("cut")
         self._log.info(
             "Log ends at byte {end} ({reason}); checked {records} records from byte {start}",
             end=recovery.end,
@@ -267,21 +286,59 @@ class Opener:
                 raise
         fsync_folder(path.parent)
 
-    def _load_derived(self, log: CommitLog, crashed: bool) -> None:
-        self.queues, self.index = open_derived(self.settings.root, self.settings)
-        self.queues.deleted = deleted.load(self.settings.root, log)
-        self.dispatcher = Dispatcher(
-            log,
-            self.queues,
-            self.index,
-            DelayLevels.parse(self.settings.delay_levels),
+    # --- queues and index -----------------------------------------------------
+
+    def _dispatcher(
+        self, log: CommitLog, queues: ConsumeQueues, index: Index | None, crashed: bool
+    ) -> Dispatcher:
+        """
+        What goes on with queues and index where they end.
+        """
+        root, settings = self.settings.root, self.settings
+        queues.deleted = deleted.load(root, log)
+        dispatcher = Dispatcher(
+            log=log,
+            queues=queues,
+            index=index,
+            levels=DelayLevels.parse(settings.delay_levels),
             # A master's limit on messages may be above ours; a file's is the same.
-            self.settings.file_size,
-            self.clock,
+            max_record=settings.file_size,
+            clock=self.environment.clock,
             verified=log.verified_block,
         )
-        mark = marks.load(mark_path(self.settings.root), log)
-        self.dispatcher.recover(clean=not crashed, mark=mark)
+        dispatcher.recover(clean=not crashed, mark=marks.load(mark_path(root), log))
+        if self._kept is not None:
+            dispatcher.truncate_to(log.end)
+            self.environment.step("derived")
+        return dispatcher
+
+    def _dispatch(self, dispatcher: Dispatcher) -> DiskFull | None:
+        """
+        Bring queues and index to the log's end, while the store is wanted.
+
+        @return: Why that was impossible, if the disk has no room.
+        """
+        try:
+            while self.wanted() and dispatcher.run(SLICE):
+                pass
+        except DiskFull as error:
+            self._log.warn(
+                "Disk full while building consume queues; opened read-only until they "
+                "catch up: {error}",
+                error=error,
+            )
+            return error
+        return None
+
+    def _finish_cut(self, queues: ConsumeQueues, *, whole: bool) -> None:
+        """
+        The queues are cut: if they are whole, no consumer's offset may be above them any more.
+        """
+        root = self.settings.root
+        if whole:
+            for moved in (*clamp_consumers(root, queues), *clamp_delays(root, queues)):
+                self._log.warn("Moved an offset back, as the log was cut: {moved}", moved=moved)
+        finish(root, self.environment.step)
 
 
 def _explained(reason: Fault | None) -> str:

@@ -25,7 +25,8 @@ from rmqha.broker.tables.topics import Topics
 from rmqha.config.broker_settings import BrokerSettings, PullSettings
 from rmqha.net.remoting.handlers import Registry
 from rmqha.store.derived.lookup import Lookup
-from rmqha.store.store import LIVE_PAUSE, Receipt, Store
+from rmqha.store.paced_dispatch import LIVE_PAUSE
+from rmqha.store.store import Receipt, Store
 from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.properties import encode as encode_properties
 from rmqha.wire.log.record import Message, Record, decode
@@ -98,13 +99,13 @@ class Consuming:
         levels = DelayLevels.parse(store.settings.delay_levels)
         lookup = Lookup(store.log, store.queues, store.index, levels)
         self.pulls = Pulls(
-            self.settings,
-            reader,
-            self.holds,
-            self.topics,
-            self.groups,
-            self.consumers,
-            self.offsets,
+            settings=self.settings,
+            reader=reader,
+            holds=self.holds,
+            topics=self.topics,
+            groups=self.groups,
+            consumers=self.consumers,
+            offsets=self.offsets,
             permission=self.permission,
             slave=self.slave,
         )

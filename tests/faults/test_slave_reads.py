@@ -84,7 +84,9 @@ class ReadingCase(FaultTestCase):
         """
         A consumer of the only queue.
         """
-        found = Follower({0: self.primary.port, 1: self.copy.port}, TOPIC, GROUP)
+        found = Follower(
+            endpoint={0: self.primary.port, 1: self.copy.port}, address=TOPIC, current_log=GROUP
+        )
         self.addCleanup(found.close)
         return found
 

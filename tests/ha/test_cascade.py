@@ -79,7 +79,7 @@ class AheadTests(CascadeCase):
         for _ in range(3):
             self.passes(30)
             self.assertEqual((self.mine.end, self.repaired), (end, []))
-            self.assertFalse(self.follower.state.is_stop, self.follower.reason)
+            self.assertFalse(self.follower.sync.state.is_stop, self.follower.sync.reason)
         self.assertLess(self.wire.made, 12)
         self.fetch()
         self.standing = Standing.WHOLE
@@ -139,7 +139,7 @@ class ServedTests(CascadeCase):
         self.follow(self.log())
         self.passes(1)
         self.assertLess(self.theirs.end - self.mine.end, BATCH)
-        self.assertFalse(self.follower.state.is_stop)
+        self.assertFalse(self.follower.sync.state.is_stop)
         self.standing = Standing.WHOLE
         self.passes(1.1)
         self.assertEqualLogs()
@@ -161,7 +161,7 @@ class ServedTests(CascadeCase):
             self.assertEqual(self.mine.end, self.theirs.confirmed)
             self.passes(25)
         self.assertEqual(self.wire.made, 1)
-        self.assertFalse(self.follower.state.is_stop)
+        self.assertFalse(self.follower.sync.state.is_stop)
 
     def test_never_past_what_is_verified(self) -> None:
         """

@@ -74,12 +74,12 @@ class AgainstTestCase(LogTestCase):
         raw = RawLog.open(self.place)
         self.addCleanup(raw.close)
         self.against = MasterComparison(
-            OfflineLog.of(raw, data_end(raw, 0)),
-            self.endpoint,
-            "10.0.0.1:10912",
-            more.pop("ask", None if bounds is None else lambda: succeed(bounds)),
-            self.clock,
-            self.folder(),
+            ours=OfflineLog.of(raw, data_end(raw, 0)),
+            endpoint=self.endpoint,
+            peer="10.0.0.1:10912",
+            ask=more.pop("ask", None if bounds is None else lambda: succeed(bounds)),
+            clock=self.clock,
+            folder=self.folder(),
             **more,
         )
         self.looking = ensureDeferred(self.against.parting())

@@ -110,7 +110,13 @@ class Pair(LogTestCase):
         settings = HASettings(**({"batch": 1000} | keys))
         ledger = Ledger(log=self.theirs, start=self.theirs.end, first_sync=settings.first_sync)
         self.transfer = GroupTransfer(ledger=ledger, clock=self.clock, needed=1)
-        factory = MasterFactory(self.theirs, settings, self.clock, ledger, self.transfer)
+        factory = MasterFactory(
+            log=self.theirs,
+            settings=settings,
+            clock=self.clock,
+            ledger=ledger,
+            transfer=self.transfer,
+        )
         factory.start()
         self.factory = self.wire.master = factory
         self.addCleanup(self.unserve)
@@ -174,7 +180,7 @@ class Pair(LogTestCase):
         old = self.mine
         self.kept = quarantine(self.folder(), old.folder, at, old.end)
         cut(old.folder, at)
-        self.mine = CommitLog(old.folder, at, old.allocator)
+        self.mine = CommitLog(folder=old.folder, end=at, allocator=old.allocator)
         return succeed(f"cut at {at}")
 
     def settle(self) -> None:
@@ -197,7 +203,7 @@ class Pair(LogTestCase):
         """
         In sync, and byte for byte.
         """
-        self.assertEqual(self.follower.state.value, "in-sync", self.follower.reason)
+        self.assertEqual(self.follower.sync.state.value, "in-sync", self.follower.sync.reason)
         low = max(self.mine.min_offset, self.theirs.min_offset)
         self.assertEqual(content(self.mine, low), content(self.theirs, low))
         self.assertEqual(self.mine.confirmed, self.theirs.end)
@@ -284,7 +290,7 @@ class FollowTests(Pair):
             self.assertNoResult(waiting)
             self.settle()
             self.assertEqual(self.successResultOf(waiting), PutStatus.PUT_OK)
-            self.assertEqual(self.follower.state.value, "in-sync")
+            self.assertEqual(self.follower.sync.state.value, "in-sync")
         self.assertEqualLogs()
 
     def test_only_flushed(self) -> None:
@@ -313,7 +319,7 @@ class FollowTests(Pair):
         self.serve()
         self.follow(self.log())
         self.passes(1.5)
-        self.assertEqual(self.follower.state.value, "in-sync")
+        self.assertEqual(self.follower.sync.state.value, "in-sync")
         self.theirs.put([encoded(300)], [0], STORED)
         self.settle()
         self.theirs.put([encoded(300)], [0], STORED)
@@ -330,7 +336,7 @@ class FollowTests(Pair):
         for _ in range(3):
             self.wire.cut()
             self.settle()
-            self.assertEqual(self.follower.state.value, "connecting")
+            self.assertEqual(self.follower.sync.state.value, "connecting")
             self.theirs.put([encoded(900)], [0], STORED)
             self.passes(1.5)
             self.assertEqualLogs()
@@ -345,7 +351,7 @@ class FollowTests(Pair):
         self.passes(3)
         self.wire.master = "closing"
         self.passes(5)
-        self.assertIn(self.follower.state.value, ("connecting", "probing"))
+        self.assertIn(self.follower.sync.state.value, ("connecting", "probing"))
         self.serve()
         self.passes(31)
         self.assertEqualLogs()
@@ -399,9 +405,9 @@ class PartedTests(Pair):
                 self.serve()
                 self.follow(self.part(*extra))
                 self.passes(3)
-                self.assertEqual(self.follower.state.value, "ahead")
+                self.assertEqual(self.follower.sync.state.value, "ahead")
                 more = self.mine.end - self.theirs.end
-                self.assertIn(f"{more} bytes more", self.follower.reason)
+                self.assertIn(f"{more} bytes more", self.follower.sync.reason)
                 waiting = self.transfer.wait(0, 700)
                 self.assertEqual(self.successResultOf(waiting), PutStatus.SLAVE_NOT_AVAILABLE)
                 self.unfollow()
@@ -418,7 +424,7 @@ class PartedTests(Pair):
         for _ in range(10):
             self.theirs.put([encoded(900)], [0], STORED)
         self.passes(31)
-        self.assertEqual(self.follower.state.value, "diverged")
+        self.assertEqual(self.follower.sync.state.value, "diverged")
         self.assertEqual(self.mine.end, before)
 
     def test_truncate(self) -> None:
@@ -458,8 +464,8 @@ class PartedTests(Pair):
         mine = self.part(900, 700)
         self.follow(mine, policy=DivergencePolicy.TRUNCATE, max_truncate=1599)
         self.passes(3)
-        self.assertEqual(self.follower.state.value, "ahead")
-        self.assertIn("haMaxTruncateBytes", self.follower.reason)
+        self.assertEqual(self.follower.sync.state.value, "ahead")
+        self.assertIn("haMaxTruncateBytes", self.follower.sync.reason)
         self.assertIs(self.mine, mine)
         self.passes(100)
         self.assertLess(len(self.repaired), 6)
@@ -474,8 +480,8 @@ class PartedTests(Pair):
             mine.put([encoded(size, topic="Others")], [0], STORED)
         self.follow(mine, policy=DivergencePolicy.TRUNCATE)
         self.passes(3)
-        self.assertEqual(self.follower.state.value, "diverged")
-        self.assertIn("no whole record", self.follower.reason)
+        self.assertEqual(self.follower.sync.state.value, "diverged")
+        self.assertIn("no whole record", self.follower.sync.reason)
         self.assertIs(self.mine, mine)
 
     def test_rebootstrap(self) -> None:
@@ -502,7 +508,7 @@ class PartedTests(Pair):
                 self.serve()
                 self.follow(copy, policy=policy)
                 self.passes(20)
-                self.assertEqual(self.follower.state.value, "ahead")
+                self.assertEqual(self.follower.sync.state.value, "ahead")
                 self.assertEqual(self.repaired, [])
                 self.assertIs(self.mine, copy)
                 self.unfollow()
@@ -518,7 +524,7 @@ class PartedTests(Pair):
         self.serve()
         self.follow(mine)
         self.passes(3)
-        self.assertEqual(self.follower.state.value, "below-min")
+        self.assertEqual(self.follower.sync.state.value, "below-min")
         self.assertEqual(self.mine.end, FILE_SIZE)
 
     def test_expired_in_the_middle(self) -> None:

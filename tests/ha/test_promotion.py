@@ -57,7 +57,7 @@ class PromotionTestCase(LogTestCase, DerivedTestCase):
         for _ in range(5):
             self.end = store.put(message(400, topic=SCHEDULE_TOPIC, queue_id=2)).end
         self.data = content(store.log)
-        self.successResultOf(store.stopService())
+        self.close_store(store)
         self.table("consumerOffset.json", {"TopicA@g": {0: COUNT + 4}, "TopicA@h": {0: 3}})
         self.table("delayOffset.json", {3: 8})
 
@@ -205,7 +205,7 @@ class PromoteTests(PromotionTestCase):
         old = Epoch.begin(self.root, store.log)
         old.close(store.log, {"10.0.0.9": self.end})
         end = store.put(message(500)).end  # it was a slave meanwhile, and got more
-        self.successResultOf(store.stopService())
+        self.close_store(store)
         self.assertFalse(promote(self.settings).was_master)
         found = self.epoch()
         self.assertEqual((found["start"], found["end"], found["marks"]), (end, end, {}))
@@ -217,7 +217,7 @@ class PromoteTests(PromotionTestCase):
         """
         store = self.opened(self.root, settings=SIZES)
         Epoch.begin(self.root, store.log, master=False).close(store.log, {"a": 5})
-        self.successResultOf(store.stopService())
+        self.close_store(store)
         self.assertFalse(promote(self.settings).was_master)
         self.assertEqual(self.epoch()["marks"], {})
 
@@ -399,5 +399,5 @@ class KilledTests(PromotionTestCase):
             self.assertEqual(content(store.log), self.data)
             receipt = store.put(message(500))
             self.assertEqual((receipt.begin, receipt.queue_offset), (self.end, COUNT))
-            self.successResultOf(store.stopService())
+            self.close_store(store)
         self.assertGreater(number, 20)

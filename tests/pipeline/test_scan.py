@@ -432,7 +432,7 @@ class BadInputTests(SynchronousTestCase):
             error = self.assertRaises(
                 (RangeBroken, DataLost), offsets, self.store, startingOffsets={"store": 0}
             )
-            self.assertIn("[0, 262144)" if not size else "the file ends here", str(error))
+            self.assertIn("bytes 0 to 262144" if not size else "the file ends here", str(error))
 
     def test_crc(self) -> None:
         """

@@ -16,8 +16,7 @@ from twisted.internet.testing import MemoryReactorClock
 from rmqha.config.load import load
 from rmqha.config.settings import Settings
 from rmqha.roles.slave import SlaveNode
-from rmqha.store.opening import Opening
-from rmqha.store.store import Store
+from rmqha.store.environment import StoreEnvironment
 from tests.support import derived
 from tests.support.logs import now
 from tests.support.scripted_master import PuppetEndpoint
@@ -90,9 +89,8 @@ class PuppetSlave(SlaveNode):
     def _dialled(self, host: str, port: int) -> IStreamClientEndpoint:
         return self.endpoint
 
-    def _new_store(self, opening: Opening) -> Store:
-        store = super()._new_store(opening)
-        store.disk_use = lambda folder: 0.1
-        # Not the hour at which old files go, whenever the tests run.
-        store.local_hour = lambda moment: 12
-        return store
+    def _environment(self) -> StoreEnvironment:
+        # By default old files go at four in the morning, also of the day of the test.
+        return evolve(
+            super()._environment(), disk_use=lambda folder: 0.1, local_hour=lambda now: 12
+        )

@@ -10,7 +10,7 @@ from twisted.internet.address import IPv4Address
 
 from rmqha.config.ha_settings import DivergencePolicy
 from rmqha.ha.epoch import Epoch
-from rmqha.store.store import Store
+from rmqha.store.service import StoreService
 from rmqha.wire.ha import TransferDecoder, encode_report
 from tests.roles.nodes import PuppetSlave, settings
 from tests.roles.test_slave import SlaveCase
@@ -134,7 +134,6 @@ class LettingInTests(CascadeCase):
         What a slave behind ours still needs is kept.
         """
         self.copied()
-        assert self.node.store.retention is not None
         self.assertIsNone(self.node.store.retention.held_from())
         self.ask(SIZE + 700)
         self.assertEqual(self.node.store.retention.held_from(), SIZE + 700)
@@ -236,10 +235,10 @@ class EpochTests(CascadeCase):
         assert ahead is not None
         self.assertFalse(ahead.open)
         upstream = self.node.follower
-        assert upstream is not None and upstream.guard.connection is not None
+        assert upstream is not None and upstream.sync.connection is not None
         while self.theirs.end < old.end:
             self.put(self.theirs, 777)
-        upstream.guard.connection.dataReceived(
+        upstream.sync.connection.dataReceived(
             b"".join(self.frames(end)),
         )
         self.assertGreater(self.node.store.log.confirmed, old.end)
@@ -296,13 +295,13 @@ class EpochTests(CascadeCase):
         behind = self.ask(SIZE)
         assert behind is not None
         order: list[str] = []
-        real = Store.stopService
+        real = StoreService.stopService
 
-        def stop(store: Store) -> Any:
+        def stop(service: StoreService) -> Any:
             order.append("gone" if behind.transport.gone else "open")
-            return real(store)
+            return real(service)
 
-        self.patch(Store, "stopService", stop)
+        self.patch(StoreService, "stopService", stop)
         connection = self.accept()
         connection.feed(self.theirs, connection.reports()[0])
         connection.heartbeat(self.theirs.end)

@@ -12,8 +12,7 @@ from twisted.internet.interfaces import IListeningPort
 
 from rmqha.net.remoting.handlers import Registry
 from rmqha.roles.master import MasterNode
-from rmqha.store.opening import Opening
-from rmqha.store.store import Store
+from rmqha.store.environment import StoreEnvironment
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
@@ -125,12 +124,11 @@ class PlainMaster(MasterNode):
     def _in_flush_thread(self, function: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
         return now(function, *args, **kwargs)
 
-    def _new_store(self, opening: Opening) -> Store:
-        store = super()._new_store(opening)
-        store.disk_use = lambda folder: 0.1
-        # Not the hour at which old files go, whenever the tests run.
-        store.local_hour = lambda moment: 12
-        return store
+    def _environment(self) -> StoreEnvironment:
+        # By default old files go at four in the morning, also of the day of the test.
+        return evolve(
+            super()._environment(), disk_use=lambda folder: 0.1, local_hour=lambda now: 12
+        )
 
     def listen(self) -> list[IListeningPort]:
         """

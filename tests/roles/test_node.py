@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import treq
+from attrs import evolve
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.error import CannotListenError, ConnectionRefusedError
@@ -197,21 +198,23 @@ class HealthTests(NodeCase):
     async def _recovering(self) -> None:
         node = self.node("slave")
         work: list[Any] = []
-        in_thread = node._in_thread
-        node.store.in_thread = lambda *a, **k: work.append((a, k)) or opened
+        given = node.environment
+        node.store_service.environment = evolve(
+            given, in_thread=lambda *a, **k: work.append((a, k)) or opened
+        )
         opened: Deferred[Any] = Deferred()
         node.startService()
         self.addCleanup(node.stopService)
         self.assertEqual((await self._get(node, "healthz"))[0], 503)
         code, status = await self._get(node, "status")
         self.assertEqual((code, status["state"]), (200, "recovering"))
-        node.store.in_thread = in_thread
+        node.store_service.environment = given
         arguments, more = work[0]
-        in_thread(*arguments, **more).chainDeferred(opened)
+        given.in_thread(*arguments, **more).chainDeferred(opened)
         await node.ready
         self.assertEqual((await self._get(node, "healthz"))[0], 200)
         self.assertEqual((await self._get(node, "status"))[1]["state"], "serving")
-        node.follower.fail("made up")
+        node.follower.sync.fail("made up")
         code, said = await self._get(node, "healthz")
         self.assertEqual(code, 503)
         self.assertIn("failed: made up", said["reason"])
@@ -422,7 +425,7 @@ class PairTests(NodeCase):
         master = await self.started(self.node("master", brokerRole="SYNC_MASTER"))
         address = f"127.0.0.1:{master.settings.ha.listen_port}"
         slave = await self.started(self.node("slave", haMasterAddress=address, **keys))
-        await self.until(lambda: slave.follower.state.value == "in-sync")
+        await self.until(lambda: slave.follower.sync.state.value == "in-sync")
         return master, slave
 
     async def _same(self, master: Any, slave: Any) -> None:
@@ -472,13 +475,13 @@ class PairTests(NodeCase):
 
             self.patch(files.MappedFile, "allocate", allocate)
             writes = self.write(master, 1500)
-            await self.until(lambda: slave.follower.state.value == "disk-full")
+            await self.until(lambda: slave.follower.sync.state.value == "disk-full")
             self.assertIn("disk-full", slave.unhealthy())
             end = log.end
             file = log.folder.at(end - 1)
             self.assertFalse(any(file.view[end - file.start :]))
             full = False
-            await self.until(lambda: slave.follower.state.value == "in-sync")
+            await self.until(lambda: slave.follower.sync.state.value == "in-sync")
             await self._same(master, slave)
             for each in writes:
                 await each

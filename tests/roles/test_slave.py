@@ -7,17 +7,22 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from attrs import evolve
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
 from lab.harness.compare_stores import derived_faults
+from rmqha.broker.broker import Broker
 from rmqha.config.ha_settings import DivergencePolicy
 from rmqha.config.store_settings import FlushDisk
 from rmqha.errors import DiskFull
+from rmqha.ha.slave.follower import Follower
 from rmqha.ha.states import NodeState
 from rmqha.roles import slave
+from rmqha.roles.serving import Serving
 from rmqha.store.files.lock import is_locked
 from rmqha.store.log import truncate
 from rmqha.store.log.commit_log import CommitLog
+from rmqha.store.log.retention import Retention
 from rmqha.store.published import publish
 from rmqha.wire.log.encode import encode
 from rmqha.wire.log.published import Why
@@ -152,7 +157,7 @@ class SlaveCase(LogTestCase):
         """
         follower = self.node.follower
         assert follower is not None
-        self.assertEqual(follower.state.value, "in-sync", follower.reason)
+        self.assertEqual(follower.sync.state.value, "in-sync", follower.sync.reason)
         self.assertEqual(content(self.node.store.log), content(self.theirs))
         self.assertEqual(self.node.unhealthy(), "")
         self.stop()
@@ -171,7 +176,7 @@ class SlaveCase(LogTestCase):
         Of replication.
         """
         assert self.node.follower is not None
-        return self.node.follower.state.value
+        return self.node.follower.sync.state.value
 
 
 class LifeTests(SlaveCase):
@@ -203,7 +208,7 @@ class LifeTests(SlaveCase):
         self.assertTrue(self.marker.exists())
         self.start()
         assert self.node.follower is not None
-        self.assertTrue(self.node.follower.is_bootstrapping)
+        self.assertTrue(self.node.follower.sync.is_bootstrapping)
         self.catch_up()
         self.assertFalse(self.marker.exists())
         self.assertCopied()
@@ -286,6 +291,24 @@ class LifeTests(SlaveCase):
         self.assertEqual(self.node.status()["state"], "stopped")
         self.assertEqual(self.node.unhealthy(), "stopped: the node is stopping")
 
+    def test_failing_step_of_a_stop(self) -> None:
+        """
+        Whatever of it fails, the node stops, its store is closed, and the lock given back.
+        """
+        for owner, name in ((Follower, "stopService"), (Serving, "end"), (Broker, "stop")):
+            self.start()
+            self.accept().feed(self.theirs, 0)
+            broken = self.patch(owner, name, lambda *_, **more: 1 // 0)
+            self.stop()
+            broken.restore()
+            self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+            self.assertFalse((self.root / "abort").exists())
+            self.assertFalse(is_locked(self.root / "lock"))
+            self.theirs = self.log()
+            self.put(self.theirs, 500)
+            self.root = self.folder() / "store"
+            self.reactor = NodeReactor()
+
     def test_stop_twice(self) -> None:
         """
         A second stop is over at once.
@@ -343,7 +366,9 @@ class LifeTests(SlaveCase):
         An administrator is told when it heard of its master, and when it last answered it.
         """
         self.start()
-        self.node.store.now_ms = lambda: 1_000_000 + int(self.reactor.seconds() * 1000)
+        self.node.environment = evolve(
+            self.node.environment, now_ms=lambda: 1_000_000 + int(self.reactor.seconds() * 1000)
+        )
         never = self.node.ha_status().ha_client_runtime_info
         self.assertEqual((never.last_read_timestamp, never.last_write_timestamp), (0, 0))
         self.reactor.advance(1)
@@ -522,8 +547,8 @@ class RepairTests(SlaveCase):
         self.assertIsNot(self.node.store, old)
         self.put(self.theirs, 700)
         follower = self.node.follower
-        assert follower is not None and follower.guard.connection is not None
-        self.assertIs(follower.guard.connection.log, self.node.store.log)
+        assert follower is not None and follower.sync.connection is not None
+        self.assertIs(follower.sync.connection.log, self.node.store.log)
 
     def test_states_meanwhile(self) -> None:
         """
@@ -645,6 +670,39 @@ class RepairTests(SlaveCase):
         self.assertEqual(self.node.store.log.end, 0)
         again.feed(self.theirs, 0)
         self.reactor.pump([0.01] * 10)
+        self.assertCopied()
+
+    def test_slaves_that_are_not_gone(self) -> None:
+        """
+        Nothing is cut under slaves that could not be sent away; the store is open again, and
+        the repair is tried again.
+        """
+        self.parted()
+        broken = self.patch(Serving, "end", lambda *_, **more: 1 // 0)
+        self.turn()
+        self.assertEqual(self.state, "ahead")
+        self.assertIn("failed steps: replication to slaves", self.node.unhealthy())
+        self.assertEqual(content(self.node.store.log), self.before)
+        self.assertEqual(self.node.store_service.state, "")
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        broken.restore()
+        connection = self.accept(within=31)
+        connection.feed(self.theirs, connection.reports()[0])
+        connection.heartbeat(self.theirs.end)
+        self.turn()
+        self.catch_up(within=5.1)
+        self.assertCopied()
+
+    def test_store_that_does_not_close(self) -> None:
+        """
+        A repair goes on behind a store that was not closed cleanly.
+        """
+        self.parted()
+        broken = self.patch(Retention, "stop", lambda _: 1 // 0)
+        self.turn()
+        broken.restore()
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        self.catch_up()
         self.assertCopied()
 
     def test_stop_in_every_step(self) -> None:

@@ -5,7 +5,7 @@ A slave's clients: what replication brings them, and what a repair does to them.
 from __future__ import annotations
 
 from rmqha.broker.ports import ServedPort
-from rmqha.store.store import LIVE_PAUSE
+from rmqha.store.paced_dispatch import LIVE_PAUSE
 from rmqha.wire.log.encode import encode
 from rmqha.wire.remoting.bodies.tables import TopicConfig
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
@@ -199,8 +199,8 @@ class RepairTests(ServedSlaveCase):
         self.write(b"after", 0)
         node: PuppetSlave = self.node
         follower = node.follower
-        assert follower is not None and follower.guard.connection is not None
-        follower.guard.connection.dataReceived(b"".join(frames(self.theirs, node.store.log.end)))
+        assert follower is not None and follower.sync.connection is not None
+        follower.sync.connection.dataReceived(b"".join(frames(self.theirs, node.store.log.end)))
         self.reactor.pump([LIVE_PAUSE] * 5)
         (answer,) = self.answers(peer)
         self.assertEqual((answer.code, bodies(answer)), (0, [b"after"]))

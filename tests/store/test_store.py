@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from twisted.internet.defer import fail
 from twisted.internet.task import Clock
 
 from lab.harness import golden
@@ -22,14 +23,20 @@ from rmqha.errors import (
     MessageIllegal,
     NotWritable,
     RecordFault,
+    ShutdownFailed,
     StoreLocked,
 )
 from rmqha.store.derived import index_file
 from rmqha.store.files import mapped as files
+from rmqha.store.files.lock import StoreLock
 from rmqha.store.log.checkpoint import Checkpoint
-from rmqha.store.store import LIVE_PAUSE, Store
-from rmqha.wire.log.layout import MAGIC_BLANK
-from rmqha.wire.log.record import Fault, decode, magic_at
+from rmqha.store.log.flush import Flusher
+from rmqha.store.log.retention import Retention
+from rmqha.store.opening import StoreParts
+from rmqha.store.paced_dispatch import LIVE_PAUSE
+from rmqha.store.published.publish import Publisher
+from rmqha.store.store import Store
+from rmqha.wire.log.record import MAGIC_BLANK, Fault, decode, magic_at
 from tests.support.derived import DerivedTestCase
 from tests.support.ha_frames import append_frame
 from tests.support.logs import STORED, Disk, Held, LogTestCase, content, message
@@ -87,7 +94,6 @@ class GoldenTests(LogTestCase):
         """
         for version, name in golden.ARCHIVES:
             store = self.open(version, name)
-            assert store.recovery is not None
             end, reason = self.end_of(version, name), store.recovery.reason
             if name == "slave-torn-props":
                 last = list(golden.jsonl(version, golden.truth(name, "expected.jsonl")))[-1]
@@ -102,7 +108,7 @@ class GoldenTests(LogTestCase):
             self.assertEqual((store.state, store.log.confirmed), ("", store.log.end))
             self.assertEqual(store.dispatcher.position, store.log.end)
             self.assertEqual(store.dispatcher.faults, [])
-            self.successResultOf(store.stopService())
+            self.close_store(store)
 
     def test_queues_and_index(self) -> None:
         """
@@ -137,7 +143,7 @@ class GoldenTests(LogTestCase):
                 )
                 wanted = [offset for offset in look["physicalOffsets"] if offset < torn]
                 self.assertEqual(found, wanted, (version, name, look["key"]))
-            self.successResultOf(store.stopService())
+            self.close_store(store)
 
     def test_go_on(self) -> None:
         """
@@ -165,7 +171,7 @@ class GoldenTests(LogTestCase):
             assert unit is not None
             self.assertEqual(unit[:2], (receipts[-1].begin, 1000))
             self.assertEqual(store.dispatcher.fault_count, 0)
-            self.successResultOf(store.stopService())
+            self.close_store(store)
 
 
 class LifeTests(StoreTestCase):
@@ -182,12 +188,12 @@ class LifeTests(StoreTestCase):
         self.assertEqual((root / "abort").read_text(), str(os.getpid()))
         for _ in range(20):
             store.put(message(500))
-        self.successResultOf(store.stopService())
+        self.close_store(store)
         self.assertFalse((root / "abort").exists())
         self.assertEqual(Checkpoint.load(root / "checkpoint"), Checkpoint(STORED, STORED, STORED))
         self.assertEqual(store.state, "stopped")
         self.assertRaises(NotWritable, store.put, message(500))
-        self.successResultOf(store.stopService())
+        self.close_store(store)
 
     def test_crash(self) -> None:
         """
@@ -209,7 +215,7 @@ class LifeTests(StoreTestCase):
         """
         store = self.small()
         store.put(message(500))
-        self.successResultOf(store.stopService())
+        self.close_store(store)
         seen = []
         root = store.settings.root
 
@@ -218,7 +224,7 @@ class LifeTests(StoreTestCase):
             raise KeyboardInterrupt
 
         self.patch(sys.modules["rmqha.store.opening"], "cut", cut)
-        again = self.store(root, settings=SIZES)
+        again = self.service(root, settings=SIZES)
         again.startService()
         self.failureResultOf(again.ready, KeyboardInterrupt)
         self.assertEqual((seen, (root / "abort").exists()), ([True], True))
@@ -231,18 +237,20 @@ class LifeTests(StoreTestCase):
         for _ in range(30):
             store.put(message(500))
         root = store.settings.root
-        self.successResultOf(store.stopService())
+        self.close_store(store)
         before = len(os.listdir("/proc/self/fd"))
         data = None
         for _ in range(8):
             store = self.small(root)
             data = data or content(store.log)
             self.assertEqual(content(store.log), data)
-            self.successResultOf(store.stopService())
-            bad = self.store(root, settings=SIZES | {"file_size": 8192})
+            self.close_store(store)
+            bad = self.service(root, settings=SIZES | {"file_size": 8192})
             bad.startService()
             self.failureResultOf(bad.ready, FileSizeMismatch)
             self.successResultOf(bad.stopService())
+        self._services.clear()
+        self._cleanups.clear()
         del store, bad
         self.assertEqual(len(os.listdir("/proc/self/fd")), before)
 
@@ -257,7 +265,7 @@ class LifeTests(StoreTestCase):
                 store.put(message(500))
             if disk is FlushDisk.SYNC_FLUSH:
                 self.assertEqual(store.log.flushed, store.log.end)
-            self.successResultOf(store.stopService())
+            self.close_store(store)
             self.assertEqual(clock.getDelayedCalls(), [])
 
     def test_stop_while_opening(self) -> None:
@@ -267,20 +275,20 @@ class LifeTests(StoreTestCase):
         root = self.folder() / "store"
         store = self.small(root)
         store.put(message(500))
-        self.successResultOf(store.stopService())
+        self.close_store(store)
         thread, clock = Held(), Clock()
-        store = self.store(root, settings=SIZES, in_thread=thread, clock=clock)
-        store.startService()
-        self.assertEqual(store.state, "recovering")
-        stopped = store.stopService()
+        service = self.service(root, settings=SIZES, in_thread=thread, clock=clock)
+        service.startService()
+        self.assertEqual(service.state, "recovering")
+        stopped = service.stopService()
         self.assertNoResult(stopped)
-        other = self.store(root, settings=SIZES)
+        other = self.service(root, settings=SIZES)
         self.assertRaises(StoreLocked, other.startService)
         before = len(os.listdir("/proc/self/fd"))
         thread.work()
         self.successResultOf(stopped)
-        self.failureResultOf(store.ready, NotWritable)
-        self.assertEqual((store.state, clock.getDelayedCalls()), ("stopped", []))
+        self.failureResultOf(service.ready, NotWritable)
+        self.assertEqual((service.state, clock.getDelayedCalls()), ("stopped", []))
         self.assertLess(len(os.listdir("/proc/self/fd")), before)
         self.assertEqual(self.small(root).log.end, 500)
 
@@ -290,16 +298,17 @@ class LifeTests(StoreTestCase):
         """
         thread = Held()
         clock = Clock()
-        store = self.store(self.folder() / "store", settings=SIZES, in_thread=thread, clock=clock)
-        store.startService()
+        root = self.folder() / "store"
+        service = self.service(root, settings=SIZES, in_thread=thread, clock=clock)
+        service.startService()
         thread.work()
-        self.successResultOf(store.ready)
+        store = self.opened_by(service)
         store.put(message(500))
         thread.calls.clear()  # blocks ahead
         clock.advance(60.0)
         publishing, flushing = thread.calls
         thread.calls.clear()
-        stopped = store.stopService()
+        stopped = service.stopService()
         self.assertEqual(thread.calls, [])
         publishing()
         self.assertEqual(thread.calls, [])
@@ -307,6 +316,50 @@ class LifeTests(StoreTestCase):
         thread.work()
         self.successResultOf(stopped)
         self.assertFalse((store.settings.root / "abort").exists())
+
+    def test_failing_step_of_a_stop(self) -> None:
+        """
+        A stop whose retention, publisher or last flush fails flushes and closes all the same,
+        gives the lock back last, and tells; the next start makes it good.
+        """
+        steps = [
+            (Retention, "retention"),
+            (Publisher, "publishing"),
+            (Flusher, "flushing the log"),
+        ]
+        for part, name in steps:
+            for how in (lambda: 1 // 0, lambda: fail(ZeroDivisionError())):
+                store = self.small()
+                store.put(message(500))
+                order: list[str] = []
+                self.trace(order, StoreParts, "close")
+                self.trace(order, StoreLock, "release")
+                for other, other_name in steps:
+                    self.trace(order, other, "stop", other_name)
+                broken = self.patch(part, "stop", lambda _, how=how: how())
+                before = len(os.listdir("/proc/self/fd"))
+                stopped = self.service_of(store).stopService()
+                error = self.failureResultOf(stopped, ShutdownFailed).value
+                broken.restore()
+                self.assertEqual(error.steps, (name,))
+                wanted = [other for _, other in steps if other != name]
+                self.assertEqual(order, [*wanted, "close", "release"])
+                self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+                self.assertLess(len(os.listdir("/proc/self/fd")), before)
+                self.assertTrue((store.settings.root / "abort").exists())
+                self.assertEqual(self.small(store.settings.root).log.end, 500)
+
+    def trace(self, order: list[str], owner: type, method: str, name: str = "") -> None:
+        """
+        Note when a method is called.
+        """
+        real = getattr(owner, method)
+
+        def traced(part: Any) -> Any:
+            order.append(name or method)
+            return real(part)
+
+        self.patch(owner, method, traced)
 
     def test_failing_close(self) -> None:
         """
@@ -319,7 +372,8 @@ class LifeTests(StoreTestCase):
             raise OSError(errno.EIO, "I/O error")
 
         patched = self.patch(Checkpoint, "save", save)
-        self.successResultOf(store.stopService())
+        stopped = self.service_of(store).stopService()
+        self.assertEqual(self.failureResultOf(stopped, ShutdownFailed).value.steps, ("closing",))
         patched.restore()
         self.assertEqual(len(self.flushLoggedErrors(OSError)), 1)
         self.assertTrue((store.settings.root / "abort").exists())
@@ -336,7 +390,7 @@ class LockedTests(StoreTestCase):
         A second store fails at once and changes nothing.
         """
         store = self.small()
-        other = self.store(store.settings.root, settings=SIZES)
+        other = self.service(store.settings.root, settings=SIZES)
         self.assertRaises(StoreLocked, other.startService)
         self.successResultOf(other.stopService())
         self.assertTrue((store.settings.root / "abort").exists())
@@ -357,7 +411,7 @@ class LockedTests(StoreTestCase):
             "class T(LogTestCase):\n"
             "    def runTest(self): pass\n"
             "try:\n"
-            "    T().store(Path(sys.argv[1])).startService()\n"
+            "    T().service(Path(sys.argv[1])).startService()\n"
             "except StoreLocked as error:\n"
             "    print(error)\n"
         )
@@ -475,11 +529,21 @@ class TroubleTests(StoreTestCase):
         """
         A write without room is refused; the state is named and passes by itself.
         """
-        clock, changes = Clock(), []
-        store = self.small(clock=clock)
+        clock = Clock()
+        changes: list[str] = []
+        service = self.service(
+            self.folder() / "store",
+            settings=SIZES,
+            clock=clock,
+            changed=lambda: changes.append(service.state),
+        )
+        service.startService()
+        self.addCleanup(service.stopService)
+        store = self.opened_by(service)
         for _ in range(7):
             store.put(message(550))
-        store.changed = lambda: changes.append(store.state)
+        self.assertEqual(changes, [""])
+        changes.clear()
         disk = Disk().install(self)
         disk.full = True
         before = content(store.log)
@@ -564,7 +628,7 @@ class TroubleTests(StoreTestCase):
         self.assertRaises(NotWritable, store.put, message(300))
         self.failureResultOf(store.flusher.wait(600), FlushFailed)
         self.assertEqual(store.log.flushed, 300)
-        self.successResultOf(store.stopService())
+        self.close_store(store)
         self.assertTrue((store.settings.root / "abort").exists())
         self.assertEqual(self.small(store.settings.root).state, "")
 
@@ -702,7 +766,6 @@ class SlaveTests(StoreTestCase):
             file.seek(797)
             file.write(b"\0")
         again = self.small(root)
-        assert again.recovery is not None
         self.assertEqual(
             (again.log.end, again.recovery.reason, again.log.last_record), (500, Fault.TOPIC, 0)
         )
@@ -743,4 +806,4 @@ class FlushedTimeTests(StoreTestCase):
         while thread.calls:
             thread.work()
         self.assertEqual(store.checkpoint.log, now[0] - 10)
-        store.in_flush_thread = store.flusher.in_thread = store.in_thread
+        store.flusher.in_thread = store.environment.in_thread

@@ -42,7 +42,14 @@ def dispatcher(log: ILogReader, root: Path, clock: Clock | None = None, **more: 
     given = settings(root, **more)
     queues, index = open_derived(root, given)
     levels = DelayLevels.parse(given.delay_levels)
-    return Dispatcher(log, queues, index, levels, given.max_record, clock or Clock())
+    return Dispatcher(
+        log=log,
+        queues=queues,
+        index=index,
+        levels=levels,
+        max_record=given.max_record,
+        clock=clock or Clock(),
+    )
 
 
 def drain(maker: Dispatcher) -> None:

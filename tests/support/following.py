@@ -145,7 +145,7 @@ class FollowerCase(LogTestCase):
         """
         Whatever it is called.
         """
-        self.assertEqual(self.follower.state.value, state, self.follower.reason)
+        self.assertEqual(self.follower.sync.state.value, state, self.follower.sync.reason)
 
 
 #: A log of three files and a bit, with a blank at each end.

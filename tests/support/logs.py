@@ -17,11 +17,13 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from rmqha.store.environment import StoreEnvironment
 from rmqha.store.files import mapped as files
 from rmqha.store.files.allocate import Allocator
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.opening import Opening
+from rmqha.store.service import StoreService
 from rmqha.store.store import Store
 from rmqha.wire.log.encode import encode
 from rmqha.wire.log.record import Message
@@ -141,6 +143,10 @@ class LogTestCase(SynchronousTestCase):
     Tests with logs in folders that go away.
     """
 
+    def __init__(self, methodName: str = "runTest") -> None:
+        super().__init__(methodName)
+        self._services: dict[Store, StoreService] = {}
+
     def folder(self) -> Path:
         """
         A new empty folder.
@@ -159,7 +165,7 @@ class LogTestCase(SynchronousTestCase):
         """
         made = LogFolder.load(folder if folder is not None else self.folder(), file_size)
         self.addCleanup(made.close)
-        return CommitLog(made, end, Allocator())
+        return CommitLog(folder=made, end=end, allocator=Allocator())
 
     def filled(
         self, *sizes: int, file_size: int = FILE_SIZE, folder: Path | None = None
@@ -172,46 +178,64 @@ class LogTestCase(SynchronousTestCase):
             log.put([encoded(size)], [number], STORED + number)
         return log
 
-    def store(
+    def service(
         self, root: Path, *, clock: Clock | None = None, master: bool = True, **more: Any
-    ) -> Store:
+    ) -> StoreService:
         """
-        A store with the golden stores' sizes, not yet started.
+        The service of a store with the golden stores' sizes, not yet started.
 
-        @param more: Attributes of the store and of the opening, and C{settings}.
+        @param more: Attributes of its environment and of the opening, and C{settings}.
         """
         opening = {
             name: more.pop(name) for name in ("repair", "ours_from", "before") if name in more
         }
         given = {
+            "clock": clock or Clock(),
             "sync": lambda fd: None,
             "in_thread": now,
             "in_flush_thread": now,
             "disk_use": lambda folder: 0.1,
+            "local_hour": lambda now: 12,
         } | more
         sizes = given.pop("settings", {})
-        return Store(
-            settings(root, **sizes),
-            Opening(master=master, **opening),
-            clock or Clock(),
-            **given,
+        return StoreService(
+            settings(root, **sizes), Opening(master=master, **opening), StoreEnvironment(**given)
         )
 
     def opened(self, root: Path, **more: Any) -> Store:
         """
         A store that is open.
         """
-        store = self.store(root, **more)
-        store.startService()
-        self.successResultOf(store.ready)
-        self.addCleanup(store.stopService)
+        service = self.service(root, **more)
+        service.startService()
+        self.addCleanup(service.stopService)
+        return self.opened_by(service)
+
+    def opened_by(self, service: StoreService) -> Store:
+        """
+        What a service has opened; L{service_of} finds the service again.
+        """
+        store: Store = self.successResultOf(service.ready)
+        self._services[store] = service
         return store
+
+    def service_of(self, store: Store) -> StoreService:
+        """
+        Who opened a store.
+        """
+        return self._services[store]
+
+    def close_store(self, store: Store) -> None:
+        """
+        Stop it, as a node does.
+        """
+        self.successResultOf(self.service_of(store).stopService())
 
     def reopened(self, store: Store, **more: Any) -> Store:
         """
         The same store, stopped and opened again.
         """
-        self.successResultOf(store.stopService())
+        self.close_store(store)
         return self.opened(store.settings.root, **more)
 
     def crash(self, store: Store) -> Path:

@@ -44,6 +44,5 @@ class Cleaning:
         """
         329: delete log files that are old enough, whatever the hour.
         """
-        if self.store.retention is not None:
-            self.store.retention.demand()
+        self.store.retention.demand()
         return None

@@ -55,7 +55,7 @@ PERMISSIONS = frozenset({0, 2, 4, 6, 7})
 FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
 
-@define(eq=False)
+@define(eq=False, kw_only=True)
 class Administration:
     """
     Answers what administrators ask of the tables.

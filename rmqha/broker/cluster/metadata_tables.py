@@ -47,7 +47,7 @@ class TableState(StrEnum):
     UNREACHABLE = "unreachable"
 
 
-@define(eq=False)
+@define(eq=False, kw_only=True)
 class SyncedTable:
     """
     One table's synchronization.
@@ -105,7 +105,7 @@ class SyncRecord:
     committed: dict[str, dict[int, int]] = field(factory=dict)
 
 
-@define(eq=False)
+@define(eq=False, kw_only=True)
 class Copies:
     """
     The tables of one master, at one address, and ours.

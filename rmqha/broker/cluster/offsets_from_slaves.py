@@ -32,7 +32,7 @@ WITHIN = 3.0
 """Seconds a master waits for all of it, before it serves without."""
 
 
-@define(eq=False)
+@define(eq=False, kw_only=True)
 class Return:
     """
     Takes over the higher offsets of a master's slaves.

@@ -82,6 +82,7 @@ class Pulls:
 
     def __init__(
         self,
+        *,
         settings: PullSettings,
         reader: QueueReader,
         holds: LongPolling,
@@ -89,7 +90,6 @@ class Pulls:
         groups: Groups,
         consumers: Consumers,
         offsets: ConsumerOffsetTable,
-        *,
         permission: int = 6,
         slave: bool = False,
         went: Went = lambda group, topic, queue_id, begin, end, size: None,

@@ -47,6 +47,7 @@ class Schedule:
 
     def __init__(
         self,
+        *,
         store: Store,
         writer: Putter | None,
         lookup: Lookup,

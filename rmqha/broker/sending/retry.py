@@ -43,7 +43,7 @@ MOST_TIMES = (1 << 31) - 1
 """What a record can say of how often it came; its sender may have begun there."""
 
 
-@define(eq=False)
+@define(eq=False, kw_only=True)
 class Retries:
     """
     Sends what could not be consumed around once more, or puts it aside.

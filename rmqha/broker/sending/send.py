@@ -58,7 +58,7 @@ Addresses and transactions are the broker's to mark."""
 _FALSE = "false"
 
 
-@define(eq=False)
+@define(eq=False, kw_only=True)
 class Sending:
     """
     Takes messages.

@@ -66,13 +66,13 @@ class Groups(ConfigTable[GroupConfig, GroupTable]):
         @param now_ms: Milliseconds since 1970, for the table's version.
         """
         super().__init__(
-            folder / SUBSCRIPTION_GROUPS,
-            GroupTable,
-            "subscription_group_table",
-            {name: GroupConfig(group_name=name) for name in PRESET_GROUPS},
-            clock,
-            in_thread,
-            now_ms,
+            path=folder / SUBSCRIPTION_GROUPS,
+            body=GroupTable,
+            rows="subscription_group_table",
+            presets={name: GroupConfig(group_name=name) for name in PRESET_GROUPS},
+            clock=clock,
+            in_thread=in_thread,
+            now_ms=now_ms,
         )
         self._auto_create = settings.auto_create_groups
 

@@ -40,6 +40,7 @@ class ConfigTable(Generic[Row, Body]):
 
     def __init__(
         self,
+        *,
         path: Path,
         body: type[Body],
         rows: str,

@@ -113,13 +113,13 @@ class Topics(ConfigTable[TopicConfig, TopicTable]):
         @param now_ms: Milliseconds since 1970, for the table's version.
         """
         super().__init__(
-            folder / TOPICS,
-            TopicTable,
-            "topic_config_table",
-            {topic.topic_name: topic for topic in _presets(settings)},
-            clock,
-            in_thread,
-            now_ms,
+            path=folder / TOPICS,
+            body=TopicTable,
+            rows="topic_config_table",
+            presets={topic.topic_name: topic for topic in _presets(settings)},
+            clock=clock,
+            in_thread=in_thread,
+            now_ms=now_ms,
         )
         self._settings = settings
         own = {settings.cluster, settings.name, reply_topic(settings.cluster)}

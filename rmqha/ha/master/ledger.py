@@ -67,7 +67,7 @@ Most addresses remembered, so that a peer with many of them cannot fill the memo
 """
 
 
-@define(eq=False)
+@define(eq=False, kw_only=True)
 class Claim:
     """
     What one connection may say about one replica.
@@ -211,7 +211,7 @@ class Ledger:
         @param identity: Claims of one identity count as one replica.
         @param host: The address its marks are kept under.
         """
-        return Claim(self, identity, host)
+        return Claim(ledger=self, identity=identity, host=host)
 
     def covers(self, begin: int, end: int) -> int:
         """

@@ -89,6 +89,7 @@ class MasterFactory(ServerFactory):
 
     def __init__(
         self,
+        *,
         log: CommitLog,
         settings: HASettings,
         clock: IReactorTime,

@@ -95,7 +95,7 @@ class ConnectionOwner(Interface):
 
 
 @implementer(IFrameSink)
-@define(eq=False)
+@define(eq=False, kw_only=True)
 class SlaveProtocol(Protocol):
     """
     Follow one master over one connection.

@@ -49,7 +49,7 @@ DISK_RETRY = 5.0
 """Seconds between looks at a full disk."""
 
 
-@define(eq=False)
+@define(eq=False, kw_only=True)
 class FollowState:
     """
     How one slave's log stands to its master's.
@@ -160,11 +160,11 @@ class FollowState:
         if not self.state.is_stop:
             self.become(asking, f"asking from byte {question.report}")
         self.connection = SlaveProtocol(
-            log,
-            question,
-            self.settings,
-            self.clock,
-            self,
+            log=log,
+            question=question,
+            settings=self.settings,
+            clock=self.clock,
+            follower=self,
             hold_flushed=self.hold_flushed,
             bucket=self._bucket,
         )

@@ -10,7 +10,6 @@ compared on a connection, and never for an empty master.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from attrs import define, field
 from twisted.application.internet import ClientService
@@ -28,7 +27,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.config.ha_settings import DivergencePolicy, HASettings
-from rmqha.errors import Refused, StoreError
+from rmqha.errors import Refused, RmqhaError, StoreError
 from rmqha.ha.slave.connection import SlaveProtocol
 from rmqha.ha.slave.follow_state import FollowState
 from rmqha.ha.slave.master_bounds import AskBounds
@@ -39,7 +38,7 @@ from rmqha.ha.slave.reconnect import (
     ReportingEndpoint,
     SingleConnection,
 )
-from rmqha.ha.slave.repair import Divergence, Repair, remedy
+from rmqha.ha.slave.repair import Repair, remedy
 from rmqha.ha.states import SyncState
 from rmqha.periodic import Job
 from rmqha.store.log.commit_log import CommitLog
@@ -55,7 +54,7 @@ UNREACHED = (
 """What may go wrong before a connection has its protocol."""
 
 
-@define(eq=False)
+@define(eq=False, kw_only=True)
 class Follower(Service):
     """
     Keep one slave's log equal to its master's.
@@ -69,7 +68,7 @@ class Follower(Service):
     @ivar hold_flushed: Whether only flushed bytes are reported (SYNC_FLUSH).
     @ivar bounds: Asks the master's client port; C{None} to go without.
     @ivar connected: Called when the master let us in, each time.
-    @ivar guard: What is known of the log and its master.
+    @ivar sync: What is known of the log and its master.
     """
 
     endpoint: IStreamClientEndpoint | None
@@ -83,7 +82,7 @@ class Follower(Service):
     hold_flushed: bool = False
     bounds: AskBounds | None = None
     connected: Callable[[], None] = lambda: None
-    guard: FollowState = field(init=False)
+    sync: FollowState = field(init=False)
     _client: ClientService | None = field(default=None, init=False)
     _repairing: Deferred[None] | None = field(default=None, init=False)
     _later: IDelayedCall | None = field(default=None, init=False)
@@ -91,42 +90,17 @@ class Follower(Service):
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self.guard = FollowState(
-            self.address,
-            self.current_log,
-            self.settings,
-            self.clock,
-            self.bootstrapping,
-            self._stopped,
+        self.sync = FollowState(
+            address=self.address,
+            current_log=self.current_log,
+            settings=self.settings,
+            clock=self.clock,
+            bootstrapping=self.bootstrapping,
+            stopped=self._stopped,
             is_bootstrapping=self._unfinished,
             hold_flushed=self.hold_flushed,
             bounds=self.bounds,
         )
-
-    @property
-    def state(self) -> SyncState:
-        return self.guard.state
-
-    @property
-    def reason(self) -> str:
-        """
-        What explains it, with numbers.
-        """
-        return self.guard.reason
-
-    @property
-    def divergence(self) -> Divergence | None:
-        """
-        Where the logs part, while that is known.
-        """
-        return self.guard.divergence
-
-    @property
-    def is_bootstrapping(self) -> bool:
-        """
-        Whether a copy from nothing is under way.
-        """
-        return self.guard.is_bootstrapping
 
     # --- the service ----------------------------------------------------------
 
@@ -136,7 +110,7 @@ class Follower(Service):
         """
         super().startService()
         if self.endpoint is None:
-            self.guard.become(
+            self.sync.become(
                 SyncState.CONNECTING,
                 "no master address: haMasterAddress is not set, and no name server has told one",
             )
@@ -148,7 +122,7 @@ class Follower(Service):
         Disconnect, and wait for a repair that is under way.
         """
         super().stopService()
-        self.guard.end()
+        self.sync.end()
         if self._later is not None and self._later.active():
             self._later.cancel()
         gone = self._disconnect()
@@ -158,18 +132,12 @@ class Follower(Service):
             gone.addCallback(lambda _: over)
         return gone
 
-    def fail(self, reason: str) -> None:
-        """
-        Our store takes nothing more until the node is started again.
-        """
-        self.guard.fail(reason)
-
     def bad_record(self, error: StoreError) -> None:
         """
         Dispatch found a bad record (with C{haVerifyBeforeAck=false}).
         """
-        if self.guard.connection is not None:
-            self.guard.connection.violation(error)
+        if self.sync.connection is not None:
+            self.sync.connection.violation(error)
 
     def dial(self, endpoint: IStreamClientEndpoint, address: str, bounds: AskBounds | None) -> None:
         """
@@ -182,10 +150,10 @@ class Follower(Service):
         if address == self.address and self.endpoint is not None:
             return
         self.endpoint, self.address, self.bounds = endpoint, address, bounds
-        self.guard.moved_to(address, bounds)
-        if not self.running or self.state is SyncState.FAILED:
+        self.sync.moved_to(address, bounds)
+        if not self.running or self.sync.state is SyncState.FAILED:
             return
-        self.guard.become(SyncState.CONNECTING, f"the master is at {address}")
+        self.sync.become(SyncState.CONNECTING, f"the master is at {address}")
         if self._repairing is None:
             if self._later is not None and self._later.active():
                 self._later.cancel()
@@ -195,16 +163,8 @@ class Follower(Service):
         """
         What is done again and again, while a master lets us in.
         """
-        if self.guard.connection is not None:
-            yield self.guard.connection.reporting
-
-    def status(self, last_stored: int) -> dict[str, Any]:
-        """
-        C{upstream} of C{/status}.
-
-        @param last_stored: Store time of the last record held, in milliseconds, 0 if none.
-        """
-        return self.guard.status(last_stored)
+        if self.sync.connection is not None:
+            yield self.sync.connection.reporting
 
     # --- connecting -----------------------------------------------------------
 
@@ -214,7 +174,7 @@ class Follower(Service):
         endpoint = self.endpoint
         assert endpoint is not None, "checked when the service started"
         if self.bounds is not None:
-            endpoint = BoundsFirst(endpoint, self.guard.port.look)
+            endpoint = BoundsFirst(endpoint, self.sync.port.look)
         self._client = QuietClientService(
             ReportingEndpoint(endpoint, self._not_connected),
             SingleConnection(self._protocol),
@@ -227,7 +187,7 @@ class Follower(Service):
         """
         Seconds before the next connection.
         """
-        delay = self.guard.delay()
+        delay = self.sync.delay()
         if delay > NEXT_QUESTION:
             self._log.info(
                 "Connecting to the master {master} again in {delay:.1f} s",
@@ -237,7 +197,7 @@ class Follower(Service):
         return delay
 
     def _protocol(self) -> SlaveProtocol | None:
-        protocol = self.guard.protocol()
+        protocol = self.sync.protocol()
         if protocol is not None:
             self.connected()
         return protocol
@@ -245,8 +205,8 @@ class Follower(Service):
     def _not_connected(self, failure: Failure) -> Failure:
         if not failure.check(*UNREACHED):
             self._log.failure("Connecting to master {master} failed", failure, master=self.address)
-        if not self.state.is_stop:
-            self.guard.become(SyncState.CONNECTING, failure.getErrorMessage())
+        if not self.sync.state.is_stop:
+            self.sync.become(SyncState.CONNECTING, failure.getErrorMessage())
         return failure
 
     def _disconnect(self) -> Deferred[None]:
@@ -256,7 +216,7 @@ class Follower(Service):
         @return: Fires when nothing will touch the log any more.
         """
         client, self._client = self._client, None
-        self.guard.drop()
+        self.sync.drop()
         return succeed(None) if client is None else client.stopService()
 
     def _leave(self) -> Deferred[None]:
@@ -270,17 +230,17 @@ class Follower(Service):
 
     def _stopped(self) -> None:
         """
-        The guard entered a named stop state: do what the policy says about it.
+        The log entered a named stop state: do what the policy says about it.
         """
-        guard = self.guard
-        if guard.state is SyncState.FAILED:
+        sync = self.sync
+        if sync.state is SyncState.FAILED:
             self._leave()
             return
         policy = remedy(
             self.settings.policy,
-            guard.state,
-            guard.divergence,
-            bootstrapping=guard.is_bootstrapping,
+            sync.state,
+            sync.divergence,
+            bootstrapping=sync.is_bootstrapping,
         )
         if policy is not None and self._repairing is None:
             self._repairing = Deferred()
@@ -292,16 +252,16 @@ class Follower(Service):
     def _carry_out(self, _: object, policy: DivergencePolicy) -> Deferred[str]:
         if not self.running:
             raise Refused(policy.value, "the node is stopping")
-        return self.repair(policy, self.guard.divergence)
+        return self.repair(policy, self.sync.divergence)
 
     def _repaired(self, text: str) -> float:
-        self.guard.repaired(text)
+        self.sync.repaired(text)
         return 0.0
 
     def _unrepaired(self, failure: Failure) -> float:
-        if not failure.check(StoreError, OSError):
+        if not failure.check(RmqhaError, OSError):
             self._log.failure("Repair of the log failed", failure)
-        self.guard.not_repaired(failure.getErrorMessage())
+        self.sync.not_repaired(failure.getErrorMessage())
         return self.settings.backoff_max
 
     def _repair_over(self, wait: float | Failure) -> None:
@@ -309,7 +269,7 @@ class Follower(Service):
         if isinstance(wait, Failure):
             self._log.failure("Repair of the log failed, reconnecting", wait)
             wait = self.settings.backoff_max
-        if self.running and self.state is not SyncState.FAILED:
+        if self.running and self.sync.state is not SyncState.FAILED:
             self._later = self.clock.callLater(wait, self._connect)
         assert over is not None, "a repair ends once"
         over.callback(None)

@@ -49,7 +49,7 @@ class Probe:
     report: int
 
 
-@define
+@define(kw_only=True)
 class OverlapSearch:
     """
     Questions of a slave that has a log.
@@ -121,7 +121,7 @@ class OverlapSearch:
             start = low - 1
         # Who tells where its log begins is not asked again whether it begins there.
         tried = bounds is not None or start == last_file
-        return cls(low, high, last_file, start, end, tried)
+        return cls(low=low, high=high, last_file=last_file, start=start, end=end, tried_last=tried)
 
     def fits(self, end: int, bounds: MasterBounds | None) -> bool:
         """

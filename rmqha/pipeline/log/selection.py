@@ -24,7 +24,7 @@ ANY_TAG = "*"
 _TAGS = TAGS.encode()
 
 
-@frozen
+@frozen(kw_only=True)
 class Selection:
     """
     What a record must have to be a row.
@@ -54,13 +54,15 @@ class Selection:
         """
         tags = options.tags
         return cls(
-            options.visibility,
-            None if options.topic is None else frozenset(options.topic),
-            options.subscribe_pattern,
-            options.queue_ids,
-            None if tags is None or ANY_TAG in tags else frozenset(tag.encode() for tag in tags),
-            _queues(options.starting_offsets),
-            _queues(options.ending_offsets),
+            visibility=options.visibility,
+            topics=None if options.topic is None else frozenset(options.topic),
+            pattern=options.subscribe_pattern,
+            queue_ids=options.queue_ids,
+            tags=None
+            if tags is None or ANY_TAG in tags
+            else frozenset(tag.encode() for tag in tags),
+            first=_queues(options.starting_offsets),
+            last=_queues(options.ending_offsets),
         )
 
     @property

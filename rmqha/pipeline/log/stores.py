@@ -47,7 +47,7 @@ from rmqha.wire.log.record import Fault
 _log = getLogger(__name__)
 
 
-@define(slots=False)
+@define(slots=False, kw_only=True)
 class StoreView:
     """
     One store at one moment.
@@ -82,7 +82,14 @@ class StoreView:
         point = read_point(root) if options.point_file is PointFile.USE else None
         files = LogFiles.find(root)
         broker = (point.broker_name if point else "") or (name if options.named else None)
-        store = cls(name, files, point, broker, known, options.mode is not Mode.FAILFAST)
+        store = cls(
+            name=name,
+            files=files,
+            point=point,
+            broker=broker,
+            known=known,
+            tolerant=options.mode is not Mode.FAILFAST,
+        )
         if point is not None:
             if point.confirm > files.limit:
                 raise CopyBehind(name, point.confirm, files.limit)

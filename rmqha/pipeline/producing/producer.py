@@ -263,11 +263,11 @@ def _failed(parcel: Parcel, error: RmqhaError, tries: int) -> SendFailed:
     code = error.code if isinstance(error, RequestRefused) else None
     remark = error.remark if isinstance(error, RequestRefused) else str(error)
     return SendFailed(
-        parcel.topic,
-        f"{queue.broker}:{queue.queue_id}",
-        first.properties.get(UNIQUE_KEY, ""),
-        len(parcel.messages),
-        tries,
-        code,
-        remark,
+        topic=parcel.topic,
+        queue=f"{queue.broker}:{queue.queue_id}",
+        key=first.properties.get(UNIQUE_KEY, ""),
+        messages=len(parcel.messages),
+        tries=tries,
+        code=code,
+        remark=remark,
     )

@@ -91,7 +91,9 @@ class WriteRanges:
             return
         columns = TableColumns.of(self.options)
         reader = MessageReader(self.options, columns.read)
-        with _Files(self, trimmed, columns.schema(self.shape.by, self.shape.whole)) as files:
+        with _Files(
+            work=self, wanted=trimmed, schema=columns.schema(self.shape.by, self.shape.whole)
+        ) as files:
             for rows in chunks(reader.read(trimmed)):
                 for part in parts(rows, columns.topic, columns.time, self.shape.by):
                     files.add(part, columns)
@@ -175,7 +177,7 @@ def chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(held).combine_chunks()
 
 
-@define
+@define(kw_only=True)
 class _Open:
     """
     A file that is being written.
@@ -196,7 +198,7 @@ class _Open:
             self.topics[topic] = (before[0] + count, before[1] + size)
 
 
-@define
+@define(kw_only=True)
 class _Files:
     """
     The files of one range: they get their names when all are whole.
@@ -238,7 +240,7 @@ class _Files:
         told: list[Any] = []
         style = self.work.options.column_style.value
         writer = self.work.shape.encoding.writer(place, self.schema, told, style)
-        return _Open(part, place, writer, told)
+        return _Open(part=part, place=place, writer=writer, told=told)
 
     def _named(self, folder: PurePosixPath, opened: _Open) -> WrittenFile:
         shape = self.work.shape

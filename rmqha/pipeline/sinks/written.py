@@ -17,7 +17,7 @@ WRITTEN = pa.schema([("written", pa.string())])
 """One row a range: JSON for L{from_rows}."""
 
 
-@frozen
+@frozen(kw_only=True)
 class WrittenFile:
     """
     A file with rows.

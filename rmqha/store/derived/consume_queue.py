@@ -36,7 +36,7 @@ _SCAN_UNITS = 1 << 15
 _WALK_BACK = 16
 
 
-@define(eq=False)
+@define(eq=False, kw_only=True)
 class ConsumeQueue:
     """
     The units of one queue, in files of one size.

@@ -107,7 +107,12 @@ class ConsumeQueues:
             folder = f"{self.folder}/{topic}/{queue_id}"
             anew = topic in self.deleted
             queue = ConsumeQueue(
-                folder, topic, queue_id, self.file_size, self.descriptors, anew=anew
+                folder=folder,
+                topic=topic,
+                queue_id=queue_id,
+                file_size=self.file_size,
+                descriptors=self.descriptors,
+                anew=anew,
             )
             self._queues[topic, queue_id] = queue
         return queue

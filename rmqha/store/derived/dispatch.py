@@ -67,7 +67,7 @@ class DispatchMark:
     entries: int = 0
 
 
-@define(eq=False)
+@define(eq=False, kw_only=True)
 class Dispatcher:
     """
     Keeps the derived files up with the log.

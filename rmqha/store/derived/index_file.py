@@ -72,7 +72,7 @@ class IndexShape:
         return self.entries_at + ENTRY_SIZE * self.entries
 
 
-@define(eq=False)
+@define(eq=False, kw_only=True)
 class IndexFile:
     """
     One file, read by C{pread}; open for writing, its slots are mapped.
@@ -113,7 +113,7 @@ class IndexFile:
         @raise DiskFull: There is no room.
         """
         descriptors.create(path, shape.file_size)
-        made = cls(path, shape, descriptors)
+        made = cls(path=path, shape=shape, descriptors=descriptors)
         if before is not None:
             made.begin_offset = made.end_offset = before.end_offset
             made.begin_time = made.end_time = before.end_time
@@ -138,15 +138,15 @@ class IndexFile:
         begin_time, end_time, begin_offset, end_offset, used_slots, count = header
         count = max(1, min(count, shape.entries))
         return cls(
-            path,
-            shape,
-            descriptors,
-            begin_time,
-            end_time,
-            begin_offset,
-            end_offset,
-            used_slots,
-            count,
+            path=path,
+            shape=shape,
+            descriptors=descriptors,
+            begin_time=begin_time,
+            end_time=end_time,
+            begin_offset=begin_offset,
+            end_offset=end_offset,
+            used_slots=used_slots,
+            count=count,
         )
 
     @property

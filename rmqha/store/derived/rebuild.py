@@ -93,7 +93,15 @@ def rebuild(
     queues.deleted = deleted.load(settings.root, log)
     levels = DelayLevels.parse(settings.delay_levels)
     # The clock stands still and the budget is 0: each run is one block of a full window.
-    maker = Dispatcher(log, queues, index, levels, settings.max_record, Clock(), WINDOW)
+    maker = Dispatcher(
+        log=log,
+        queues=queues,
+        index=index,
+        levels=levels,
+        max_record=settings.max_record,
+        clock=Clock(),
+        window=WINDOW,
+    )
     maker.recover(clean=True)
     start, total = log.min_offset, log.confirmed - log.min_offset
     try:

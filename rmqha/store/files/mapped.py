@@ -136,7 +136,7 @@ def write_all(fd: int, data: bytes | memoryview, offset: int) -> None:
         view = view[count:]
 
 
-@define(eq=False)
+@define(eq=False, kw_only=True)
 class MappedFile:
     """
     One log file, mapped when first read or written.
@@ -174,7 +174,7 @@ class MappedFile:
                 os.close(fd)
                 path.unlink()
             raise disk_error(error, str(path), size) from error
-        return cls(path, start, size, 0, fd)
+        return cls(path=path, start=start, size=size, allocated=0, fd=fd)
 
     @property
     def end(self) -> int:
@@ -317,7 +317,7 @@ class LogFolder:
             start = int(name)
             if folder.files and start != folder.files[-1].end:
                 raise BrokenSequence(str(file), folder.files[-1].end, start)
-            folder.files.append(MappedFile(file, start, file_size))
+            folder.files.append(MappedFile(path=file, start=start, size=file_size))
         return folder
 
     def create_next(self, offset: int) -> MappedFile:

@@ -55,7 +55,7 @@ MOST_REMEMBERED = 1 << 20
 
 
 @implementer(ILogReader)
-@define(eq=False)
+@define(eq=False, kw_only=True)
 class CommitLog:
     """
     The log of one store, open for writing.

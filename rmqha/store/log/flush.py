@@ -41,7 +41,7 @@ class _Wait:
     done: Deferred[bool]
 
 
-@define(eq=False)
+@define(eq=False, kw_only=True)
 class Flusher:
     """
     Moves one log's C{flushed} behind its C{end}.
@@ -86,20 +86,22 @@ class Flusher:
     def stop(self) -> Deferred[None]:
         """
         Flush what there is and end; waiting writes are answered.
+
+        @return: Fires when that is done; fails if the last flush did.  It succeeds when flushing
+            had failed before.
         """
         self._timed.stop()
         if self.failure is not None:
             return succeed(None)
         return self.flush().addBoth(self._stopped)
 
-    def _stopped(self, result: object) -> None:
+    def _stopped(self, result: Failure | None) -> Failure | None:
         self._forget_timer()
         while self._waiting:
             self._waiting.popleft().done.errback(
                 Failure(NotWritable("stopped", "the store is stopping"))
             )
-        if isinstance(result, Failure):
-            self._log.failure("The last flush of the log failed", result)
+        return result
 
     def wait(self, end: int) -> Deferred[bool]:
         """

@@ -77,7 +77,7 @@ def last_stored(file: MappedFile) -> float:
     return file.path.stat().st_mtime
 
 
-@define(eq=False)
+@define(eq=False, kw_only=True)
 class Retention:
     """
     Looks after the disk of one store.

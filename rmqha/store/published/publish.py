@@ -146,7 +146,7 @@ def opened(
     return known, SplitIndex.open(root, log)
 
 
-@define(eq=False)
+@define(eq=False, kw_only=True)
 class Publisher:
     """
     Keeps the point and the split index of one open store up to date.

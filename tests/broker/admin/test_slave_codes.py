@@ -148,7 +148,7 @@ class SlaveCodesTests(BrokerTestCase):
         leave = {*REFUSED, Code.SEND_REPLY_MESSAGE, Code.SEND_REPLY_MESSAGE_V2}
         masters = {code: self.ask(client, code) for code in self.codes() if code not in leave}
         self.successResultOf(self.serving.stop())
-        self.successResultOf(self.serving.store.stopService())
+        self.close_store(self.serving.store)
         client = self.begin(slave=True)
         end = self.serving.store.log.end
         for code in self.codes():
@@ -192,7 +192,7 @@ class SlaveCodesTests(BrokerTestCase):
         """
         self.filled()
         self.successResultOf(self.serving.stop())
-        self.successResultOf(self.serving.store.stopService())
+        self.close_store(self.serving.store)
         client = self.begin(slave=True)
         self.assertEqual(self.ask(client, Code.QUERY_CONSUMER_OFFSET).ext, {"offset": "2"})
         client.send(commit(3))

@@ -256,7 +256,7 @@ class TablesTests(MetadataTestCase):
         self.successResultOf(stopped)
         self.master.topics = {"Orders": topic("Orders")}
         self.master.topics_version = {"counter": 1, "timestamp": 1000}
-        self.successResultOf(self.serving.store.stopService())
+        self.close_store(self.serving.store)
         slave = self.slave()
         self.assertEqual("refused", self.part("topics")["state"])
         self.assertIn("version 1 of 1000 is older", self.part("topics")["reason"])
@@ -325,7 +325,7 @@ class TablesTests(MetadataTestCase):
             stopped = slave.stop()
             self.turns(0.1)
             self.successResultOf(stopped)
-            self.successResultOf(slave.store.stopService())
+            self.close_store(slave.store)
 
     def test_another_master(self) -> None:
         """
@@ -465,7 +465,7 @@ class QueuesTests(MetadataTestCase):
         stopped = slave.stop()
         self.turns(0.1)
         self.successResultOf(stopped)
-        self.successResultOf(slave.store.stopService())
+        self.close_store(slave.store)
         self.master.change_topics(gone=("Old",))
         with patch(
             "rmqha.store.derived.deleted_topics.Deletion.forget",
@@ -740,7 +740,7 @@ class OffsetsTests(MetadataTestCase):
         stopped = slave.stop()
         self.turns(0.1)
         self.successResultOf(stopped)
-        self.successResultOf(slave.store.stopService())
+        self.close_store(slave.store)
         self.master.here = True
         slave = self.slave()
         self.queues_end(130)

@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.broker.consuming.queue_reader import SCAN, choose
 from rmqha.config.broker_settings import PullSettings
-from rmqha.store.store import LIVE_PAUSE
+from rmqha.store.paced_dispatch import LIVE_PAUSE
 from rmqha.wire.columnar.queue_units import BLANK_UNIT, UNIT
 from rmqha.wire.log.hashing import tags_code
 from rmqha.wire.remoting.bodies.clients import MessageModel

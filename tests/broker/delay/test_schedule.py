@@ -57,7 +57,7 @@ class ScheduleTestCase(BrokerTestCase):
         Stop it cleanly, and begin anew.
         """
         self.successResultOf(self.serving.schedule.stop())
-        self.successResultOf(self.serving.store.stopService())
+        self.close_store(self.serving.store)
         return self.begin(**settings)
 
     def later(self, body: bytes, level: int = 1, topic: str = "T", **more: Any) -> None:
@@ -231,7 +231,7 @@ class DeliveryTests(ScheduleTestCase):
         self.later(b"x")
         self.passes(0.01)
         self.successResultOf(self.serving.schedule.stop())
-        self.successResultOf(self.serving.store.stopService())
+        self.close_store(self.serving.store)
         self.begin(slave=True)
         self.skips(5)
         self.assertEqual(self.got(), [])
@@ -324,7 +324,7 @@ class OffsetTests(ScheduleTestCase):
         tables.replace(
             self.table("delayOffset.json"), {"offsetTable": {1: 40, 2: 5, 3: -1}, "kept": "x"}
         )
-        self.successResultOf(self.serving.store.stopService())
+        self.close_store(self.serving.store)
         self.begin()
         self.assertEqual(self.offsets(), {1: 1, 2: 0, 3: 0})
         self.later(b"2")
@@ -688,7 +688,7 @@ class StatusTests(ScheduleTestCase):
         self.later(b"1")
         self.passes(0.1)
         self.successResultOf(self.serving.schedule.stop())
-        self.successResultOf(self.serving.store.stopService())
+        self.close_store(self.serving.store)
         self.clock.advance(100)
         broker = self.begin()
         self.passes(0.1)

@@ -112,7 +112,11 @@ class MasterCase(SynchronousTestCase):
         )
         self.transfer = GroupTransfer(ledger=self.ledger, clock=self.clock, needed=needed)
         self.factory = MasterFactory(
-            self.log, self.settings, self.clock, self.ledger, self.transfer
+            log=self.log,
+            settings=self.settings,
+            clock=self.clock,
+            ledger=self.ledger,
+            transfer=self.transfer,
         )
         self.factory.start()
         self.port = 40000
@@ -855,7 +859,13 @@ class CaptureTests(MasterCase):
         self.log = MemoryLog(end=begin, file_size=golden.LOG_FILE_SIZE)
         self.ledger = Ledger(log=self.log, start=begin, first_sync=FirstSync.LAST_FILE)
         self.transfer = GroupTransfer(ledger=self.ledger, clock=self.clock, needed=1)
-        self.factory = MasterFactory(self.log, HASettings(), self.clock, self.ledger, self.transfer)
+        self.factory = MasterFactory(
+            log=self.log,
+            settings=HASettings(),
+            clock=self.clock,
+            ledger=self.ledger,
+            transfer=self.transfer,
+        )
         self.factory.start()
         protocol, transport = self.connect()
         source = random.Random(seed)

@@ -75,7 +75,9 @@ def master(log: MemoryLog, clock: Any, **settings: Any) -> MasterFactory:
     """
     ledger = Ledger(log=log, start=log.end)
     transfer = GroupTransfer(ledger=ledger, clock=clock, needed=1)
-    return MasterFactory(log, HASettings(**settings), clock, ledger, transfer)
+    return MasterFactory(
+        log=log, settings=HASettings(**settings), clock=clock, ledger=ledger, transfer=transfer
+    )
 
 
 class SocketTests(TestCase):

@@ -120,11 +120,11 @@ class SlaveCase(LogTestCase):
         self.settings = HASettings(**keys)
         rate = self.settings.max_receive_rate
         self.slave = SlaveProtocol(
-            log,
-            Probe(ask, report),
-            self.settings,
-            self.clock,
-            self.owner,
+            log=log,
+            question=Probe(ask, report),
+            settings=self.settings,
+            clock=self.clock,
+            follower=self.owner,
             hold_flushed=hold_flushed,
             bucket=TokenBucket(rate, self.clock) if rate else None,
         )
@@ -187,7 +187,7 @@ class CaptureTests(SlaveCase):
                 file.truncate(size)
         made = LogFolder.load(folder, size)
         self.addCleanup(made.close)
-        return CommitLog(made, 0 if empty else start, Allocator())
+        return CommitLog(folder=made, end=0 if empty else start, allocator=Allocator())
 
     def replay(self, stream: bytes, first: int, pieces: list[bytes]) -> None:
         """

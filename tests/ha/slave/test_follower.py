@@ -189,7 +189,7 @@ class EqualTests(Guard):
         self.assertEqual(again.reports(), [1])
         again.feed(self.theirs, 1)
         self.assertState("in-sync")
-        self.assertEqual(self.follower.guard.reconnects, 1)
+        self.assertEqual(self.follower.sync.reconnects, 1)
 
 
 class DivergedTests(Guard):
@@ -220,9 +220,9 @@ class DivergedTests(Guard):
                     connection.feed(self.theirs, 0)
                 self.assertState("diverged")
                 self.assertFalse(connection.open)
-                self.assertIn(f"byte {place} of ", self.follower.reason)
-                self.assertIn(f"{place - place % SIZE:020d}", self.follower.reason)
-                divergence = self.follower.divergence
+                self.assertIn(f"byte {place} of ", self.follower.sync.reason)
+                self.assertIn(f"{place - place % SIZE:020d}", self.follower.sync.reason)
+                divergence = self.follower.sync.divergence
                 assert divergence is not None
                 self.assertEqual(divergence.at, place)
                 self.assertEqual(content(mine), before)
@@ -239,7 +239,7 @@ class DivergedTests(Guard):
             for byte in encode_header(offset, len(body)) + body:
                 connection.send(bytes([byte]))
         self.assertState("diverged")
-        self.assertIn("byte 2500 of", self.follower.reason)
+        self.assertIn("byte 2500 of", self.follower.sync.reason)
 
     def test_behind_our_end_is_never_reached(self) -> None:
         """
@@ -274,7 +274,7 @@ class DivergedTests(Guard):
         connection.feed(self.theirs, 1)
         connection.heartbeat(self.theirs.end)
         self.assertState("in-sync")
-        self.assertIsNone(self.follower.divergence)
+        self.assertIsNone(self.follower.sync.divergence)
 
     def test_survey_compares_only_what_came(self) -> None:
         """
@@ -286,7 +286,7 @@ class DivergedTests(Guard):
         self.assertEqual(survey.reports(), [0])
         survey.feed(self.theirs, SIZE)
         self.assertState("diverged")
-        divergence = self.follower.divergence
+        divergence = self.follower.sync.divergence
         assert divergence is not None
         self.assertEqual((divergence.at, divergence.common_from), (SIZE, SIZE))
 
@@ -308,7 +308,7 @@ class AheadTests(Guard):
                 connection.feed(self.theirs, 1, end)
                 connection.heartbeat(end)
                 self.assertState("ahead")
-                self.assertIn(f"{less} bytes more", self.follower.reason)
+                self.assertIn(f"{less} bytes more", self.follower.sync.reason)
                 self.assertFalse(connection.open)
                 self.assertLessEqual(max(connection.reports()), end)
                 self.stop()
@@ -333,7 +333,7 @@ class AheadTests(Guard):
                 survey.heartbeat(0)
                 self.passes(7)
                 self.assertState("ahead")
-                self.assertIn("the master ends at 0", self.follower.reason)
+                self.assertIn("the master ends at 0", self.follower.sync.reason)
                 self.assertEqual(self.repairs, [])
                 self.stop()
 
@@ -419,7 +419,7 @@ class SilenceTests(Guard):
         """
         The connection there is.
         """
-        current = self.follower.guard.connection
+        current = self.follower.sync.connection
         assert current is not None
         connection = Connection.__new__(Connection)
         connection.protocol = current
@@ -459,8 +459,8 @@ class SilenceTests(Guard):
         self.passes(6)
         self.accept(within=0.1).feed(self.theirs, 2 * SIZE)
         self.assertState("below-min")
-        self.assertIn(f"below our end {SIZE + 700}", self.follower.reason)
-        self.assertIn(f"begin at {2 * SIZE}", self.follower.reason)
+        self.assertIn(f"below our end {SIZE + 700}", self.follower.sync.reason)
+        self.assertIn(f"begin at {2 * SIZE}", self.follower.sync.reason)
         self.assertEqual(mine.end, SIZE + 700)
 
     def test_only_our_last_file_left(self) -> None:
@@ -539,7 +539,7 @@ class BadInputTests(Guard):
                 self.assertFalse(connection.open)
                 self.turn()
                 self.assertState("connecting")
-                self.assertIn(f"frame of {size} bytes", self.follower.reason)
+                self.assertIn(f"frame of {size} bytes", self.follower.sync.reason)
                 self.assertEqual(content(self.mine), before)
                 self.stop()
 
@@ -562,7 +562,7 @@ class BadInputTests(Guard):
                         connection.feed(self.theirs, 1)
                         self.assertState("in-sync")
                 self.assertState("gap")
-                self.assertIn(f"expected {end}", self.follower.reason)
+                self.assertIn(f"expected {end}", self.follower.sync.reason)
                 self.assertIdleFor(29)
                 self.stop()
 
@@ -638,8 +638,8 @@ class BadInputTests(Guard):
         self.assertEqual(self.mine.end, end + 400)
         connection.frame(end + 400, self.bad_record()[400:700])
         self.assertState("diverged")
-        self.assertIn("bad record", self.follower.reason)
-        self.assertIn(f"byte {end}", self.follower.reason)
+        self.assertIn("bad record", self.follower.sync.reason)
+        self.assertIn(f"byte {end}", self.follower.sync.reason)
         self.assertEqual(content(self.mine), before)
         self.assertLessEqual(max(connection.reports()), end)
         self.turn()
@@ -696,7 +696,7 @@ class BadInputTests(Guard):
         connection = self.begun(self.log())
         connection.feed(other, 0)
         self.assertState("file-size")
-        self.assertIn(str(SIZE), self.follower.reason)
+        self.assertIn(str(SIZE), self.follower.sync.reason)
         self.assertIdleFor(25)
 
     def test_smaller_file_size(self) -> None:
@@ -714,7 +714,7 @@ class BadInputTests(Guard):
         connection = self.begun(self.log(), first_sync="last-file")
         connection.frame(SIZE // 2, b"x" * 10)
         self.assertState("file-size")
-        self.assertIn(f"starts at {SIZE // 2}", self.follower.reason)
+        self.assertIn(f"starts at {SIZE // 2}", self.follower.sync.reason)
 
 
 class DiskTests(Guard):
@@ -754,13 +754,13 @@ class DiskTests(Guard):
         def mark(on: bool) -> None:
             raise full
 
-        follower.guard.bootstrapping = mark
+        follower.sync.bootstrapping = mark
         self.turn()
         factory, done = self.endpoint.waiting.pop(0)
         self.assertIsNone(factory.buildProtocol(None))
         done.errback(full)
         self.assertState("disk-full")
-        follower.guard.bootstrapping = self.marks.append
+        follower.sync.bootstrapping = self.marks.append
         self.flushLoggedErrors(DiskFull)
         self.accept(within=5.1).feed(self.theirs, 0)
         self.assertEqual(self.marks[0], True)
@@ -786,12 +786,12 @@ class DiskTests(Guard):
         The store's own failure ends replication too.
         """
         connection = self.in_sync(self.copied(self.theirs))
-        self.follower.fail("fsync of x failed")
+        self.follower.sync.fail("fsync of x failed")
         self.assertState("failed")
         self.assertFalse(connection.open)
         self.assertIdleFor(100)
-        self.follower.fail("again")
-        self.assertEqual(self.follower.reason, "fsync of x failed")
+        self.follower.sync.fail("again")
+        self.assertEqual(self.follower.sync.reason, "fsync of x failed")
 
 
 class BootstrapTests(Guard):
@@ -963,13 +963,13 @@ class BootstrapTests(Guard):
                 self.clock.advance(0.06)
             if self.endpoint.waiting:
                 self.endpoint.accept().close()
-        made = self.follower.guard.reconnects
+        made = self.follower.sync.reconnects
         self.passes(20)
         for _ in range(100):
             self.clock.advance(0.06)
             if self.endpoint.waiting:
                 self.endpoint.accept().close()
-        self.assertLess(self.follower.guard.reconnects - made, 30)
+        self.assertLess(self.follower.sync.reconnects - made, 30)
 
     def test_silent_where_it_had_bytes(self) -> None:
         """
@@ -979,7 +979,7 @@ class BootstrapTests(Guard):
         self.follow(mine)
         self.stock()
         self.accept(within=0.1).feed(self.theirs, 1, 1 + 50)
-        self.assertEqual(self.follower.guard._search.question(mine).report, 1)
+        self.assertEqual(self.follower.sync._search.question(mine).report, 1)
 
     def test_last_file(self) -> None:
         """
@@ -1113,14 +1113,14 @@ class PolicyTests(Guard):
         self.diverge(policy=DivergencePolicy.TRUNCATE)
         self.repairs[0][2].errback(Refused("truncate", "too much"))
         self.assertState("diverged")
-        self.assertIn("byte 2500 of", self.follower.reason)
-        self.assertTrue(self.follower.reason.endswith("truncate refused: too much"))
+        self.assertIn("byte 2500 of", self.follower.sync.reason)
+        self.assertTrue(self.follower.sync.reason.endswith("truncate refused: too much"))
         self.assertIdleFor(29)
-        reason = self.follower.reason
+        reason = self.follower.sync.reason
         self.accept(within=1.1).feed(self.theirs, 1)
         self.turn()
         self.repairs[1][2].errback(Refused("truncate", "too much"))
-        self.assertEqual(self.follower.reason, reason)
+        self.assertEqual(self.follower.sync.reason, reason)
 
     def test_one_at_a_time(self) -> None:
         """
@@ -1148,7 +1148,7 @@ class PolicyTests(Guard):
         A store that cannot be opened again ends replication.
         """
         self.diverge(policy=DivergencePolicy.TRUNCATE)
-        self.follower.fail("cannot open")
+        self.follower.sync.fail("cannot open")
         self.repairs[0][2].errback(Refused("x", "cannot open"))
         self.assertState("failed")
         self.assertIdleFor(100)
@@ -1158,11 +1158,11 @@ class PolicyTests(Guard):
         A failed fsync is final, even if the repair it happened in came to its end.
         """
         self.diverge(policy=DivergencePolicy.TRUNCATE)
-        self.follower.fail("fsync of x failed")
+        self.follower.sync.fail("fsync of x failed")
         self.mine = self.copied(self.theirs, 2200)
         self.repairs[0][2].callback("cut the log")
         self.assertState("failed")
-        self.assertEqual(self.follower.reason, "fsync of x failed")
+        self.assertEqual(self.follower.sync.reason, "fsync of x failed")
         self.assertIdleFor(100)
 
 
@@ -1189,7 +1189,7 @@ class LifeTests(Guard):
         self.follower.dial(self.endpoint, "10.0.0.2:10912", None)
         self.follower.dial(self.endpoint, "10.0.0.2:10912", None)
         self.assertState("connecting")
-        self.assertIn("10.0.0.2:10912", self.follower.reason)
+        self.assertIn("10.0.0.2:10912", self.follower.sync.reason)
         new = self.accept()
         self.assertFalse(old.open)
         self.assertEqual(new.reports(), [first])
@@ -1197,7 +1197,7 @@ class LifeTests(Guard):
         new.heartbeat(theirs.end)
         self.assertState("in-sync")
         self.assertEqual((before.waiting, self.endpoint.waiting), ([], []))
-        self.assertEqual(self.follower.status(0)["address"], "10.0.0.2:10912")
+        self.assertEqual(self.follower.sync.status(0)["address"], "10.0.0.2:10912")
 
     def test_another_master_while_repairing(self) -> None:
         """
@@ -1225,7 +1225,7 @@ class LifeTests(Guard):
         self.follower.endpoint = None
         self.follower.startService()
         self.assertState("connecting")
-        self.assertIn("no master address: ", self.follower.reason)
+        self.assertIn("no master address: ", self.follower.sync.reason)
 
     def test_refused_connections(self) -> None:
         """
@@ -1241,7 +1241,7 @@ class LifeTests(Guard):
                 self.clock.advance(0.01)
                 waited += 0.01
             delays.append(waited)
-        self.assertIn("refused", self.follower.reason.lower())
+        self.assertIn("refused", self.follower.sync.reason.lower())
         self.assertTrue(all(0.99 <= delay <= 30.02 for delay in delays), delays)
         for earlier, later in itertools.pairwise(delays[:5]):
             self.assertGreater(later, earlier * 1.5)
@@ -1396,14 +1396,14 @@ class LifeTests(Guard):
         def broken() -> CommitLog:
             raise AttributeError("no log")
 
-        follower.guard.current_log = broken
+        follower.sync.current_log = broken
         factory, done = self.endpoint.waiting.pop(0)
         try:
             factory.buildProtocol(None)
         except AttributeError:
             done.errback()
         self.assertEqual(len(self.flushLoggedErrors(AttributeError)), 1)
-        follower.guard.current_log = lambda: self.mine
+        follower.sync.current_log = lambda: self.mine
         self.accept(within=1.3)
 
     def test_no_unhandled_errors(self) -> None:
@@ -1425,7 +1425,7 @@ class StatusTests(Guard):
         The names that are relied on, whatever the state.
         """
         self.follow(self.log())
-        status = self.follower.status(0)
+        status = self.follower.sync.status(0)
         names = {"address", "state", "received", "lagBytes", "lagSeconds", "probes", "reconnects"}
         self.assertLessEqual(names, set(status))
         self.assertEqual(status["address"], "10.0.0.1:10912")
@@ -1437,7 +1437,7 @@ class StatusTests(Guard):
         In sync there is no lag.
         """
         self.in_sync(self.copied(self.theirs))
-        status = self.follower.status(1)
+        status = self.follower.sync.status(1)
         self.assertEqual((status["lagBytes"], status["lagSeconds"]), (0, 0.0))
         self.assertEqual(status["received"], self.theirs.end - 1)
         self.assertEqual(status["probes"], 1)
@@ -1447,7 +1447,7 @@ class StatusTests(Guard):
         Otherwise it is the age of the last record.
         """
         self.begun(self.log())
-        status = self.follower.status(1)
+        status = self.follower.sync.status(1)
         self.assertGreater(status["lagSeconds"], 1e9)
 
     def test_states_change_once(self) -> None:
@@ -1459,8 +1459,8 @@ class StatusTests(Guard):
         self.follow(mine)
 
         def look() -> None:
-            if seen[-1] != self.follower.state.value:
-                seen.append(self.follower.state.value)
+            if seen[-1] != self.follower.sync.state.value:
+                seen.append(self.follower.sync.state.value)
 
         connection = self.accept()
         for piece in frames(self.theirs, 0):

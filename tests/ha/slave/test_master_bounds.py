@@ -453,9 +453,9 @@ class LostTailTests(BehindStock):
                 self.follow_it(mine)
                 self.master.answer()
                 self.assertState("ahead")
-                self.assertIn(f"ends at {end}, ours at {mine.end}", self.follower.reason)
-                self.assertEqual(self.follower.guard.probes, 1)
-                divergence = self.follower.divergence
+                self.assertIn(f"ends at {end}, ours at {mine.end}", self.follower.sync.reason)
+                self.assertEqual(self.follower.sync.probes, 1)
+                divergence = self.follower.sync.divergence
                 assert divergence is not None
                 self.assertEqual(divergence.at, end)
                 self.stop()
@@ -492,7 +492,7 @@ class LostTailTests(BehindStock):
         self.follow_it(mine)
         self.assertEqual(self.master.answer(), 0)
         self.assertState("ahead")
-        self.assertIsNotNone(self.follower.divergence)
+        self.assertIsNotNone(self.follower.sync.divergence)
 
     def test_regrown(self) -> None:
         """
@@ -506,7 +506,7 @@ class LostTailTests(BehindStock):
         self.follow_it(mine)
         self.master.answer()
         super().assertState("diverged")
-        divergence = self.follower.divergence
+        divergence = self.follower.sync.divergence
         assert divergence is not None
         self.assertGreaterEqual(divergence.at, lost)
         self.assertLessEqual(self.master.acked, divergence.at)
@@ -524,7 +524,7 @@ class LostTailTests(BehindStock):
         self.master.end, self.master.boot = self.starts()[1], 2
         self.master.answer()
         self.assertState("ahead")
-        self.assertEqual(self.follower.status(0)["masterBootTimestamp"], 2)
+        self.assertEqual(self.follower.sync.status(0)["masterBootTimestamp"], 2)
 
     def test_restarts_while_it_is_asked(self) -> None:
         """
@@ -535,7 +535,7 @@ class LostTailTests(BehindStock):
         self.master.answer()
         self.assertState("in-sync")
         self.master.end, self.master.reachable = self.starts()[1], False
-        self.follower.guard.connection.drop()  # type: ignore[union-attr]
+        self.follower.sync.connection.drop()  # type: ignore[union-attr]
         connection = self.accept(within=2)
         self.passes(3)
         self.assertEqual(connection.reports(), [])
@@ -587,7 +587,7 @@ class ToldTests(BehindStock):
         self.follow_it(mine)
         self.refused()
         self.assertState("below-min")
-        self.assertIn(f"begins at {2 * SIZE}, ours ends at {SIZE + 700}", self.follower.reason)
+        self.assertIn(f"begins at {2 * SIZE}, ours ends at {SIZE + 700}", self.follower.sync.reason)
         self.assertEqual(self.master.acked, 0)
         self.assertIdleFor(29)
 
@@ -707,7 +707,7 @@ class UnprovenTests(BehindStock):
         self.connection.feed(self.theirs, end)
         self.connection.heartbeat(self.theirs.end)
         super().assertState("in-sync")
-        self.assertEqual(self.follower.reason, "")
+        self.assertEqual(self.follower.sync.reason, "")
         self.assertEqual(content(self.mine), content(self.theirs))
 
     def test_told(self) -> None:
@@ -716,7 +716,7 @@ class UnprovenTests(BehindStock):
         """
         self.trusted(True)
         super().assertState("in-sync")
-        self.assertIn("following unproven", self.follower.reason)
+        self.assertIn("following unproven", self.follower.sync.reason)
         self.goes_on()
 
     def test_blind(self) -> None:
@@ -725,7 +725,7 @@ class UnprovenTests(BehindStock):
         """
         self.trusted(False)
         super().assertState("catching-up")
-        self.assertIn(f"waiting for the master's byte {self.mine.end}", self.follower.reason)
+        self.assertIn(f"waiting for the master's byte {self.mine.end}", self.follower.sync.reason)
         self.goes_on()
 
     def test_never_above_its_end(self) -> None:
@@ -736,10 +736,10 @@ class UnprovenTests(BehindStock):
         mine = self.changed(self.theirs, 1)
         self.follow_it(mine, accept_unproven=True)
         for _ in range(3):
-            if self.endpoint.waiting or not self.follower.state.is_stop:
+            if self.endpoint.waiting or not self.follower.sync.state.is_stop:
                 self.master.answer()
         self.assertLessEqual(self.master.acked, self.master.end)
-        self.assertTrue(self.follower.state.is_stop, self.follower.state)
+        self.assertTrue(self.follower.sync.state.is_stop, self.follower.sync.state)
 
     def test_unflushed_tail(self) -> None:
         """
@@ -765,17 +765,17 @@ class StatusTests(BehindStock):
         Reachable, why not, or off.
         """
         self.follow_it(self.copied(self.theirs))
-        self.assertEqual(self.follower.status(0)["clientPort"], "not asked yet")
+        self.assertEqual(self.follower.sync.status(0)["clientPort"], "not asked yet")
         self.master.answer()
-        status = self.follower.status(0)
+        status = self.follower.sync.status(0)
         self.assertEqual((status["clientPort"], status["masterBootTimestamp"]), ("reachable", 1))
         self.stop()
         self.master.reachable = False
         self.follow_it(self.copied(self.theirs))
         self.master.answer()
-        self.assertIn("refused", self.follower.status(0)["clientPort"])
+        self.assertIn("refused", self.follower.sync.status(0)["clientPort"])
         self.assertState("in-sync")
         self.stop()
         self.follow(self.copied(self.theirs))
-        status = self.follower.status(0)
+        status = self.follower.sync.status(0)
         self.assertEqual((status["clientPort"], status["masterBootTimestamp"]), ("off", None))

@@ -46,7 +46,7 @@ class PublishedTests(PublishTestCase):
         self.assertEqual([0, 500], offsets(store))
         store.put(message(500))
         self.assertEqual([0, 500], offsets(store))
-        self.successResultOf(store.stopService())
+        self.close_store(store)
         self.assertEqual([0, 500, 1000], offsets(store))
 
     def test_split_index(self) -> None:
@@ -67,7 +67,7 @@ class PublishedTests(PublishTestCase):
         """
         store = self.filled_store(500, 500)
         self.flush(store)
-        self.successResultOf(store.stopService())
+        self.close_store(store)
         root = store.settings.root
         self.assertEqual([0, 500], offsets(root))
         file = root / OWN_FOLDER / POINT

@@ -127,7 +127,7 @@ class CutTests(ClampTestCase):
         self.write("consumerOffset.json", {"TopicA@g": {0: 10}, "TopicA@h": {0: 6}})
         self.write("delayOffset.json", {3: 5})  # type: ignore[dict-item]
         end = self.opened_store.log.end
-        self.successResultOf(self.opened_store.stopService())
+        self.close_store(self.opened_store)
         at = self.starts[7]
 
         def before(settings: StoreSettings) -> None:
@@ -142,7 +142,7 @@ class CutTests(ClampTestCase):
             if name == "derived":
                 raise ValueError("died")
 
-        dying = self.store(died, settings=SIZES, master=False, before=before, step=step)
+        dying = self.service(died, settings=SIZES, master=False, before=before, step=step)
         dying.startService()
         self.failureResultOf(dying.ready, ValueError)
         for root, more in ((self.root, {"before": before}), (died, {})):

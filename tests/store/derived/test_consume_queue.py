@@ -50,7 +50,13 @@ class QueueTestCase(DerivedTestCase):
 
     def queue(self, file_size: int = 200) -> ConsumeQueue:
         folder = str(self.root / "consumequeue" / "TopicA" / "3")
-        return ConsumeQueue(folder, "TopicA", 3, file_size, self.descriptors)
+        return ConsumeQueue(
+            folder=folder,
+            topic="TopicA",
+            queue_id=3,
+            file_size=file_size,
+            descriptors=self.descriptors,
+        )
 
     def mend(self, queue: ConsumeQueue, first: int, raw: bytes, log_min: int = 0) -> int:
         return queue.mend(first, raw, log_min, self.faults.append)
@@ -118,7 +124,14 @@ class AppendTests(QueueTestCase):
         """
         for first in (0, 3, 12):
             folder = str(self.root / "consumequeue" / "TopicA" / "3")
-            queue = ConsumeQueue(folder, "TopicA", 3, 200, self.descriptors, anew=True)
+            queue = ConsumeQueue(
+                folder=folder,
+                topic="TopicA",
+                queue_id=3,
+                file_size=200,
+                descriptors=self.descriptors,
+                anew=True,
+            )
             queue.append(first, units(first, 2))
             self.assertEqual((first, first + 2), (queue.min_offset, queue.max_offset))
             self.assertEqual(units(first, 2), queue.units(first, 10))

@@ -74,7 +74,7 @@ class DeletedTests(LogTestCase):
         self.successResultOf(self.delete())
         self.assertEqual({"New": 5}, self.ends())
         copy = self.crash(self.here)
-        self.successResultOf(self.here.stopService())
+        self.close_store(self.here)
         self.assertEqual([], derived_faults(self.here.settings, exact=False))
         self.here = self.open()
         self.assertEqual({"New": 5}, self.ends())
@@ -87,7 +87,7 @@ class DeletedTests(LogTestCase):
         A rebuild makes the queues of the topics that are left.
         """
         self.successResultOf(self.delete())
-        self.successResultOf(self.here.stopService())
+        self.close_store(self.here)
         raw = RawLog.open(self.root)
         with exclusively(self.root):
             remake(OfflineLog.of(raw), self.here.settings)
@@ -105,7 +105,7 @@ class DeletedTests(LogTestCase):
         assert queue is not None
         self.assertEqual((5, 7), (queue.min_offset, queue.max_offset))
         copy = self.crash(self.here)
-        self.successResultOf(self.here.stopService())
+        self.close_store(self.here)
         self.assertEqual([], derived_faults(self.here.settings, exact=False))
         (copy / "rmqha" / "dispatched.json").unlink(missing_ok=True)
         self.here = self.opened(copy, clock=self.clock, settings={"file_size": 1 << 16})

@@ -187,7 +187,7 @@ class PutTests(IndexTestCase):
         (self.root / "index").mkdir()
         for last in ("20991231235959999", "99991231235959999", "20239999999999999"):
             index = self.index()
-            index._files.append(IndexFile(f"x/{last}", SHAPE, Descriptors()))
+            index._files.append(IndexFile(path=f"x/{last}", shape=SHAPE, descriptors=Descriptors()))
             self.assertGreater(int(index._new_name(TIME)), int(last))
 
 

@@ -45,12 +45,12 @@ class FlusherTestCase(LogTestCase):
         self.failures: list[FlushFailed] = []
         self.log_ = self.log()
         self.flusher = Flusher(
-            self.log_,
-            StoreSettings(root=self.folder(), flush_disk=self.flush_disk),
-            self.clock,
-            self.thread,
-            self.failures.append,
-            self.syncs,
+            log=self.log_,
+            settings=StoreSettings(root=self.folder(), flush_disk=self.flush_disk),
+            clock=self.clock,
+            in_thread=self.thread,
+            on_failure=self.failures.append,
+            sync=self.syncs,
         )
 
     def put(self, size: int = 1000) -> int:
@@ -317,15 +317,14 @@ class StopTests(FlusherTestCase):
 
     def test_failing(self) -> None:
         """
-        A last flush that fails ends the stop, and is told.
+        A last flush that fails ends the stop, and who waits for the stop is told.
         """
         wait = self.flusher.wait(self.put())
         done = self.flusher.stop()
         self.syncs.broken = True
         self.thread.work()
-        self.successResultOf(done)
         self.failureResultOf(wait, FlushFailed)
-        self.assertEqual(len(self.flushLoggedErrors(FlushFailed)), 1)
+        self.failureResultOf(done, FlushFailed)
 
 
 class TimerTests(FlusherTestCase):

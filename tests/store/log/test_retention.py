@@ -109,7 +109,6 @@ class AgeTests(RetentionTestCase):
         Who asks for it has old files deleted at another hour too, that once.
         """
         store = self.made()
-        assert store.retention is not None
         self.now = BEGIN + 72 * HOUR + 2.5 * HOUR
         store.retention.demand()
         self.pass_time(2)
@@ -127,7 +126,6 @@ class AgeTests(RetentionTestCase):
         self.now, self.hour = BEGIN + 365 * DAY, 4
         self.pass_time(60)
         self.assertEqual(self.starts(store), [5])
-        assert store.retention is not None
         status = store.retention.status()
         self.assertEqual((status["deletedFiles"], status["deletedBytes"]), (5, 5 * FILE_SIZE))
 
@@ -169,7 +167,6 @@ class AgeTests(RetentionTestCase):
         store = self.made()
         self.now, self.hour = BEGIN + 365 * DAY, 4
         log = store.log
-        assert store.retention is not None
         log.flushed = 2 * FILE_SIZE
         store.retention.run()
         self.pass_time(2.0)
@@ -238,7 +235,7 @@ class DiskTests(RetentionTestCase):
             self.use = use
             self.pass_time()
             self.assertEqual(self.starts(store), [3, 4, 5])
-            self.successResultOf(store.stopService())
+            self.close_store(store)
 
     def test_forcibly(self) -> None:
         """
@@ -318,7 +315,6 @@ class ReplicaTests(RetentionTestCase):
         self.held = 2 * FILE_SIZE + 5
         self.pass_time(30.0)
         self.assertEqual(self.starts(store), [2, 3, 4, 5])
-        assert store.retention is not None
         self.assertEqual(store.retention.status()["heldBackFrom"], self.held)
         self.held = 3 * FILE_SIZE
         self.pass_time()
@@ -338,7 +334,6 @@ class ReplicaTests(RetentionTestCase):
         self.held, self.use = 100, 0.86
         self.pass_time(10.5)
         self.use = 0.5
-        assert store.retention is not None
         left = self.starts(store)[0]
         self.assertGreater(left, 0)
         self.assertEqual(store.retention.lost_bytes, left * FILE_SIZE - 100)
@@ -354,7 +349,6 @@ class ReplicaTests(RetentionTestCase):
         self.held, self.use = 0, 0.86
         self.pass_time(30.0)
         self.assertEqual(self.starts(store), [2, 3, 4, 5])
-        assert store.retention is not None
         self.assertEqual(store.retention.lost_bytes, 2 * FILE_SIZE)
 
 
@@ -369,7 +363,6 @@ class StopTests(RetentionTestCase):
         """
         thread = Held()
         store = self.made()
-        assert store.retention is not None
         store.retention.in_thread = thread
         self.now, self.hour = BEGIN + 365 * DAY, 4
         self.pass_time()
@@ -415,7 +408,6 @@ class StopTests(RetentionTestCase):
         def broken(offset: int) -> None:
             raise OSError("no")
 
-        assert store.retention is not None
         follow, store.retention.follow = store.retention.follow, broken
         self.pass_time(10.5)
         self.assertGreater(len(self.flushLoggedErrors(OSError)), 0)
@@ -441,7 +433,6 @@ class StopTests(RetentionTestCase):
         view = store.log.read(0, 100)
         self.now, self.hour = BEGIN + 365 * DAY, 4
         self.pass_time()
-        assert store.retention is not None
         self.assertEqual(store.retention.status()["deletedButHeldBytes"], FILE_SIZE)
         self.assertEqual(len(bytes(view)), 100)
         del view

@@ -72,7 +72,7 @@ class CutTestCase(LogTestCase, DerivedTestCase):
         store = self.opened(root, settings=SIZES)
         starts = [store.put(message(500)).begin for _ in range(count)]
         data = content(store.log)
-        self.successResultOf(store.stopService())
+        self.close_store(store)
         return root, starts, data
 
     def cutting(self, at: int) -> Callable[[StoreSettings], None]:
@@ -198,19 +198,19 @@ class KilledTests(CutTestCase):
         """
         mortal = Mortal(number)
         patches = [self.patch(os, name, mortal.wrap(getattr(os, name))) for name in CALLS]
-        store = self.store(root, settings=SIZES, **how)
+        service = self.service(root, settings=SIZES, **how)
         try:
-            store.startService()
+            service.startService()
             result: list[Any] = []
-            store.ready.addBoth(result.append)
+            service.ready.addBoth(result.append)
         except Killed:
             result = [Killed]
         finally:
             for patched in patches:
                 patched.restore()
-        store._lock.release()
-        if result == [None]:
-            self.successResultOf(store.stopService())
+        service._lock.release()
+        if isinstance(result[0], Store):
+            self.successResultOf(service.stopService())
             return False
         self.flushLoggedErrors()
         return True
@@ -240,7 +240,7 @@ class KilledTests(CutTestCase):
                 self.assertEqual(receipt.begin, at)
                 crashed = self.opened(self.crash(store), settings=SIZES, master=False)
                 self.assertEqual(crashed.log.end, at + 500)
-            self.successResultOf(store.stopService())
+            self.close_store(store)
         self.assertGreater(number, 20)
 
     def test_each_named_step(self) -> None:
@@ -265,7 +265,7 @@ class KilledTests(CutTestCase):
                 if name == wanted:
                     raise Killed
 
-            dying = self.store(
+            dying = self.service(
                 copy, settings=SIZES, master=False, before=self.cutting(at), step=step
             )
             dying.startService()
@@ -348,13 +348,13 @@ class DamageTests(CutTestCase):
         root, at, _ = self.damaged()
         before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
         for _ in range(2):
-            store = self.store(root, settings=SIZES)
-            store.startService()
-            error = self.failureResultOf(store.ready, LogCorrupt).value
+            service = self.service(root, settings=SIZES)
+            service.startService()
+            error = self.failureResultOf(service.ready, LogCorrupt).value
             self.assertEqual((error.offset, error.reason), (at, "body crc"))
-            self.assertEqual(store.state, "failed")
-            self.assertIn("damage, not a torn tail", store.reason)
-            self.successResultOf(store.stopService())
+            self.assertEqual(service.state, "failed")
+            self.assertIn("damage, not a torn tail", service.reason)
+            self.successResultOf(service.stopService())
         after = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
         self.assertEqual(before, after)
 
@@ -387,11 +387,11 @@ class DamageTests(CutTestCase):
                 if name == wanted:
                     raise Killed
 
-            dying = self.store(copy, settings=SIZES, repair=True, step=step)
+            dying = self.service(copy, settings=SIZES, repair=True, step=step)
             dying.startService()
             self.failureResultOf(dying.ready, Killed)
             if wanted == "quarantined":
-                refused = self.store(copy, settings=SIZES)
+                refused = self.service(copy, settings=SIZES)
                 refused.startService()
                 self.failureResultOf(refused.ready, LogCorrupt)
             else:

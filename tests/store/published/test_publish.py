@@ -159,7 +159,7 @@ class PointTests(PublishTestCase):
         A clean stop publishes the end and says so; the next start takes that back.
         """
         store = self.filled_store(500, 500)
-        self.successResultOf(store.stopService())
+        self.close_store(store)
         point = self.point(store)
         self.assertEqual((point.closed, point.confirm, point.cuts), (True, 1000, ()))
         again = self.made(store.settings.root)
@@ -176,7 +176,7 @@ class PointTests(PublishTestCase):
         store.publisher.in_thread = thread
         self.pass_time(5)
         self.assertEqual(len(thread.calls), 1)
-        stopped = store.stopService()
+        stopped = self.service_of(store).stopService()
         self.assertNoResult(stopped)
         thread.work()
         self.successResultOf(stopped)
@@ -243,7 +243,7 @@ class CutTests(PublishTestCase):
         store = self.filled_store(*[500] * count)
         self.flush(store)
         self.pass_time(20)
-        self.successResultOf(store.stopService())
+        self.close_store(store)
         return store.settings.root
 
     def cutting(self, at: int, end: int) -> Any:
@@ -413,7 +413,7 @@ class SplitTests(PublishTestCase):
         self.flush(store)
         self.pass_time(9)
         before = self.spans(store)
-        self.successResultOf(store.stopService())
+        self.close_store(store)
         again = self.made(store.settings.root)
         for _ in range(7):
             again.put(message(500))
@@ -433,7 +433,7 @@ class SplitTests(PublishTestCase):
         self.flush(store)
         self.pass_time(9)
         good = self.spans(store)
-        self.successResultOf(store.stopService())
+        self.close_store(store)
         splits.save(store.settings.root, [evolve(good[0], end=1499)])
         again = self.made(store.settings.root)
         self.pass_time(9)
@@ -465,7 +465,7 @@ class SplitTests(PublishTestCase):
         before = self.spans(store)
         for _ in range(2):
             store.log.drop_first().remove()
-        self.successResultOf(store.stopService())
+        self.close_store(store)
         again = self.made(store.settings.root)
         self.pass_time(9)
         kept = [span for span in before if span.end > again.log.min_offset]
@@ -502,7 +502,7 @@ class SplitTests(PublishTestCase):
         In a log that is long already the index begins at its last file.
         """
         store = self.filled_store(*[500] * 11)
-        self.successResultOf(store.stopService())
+        self.close_store(store)
         splits.path_of(store.settings.root).unlink(missing_ok=True)
         self.patch(splits, "MOST_BACKLOG", 1000)
         again = self.made(store.settings.root)

@@ -61,7 +61,7 @@ _HEAD = _OFFSET.stop
 """Bytes of a record up to behind its stored physical offset."""
 
 
-@define(eq=False)
+@define(eq=False, kw_only=True)
 class Chain:
     """
     The records of one copy in one file, as far as they can be followed.
@@ -127,7 +127,7 @@ def chains(files: tuple[LogFile, LogFile], low: int, high: int, anchor: int) -> 
 
     @param anchor: Where a record is known to begin, not above C{low}.
     """
-    both = [Chain(file, low, high, anchor) for file in files]
+    both = [Chain(file=file, low=low, high=high, position=anchor) for file in files]
     for chain in both:
         chain.follow()
     moved = True

@@ -1,0 +1,58 @@
+"""
+What a node gives its stores: clock, threads, and what a store asks and tells the node.
+
+A slave's repair closes one store and opens another on the same files.  Each is given the same
+environment when it is made, so that none can be open without the node's callbacks.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from attrs import frozen
+from twisted.internet.interfaces import IReactorTime
+
+from rmqha.errors import StoreError
+from rmqha.store.files.allocate import InThread
+from rmqha.store.log.flush import Sync
+from rmqha.store.log.retention import disk_use, local_hour
+from rmqha.store.log.truncate import Step
+
+
+@frozen(kw_only=True)
+class StoreEnvironment:
+    """
+    The clock, the threads and the callbacks of a node's stores.
+
+    @ivar in_thread: Runs long work in a thread.
+    @ivar in_flush_thread: The same in a thread of its own, for fsync.
+    @ivar sync: What makes a descriptor durable; tests pass their own.
+    @ivar now_ms: Milliseconds since 1970.
+    @ivar disk_use: How full a folder's disk is.
+    @ivar local_hour: The hour of the day of a time, both as the operator's clock has them.
+    @ivar broker_name: Whose log it is, for those who read the files.
+    @ivar changed: Called when the store's state changes.
+    @ivar bad_record: Told of a bad record that only dispatch found.
+    @ivar held_from: The lowest offset a replica still needs, for retention; C{None} if
+        none needs any.
+    @ivar acknowledged: Up to where enough replicas hold the log; C{None} where no write
+        waits for replicas.
+    @ivar step: Told of each step of a truncation; tests die there.
+    """
+
+    clock: IReactorTime
+    in_thread: InThread
+    in_flush_thread: InThread
+    sync: Sync = os.fdatasync
+    now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
+    disk_use: Callable[[Path], float] = disk_use
+    local_hour: Callable[[float], int] = local_hour
+    broker_name: str = ""
+    changed: Callable[[], None] = lambda: None
+    bad_record: Callable[[StoreError], None] = lambda error: None
+    held_from: Callable[[], int | None] = lambda: None
+    acknowledged: Callable[[], int | None] = lambda: None
+    step: Step = lambda name: None

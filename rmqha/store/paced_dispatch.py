@@ -1,0 +1,148 @@
+"""
+When dispatch works: in short slices of the reactor's turns, soon after records came.
+
+One run for many records costs much less than one for each, and a log that is being copied in
+bulk is better served by bytes first, queues later.  What is dispatched, and how, is
+L{Dispatcher<rmqha.store.derived.dispatch.Dispatcher>}'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attrs import define, field
+from twisted.internet.interfaces import IDelayedCall
+from twisted.logger import Logger
+
+from rmqha.errors import DiskFull, RecordCrossesFile, RecordFault
+from rmqha.store.derived.dispatch import Dispatcher
+from rmqha.store.environment import StoreEnvironment
+from rmqha.store.log.commit_log import CommitLog
+from rmqha.wire.columnar.kernels import NUMPY, chosen, warm_up
+
+LIVE_PAUSE = 0.001
+"""Seconds from an append to its dispatch, as in stock brokers: a write that is waited
+for is not held up by it, and records that come together are dispatched together."""
+
+BUSY_PAUSE = 0.004
+"""The same where a run just before brought L{BUSY} bytes: one run for a hundred records costs a
+third of ten for ten each."""
+
+BUSY = 16 << 10
+
+SLICE = 0.001
+"""Seconds of dispatch in one reactor turn: what the reactor may be late by."""
+
+FAR = 4 << 20
+"""Bytes behind from which dispatch works in longer slices."""
+
+FAR_SLICE = 0.004
+
+VERIFY_STEP = 5 << 20
+"""Bytes checked before a slice if they were not before: more than any record has."""
+
+VERY_FAR = 1 << 30
+"""Bytes behind from which numba is worth its 40 MiB, and the third of a second in which
+loading it slows everything else down."""
+
+BULK_RATE = 100e6
+"""Bytes a second that come from which the log is being copied in bulk."""
+
+BULK_PAUSE = 0.1
+"""Seconds between slices meanwhile without numba, with which dispatch costs a quarter:
+bytes first, queues when they have arrived."""
+
+RETRY = 1.0
+"""Seconds to the next try after there was no room on the disk."""
+
+
+@define(eq=False, kw_only=True)
+class PacedDispatch:
+    """
+    Keeps queues and index of one open store close behind its log.
+
+    @ivar wanted: Whether queues and index are still to be written.
+    @ivar disk_full: Told that they have no room.
+    @ivar whole: Called when they are whole again after that.
+    @ivar starved: Whether they lack what there was no room for.
+    """
+
+    log: CommitLog
+    dispatcher: Dispatcher
+    environment: StoreEnvironment
+    wanted: Callable[[], bool]
+    disk_full: Callable[[DiskFull], None]
+    whole: Callable[[], None]
+    starved: bool = field(default=False, init=False)
+    _next: IDelayedCall | None = field(default=None, init=False)
+    _busy: bool = field(default=False, init=False)
+    _warmed: bool = field(default=False, init=False)
+    _seen: tuple[int, float] = field(default=(0, 0.0), init=False)
+
+    _log = Logger()
+
+    def soon(self) -> None:
+        """
+        Records came: dispatch them soon.
+        """
+        if self._next is None:
+            pause = BUSY_PAUSE if self._busy else LIVE_PAUSE
+            self._next = self.environment.clock.callLater(pause, self._run)
+
+    def starve(self, error: DiskFull) -> None:
+        """
+        Queues and index lack something, as there is no room: go on when there is.
+        """
+        self.starved = True
+        self.disk_full(error)
+
+    def stop(self) -> None:
+        """
+        Dispatch nothing more.
+        """
+        if self._next is not None and self._next.active():
+            self._next.cancel()
+
+    def _run(self) -> None:
+        self._next = None
+        if not self.wanted():
+            return
+        clock, log = self.environment.clock, self.log
+        try:
+            before = log.confirmed
+            log.verify(VERIFY_STEP)
+            unchecked = before < log.confirmed < log.end
+            behind = self.dispatcher.behind
+            self._busy = behind > BUSY
+            if behind > VERY_FAR and not self._warmed:
+                self._warm_up()
+            more = self.dispatcher.run(FAR_SLICE if behind > FAR else SLICE)
+        except DiskFull as error:
+            self.starve(error)
+            self._next = clock.callLater(RETRY, self._run)
+            return
+        except (RecordFault, RecordCrossesFile) as error:
+            self._log.critical("Dispatch to consume queues and index stopped: {error}", error=error)
+            self.environment.bad_record(error)
+            return
+        if self.starved and not more:
+            self.starved = False
+            self.whole()
+        if more or unchecked:
+            pause = BULK_PAUSE if self._in_bulk() and chosen() is NUMPY else 0.0
+            self._next = clock.callLater(pause, self._run)
+
+    def _warm_up(self) -> None:
+        self._warmed = True
+        self.environment.in_thread(warm_up).addErrback(
+            lambda failure: self._log.failure("Cannot load numba, going on with numpy", failure)
+        )
+
+    def _in_bulk(self) -> bool:
+        """
+        Whether the log comes faster than clients write: it is being copied.
+        """
+        end, now = self.log.end, self.environment.clock.seconds()
+        came, seconds = end - self._seen[0], now - self._seen[1]
+        self._seen = end, now
+        return came > BULK_RATE * seconds

@@ -1,0 +1,151 @@
+"""
+One node's store as a Twisted service: lock, opening in a thread, clean stop.
+
+The lock is taken at once, then L{rmqha.store.opening} works in a thread; only when it is done
+is the open L{Store<rmqha.store.store.Store>} handed out.  A stop flushes, waits for dispatch,
+removes C{abort} and gives the lock back; a start that finds C{abort} knows that the last run
+crashed.
+
+Source: docs/protocol/store.rst, The store's folder.
+"""
+
+from __future__ import annotations
+
+from attrs import define, field
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, succeed
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from rmqha.config.store_settings import StoreSettings
+from rmqha.errors import NotWritable
+from rmqha.store.environment import StoreEnvironment
+from rmqha.store.files.lock import StoreLock
+from rmqha.store.log.recovery import Recovery
+from rmqha.store.opening import Opener, Opening, StoreParts
+from rmqha.store.store import Store
+from rmqha.wire.store_layout import LOCK
+
+
+@define(eq=False)
+class StoreService(Service):
+    """
+    Opens a store once, and closes it.
+
+    @ivar ready: Fires with the open store; fails if it cannot be opened.
+    @ivar opened: The same store, from when it is open, C{None} before.  It stays when it is
+        closed: its numbers are still true then.
+    """
+
+    settings: StoreSettings
+    opening: Opening
+    environment: StoreEnvironment
+    ready: Deferred[Store] = field(factory=Deferred, init=False)
+    opened: Store | None = field(default=None, init=False)
+    _lock: StoreLock = field(init=False)
+    _opener: Opener | None = field(default=None, init=False)
+    _opening: Deferred[None] | None = field(default=None, init=False)
+    _state: tuple[str, str] = field(default=("recovering", ""), init=False)
+
+    _log = Logger()
+
+    def __attrs_post_init__(self) -> None:
+        self._lock = StoreLock(self.settings.root / LOCK)
+
+    @property
+    def state(self) -> str:
+        """
+        Why writes are refused, C{""} while they are not.
+        """
+        return self._state[0] if self.opened is None else self.opened.state
+
+    @property
+    def reason(self) -> str:
+        """
+        What explains the state, in words.
+        """
+        return self._state[1] if self.opened is None else self.opened.reason
+
+    @property
+    def recovery(self) -> Recovery | None:
+        """
+        What the opening found; C{None} before it has.
+        """
+        return None if self._opener is None else self._opener.recovery
+
+    # --- opening --------------------------------------------------------------
+
+    def startService(self) -> None:
+        """
+        Take the lock and begin to open; L{ready} tells when that is done.
+
+        @raise StoreLocked: If a running node has the store.
+        """
+        self.settings.root.mkdir(parents=True, exist_ok=True)
+        self._lock.take()
+        super().startService()
+        self._opening = Deferred()
+        self._opener = Opener(
+            self.settings, self.opening, self.environment, lambda: bool(self.running)
+        )
+        self.environment.in_thread(self._opener.open).addCallback(self._opened).addErrback(
+            self._not_opened
+        ).addBoth(self._opening_over)
+
+    def _opened(self, parts: StoreParts) -> Deferred[Failure] | None:
+        if not self.running:
+            # Dispatch may have been left in the middle, so C{abort} stays.
+            parts.close()
+            raise NotWritable("stopped", "the node was stopped while the store was being opened")
+        store = self.opened = Store(self.settings, self.environment, parts)
+        try:
+            store.start()
+        except Exception:
+            failure, self.opened = Failure(), None
+            return store.stop().addBoth(lambda _: failure)
+        self.environment.changed()
+        self.ready.callback(store)
+        return None
+
+    def _not_opened(self, failure: Failure) -> None:
+        self._lock.release()
+        if self._state[0] != "stopped":
+            self._become("failed", failure.getErrorMessage())
+        self.ready.errback(failure)
+
+    def _opening_over(self, result: object) -> None:
+        over, self._opening = self._opening, None
+        if isinstance(result, Failure):
+            self._log.failure("Opening the store failed", result)
+        if over is not None:
+            over.callback(None)
+
+    def _become(self, state: str, reason: str) -> None:
+        self._state = state, reason
+        self.environment.changed()
+
+    # --- closing --------------------------------------------------------------
+
+    def stopService(self) -> Deferred[None]:
+        """
+        Flush everything and leave the store as a clean stop does.
+
+        @return: Fires when the lock is given back; fails with L{ShutdownFailed} if a step of it
+            failed: C{abort} is still there then, and the next start makes it good.
+        """
+        if not self.running:
+            return succeed(None)
+        super().stopService()
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        if self.opened is not None:
+            try:
+                await self.opened.stop()
+            finally:
+                self._lock.release()
+            return
+        self._become("stopped", "the node is stopping")
+        if self._opening is not None:
+            # The thread looks whether this runs; until it ends the files are its own.
+            await self._opening

@@ -1,0 +1,76 @@
+"""
+Tests for L{rmqha.shutdown}.
+"""
+
+from __future__ import annotations
+
+from twisted.internet.defer import Deferred, fail
+from twisted.logger import LogEvent, formatEvent, globalLogPublisher
+from twisted.trial.unittest import SynchronousTestCase
+
+from rmqha.errors import DiskFull, ShutdownFailed
+from rmqha.shutdown import Shutdown
+
+
+class ShutdownTests(SynchronousTestCase):
+    """
+    Steps that fail, and those behind them.
+    """
+
+    def setUp(self) -> None:
+        """
+        Collect log lines.
+        """
+        self.lines: list[str] = []
+
+        def observer(event: LogEvent) -> None:
+            self.lines.append(formatEvent(event))
+
+        globalLogPublisher.addObserver(observer)
+        self.addCleanup(globalLogPublisher.removeObserver, observer)
+
+    def broken(self) -> None:
+        """
+        A step that raises.
+        """
+        raise ZeroDivisionError
+
+    def test_every_step_is_taken(self) -> None:
+        """
+        A step that raises and one whose Deferred fails skip none; both are logged and told.
+        """
+        taken: list[int] = []
+        shutdown = Shutdown("the test")
+        self.successResultOf(shutdown.step("first", self.broken))
+        self.successResultOf(shutdown.step("second", lambda: fail(DiskFull("/here", 7))))
+        self.successResultOf(shutdown.step("third", taken.append, 3))
+        self.assertEqual(taken, [3])
+        error = self.assertRaises(ShutdownFailed, shutdown.finish)
+        self.assertEqual(error.steps, ("first", "second"))
+        self.assertEqual(str(error), "shutdown of the test: failed steps: first, second")
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        self.assertIn("Shutdown of the test: first failed", self.lines[0])
+        self.assertIn("Shutdown of the test: second failed: ", self.lines[1])
+        self.assertIn("/here", self.lines[1])
+
+    def test_waits(self) -> None:
+        """
+        A step is over when its Deferred has fired.
+        """
+        shutdown, slow = Shutdown("the test"), Deferred[None]()
+        step = shutdown.step("slow", lambda: slow)
+        self.assertNoResult(step)
+        slow.callback(None)
+        self.successResultOf(step)
+        shutdown.finish()
+
+    def test_inner_shutdown(self) -> None:
+        """
+        The steps of a part that failed are logged once, by the part.
+        """
+        outer = Shutdown("the whole")
+        self.successResultOf(
+            outer.step("a part", lambda: fail(ShutdownFailed("a part", ("its step",))))
+        )
+        self.assertEqual(self.lines, [])
+        self.assertRaises(ShutdownFailed, outer.finish)
