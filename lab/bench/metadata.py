@@ -20,7 +20,7 @@ from attrs import frozen
 from lab.bench.beside import Field
 from lab.bench.report import Row, spread, table
 from lab.harness.nodes import ROOT, Folder, Node
-from rmqha.store.files import json_table as tables
+from rmqha.logfiles import json_table as tables
 
 TOPICS, GROUPS, QUEUES = 4000, 1000, 16
 

@@ -19,8 +19,8 @@ from lab.harness import compare_stores as compare
 from lab.harness import golden
 from lab.harness.nodes import Node
 from rmqha.config.store_settings import StoreSettings
-from rmqha.store.log.scan import scan
-from rmqha.store.offline.offline_log import OfflineLog
+from rmqha.logfiles.offline_log import OfflineLog
+from rmqha.logfiles.scan import scan
 from rmqha.wire.log.record import decode
 from rmqha.wire.names import KEYS
 

@@ -14,8 +14,8 @@ from rich.table import Table
 
 from lab.demo.traffic import Sent
 from lab.demo_pipeline.picture import draw
-from rmqha.store.log.scan import scan
-from rmqha.store.offline.offline_log import OfflineLog
+from rmqha.logfiles.offline_log import OfflineLog
+from rmqha.logfiles.scan import scan
 from rmqha.wire.log.record import Record, decode
 
 COLUMNS = ["topic", "physical_offset", "uniq_key", "store_timestamp"]

@@ -23,10 +23,10 @@ from lab.demo.traffic import Burst, Sent
 from lab.demo_pipeline.report import Facts, Report
 from lab.harness.nodes import NameServer, Node, until
 from lab.stock.clients import Client
+from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.pipeline.jobs.lag import Lag
 from rmqha.pipeline.jobs.stream import stream
 from rmqha.pipeline.spark.session import builder
-from rmqha.store.offline.offline_log import OfflineLog
 
 TOPICS = {"Orders": 300.0, "Payments": 120.0, "Refunds": 30.0}
 """Messages a second of each."""

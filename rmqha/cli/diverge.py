@@ -21,12 +21,12 @@ from rmqha.config.values import Endpoint
 from rmqha.errors import MasterLeft, ProtocolViolation, Refused
 from rmqha.ha.compare_with_master import MasterComparison
 from rmqha.ha.slave import master_bounds as bounds
+from rmqha.logfiles.offline_log import OfflineLog
+from rmqha.logfiles.raw_log import RawLog
+from rmqha.logfiles.resync import data_end
 from rmqha.net.remoting.client import RemotingClient, split_address, tcp_endpoints
 from rmqha.store.files.lock import is_locked
-from rmqha.store.log.resync import data_end
 from rmqha.store.offline.compare import Beyond, LogComparison, Progress, parting, valid_end
-from rmqha.store.offline.offline_log import OfflineLog
-from rmqha.store.offline.raw_log import RawLog
 from rmqha.wire.store_layout import LOCK
 
 Address = tuple[str, int]

@@ -17,8 +17,8 @@ from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import NotAStore
 from rmqha.ha.promotion import Promotion, plan
 from rmqha.ha.promotion import promote as make_master
+from rmqha.logfiles.raw_log import RawLog
 from rmqha.store.derived.clamp_offsets import Clamped
-from rmqha.store.offline.raw_log import RawLog
 from rmqha.wire.store_layout import INDEX
 
 SHOWN = 10

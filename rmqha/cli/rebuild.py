@@ -10,8 +10,8 @@ import click
 
 from rmqha.cli.common import STORE, bar, note, store_settings
 from rmqha.errors import NotAStore
-from rmqha.store.offline.offline_log import OfflineLog
-from rmqha.store.offline.raw_log import RawLog
+from rmqha.logfiles.offline_log import OfflineLog
+from rmqha.logfiles.raw_log import RawLog
 from rmqha.store.offline.rebuild_in_place import exclusively, remake
 
 

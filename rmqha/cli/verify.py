@@ -13,10 +13,10 @@ import click
 from attrs import asdict, define, field
 
 from rmqha.cli.common import FAILED, JSON, STORE, bar, note, store_settings
+from rmqha.logfiles.listing import Finding
+from rmqha.logfiles.offline_log import OfflineLog
+from rmqha.logfiles.raw_log import RawLog
 from rmqha.store.offline.compare import common_range, first_difference, record_start
-from rmqha.store.offline.found_files import Finding
-from rmqha.store.offline.offline_log import OfflineLog
-from rmqha.store.offline.raw_log import RawLog
 from rmqha.store.offline.verify import LogCheck, derived_findings, running_notes
 
 

@@ -23,10 +23,10 @@ from rmqha.ha.observer_protocol import ObserverProtocol
 from rmqha.ha.slave.master_bounds import AskBounds, MasterBounds, MasterClientPort
 from rmqha.ha.slave.probe import OverlapSearch, ProbeKind
 from rmqha.ha.slave.reconnect import NEXT_QUESTION, BoundsFirst, SingleConnection
+from rmqha.logfiles.offline_log import OfflineLog
+from rmqha.logfiles.raw_log import RawLog
 from rmqha.store.log.truncate import quarantine_name
 from rmqha.store.offline.compare import Beyond, LogComparison, Progress, beyond, valid_end
-from rmqha.store.offline.offline_log import OfflineLog
-from rmqha.store.offline.raw_log import RawLog
 from rmqha.wire.ha import DEFAULT_BATCH
 
 

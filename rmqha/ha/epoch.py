@@ -38,9 +38,9 @@ from attrs import define
 from twisted.logger import Logger
 
 from rmqha.errors import TableUnreadable
-from rmqha.store.files import json_table as tables
-from rmqha.store.log.fingerprint import tail_crc
-from rmqha.store.log.interfaces import ILogReader
+from rmqha.logfiles import json_table as tables
+from rmqha.logfiles.reader import ILogReader
+from rmqha.logfiles.tail_crc import tail_crc
 from rmqha.wire.store_layout import EPOCH, OWN_FOLDER
 
 FILE = Path(OWN_FOLDER) / EPOCH

@@ -21,9 +21,9 @@ from twisted.python.failure import Failure
 from rmqha.errors import FrameOffsetMismatch, MasterLeft, ProtocolViolation
 from rmqha.ha.slave.compare_bytes import first_difference
 from rmqha.ha.slave.connection import REPORT_EVERY
+from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.periodic import Periodic
 from rmqha.store.offline.compare import FirstDifference, Progress, record_start
-from rmqha.store.offline.offline_log import OfflineLog
 from rmqha.wire.ha import BodyPart, TransferDecoder, encode_report
 
 PROBE_SILENCE = 6.0

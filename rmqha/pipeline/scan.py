@@ -14,7 +14,7 @@ from os import PathLike
 
 import pyarrow as pa
 
-from rmqha.pipeline.log.files import settled
+from rmqha.logfiles.log_files import settled
 from rmqha.pipeline.log.options import ReadOptions, RowKind
 from rmqha.pipeline.log.ranges import bounds, plan
 from rmqha.pipeline.log.reading import MessageReader, chosen_columns

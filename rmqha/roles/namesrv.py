@@ -10,13 +10,13 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IListeningPort
 
+from rmqha.logfiles import json_table as tables
 from rmqha.namesrv.kv import KvConfig
 from rmqha.namesrv.service import NameServer
 from rmqha.net.remoting.listening import listen
 from rmqha.net.remoting.tls import configured_gate
 from rmqha.periodic import Job
 from rmqha.roles.process import Process
-from rmqha.store.files import json_table as tables
 
 
 class NamesrvNode(Process):

@@ -7,10 +7,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from lab.harness import golden
-from rmqha.store.files import json_table as tables
+from rmqha.logfiles import json_table as tables
+from rmqha.logfiles.raw_log import RawLog
 from rmqha.store.files.lock import StoreLock
 from rmqha.store.log.bootstrap_marker import marker
-from rmqha.store.offline.raw_log import RawLog
 from tests.cli.command import CommandTestCase
 
 VERSION = golden.VERSIONS[-1]

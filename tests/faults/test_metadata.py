@@ -13,7 +13,7 @@ from attrs import evolve
 from lab.harness import compare_stores as compare
 from lab.harness.nodes import NameServer, Node, until
 from lab.harness.writer import Driver
-from rmqha.store.files import json_table as tables
+from rmqha.logfiles import json_table as tables
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import encode

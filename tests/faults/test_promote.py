@@ -18,8 +18,8 @@ from lab.harness import compare_stores as compare
 from lab.harness.nodes import NameServer, Node, until
 from lab.harness.remote import Remote, commit, progress, send
 from lab.harness.writer import Driver, Write
-from rmqha.store.log.scan import scan
-from rmqha.store.offline.offline_log import OfflineLog
+from rmqha.logfiles.offline_log import OfflineLog
+from rmqha.logfiles.scan import scan
 from rmqha.wire.log.record import decode
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command

@@ -11,7 +11,7 @@ import time
 
 from lab.harness.nodes import NameServer, Node, until
 from lab.harness.remote import Follower, Remote, bodies, commit, progress, pull, send
-from rmqha.store.files import json_table as tables
+from rmqha.logfiles import json_table as tables
 from rmqha.wire.remoting.codes import ResponseCode
 from tests.faults.harness import BRISK, FaultTestCase, rounds
 

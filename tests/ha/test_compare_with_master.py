@@ -15,11 +15,11 @@ from rmqha.ha import observer_protocol as onlooker
 from rmqha.ha.compare_with_master import MasterComparison
 from rmqha.ha.slave import probe
 from rmqha.ha.slave.master_bounds import MasterBounds
+from rmqha.logfiles.offline_log import OfflineLog
+from rmqha.logfiles.raw_log import RawLog
+from rmqha.logfiles.resync import data_end
 from rmqha.store.log.commit_log import CommitLog
-from rmqha.store.log.resync import data_end
 from rmqha.store.offline.compare import LogComparison
-from rmqha.store.offline.offline_log import OfflineLog
-from rmqha.store.offline.raw_log import RawLog
 from tests.support.ha_frames import append_frame
 from tests.support.logs import FILE_SIZE, LogTestCase, content, encoded
 from tests.support.scripted_master import Connection, PuppetEndpoint

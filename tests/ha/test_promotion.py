@@ -13,7 +13,7 @@ from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import LogCorrupt, LogShortened, Refused, StoreLocked, UnfinishedCopy
 from rmqha.ha.epoch import FILE, Epoch
 from rmqha.ha.promotion import Promotion, plan, promote
-from rmqha.store.files import json_table as tables
+from rmqha.logfiles import json_table as tables
 from rmqha.store.files.lock import StoreLock
 from rmqha.store.files.mapped import file_name
 from rmqha.store.log.bootstrap_marker import marker

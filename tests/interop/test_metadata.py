@@ -8,7 +8,7 @@ from typing import Any
 
 from lab.harness.nodes import Node, until
 from lab.stock.brokers import BOOT, SMALL, Broker
-from rmqha.store.files import json_table as tables
+from rmqha.logfiles import json_table as tables
 from rmqha.wire.remoting import fastjson
 from rmqha.wire.remoting.codes import RequestCode
 from tests.interop.cases import InteropTestCase

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from lab.bench.corpus import write_log
 from lab.demo.traffic import Sent
-from rmqha.store.offline.offline_log import OfflineLog
+from rmqha.logfiles.offline_log import OfflineLog
 from tests.support.rows import publish
 
 try:

@@ -27,12 +27,12 @@ from lab.harness.ports import client_port, free_ports
 from rmqha.config.load import load
 from rmqha.errors import DiskFull, StoreLocked, TableUnreadable, UnfinishedCopy
 from rmqha.ha.slave import follow_state as guard
+from rmqha.logfiles import json_table as tables
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.roles import node as node_module
 from rmqha.roles.master import MasterNode
 from rmqha.roles.node import Node
 from rmqha.roles.slave import SlaveNode
-from rmqha.store.files import json_table as tables
 from rmqha.store.files import mapped as files
 from rmqha.store.files.lock import StoreLock, is_locked
 from rmqha.store.log.bootstrap_marker import marker

@@ -96,7 +96,7 @@ class ReplayTests(FaultTestCase):
         """
         How far readers may read.
         """
-        from rmqha.pipeline.log.published import read_point
+        from rmqha.logfiles.published import read_point
 
         point = read_point(self.node.root)
         return point.confirm if point is not None else -1

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
 from lab.harness.nodes import until
-from rmqha.pipeline.log.published import read_point
+from rmqha.logfiles.published import read_point
 from tests.support.spark import session
 
 #: Longest wait for a batch, in seconds: on a busy machine Spark needs a minute for its first.

@@ -15,9 +15,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from lab.harness import golden
 from lab.harness.compare_stores import index_files, queue_files
 from rmqha.config.store_settings import StoreSettings
+from rmqha.logfiles.reader import ILogReader
 from rmqha.store.derived.dispatch import Dispatcher
 from rmqha.store.derived.rebuild import compare, open_derived, rebuild
-from rmqha.store.log.interfaces import ILogReader
 from rmqha.wire.log.delay_levels import DelayLevels
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from attrs import define, field
 from zope.interface import implementer
 
-from rmqha.store.log.interfaces import ILogReader
+from rmqha.logfiles.reader import ILogReader
 
 _MAGIC = 0xDAA320A7
 _BLANK_MAGIC = 0xCBD43194

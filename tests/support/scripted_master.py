@@ -15,7 +15,7 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from rmqha.store.log.interfaces import ILogReader
+from rmqha.logfiles.reader import ILogReader
 from tests.support.ha_frames import encode_header
 
 MASTER = IPv4Address("TCP", "10.0.0.1", 10912)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from zope.interface import implementer
 
-from rmqha.store.log.interfaces import ILogReader
+from rmqha.logfiles.reader import ILogReader
 
 
 @implementer(ILogReader)

@@ -18,7 +18,7 @@ from lab.bench.report import Row
 from lab.bench.rows import RAW
 from lab.bench.spark.field import Field
 from lab.bench.spark.peers import Peer, compared, in_turns, serve
-from rmqha.pipeline.log.files import BLOCK, Blocks, opened
+from rmqha.logfiles.log_files import BLOCK, Blocks, opened
 from rmqha.pipeline.spark.memory import keep_freed
 from rmqha.wire.columnar.decoder import COLUMNS, Decoder
 from rmqha.wire.columnar.kernels import warm_up

@@ -20,9 +20,9 @@ from attrs import frozen
 
 from rmqha.config.broker_settings import PullSettings
 from rmqha.errors import DerivedFault
+from rmqha.logfiles.reader import ILogReader
 from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.consume_queues import ConsumeQueues
-from rmqha.store.log.interfaces import ILogReader
 from rmqha.wire.columnar.queue_units import BLANK_SIZE, UNIT, UNIT_TYPE
 from rmqha.wire.store_layout import UNIT_SIZE
 

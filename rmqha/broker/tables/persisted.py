@@ -19,10 +19,10 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.errors import StoreError
+from rmqha.logfiles import json_table as tables
 from rmqha.net.group_commit import GroupCommit
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.periodic import Job
-from rmqha.store.files import json_table as tables
 from rmqha.store.files.allocate import InThread
 from rmqha.wire.remoting.json_body import to_json
 

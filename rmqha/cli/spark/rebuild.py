@@ -11,10 +11,10 @@ import click
 
 from rmqha.cli.common import JSON, STORE, note
 from rmqha.cli.spark.common import POINT_FILE, Spark, spark_options
+from rmqha.logfiles.log_files import root_of
 from rmqha.pipeline.jobs.progress import bar
 from rmqha.pipeline.jobs.rebuild.queue_files import FILE_SIZE
 from rmqha.pipeline.jobs.rebuild.rebuild import rebuild as make
-from rmqha.pipeline.log.files import root_of
 from rmqha.store.offline.detect_sizes import queue_file_size
 from rmqha.wire.log.delay_levels import DEFAULT_DELAY_LEVELS
 from rmqha.wire.store_layout import CONSUMEQUEUE

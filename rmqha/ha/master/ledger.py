@@ -53,7 +53,7 @@ from attrs import define, field
 
 from rmqha.config.ha_settings import FirstSync
 from rmqha.errors import ReportRejected
-from rmqha.store.log.interfaces import ILogReader
+from rmqha.logfiles.reader import ILogReader
 
 MOST_REPEATS = 1000
 """

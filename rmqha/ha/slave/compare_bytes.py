@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rmqha.store.log.interfaces import ILogReader
+from rmqha.logfiles.reader import ILogReader
 from rmqha.wire.log.layout import (
     BODY_AT,
     FIELDS,

@@ -12,8 +12,8 @@ from twisted.internet.defer import Deferred
 from rmqha.config.ha_settings import DivergencePolicy
 from rmqha.errors import Refused
 from rmqha.ha.states import SyncState
-from rmqha.store.log.interfaces import ILogReader
-from rmqha.store.log.scan import scan
+from rmqha.logfiles.reader import ILogReader
+from rmqha.logfiles.scan import scan
 
 
 @frozen

@@ -23,15 +23,15 @@ from attrs import asdict, evolve, frozen
 from pyspark.sql import SparkSession
 
 from rmqha.errors import StoreLocked
+from rmqha.logfiles.log_files import LogFiles
+from rmqha.logfiles.published import read_point
 from rmqha.pipeline.jobs.progress import Shown, silent
 from rmqha.pipeline.jobs.proven_records import proved
 from rmqha.pipeline.jobs.spark_work import Path as AnyPath
 from rmqha.pipeline.jobs.spark_work import spread
 from rmqha.pipeline.log.cached_splits import replace, write_marks
-from rmqha.pipeline.log.files import LogFiles
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.positions import Position, fingerprint
-from rmqha.pipeline.log.published import read_point
 from rmqha.pipeline.log.ranges import Range
 from rmqha.pipeline.log.stores import StoreView
 from rmqha.wire.log.published import Cut, Span, render_spans

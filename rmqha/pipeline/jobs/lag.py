@@ -17,7 +17,7 @@ from typing import Any
 from attrs import frozen
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from rmqha.pipeline.log.files import LogFiles, opened
+from rmqha.logfiles.log_files import LogFiles, opened
 from rmqha.pipeline.log.positions import from_json
 from rmqha.wire.log.layout import FIELDS, IP6_EXTRA, MAGIC_BYTES
 

@@ -15,9 +15,9 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from rmqha.pipeline.log.files import LogFiles
+from rmqha.logfiles.log_files import LogFiles
+from rmqha.logfiles.published import Split, read_splits
 from rmqha.pipeline.log.positions import Position, fingerprint
-from rmqha.pipeline.log.published import Split, read_splits
 from rmqha.wire.store_layout import NEW_SUFFIX, OWN_FOLDER, SPLIT_FINGERPRINTS
 
 VERSION = 1

@@ -14,8 +14,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from rmqha.errors import RecordDamaged
+from rmqha.logfiles.published import read_splits
 from rmqha.pipeline.log.options import Mode, ReadOptions
-from rmqha.pipeline.log.published import read_splits
 from rmqha.pipeline.log.ranges import Range
 from rmqha.wire.columnar.decoder import STYLES
 

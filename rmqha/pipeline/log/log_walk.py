@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from attrs import frozen
 
+from rmqha.logfiles.log_files import Blocks, LogFile, LogFiles, opened
 from rmqha.pipeline.log.errors import RangeBroken
-from rmqha.pipeline.log.files import Blocks, LogFile, LogFiles, opened
 from rmqha.wire.columnar.record_blocks import Block, walk
 from rmqha.wire.columnar.vectors import Array, pick
 from rmqha.wire.log.layout import MIN_BLANK, STORE_TIMESTAMP_AT, SYS_FLAG_AT, born_extra

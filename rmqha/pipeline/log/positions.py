@@ -17,8 +17,8 @@ from typing import Any
 
 from attrs import frozen
 
+from rmqha.logfiles.log_files import LogFiles, opened
 from rmqha.pipeline.log.errors import PositionInvalid
-from rmqha.pipeline.log.files import LogFiles, opened
 from rmqha.wire.log.layout import (
     BODY_AT,
     FIELDS,

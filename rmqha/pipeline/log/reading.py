@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 
 from rmqha.errors import RecordDamaged
+from rmqha.logfiles.log_files import Blocks, LogFiles, opened
+from rmqha.logfiles.published import read_point
 from rmqha.pipeline.log.damage import behind, corrupt_column, corrupt_row, widened, with_corrupt
 from rmqha.pipeline.log.errors import (
     CopyBehind,
@@ -26,10 +28,8 @@ from rmqha.pipeline.log.errors import (
     NotThisLog,
     RangeBroken,
 )
-from rmqha.pipeline.log.files import Blocks, LogFiles, opened
 from rmqha.pipeline.log.options import Mode, PointFile, ReadOptions
 from rmqha.pipeline.log.positions import fingerprint
-from rmqha.pipeline.log.published import read_point
 from rmqha.pipeline.log.ranges import Range
 from rmqha.pipeline.log.selection import Selection
 from rmqha.wire.columnar.decoder import Decoder, all_columns, columns_of

@@ -19,6 +19,8 @@ from typing import Self
 from attrs import define
 
 from rmqha.errors import NotAStore
+from rmqha.logfiles.log_files import LogFiles, root_of
+from rmqha.logfiles.published import Split, read_point, read_splits, stale_end
 from rmqha.pipeline.log.cached_splits import trusted_splits
 from rmqha.pipeline.log.errors import (
     CopyBehind,
@@ -29,7 +31,6 @@ from rmqha.pipeline.log.errors import (
     PublishedPointStale,
     SameLog,
 )
-from rmqha.pipeline.log.files import LogFiles, root_of
 from rmqha.pipeline.log.log_walk import (
     Behind,
     Tail,
@@ -40,7 +41,6 @@ from rmqha.pipeline.log.log_walk import (
 )
 from rmqha.pipeline.log.options import Mode, PointFile, ReadOptions
 from rmqha.pipeline.log.positions import Position, fingerprint, make
-from rmqha.pipeline.log.published import Split, read_point, read_splits, stale_end
 from rmqha.wire.log.published import Cut, Point, Why
 from rmqha.wire.log.record import Fault
 

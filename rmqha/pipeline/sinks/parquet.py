@@ -18,8 +18,8 @@ from typing import Any
 import pyarrow as pa
 from attrs import define, evolve, field, frozen
 
+from rmqha.logfiles.log_files import LogFiles
 from rmqha.pipeline.log.errors import RangeBroken
-from rmqha.pipeline.log.files import LogFiles
 from rmqha.pipeline.log.log_walk import boundary
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.positions import Position, make

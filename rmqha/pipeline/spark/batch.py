@@ -11,8 +11,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from rmqha.logfiles.log_files import settled
 from rmqha.pipeline.errors import ColumnOfOtherType
-from rmqha.pipeline.log.files import settled
 from rmqha.pipeline.log.options import ReadOptions, RowKind
 from rmqha.pipeline.log.ranges import Range, plan
 from rmqha.pipeline.log.reading import MessageReader

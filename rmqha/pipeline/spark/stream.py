@@ -22,8 +22,8 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from rmqha.logfiles.log_files import settled
 from rmqha.pipeline.log.errors import CopyBehind, PositionInvalid, StoresDiffer
-from rmqha.pipeline.log.files import settled
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.positions import Position, from_json, to_json
 from rmqha.pipeline.log.ranges import ranges_between, starting

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from attrs import evolve, frozen
 
+from rmqha.logfiles import json_table as tables
 from rmqha.store.derived.consume_queues import ConsumeQueues
-from rmqha.store.files import json_table as tables
 from rmqha.wire.names import SCHEDULE_TOPIC
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets, DelayOffsets
 from rmqha.wire.remoting.json_body import from_json, to_json

@@ -16,11 +16,11 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from rmqha.errors import TableUnreadable
+from rmqha.logfiles import json_table as tables
+from rmqha.logfiles.reader import ILogReader
+from rmqha.logfiles.tail_crc import tail_crc
 from rmqha.store.derived.consume_queues import ConsumeQueues
-from rmqha.store.files import json_table as tables
 from rmqha.store.files.allocate import InThread
-from rmqha.store.log.fingerprint import tail_crc
-from rmqha.store.log.interfaces import ILogReader
 from rmqha.wire.store_layout import DELETED_TOPICS, OWN_FOLDER
 
 FILE = Path(OWN_FOLDER) / DELETED_TOPICS

@@ -23,11 +23,11 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from rmqha.errors import DerivedFault, RecordFault
+from rmqha.logfiles.reader import ILogReader
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.index import Index
 from rmqha.store.derived.index_keys import keys, read_block
 from rmqha.store.derived.record_at import RecordReader
-from rmqha.store.log.interfaces import ILogReader
 from rmqha.wire.columnar.dispatch_fields import DispatchRows, fields
 from rmqha.wire.columnar.queue_units import UNIT, grouped_units
 from rmqha.wire.columnar.record_blocks import Block

@@ -10,10 +10,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from rmqha.errors import TableUnreadable
+from rmqha.logfiles import json_table as tables
+from rmqha.logfiles.reader import ILogReader
+from rmqha.logfiles.tail_crc import tail_crc
 from rmqha.store.derived.dispatch import DispatchMark
-from rmqha.store.files import json_table as tables
-from rmqha.store.log.fingerprint import tail_crc
-from rmqha.store.log.interfaces import ILogReader
 
 
 def save(path: Path, log: ILogReader, mark: DispatchMark) -> None:

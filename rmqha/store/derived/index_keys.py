@@ -6,7 +6,7 @@ Source: docs/protocol/store.rst, Dispatch.
 
 from __future__ import annotations
 
-from rmqha.store.log.interfaces import ILogReader
+from rmqha.logfiles.reader import ILogReader
 from rmqha.wire.columnar.dispatch_fields import DispatchRows
 from rmqha.wire.columnar.record_blocks import Block, walk
 from rmqha.wire.columnar.vectors import Array

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from attrs import define, field
 
+from rmqha.logfiles.reader import ILogReader
 from rmqha.store.derived.by_time import offset_by_time
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.index import Index
 from rmqha.store.derived.record_at import RecordAt, RecordReader
-from rmqha.store.log.interfaces import ILogReader
 from rmqha.wire.columnar.queue_units import BLANK_SIZE
 from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.hashing import body_crc

@@ -16,6 +16,7 @@ from twisted.internet.task import Clock
 
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import DerivedFault, RecordFault, Refused
+from rmqha.logfiles.reader import ILogReader
 from rmqha.store.derived import deleted_topics as deleted
 from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.consume_queues import ConsumeQueues
@@ -24,7 +25,6 @@ from rmqha.store.derived.index import Index
 from rmqha.store.derived.index_file import HEADER_SIZE, SLOT_SIZE, IndexFile, IndexShape
 from rmqha.store.derived.index_keys import keys, read_block
 from rmqha.store.files.descriptors import Descriptors
-from rmqha.store.log.interfaces import ILogReader
 from rmqha.wire.columnar.dispatch_fields import fields
 from rmqha.wire.columnar.queue_units import BLANK_UNIT, UNIT, UNIT_TYPE, grouped_units
 from rmqha.wire.columnar.record_blocks import Block

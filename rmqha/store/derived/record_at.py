@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from rmqha.store.log.interfaces import ILogReader
+from rmqha.logfiles.reader import ILogReader
 from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.layout import MIN_RECORD
 from rmqha.wire.log.record import DispatchFields, check, dispatch_fields

@@ -34,10 +34,10 @@ from rmqha.errors import (
     RecordFault,
     StartNotAligned,
 )
+from rmqha.logfiles.reader import ILogReader
+from rmqha.logfiles.scan import scan
 from rmqha.store.files.allocate import Allocator
 from rmqha.store.files.mapped import LogFolder, MappedFile
-from rmqha.store.log.interfaces import ILogReader
-from rmqha.store.log.scan import scan
 from rmqha.wire.columnar.record_blocks import Block, join
 from rmqha.wire.log.encode import blank, place
 from rmqha.wire.log.layout import MAGIC_BLANK, MIN_BLANK

@@ -21,10 +21,10 @@ from attrs import define, field, frozen
 from zope.interface import implementer
 
 from rmqha.errors import LogCorrupt
+from rmqha.logfiles.reader import ISparseLog
+from rmqha.logfiles.resync import HEAD, candidates, data_end, next_valid
+from rmqha.logfiles.scan import scan
 from rmqha.store.files.mapped import LogFolder, MappedFile, data_extents
-from rmqha.store.log.interfaces import ISparseLog
-from rmqha.store.log.resync import HEAD, candidates, data_end, next_valid
-from rmqha.store.log.scan import scan
 from rmqha.wire.log.record import Fault, check, decode, stored_at
 
 CLEAN_FILES = 3

@@ -18,7 +18,7 @@ from pathlib import Path
 from attrs import frozen
 
 from rmqha.errors import DiskFull
-from rmqha.store.files.json_table import read, replace
+from rmqha.logfiles.json_table import read, replace
 from rmqha.store.files.mapped import NO_SPACE, LogFolder, fsync_folder
 from rmqha.wire.store_layout import BACKUP_SUFFIX, OWN_FOLDER, QUARANTINE, TRUNCATION
 

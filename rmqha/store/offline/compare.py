@@ -17,11 +17,11 @@ from collections.abc import Callable
 
 from attrs import frozen
 
-from rmqha.store.log.resync import data_end
-from rmqha.store.log.scan import WINDOW
-from rmqha.store.offline.follow import BadPlace, follow
-from rmqha.store.offline.offline_log import OfflineLog
-from rmqha.store.offline.raw_log import RawLog
+from rmqha.logfiles.follow import BadPlace, follow
+from rmqha.logfiles.offline_log import OfflineLog
+from rmqha.logfiles.raw_log import RawLog
+from rmqha.logfiles.resync import data_end
+from rmqha.logfiles.scan import WINDOW
 from rmqha.wire.columnar.dispatch_fields import fields
 from rmqha.wire.log.delay_levels import DelayLevels
 

@@ -19,11 +19,11 @@ from pathlib import Path
 
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import LogCorrupt, Refused
+from rmqha.logfiles.offline_log import OfflineLog
+from rmqha.logfiles.resync import judge, next_valid
 from rmqha.store.derived.rebuild import Progress, RebuiltFiles, rebuild
 from rmqha.store.files.lock import StoreLock
 from rmqha.store.files.mapped import fsync_folder
-from rmqha.store.log.resync import judge, next_valid
-from rmqha.store.offline.offline_log import OfflineLog
 from rmqha.wire.log.record import Fault
 from rmqha.wire.store_layout import (
     BACKUP_SUFFIX,

@@ -19,16 +19,16 @@ from attrs import define, field
 
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import DerivedFault
+from rmqha.logfiles.follow import BadPlace, follow, moved_from
+from rmqha.logfiles.listing import Finding, unreadable
+from rmqha.logfiles.offline_log import OfflineLog
+from rmqha.logfiles.raw_log import RawLog
+from rmqha.logfiles.resync import data_end
+from rmqha.logfiles.scan import WINDOW
 from rmqha.store.derived.index_keys import keys, read_block
 from rmqha.store.derived.rebuild import compare, open_derived
 from rmqha.store.files.lock import is_locked
 from rmqha.store.log.checkpoint import Checkpoint
-from rmqha.store.log.resync import data_end
-from rmqha.store.log.scan import WINDOW
-from rmqha.store.offline.follow import BadPlace, follow, moved_from
-from rmqha.store.offline.found_files import Finding, unreadable
-from rmqha.store.offline.offline_log import OfflineLog
-from rmqha.store.offline.raw_log import RawLog
 from rmqha.wire.columnar.dispatch_fields import fields
 from rmqha.wire.columnar.record_blocks import Block
 from rmqha.wire.log.delay_levels import DelayLevels

@@ -12,7 +12,7 @@ from twisted.internet.error import ConnectionLost
 
 from rmqha.broker.broker import Broker
 from rmqha.errors import DiskFull
-from rmqha.store.files import json_table as tables
+from rmqha.logfiles import json_table as tables
 from rmqha.wire.remoting import fastjson
 from rmqha.wire.remoting.bodies.tables import TopicConfig
 from rmqha.wire.remoting.codes import RequestCode as Code

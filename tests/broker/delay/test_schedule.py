@@ -18,7 +18,7 @@ from rmqha.broker.sending.messages import Messages
 from rmqha.errors import FlushFailed
 from rmqha.ha.master.put_service import PutResult
 from rmqha.ha.master.transfer import PutStatus
-from rmqha.store.files import json_table as tables
+from rmqha.logfiles import json_table as tables
 from rmqha.store.files.mapped import LogFolder
 from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.properties import PAIR_END, encode

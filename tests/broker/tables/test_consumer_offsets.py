@@ -8,7 +8,7 @@ from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
 from rmqha.broker.consuming.consumer_progress import NONE_YET
 from rmqha.broker.tables.consumer_offsets import INTERVAL, ConsumerOffsetTable
-from rmqha.store.files import json_table as tables
+from rmqha.logfiles import json_table as tables
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets as OffsetTable
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command

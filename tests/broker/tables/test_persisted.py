@@ -10,7 +10,7 @@ from typing import Any
 from twisted.internet.task import Clock
 
 from rmqha.broker.tables.persisted import RETRY, Persisted
-from rmqha.store.files import json_table as tables
+from rmqha.logfiles import json_table as tables
 from tests.support.logs import Held, LogTestCase, now
 
 

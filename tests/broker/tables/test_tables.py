@@ -17,7 +17,7 @@ from rmqha.broker.tables.subscription_groups import Groups
 from rmqha.broker.tables.topics import Topics, perm_text
 from rmqha.config.broker_settings import BrokerSettings
 from rmqha.errors import BodyInvalid, RequestRefused
-from rmqha.store.files import json_table as tables
+from rmqha.logfiles import json_table as tables
 from rmqha.wire.names import PRESET_GROUPS
 from rmqha.wire.remoting.bodies.tables import GroupConfig, TopicConfig
 from tests.support.logs import LogTestCase, now

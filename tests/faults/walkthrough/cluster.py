@@ -14,9 +14,9 @@ from lab.harness import compare_stores as compare
 from lab.harness.nodes import NameServer, Node, until
 from lab.harness.remote import Remote, send
 from lab.stock.clients import Answer, Client
-from rmqha.store.files import json_table as tables
-from rmqha.store.log.scan import scan
-from rmqha.store.offline.offline_log import OfflineLog
+from rmqha.logfiles import json_table as tables
+from rmqha.logfiles.offline_log import OfflineLog
+from rmqha.logfiles.scan import scan
 from rmqha.wire.log.record import decode
 from rmqha.wire.remoting.bodies.route import TopicRoute
 from rmqha.wire.remoting.codes import RequestCode

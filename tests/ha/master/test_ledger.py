@@ -22,7 +22,7 @@ from rmqha.config.ha_settings import FirstSync
 from rmqha.errors import ReportRejected
 from rmqha.ha.master import ledger as module
 from rmqha.ha.master.ledger import Claim, Ledger
-from rmqha.store.log.interfaces import ILogReader
+from rmqha.logfiles.reader import ILogReader
 from tests.support.effort import tries
 from tests.support.sending_log import MemoryLog
 

@@ -13,9 +13,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
 from rmqha.errors import StoreLocked
+from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.pipeline.log.errors import LogCutBack
 from rmqha.store.files.lock import StoreLock
-from rmqha.store.offline.offline_log import OfflineLog
 from rmqha.store.published.split_index import SplitIndex
 from rmqha.wire.log import split_spans as spans
 from rmqha.wire.log.published import Cut, parse_spans

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
-from rmqha.pipeline.log.files import LogFiles
+from rmqha.logfiles.log_files import LogFiles
 from rmqha.pipeline.log.log_walk import boundary, find_tail, first_stored, round_up
 from rmqha.pipeline.spark.batch_end import BatchLimits, shares
 

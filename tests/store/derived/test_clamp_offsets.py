@@ -10,8 +10,8 @@ from typing import Any
 
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import TableUnreadable
+from rmqha.logfiles import json_table as tables
 from rmqha.store.derived.clamp_offsets import clamp_consumers, clamp_delays
-from rmqha.store.files import json_table as tables
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.truncate import intend
 from rmqha.wire.names import SCHEDULE_TOPIC

@@ -11,11 +11,11 @@ from twisted.internet.task import Clock
 
 from lab.harness.compare_stores import derived_faults
 from rmqha.errors import DiskFull
+from rmqha.logfiles import json_table as tables
+from rmqha.logfiles.offline_log import OfflineLog
+from rmqha.logfiles.raw_log import RawLog
 from rmqha.store.derived import deleted_topics as deleted
 from rmqha.store.derived.deleted_topics import Deletion
-from rmqha.store.files import json_table as tables
-from rmqha.store.offline.offline_log import OfflineLog
-from rmqha.store.offline.raw_log import RawLog
 from rmqha.store.offline.rebuild_in_place import exclusively, remake
 from rmqha.store.store import Store
 from tests.support.logs import LogTestCase, message, now

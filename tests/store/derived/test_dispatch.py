@@ -16,11 +16,11 @@ from twisted.internet.task import Clock
 from zope.interface.verify import verifyObject
 
 from rmqha.errors import DiskFull, RecordFault, Refused
+from rmqha.logfiles.reader import ILogReader
 from rmqha.store.derived import dispatch as dispatch_module
 from rmqha.store.derived.dispatch import Dispatcher, DispatchMark
 from rmqha.store.derived.rebuild import rebuild
 from rmqha.store.files.descriptors import Descriptors
-from rmqha.store.log.interfaces import ILogReader
 from rmqha.wire.columnar.queue_units import BLANK_SIZE
 from tests.support.derived import (
     DerivedTestCase,

@@ -11,10 +11,10 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
+from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.store.derived.index import Index
 from rmqha.store.derived.lookup import Lookup
 from rmqha.store.derived.rebuild import open_derived
-from rmqha.store.offline.offline_log import OfflineLog
 from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.hashing import key_hash
 from tests.support import damage as mutilate

@@ -19,10 +19,10 @@ from rmqha.errors import (
     RecordFault,
     StartNotAligned,
 )
+from rmqha.logfiles.reader import ILogReader
 from rmqha.store.files import mapped as files
 from rmqha.store.log import commit_log as log_module
 from rmqha.store.log.commit_log import CommitLog
-from rmqha.store.log.interfaces import ILogReader
 from rmqha.wire.log.encode import blank
 from rmqha.wire.log.record import Fault, decode
 from tests.support.effort import tries

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.errors import LogCorrupt
+from rmqha.logfiles.resync import next_valid
 from rmqha.store.files.mapped import LogFolder, file_name
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.recovery import (
@@ -23,7 +24,6 @@ from rmqha.store.log.recovery import (
     first_file,
     last_record_of,
 )
-from rmqha.store.log.resync import next_valid
 from rmqha.wire.log.encode import blank, place
 from rmqha.wire.log.layout import MAGIC_V1
 from rmqha.wire.log.record import Fault

@@ -11,11 +11,11 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
+from rmqha.logfiles.offline_log import OfflineLog
+from rmqha.logfiles.raw_log import RawLog
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.recovery import cut
 from rmqha.store.offline.compare import first_difference, parting, record_start
-from rmqha.store.offline.offline_log import OfflineLog
-from rmqha.store.offline.raw_log import RawLog
 from tests.support import damage as mutilate
 
 VERSION = golden.VERSIONS[0]

@@ -12,13 +12,13 @@ from pathlib import Path
 from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
+from rmqha.logfiles.follow import BadPlace, follow
+from rmqha.logfiles.listing import Finding
+from rmqha.logfiles.raw_log import RawLog
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.log.truncate import quarantine
 from rmqha.store.offline.detect_sizes import offline_settings
-from rmqha.store.offline.follow import BadPlace, follow
-from rmqha.store.offline.found_files import Finding
-from rmqha.store.offline.raw_log import RawLog
 from rmqha.store.offline.verify import LogCheck, derived_findings, running_notes
 from tests.support import damage as mutilate
 

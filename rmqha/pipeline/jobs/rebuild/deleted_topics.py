@@ -14,7 +14,7 @@ from typing import Any
 
 from isal.isal_zlib import crc32
 
-from rmqha.pipeline.log.files import LogFiles, opened
+from rmqha.logfiles.log_files import LogFiles, opened
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.stores import StoreView
 from rmqha.wire.log.published import TAIL

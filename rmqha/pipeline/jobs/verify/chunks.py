@@ -21,8 +21,8 @@ import pyarrow as pa
 from attrs import frozen
 from isal.isal_zlib import crc32
 
+from rmqha.logfiles.log_files import LogFiles, opened
 from rmqha.pipeline.jobs.verify.copies import Copy
-from rmqha.pipeline.log.files import LogFiles, opened
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.reading import RangeProof
 from rmqha.wire.columnar.vectors import Array

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 from attrs import frozen
 
+from rmqha.logfiles.log_files import BLOCK, LogFile, LogFiles, opened, root_of
 from rmqha.pipeline.errors import NothingInCommon
 from rmqha.pipeline.jobs.spark_work import Path as AnyPath
-from rmqha.pipeline.log.files import BLOCK, LogFile, LogFiles, opened, root_of
 from rmqha.pipeline.log.log_walk import find_tail
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.ranges import Range

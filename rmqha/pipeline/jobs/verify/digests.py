@@ -17,6 +17,7 @@ from typing import Any, Self
 from attrs import asdict, frozen
 from pyspark.sql import SparkSession
 
+from rmqha.logfiles.log_files import settled
 from rmqha.pipeline.errors import DigestsInvalid
 from rmqha.pipeline.jobs.progress import Shown, silent
 from rmqha.pipeline.jobs.spark_work import Stores, spread
@@ -33,7 +34,6 @@ from rmqha.pipeline.jobs.verify.findings import (
     read_absent,
 )
 from rmqha.pipeline.log.errors import DataLost
-from rmqha.pipeline.log.files import settled
 from rmqha.pipeline.log.options import ONLY, ReadOptions
 
 VERSION = 1

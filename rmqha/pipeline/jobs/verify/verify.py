@@ -18,6 +18,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from rmqha.logfiles.log_files import settled
 from rmqha.pipeline.errors import OptionInvalid
 from rmqha.pipeline.jobs.progress import Shown, silent
 from rmqha.pipeline.jobs.spark_work import Path as AnyPath
@@ -32,7 +33,6 @@ from rmqha.pipeline.jobs.verify.findings import (
     read_chunks,
     read_records,
 )
-from rmqha.pipeline.log.files import settled
 
 DRILLED = 64
 """Extents whose records are looked for; all bytes that differ are told."""

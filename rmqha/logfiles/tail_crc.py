@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from isal.isal_zlib import crc32
 
-from rmqha.store.log.interfaces import ILogReader
+from rmqha.logfiles.reader import ILogReader
 from rmqha.wire.log.published import TAIL
 
 

@@ -13,10 +13,10 @@ from typing import Self
 from attrs import define, field
 from zope.interface import implementer
 
-from rmqha.store.log.interfaces import ILogReader
-from rmqha.store.log.scan import scan
-from rmqha.store.offline.found_files import Finding
-from rmqha.store.offline.raw_log import RawLog
+from rmqha.logfiles.listing import Finding
+from rmqha.logfiles.raw_log import RawLog
+from rmqha.logfiles.reader import ILogReader
+from rmqha.logfiles.scan import scan
 
 Progress = Callable[[int, int], None]
 """Called with bytes done and bytes in all."""

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rmqha.store.log.interfaces import ISparseLog
-from rmqha.store.log.scan import WINDOW
+from rmqha.logfiles.reader import ISparseLog
+from rmqha.logfiles.scan import WINDOW
 from rmqha.wire.log.layout import (
     FIELDS,
     MAGIC_AT,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from attrs import evolve
 
-from rmqha.store.log.interfaces import ILogReader
+from rmqha.logfiles.reader import ILogReader
 from rmqha.wire.columnar.record_blocks import Block, walk
 from rmqha.wire.log.record import Fault
 

@@ -14,7 +14,7 @@ from attrs import frozen
 from isal.isal_zlib import crc32
 
 from rmqha.errors import PointInvalid
-from rmqha.pipeline.log.files import LogFiles, opened
+from rmqha.logfiles.log_files import LogFiles, opened
 from rmqha.pipeline.log.log_walk import whole_from
 from rmqha.wire.log.published import SPAN_SIZE, TAIL, Point, parse_point, parse_spans
 from rmqha.wire.store_layout import OWN_FOLDER, POINT, SPLITS

@@ -13,16 +13,16 @@ from zope.interface.verify import verifyObject
 
 from lab.harness import golden
 from rmqha.errors import NotAStore
+from rmqha.logfiles.listing import in_quarantine, likely_size
+from rmqha.logfiles.offline_log import OfflineLog
+from rmqha.logfiles.raw_log import RawLog
+from rmqha.logfiles.reader import ILogReader
 from rmqha.store.derived.index_file import IndexShape
 from rmqha.store.derived.rebuild import rebuild
 from rmqha.store.files.mapped import LogFolder
-from rmqha.store.log.interfaces import ILogReader
 from rmqha.store.log.recovery import FolderReader, find_end
 from rmqha.store.log.truncate import quarantine
 from rmqha.store.offline.detect_sizes import index_shape, offline_settings, queue_file_size
-from rmqha.store.offline.found_files import in_quarantine, likely_size
-from rmqha.store.offline.offline_log import OfflineLog
-from rmqha.store.offline.raw_log import RawLog
 from tests.support import damage as mutilate
 from tests.support.derived import settings
 

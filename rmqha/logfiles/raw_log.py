@@ -18,9 +18,7 @@ from attrs import define, field
 from zope.interface import implementer
 
 from rmqha.errors import NotAStore
-from rmqha.store.files.mapped import LOG_NAME, data_extents
-from rmqha.store.log.interfaces import ISparseLog
-from rmqha.store.offline.found_files import (
+from rmqha.logfiles.listing import (
     QUARANTINE_NAME,
     STRAY,
     Finding,
@@ -29,6 +27,8 @@ from rmqha.store.offline.found_files import (
     in_folder,
     in_quarantine,
 )
+from rmqha.logfiles.reader import ISparseLog
+from rmqha.store.files.mapped import LOG_NAME, data_extents
 from rmqha.wire.store_layout import CHECKPOINT, COMMITLOG, CONSUMEQUEUE, LOCK
 
 BESIDE = (CHECKPOINT, CONSUMEQUEUE, LOCK)

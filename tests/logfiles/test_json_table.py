@@ -17,7 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
 from rmqha.errors import DiskFull, TableUnreadable
-from rmqha.store.files import json_table as tables
+from rmqha.logfiles import json_table as tables
 
 OLDER = {"offsetTable": {"T@g": {0: 1}}}
 OLD = {"offsetTable": {"T@g": {0: 120, 1: 98}}}

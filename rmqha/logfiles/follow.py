@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 from attrs import frozen
 
-from rmqha.store.log.resync import HEAD, SMALL, judge, next_valid
-from rmqha.store.log.scan import WINDOW, scan
-from rmqha.store.offline.raw_log import RawLog
+from rmqha.logfiles.raw_log import RawLog
+from rmqha.logfiles.resync import HEAD, SMALL, judge, next_valid
+from rmqha.logfiles.scan import WINDOW, scan
 from rmqha.wire.columnar.record_blocks import Block
 from rmqha.wire.log.layout import FIELDS, MIN_RECORD
 from rmqha.wire.log.record import Fault, check
