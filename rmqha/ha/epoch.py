@@ -39,7 +39,7 @@ from twisted.logger import Logger
 
 from rmqha.errors import TableUnreadable
 from rmqha.logfiles import json_table as tables
-from rmqha.logfiles.reader import ILogReader
+from rmqha.logfiles.reader import LogReader
 from rmqha.logfiles.tail_crc import tail_crc
 from rmqha.wire.store_layout import EPOCH, OWN_FOLDER
 
@@ -72,7 +72,7 @@ class Epoch:
     _log = Logger()
 
     @classmethod
-    def begin(cls, root: Path, log: ILogReader, *, master: bool = True) -> Epoch:
+    def begin(cls, root: Path, log: LogReader, *, master: bool = True) -> Epoch:
         """
         Begin a run: take the earlier epoch up, or start a new one.
 
@@ -103,7 +103,7 @@ class Epoch:
         return self
 
     @classmethod
-    def goes_on(cls, root: Path, log: ILogReader, *, master: bool = True) -> bool:
+    def goes_on(cls, root: Path, log: LogReader, *, master: bool = True) -> bool:
         """
         Whether a run that begins now would take an earlier epoch up.
         """
@@ -123,7 +123,7 @@ class Epoch:
             return None
         return int(known["end"])
 
-    def close(self, log: ILogReader, marks: dict[str, int]) -> None:
+    def close(self, log: LogReader, marks: dict[str, int]) -> None:
         """
         End the run cleanly.  Nothing may be written to the log, nor sent, after this.
 
@@ -131,7 +131,7 @@ class Epoch:
         """
         self._save(log, marks, closed=True)
 
-    def _save(self, log: ILogReader, marks: dict[str, int], *, closed: bool) -> None:
+    def _save(self, log: LogReader, marks: dict[str, int], *, closed: bool) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         tables.replace(
             self.path,
@@ -147,7 +147,7 @@ class Epoch:
         )
 
     @classmethod
-    def _closed(cls, path: Path, log: ILogReader, *, master: bool) -> dict[str | int, Any] | None:
+    def _closed(cls, path: Path, log: LogReader, *, master: bool) -> dict[str | int, Any] | None:
         """
         What the file says, if its run ended cleanly and the log is still what it was then.
         """

@@ -11,11 +11,9 @@ from pathlib import Path
 from typing import Self
 
 from attrs import define, field
-from zope.interface import implementer
 
 from rmqha.logfiles.listing import Finding
 from rmqha.logfiles.raw_log import RawLog
-from rmqha.logfiles.reader import ILogReader
 from rmqha.logfiles.scan import scan
 
 Progress = Callable[[int, int], None]
@@ -36,7 +34,6 @@ def find_end(raw: RawLog, progress: Progress | None = None) -> int:
     return end - blank if blank and end == raw.end else end
 
 
-@implementer(ILogReader)
 @define(eq=False, init=False)
 class OfflineLog:
     """

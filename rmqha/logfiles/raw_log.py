@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Self
 
 from attrs import define, field
-from zope.interface import implementer
 
 from rmqha.errors import NotAStore
 from rmqha.logfiles.listing import (
@@ -27,7 +26,6 @@ from rmqha.logfiles.listing import (
     in_folder,
     in_quarantine,
 )
-from rmqha.logfiles.reader import ISparseLog
 from rmqha.store.files.mapped import LOG_NAME, data_extents
 from rmqha.wire.store_layout import CHECKPOINT, COMMITLOG, CONSUMEQUEUE, LOCK
 
@@ -35,7 +33,6 @@ BESIDE = (CHECKPOINT, CONSUMEQUEUE, LOCK)
 """What shows that a folder is a store whose log was not begun yet, or is gone."""
 
 
-@implementer(ISparseLog)
 @define(eq=False)
 class RawLog:
     """

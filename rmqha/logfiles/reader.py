@@ -1,30 +1,48 @@
 """
-Where two implementations meet: whatever can be read like a commit log.
+What can be read like a commit log: the live one, one read from disk, one in memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Protocol, runtime_checkable
 
-from zope.interface import Attribute, Interface
 
-
-class ILogReader(Interface):
+@runtime_checkable
+class LogReader(Protocol):
     """
-    The reading face of a commit log: the live one, one read from disk, one in memory.
+    The reading face of a commit log.
 
     Physical offsets are bytes from the log's very first byte; they are never
     renumbered when old files are deleted.
     """
 
-    file_size: int = Attribute("Size of every file of the log, in bytes.")
-    min_offset: int = Attribute("Physical offset of the first byte still held.")
-    end: int = Attribute("Physical offset just past the last byte accepted.")
-    confirmed: int = Attribute(
-        "Physical offset just past the last whole, verified record or blank; never above L{end}."
-    )
+    @property
+    def file_size(self) -> int:
+        """
+        Size of every file of the log, in bytes.
+        """
 
-    def read(offset: int, size: int) -> memoryview:
+    @property
+    def min_offset(self) -> int:
+        """
+        Physical offset of the first byte still held.
+        """
+
+    @property
+    def end(self) -> int:
+        """
+        Physical offset just past the last byte accepted.
+        """
+
+    @property
+    def confirmed(self) -> int:
+        """
+        Physical offset just past the last whole, verified record or blank; never above
+        L{end}.
+        """
+
+    def read(self, offset: int, size: int) -> memoryview:
         """
         Give bytes of the log, without copying where that is possible.
 
@@ -35,18 +53,19 @@ class ILogReader(Interface):
         @raise ValueError: C{offset} is outside C{min_offset..end}.
         """
 
-    def file_end(offset: int) -> int:
+    def file_end(self, offset: int) -> int:
         """
         Tell where the file that holds C{offset} ends, as a physical offset.
         """
 
 
-class ISparseLog(ILogReader):
+@runtime_checkable
+class SparseLog(LogReader, Protocol):
     """
     A log whose files say where they may hold something, valid or not.
     """
 
-    def extents(offset: int) -> Iterator[tuple[int, int]]:
+    def extents(self, offset: int) -> Iterator[tuple[int, int]]:
         """
         Give the physical ranges from C{offset} on outside which there are only zeros,
         ascending; none crosses the end of a file.

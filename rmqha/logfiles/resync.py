@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rmqha.logfiles.reader import ISparseLog
+from rmqha.logfiles.reader import SparseLog
 from rmqha.logfiles.scan import WINDOW
 from rmqha.wire.log.layout import (
     FIELDS,
@@ -36,7 +36,7 @@ HEAD = FIELDS["sys_flag"].place.stop
 _MANY = 256
 
 
-def judge(log: ISparseLog, offset: int) -> int | Fault:
+def judge(log: SparseLog, offset: int) -> int | Fault:
     """
     The verdict of L{check<rmqha.wire.log.record.check>} on one place.
     """
@@ -46,7 +46,7 @@ def judge(log: ISparseLog, offset: int) -> int | Fault:
     return check(buf, 0, len(buf), offset, log.file_end(offset), max_size=log.file_size)
 
 
-def next_valid(log: ISparseLog, offset: int) -> int | None:
+def next_valid(log: SparseLog, offset: int) -> int | None:
     """
     The first place at or behind C{offset} that holds a whole, valid record.
 
@@ -104,7 +104,7 @@ def _many_candidates(data: bytes, start: int) -> list[int]:
     return [int(offset) for offset in place[good]]
 
 
-def data_end(log: ISparseLog, offset: int) -> int:
+def data_end(log: SparseLog, offset: int) -> int:
     """
     Just past the last byte behind C{offset} that is not zero; C{offset} if there is none.
     """

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from attrs import evolve
 
-from rmqha.logfiles.reader import ILogReader
+from rmqha.logfiles.reader import LogReader
 from rmqha.wire.columnar.record_blocks import Block, walk
 from rmqha.wire.log.record import Fault
 
@@ -17,7 +17,7 @@ WINDOW = 4 << 20
 
 
 def scan(
-    log: ILogReader, start: int, stop: int, *, crc: bool = True, window: int = WINDOW
+    log: LogReader, start: int, stop: int, *, crc: bool = True, window: int = WINDOW
 ) -> Iterator[tuple[memoryview, Block]]:
     """
     Check every record of C{[start, stop)}, a block at a time, until the first fault.

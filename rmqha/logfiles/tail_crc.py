@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from isal.isal_zlib import crc32
 
-from rmqha.logfiles.reader import ILogReader
+from rmqha.logfiles.reader import LogReader
 from rmqha.wire.log.published import TAIL
 
 
-def tail_crc(log: ILogReader, end: int) -> int:
+def tail_crc(log: LogReader, end: int) -> int:
     """
     CRC-32 of the last bytes before C{end}, L{TAIL} at most.
 

@@ -9,14 +9,13 @@ import shutil
 from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
-from zope.interface.verify import verifyObject
 
 from lab.harness import golden
 from rmqha.errors import NotAStore
 from rmqha.logfiles.listing import in_quarantine, likely_size
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.raw_log import RawLog
-from rmqha.logfiles.reader import ILogReader
+from rmqha.logfiles.reader import LogReader
 from rmqha.store.derived.index_file import IndexShape
 from rmqha.store.derived.rebuild import rebuild
 from rmqha.store.files.mapped import LogFolder
@@ -36,8 +35,8 @@ class Reading(SynchronousTestCase):
         Both faces can be read like any log.
         """
         store = golden.store(VERSION, "ipv6")
-        self.assertTrue(verifyObject(ILogReader, OfflineLog(store)))
-        self.assertTrue(verifyObject(ILogReader, RawLog.open(store)))
+        self.assertIsInstance(OfflineLog(store), LogReader)
+        self.assertIsInstance(RawLog.open(store), LogReader)
 
     def test_ends(self) -> None:
         """

@@ -15,7 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from lab.harness import golden
 from lab.harness.compare_stores import index_files, queue_files
 from rmqha.config.store_settings import StoreSettings
-from rmqha.logfiles.reader import ILogReader
+from rmqha.logfiles.reader import LogReader
 from rmqha.store.derived.dispatch import Dispatcher
 from rmqha.store.derived.rebuild import compare, open_derived, rebuild
 from rmqha.wire.log.delay_levels import DelayLevels
@@ -35,7 +35,7 @@ def settings(root: Path, **more: Any) -> StoreSettings:
     return StoreSettings(root=root, **(sizes | more))
 
 
-def dispatcher(log: ILogReader, root: Path, clock: Clock | None = None, **more: Any) -> Dispatcher:
+def dispatcher(log: LogReader, root: Path, clock: Clock | None = None, **more: Any) -> Dispatcher:
     """
     A dispatcher on a store's folder, nothing loaded yet.
     """
@@ -73,7 +73,7 @@ class DerivedTestCase(SynchronousTestCase):
         self.addCleanup(shutil.rmtree, made, ignore_errors=True)
         return made
 
-    def rebuilt(self, log: ILogReader, **more: Any) -> Path:
+    def rebuilt(self, log: LogReader, **more: Any) -> Path:
         """
         A new folder with everything derived from a log.
         """
@@ -81,7 +81,7 @@ class DerivedTestCase(SynchronousTestCase):
         rebuild(log, root, settings(root, **more))
         return root
 
-    def assert_like_rebuild(self, log: ILogReader, root: Path, **more: Any) -> None:
+    def assert_like_rebuild(self, log: LogReader, root: Path, **more: Any) -> None:
         """
         The files of a store are, byte for byte, what a rebuild makes.
         """
@@ -104,7 +104,7 @@ class DerivedTestCase(SynchronousTestCase):
                 at = next(i for i, (a, b) in enumerate(zip(has, wants, strict=True)) if a != b)
                 self.fail(f"{name} differs at byte {at}")
 
-    def differences(self, log: ILogReader, root: Path, **more: Any) -> list[str]:
+    def differences(self, log: LogReader, root: Path, **more: Any) -> list[str]:
         """
         What L{compare} finds in a store's folder.
         """

@@ -13,9 +13,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from attrs import define, field
-from zope.interface import implementer
-
-from rmqha.logfiles.reader import ILogReader
 
 _MAGIC = 0xDAA320A7
 _BLANK_MAGIC = 0xCBD43194
@@ -63,7 +60,6 @@ def record(
     return head + b"".join((*strings, struct.pack(">h", len(text)), text))
 
 
-@implementer(ILogReader)
 @define(eq=False)
 class MemoryLog:
     """

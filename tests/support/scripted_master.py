@@ -15,7 +15,7 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from rmqha.logfiles.reader import ILogReader
+from rmqha.logfiles.reader import LogReader
 from tests.support.ha_frames import encode_header
 
 MASTER = IPv4Address("TCP", "10.0.0.1", 10912)
@@ -103,7 +103,7 @@ class Connection:
         """
         self.send(encode_header(offset, 0))
 
-    def feed(self, log: ILogReader, start: int, end: int | None = None, batch: int = 1000) -> None:
+    def feed(self, log: LogReader, start: int, end: int | None = None, batch: int = 1000) -> None:
         """
         Send a log's bytes, as a master does, each frame in one piece.
         """
@@ -167,7 +167,7 @@ def frame(offset: int, body: bytes) -> bytes:
 
 
 def frames(
-    log: ILogReader, start: int, end: int | None = None, batch: int = 1000
+    log: LogReader, start: int, end: int | None = None, batch: int = 1000
 ) -> Iterator[bytes]:
     """
     The frames a master sends from C{start} on: none spans two files.

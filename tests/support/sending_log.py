@@ -6,12 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from zope.interface import implementer
 
-from rmqha.logfiles.reader import ILogReader
-
-
-@implementer(ILogReader)
 class MemoryLog:
     """
     A log of whatever bytes a test puts into it, in files that exist once they are touched.

@@ -20,7 +20,7 @@ from attrs import frozen
 
 from rmqha.config.broker_settings import PullSettings
 from rmqha.errors import DerivedFault
-from rmqha.logfiles.reader import ILogReader
+from rmqha.logfiles.reader import LogReader
 from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.wire.columnar.queue_units import BLANK_SIZE, UNIT, UNIT_TYPE
@@ -87,7 +87,7 @@ class QueueReader:
 
     def __init__(
         self,
-        log: ILogReader,
+        log: LogReader,
         queues: ConsumeQueues,
         settings: PullSettings,
         memory: int,

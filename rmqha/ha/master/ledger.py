@@ -53,7 +53,7 @@ from attrs import define, field
 
 from rmqha.config.ha_settings import FirstSync
 from rmqha.errors import ReportRejected
-from rmqha.logfiles.reader import ILogReader
+from rmqha.logfiles.reader import LogReader
 
 MOST_REPEATS = 1000
 """
@@ -195,7 +195,7 @@ class Ledger:
     @ivar accept_unproven: Feed and count any slave in range (C{haAcceptUnproven}).
     """
 
-    log: ILogReader
+    log: LogReader
     start: int
     marks: dict[str, int] = field(factory=dict)
     first_sync: FirstSync = FirstSync.BEGINNING

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rmqha.logfiles.reader import ILogReader
+from rmqha.logfiles.reader import LogReader
 from rmqha.wire.log.layout import (
     BODY_AT,
     FIELDS,
@@ -19,7 +19,7 @@ from rmqha.wire.log.layout import (
 from rmqha.wire.log.record import magic_at
 
 
-def first_difference(log: ILogReader, offset: int, data: memoryview) -> int | None:
+def first_difference(log: LogReader, offset: int, data: memoryview) -> int | None:
     """
     Compare bytes a master sent with ours.
 

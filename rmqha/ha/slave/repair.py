@@ -12,7 +12,7 @@ from twisted.internet.defer import Deferred
 from rmqha.config.ha_settings import DivergencePolicy
 from rmqha.errors import Refused
 from rmqha.ha.states import SyncState
-from rmqha.logfiles.reader import ILogReader
+from rmqha.logfiles.reader import LogReader
 from rmqha.logfiles.scan import scan
 
 
@@ -61,7 +61,7 @@ def remedy(
     return None
 
 
-def plan_cut(log: ILogReader, divergence: Divergence, max_bytes: int) -> int:
+def plan_cut(log: LogReader, divergence: Divergence, max_bytes: int) -> int:
     """
     Where to cut a log so that only what was compared equal, or lies before it, is left.
     Blocking: it walks the file that holds the place.
@@ -90,7 +90,7 @@ def plan_cut(log: ILogReader, divergence: Divergence, max_bytes: int) -> int:
     return position
 
 
-def _record_compared(log: ILogReader, divergence: Divergence) -> bool:
+def _record_compared(log: LogReader, divergence: Divergence) -> bool:
     """
     Whether a whole record, not just the zeros of a blank, was compared equal.
     """
@@ -104,7 +104,7 @@ def _record_compared(log: ILogReader, divergence: Divergence) -> bool:
     return False
 
 
-def _file_start(log: ILogReader, offset: int) -> int:
+def _file_start(log: LogReader, offset: int) -> int:
     if offset > log.min_offset and offset % log.file_size == 0:
         offset -= 1
     return max(log.min_offset, offset - offset % log.file_size)

@@ -17,7 +17,7 @@ from twisted.internet.task import deferLater
 
 from rmqha.errors import TableUnreadable
 from rmqha.logfiles import json_table as tables
-from rmqha.logfiles.reader import ILogReader
+from rmqha.logfiles.reader import LogReader
 from rmqha.logfiles.tail_crc import tail_crc
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.files.allocate import InThread
@@ -27,7 +27,7 @@ FILE = Path(OWN_FOLDER) / DELETED_TOPICS
 """Where it is in a store's folder."""
 
 
-def save(root: Path, log: ILogReader, ends: dict[str, int]) -> None:
+def save(root: Path, log: LogReader, ends: dict[str, int]) -> None:
     """
     Keep which topics were deleted.  Blocking.
 
@@ -39,7 +39,7 @@ def save(root: Path, log: ILogReader, ends: dict[str, int]) -> None:
     tables.replace(path, {"offset": end, "crc": tail_crc(log, end), "topics": dict(ends)})
 
 
-def load(root: Path, log: ILogReader) -> dict[str, int]:
+def load(root: Path, log: LogReader) -> dict[str, int]:
     """
     What was kept, if it speaks of this log.
     """
@@ -64,7 +64,7 @@ class Deletion:
 
     queues: ConsumeQueues
     root: Path
-    log: ILogReader
+    log: LogReader
     clock: IReactorTime
     in_thread: InThread
 

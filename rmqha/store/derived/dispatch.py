@@ -23,7 +23,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from rmqha.errors import DerivedFault, RecordFault
-from rmqha.logfiles.reader import ILogReader
+from rmqha.logfiles.reader import LogReader
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.index import Index
 from rmqha.store.derived.index_keys import keys, read_block
@@ -93,7 +93,7 @@ class Dispatcher:
 
     _log = Logger()
 
-    log: ILogReader
+    log: LogReader
     queues: ConsumeQueues
     index: Index | None
     levels: DelayLevels

@@ -11,12 +11,12 @@ from pathlib import Path
 
 from rmqha.errors import TableUnreadable
 from rmqha.logfiles import json_table as tables
-from rmqha.logfiles.reader import ILogReader
+from rmqha.logfiles.reader import LogReader
 from rmqha.logfiles.tail_crc import tail_crc
 from rmqha.store.derived.dispatch import DispatchMark
 
 
-def save(path: Path, log: ILogReader, mark: DispatchMark) -> None:
+def save(path: Path, log: LogReader, mark: DispatchMark) -> None:
     """
     Keep a mark whose files are flushed.  Blocking.
     """
@@ -32,7 +32,7 @@ def save(path: Path, log: ILogReader, mark: DispatchMark) -> None:
     )
 
 
-def load(path: Path, log: ILogReader) -> DispatchMark | None:
+def load(path: Path, log: LogReader) -> DispatchMark | None:
     """
     The last mark, if it speaks of this log.
     """

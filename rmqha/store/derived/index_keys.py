@@ -6,7 +6,7 @@ Source: docs/protocol/store.rst, Dispatch.
 
 from __future__ import annotations
 
-from rmqha.logfiles.reader import ILogReader
+from rmqha.logfiles.reader import LogReader
 from rmqha.wire.columnar.dispatch_fields import DispatchRows
 from rmqha.wire.columnar.record_blocks import Block, walk
 from rmqha.wire.columnar.vectors import Array
@@ -14,7 +14,7 @@ from rmqha.wire.log.record import Fault
 
 
 def read_block(
-    log: ILogReader, position: int, window: int, max_record: int
+    log: LogReader, position: int, window: int, max_record: int
 ) -> tuple[memoryview, Block]:
     """
     Read whole confirmed records from a record start on, without checking bodies.

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from attrs import define, field
 
-from rmqha.logfiles.reader import ILogReader
+from rmqha.logfiles.reader import LogReader
 from rmqha.store.derived.by_time import offset_by_time
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.index import Index
@@ -36,7 +36,7 @@ class Lookup:
     @ivar levels: C{messageDelayLevel}.
     """
 
-    log: ILogReader
+    log: LogReader
     queues: ConsumeQueues
     index: Index | None
     levels: DelayLevels

@@ -16,7 +16,7 @@ from twisted.internet.task import Clock
 
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import DerivedFault, RecordFault, Refused
-from rmqha.logfiles.reader import ILogReader
+from rmqha.logfiles.reader import LogReader
 from rmqha.store.derived import deleted_topics as deleted
 from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.consume_queues import ConsumeQueues
@@ -73,7 +73,7 @@ class RebuiltFiles:
 
 
 def rebuild(
-    log: ILogReader, root: Path, settings: StoreSettings, progress: Progress | None = None
+    log: LogReader, root: Path, settings: StoreSettings, progress: Progress | None = None
 ) -> RebuiltFiles:
     """
     Make all derived files of a log in a folder that has none.
@@ -128,7 +128,7 @@ def rebuild(
 
 
 def compare(
-    log: ILogReader,
+    log: LogReader,
     queues: ConsumeQueues,
     index: Index | None,
     settings: StoreSettings,

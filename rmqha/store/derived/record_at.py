@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from rmqha.logfiles.reader import ILogReader
+from rmqha.logfiles.reader import LogReader
 from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.layout import MIN_RECORD
 from rmqha.wire.log.record import DispatchFields, check, dispatch_fields
@@ -50,7 +50,7 @@ class RecordReader:
     @ivar max_record: Most bytes of a record.
     """
 
-    log: ILogReader
+    log: LogReader
     levels: DelayLevels
     max_record: int
 

@@ -24,7 +24,6 @@ from contextlib import contextmanager
 
 from attrs import define, field
 from twisted.logger import Logger
-from zope.interface import implementer
 
 from rmqha.errors import (
     DiskFull,
@@ -34,7 +33,6 @@ from rmqha.errors import (
     RecordFault,
     StartNotAligned,
 )
-from rmqha.logfiles.reader import ILogReader
 from rmqha.logfiles.scan import scan
 from rmqha.store.files.allocate import Allocator
 from rmqha.store.files.mapped import LogFolder, MappedFile
@@ -54,7 +52,6 @@ MOST_REMEMBERED = 1 << 20
 """Records whose places are kept for dispatch; 12 bytes each."""
 
 
-@implementer(ILogReader)
 @define(eq=False, kw_only=True)
 class CommitLog:
     """

@@ -18,10 +18,8 @@ import os
 from collections.abc import Callable, Iterator
 
 from attrs import define, field, frozen
-from zope.interface import implementer
 
 from rmqha.errors import LogCorrupt
-from rmqha.logfiles.reader import ISparseLog
 from rmqha.logfiles.resync import HEAD, candidates, data_end, next_valid
 from rmqha.logfiles.scan import scan
 from rmqha.store.files.mapped import LogFolder, MappedFile, data_extents
@@ -63,7 +61,6 @@ class Recovery:
     corrupt: LogCorrupt | None
 
 
-@implementer(ISparseLog)
 @define(eq=False)
 class FolderReader:
     """

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from attrs import define, field
 
-from rmqha.logfiles.reader import ILogReader
+from rmqha.logfiles.reader import LogReader
 from rmqha.store.files.mapped import fsync_folder
 from rmqha.wire.columnar.fixed_fields import FixedFields
 from rmqha.wire.columnar.record_blocks import walk
@@ -117,7 +117,7 @@ class SplitIndex:
         return self._spans.start
 
     @classmethod
-    def open(cls, root: Path, log: ILogReader) -> SplitIndex:
+    def open(cls, root: Path, log: LogReader) -> SplitIndex:
         """
         Go on where the index ends, if that is a place in the log, or begin one.
         """
@@ -192,7 +192,7 @@ class SplitIndex:
             os.close(fd)
 
 
-def _begins(log: ILogReader, offset: int) -> bool:
+def _begins(log: LogReader, offset: int) -> bool:
     """
     Whether records may be followed from a place: what is there says so itself.
     """

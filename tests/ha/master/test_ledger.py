@@ -16,13 +16,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 from twisted.trial.unittest import SynchronousTestCase
-from zope.interface.verify import verifyObject
 
 from rmqha.config.ha_settings import FirstSync
 from rmqha.errors import ReportRejected
 from rmqha.ha.master import ledger as module
 from rmqha.ha.master.ledger import Claim, Ledger
-from rmqha.logfiles.reader import ILogReader
+from rmqha.logfiles.reader import LogReader
 from tests.support.effort import tries
 from tests.support.sending_log import MemoryLog
 
@@ -68,7 +67,7 @@ class FirstReportTests(LedgerCase):
         """
         The log double keeps the interface's word.
         """
-        verifyObject(ILogReader, self.log)
+        self.assertIsInstance(self.log, LogReader)
 
     def test_in_range(self) -> None:
         """

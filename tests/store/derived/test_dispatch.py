@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import settings as run_settings
 from hypothesis import strategies as st
 from twisted.internet.task import Clock
-from zope.interface.verify import verifyObject
 
 from rmqha.errors import DiskFull, RecordFault, Refused
-from rmqha.logfiles.reader import ILogReader
+from rmqha.logfiles.reader import LogReader
 from rmqha.store.derived import dispatch as dispatch_module
 from rmqha.store.derived.dispatch import Dispatcher, DispatchMark
 from rmqha.store.derived.rebuild import rebuild
@@ -85,7 +84,7 @@ class RunTests(DispatchTestCase):
         """
         The log in memory is what the interface says.
         """
-        verifyObject(ILogReader, self.log)
+        self.assertIsInstance(self.log, LogReader)
 
     @given(st.integers(0, 1 << 32), st.lists(st.integers(1, 60), max_size=8), st.booleans())
     @run_settings(max_examples=tries(30), deadline=None)

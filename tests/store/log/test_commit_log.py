@@ -8,7 +8,6 @@ from collections.abc import Callable
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from zope.interface.verify import verifyObject
 
 from rmqha.errors import (
     DiskFull,
@@ -19,7 +18,7 @@ from rmqha.errors import (
     RecordFault,
     StartNotAligned,
 )
-from rmqha.logfiles.reader import ILogReader
+from rmqha.logfiles.reader import LogReader
 from rmqha.store.files import mapped as files
 from rmqha.store.log import commit_log as log_module
 from rmqha.store.log.commit_log import CommitLog
@@ -39,7 +38,7 @@ class ReadTests(LogTestCase):
         """
         It is what readers of logs expect.
         """
-        verifyObject(ILogReader, self.log())
+        self.assertIsInstance(self.log(), LogReader)
 
     def test_bounds(self) -> None:
         """
