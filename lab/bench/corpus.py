@@ -8,7 +8,7 @@ import os
 import struct
 from pathlib import Path
 
-from rmqha.store.files.mapped import file_name
+from rmqha.logfiles.listing import file_name
 from rmqha.wire.log.encode import blank, encode, place
 from rmqha.wire.log.properties import encode as encode_properties
 from rmqha.wire.log.record import Message

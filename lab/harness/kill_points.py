@@ -14,7 +14,8 @@ from typing import Any
 from attrs import evolve
 from twisted.python.reflect import namedAny
 
-from rmqha.store.files.mapped import MappedFile, file_name
+from rmqha.logfiles.listing import file_name
+from rmqha.store.files.mapped import MappedFile
 from rmqha.store.log.commit_log import CommitLog
 
 Die = Callable[[], None]

@@ -24,8 +24,8 @@ from rmqha.ha.slave.master_bounds import AskBounds, MasterBounds, MasterClientPo
 from rmqha.ha.slave.probe import OverlapSearch, ProbeKind
 from rmqha.ha.slave.reconnect import NEXT_QUESTION, BoundsFirst, SingleConnection
 from rmqha.logfiles.offline_log import OfflineLog
+from rmqha.logfiles.quarantine_file import quarantine_name
 from rmqha.logfiles.raw_log import RawLog
-from rmqha.store.log.truncate import quarantine_name
 from rmqha.store.offline.compare import Beyond, LogComparison, Progress, beyond, valid_end
 from rmqha.wire.ha import DEFAULT_BATCH
 

@@ -5,7 +5,7 @@ A node refuses a folder with a missing or cut file; a person who has to find out
 happened needs to read the rest of it.  So nothing is refused here: what is wrong is
 told with its path, and what can be read has its place.
 
-Source: docs/operations.rst, Verify.
+Source of names and sizes: docs/protocol/store.rst, Files.
 """
 
 from __future__ import annotations
@@ -15,18 +15,70 @@ import re
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
-from stat import S_ISREG
 
 from attrs import frozen
 
-from rmqha.store.files.mapped import LOG_NAME, file_name
-from rmqha.wire.log.layout import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_BLANK, MIN_RECORD
+from rmqha.wire.store_layout import COMMITLOG
 
-QUARANTINE_NAME = re.compile(r"(\d{20})-(\d{20})(?:\.\d+)?\.log", re.ASCII)
-"""First and last physical offset of what L{rmqha.store.log.truncate.quarantine} kept."""
+LOG_NAME = re.compile(r"\d{20}", re.ASCII)
+"""A log or queue file's name: its first byte's offset, in 20 ASCII digits."""
 
 STRAY = "not a log file"
 """The reason of a L{Finding} about a name that is none of the log's."""
+
+
+def file_name(offset: int) -> str:
+    """
+    The name of the file that starts at C{offset}.
+    """
+    return f"{offset:020d}"
+
+
+def root_of(path: Path) -> Path:
+    """
+    A store's root, whether it or its C{commitlog} folder was named.
+    """
+    return path.parent if path.name == COMMITLOG else path
+
+
+@frozen
+class ListedLog:
+    """
+    What a log's folder holds, by names and sizes.
+
+    @ivar sizes: Bytes of each log file, by the physical offset it starts at; ascending.
+    @ivar unbegun: Start of a last file of no bytes, C{None} without one.  A crash leaves
+        it between creating a file and giving it its size, so it is no file of the log.
+    @ivar strays: Names of everything else, sorted.
+    """
+
+    sizes: dict[int, int]
+    unbegun: int | None
+    strays: tuple[str, ...]
+
+
+def list_log(folder: Path) -> ListedLog:
+    """
+    List the files of a log.
+
+    @param folder: The C{commitlog} folder.
+    @raise OSError: If it cannot be listed.
+    """
+    sizes, strays = {}, []
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if not LOG_NAME.fullmatch(entry.name) or not entry.is_file():
+                strays.append(entry.name)
+                continue
+            try:
+                sizes[int(entry.name)] = entry.stat().st_size
+            except FileNotFoundError:
+                continue  # deleted meanwhile
+    last = max(sizes, default=0)
+    unbegun = last if sizes.get(last) == 0 else None
+    if unbegun is not None:
+        del sizes[unbegun]
+    return ListedLog(dict(sorted(sizes.items())), unbegun, tuple(sorted(strays)))
 
 
 @frozen
@@ -49,20 +101,30 @@ class Finding:
 
 
 @frozen
-class FoundFile:
+class LogFile:
     """
-    A run of the log's bytes in one file.
+    One file of a log.
 
-    @ivar path: The file.
-    @ivar start: Physical offset of the first byte.
-    @ivar end: Physical offset of the end of the log file it is, or was, part of.
-    @ivar place: Where the first byte stands in C{path}.
-    @ivar size: Bytes that C{path} has of it; the rest up to C{end} reads as zeros.
+    @ivar path: Where it is.
+    @ivar start: Physical offset of its first byte.
+    @ivar end: Physical offset just past it, when it is full.
     """
 
     path: Path
     start: int
     end: int
+
+
+@frozen
+class FoundFile(LogFile):
+    """
+    A run of the log's bytes in one file.
+
+    @ivar end: Physical offset of the end of the log file it is, or was, part of.
+    @ivar place: Where the first byte stands in C{path}.
+    @ivar size: Bytes that C{path} has of it; the rest up to C{end} reads as zeros.
+    """
+
     place: int
     size: int
 
@@ -88,14 +150,11 @@ def in_folder(folder: Path, file_size: int | None = None) -> FoundFiles:
 
     @param file_size: C{mappedFileSizeCommitLog}, if it is known.
     """
-    findings = []
-    sizes: dict[int, int] = {}
-    for path in sorted(folder.iterdir()) if folder.exists() else ():
-        status = path.stat(follow_symlinks=True) if path.exists() else None
-        if status is None or not S_ISREG(status.st_mode) or not LOG_NAME.fullmatch(path.name):
-            findings.append(Finding(str(path), 0, STRAY))
-        else:
-            sizes[int(path.name)] = status.st_size
+    listed = list_log(folder) if folder.exists() else ListedLog({}, None, ())
+    findings = [Finding(str(folder / name), 0, STRAY) for name in listed.strays]
+    sizes = dict(listed.sizes)
+    if listed.unbegun is not None:
+        sizes[listed.unbegun] = 0
     wanted = file_size or likely_size(sizes)
     placed, pieces = [], []
     for start, size in sizes.items():
@@ -110,7 +169,7 @@ def in_folder(folder: Path, file_size: int | None = None) -> FoundFiles:
         problem = unreadable(path)
         if problem:
             findings.append(Finding(str(path), start, f"unreadable: {problem}"))
-        else:
+        elif start != listed.unbegun:
             pieces.append(FoundFile(path, start, start + wanted, 0, min(size, wanted)))
     for before, after in pairwise(placed):
         if before + wanted != after:
@@ -144,57 +203,3 @@ def unreadable(path: Path) -> str:
     except OSError as error:
         return os.strerror(error.errno or 0)
     return ""
-
-
-def in_quarantine(path: Path, file_size: int | None = None) -> FoundFiles:
-    """
-    The log bytes a quarantine file kept.
-
-    Its name says their offsets.  Without a file size the blanks among them tell where
-    log files ended.
-    """
-    match = QUARANTINE_NAME.fullmatch(path.name)
-    if match is None:
-        raise ValueError(f"{path.name} is not named like a quarantine file")
-    start, end = (int(group) for group in match.groups())
-    held = path.stat().st_size
-    findings = []
-    if held != end - start:
-        reason = f"{held} bytes, its name says {end - start}"
-        findings.append(Finding(str(path), start, reason))
-    if file_size is None:
-        ends = _ends_by_blanks(path, start, held)
-        file_size = max([after - before for before, after in pairwise([start, *ends])])
-    else:
-        first_end = start - start % file_size + file_size
-        ends = [*range(first_end, end, file_size)]
-        ends.append(ends[-1] + file_size if ends else first_end)
-    pieces, position = [], start
-    for file_end in ends:
-        place = position - start
-        size = max(0, min(held - place, file_end - position))
-        pieces.append(FoundFile(path, position, file_end, place, size))
-        position = file_end
-    return FoundFiles(file_size, tuple(pieces), tuple(findings))
-
-
-def _ends_by_blanks(path: Path, start: int, held: int) -> list[int]:
-    """
-    Follow the sizes of records and note where a blank says that its file ends.
-    """
-    ends = []
-    position = 0
-    with open(path, "rb", buffering=0) as file:
-        while position + MIN_BLANK <= held:
-            head = os.pread(file.fileno(), MIN_BLANK, position)
-            size = int.from_bytes(head[:4], "big", signed=True)
-            magic = int.from_bytes(head[4:], "big", signed=True)
-            if magic == MAGIC_BLANK and size >= MIN_BLANK:
-                ends.append(start + position + size)
-            elif magic not in (MAGIC_V1, MAGIC_V2) or size < MIN_RECORD:
-                break
-            position += size
-    # Trailing zeros of the last record were not kept: leave room for them.
-    if not ends or ends[-1] < start + held:
-        ends.append(start + held + 4096)
-    return ends

@@ -11,7 +11,6 @@ Source of names and sizes: docs/protocol/store.rst, Files.
 from __future__ import annotations
 
 import os
-import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,11 +21,8 @@ from typing import Self, TypeVar
 from attrs import field, frozen
 
 from rmqha.errors import NotAStore
+from rmqha.logfiles.listing import LogFile, file_name, likely_size, list_log, root_of
 from rmqha.wire.store_layout import COMMITLOG
-
-LOG_NAME = re.compile(r"\d{20}", re.ASCII)
-"""A log file's name: its first byte's physical offset, in 20 ASCII digits."""
-
 
 DLEDGER = "dledger-*/data"
 """Folder of the log of a store whose brokers agree by DLedger, one for each of them."""
@@ -40,28 +36,6 @@ _LOOKS = 5
 _T = TypeVar("_T")
 
 _log = getLogger(__name__)
-
-
-def root_of(path: Path) -> Path:
-    """
-    A store's root, whether it or its C{commitlog} folder was named.
-    """
-    return path.parent if path.name == COMMITLOG else path
-
-
-@frozen
-class LogFile:
-    """
-    One file of a log.
-
-    @ivar path: Where it is.
-    @ivar start: Physical offset of its first byte.
-    @ivar end: Physical offset just past it, when it is full.
-    """
-
-    path: Path
-    start: int
-    end: int
 
 
 @frozen
@@ -90,11 +64,7 @@ class LogFiles:
         """
         root = root_of(path)
         try:
-            entries = [
-                (int(entry.name), entry.stat().st_size)
-                for entry in os.scandir(root / COMMITLOG)
-                if LOG_NAME.fullmatch(entry.name) and entry.is_file()
-            ]
+            listed = list_log(root / COMMITLOG)
         except FileNotFoundError as error:
             raise NotAStore(str(path), _lacks(root)) from error
         except NotADirectoryError as error:
@@ -102,12 +72,11 @@ class LogFiles:
             raise NotAStore(str(path), what) from error
         except PermissionError as error:
             raise NotAStore(str(path), f"no permission to read it: {error.strerror}") from error
-        # A last file of no bytes is what a crash leaves of making one.
-        sizes = {start: size for start, size in sorted(entries) if size}
+        sizes = {start: size for start, size in listed.sizes.items() if size}
         return cls(
             root,
             tuple(
-                LogFile(root / COMMITLOG / f"{start:020d}", start, end)
+                LogFile(root / COMMITLOG / file_name(start), start, end)
                 for start, end in _placed(sizes)
             ),
         )
@@ -188,7 +157,7 @@ def _placed(sizes: dict[int, int]) -> Iterator[tuple[int, int]]:
     """
     Start and end of each file; a last one that was cut short is as long as the others.
     """
-    usual = max(sizes.values(), default=0)
+    usual = likely_size(sizes)
     starts = [*sizes, None]
     for start, following in zip(sizes, starts[1:], strict=True):
         end = start + usual

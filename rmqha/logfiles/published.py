@@ -15,7 +15,7 @@ from isal.isal_zlib import crc32
 
 from rmqha.errors import PointInvalid
 from rmqha.logfiles.log_files import LogFiles, opened
-from rmqha.pipeline.log.log_walk import whole_from
+from rmqha.logfiles.walk_file import whole_from
 from rmqha.wire.log.published import SPAN_SIZE, TAIL, Point, parse_point, parse_spans
 from rmqha.wire.store_layout import OWN_FOLDER, POINT, SPLITS
 

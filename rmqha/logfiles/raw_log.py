@@ -17,16 +17,16 @@ from typing import Self
 from attrs import define, field
 
 from rmqha.errors import NotAStore
+from rmqha.logfiles.extents import data_extents
 from rmqha.logfiles.listing import (
-    QUARANTINE_NAME,
+    LOG_NAME,
     STRAY,
     Finding,
     FoundFile,
     FoundFiles,
     in_folder,
-    in_quarantine,
 )
-from rmqha.store.files.mapped import LOG_NAME, data_extents
+from rmqha.logfiles.quarantine_file import QUARANTINE_NAME, in_quarantine
 from rmqha.wire.store_layout import CHECKPOINT, COMMITLOG, CONSUMEQUEUE, LOCK
 
 BESIDE = (CHECKPOINT, CONSUMEQUEUE, LOCK)

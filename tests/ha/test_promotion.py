@@ -14,8 +14,8 @@ from rmqha.errors import LogCorrupt, LogShortened, Refused, StoreLocked, Unfinis
 from rmqha.ha.epoch import FILE, Epoch
 from rmqha.ha.promotion import Promotion, plan, promote
 from rmqha.logfiles import json_table as tables
+from rmqha.logfiles.listing import file_name
 from rmqha.store.files.lock import StoreLock
-from rmqha.store.files.mapped import file_name
 from rmqha.store.log.bootstrap_marker import marker
 from rmqha.wire.names import SCHEDULE_TOPIC
 from rmqha.wire.store_layout import METADATA, OWN_FOLDER

@@ -12,8 +12,9 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
 from rmqha.errors import NotAStore
-from rmqha.logfiles.listing import in_quarantine, likely_size
+from rmqha.logfiles.listing import likely_size
 from rmqha.logfiles.offline_log import OfflineLog
+from rmqha.logfiles.quarantine_file import in_quarantine
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.reader import LogReader
 from rmqha.store.derived.index_file import IndexShape

@@ -9,9 +9,10 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqha.logfiles.listing import file_name
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.resync import data_end, next_valid
-from rmqha.store.files.mapped import LogFolder, file_name
+from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.recovery import FolderReader
 from rmqha.wire.log.encode import place
 from tests.support.logs import STORED, LogTestCase, encoded

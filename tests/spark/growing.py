@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from lab.bench.corpus import message
-from rmqha.store.files.mapped import file_name
+from rmqha.logfiles.listing import file_name
 from rmqha.wire.log.encode import blank, encode, place
 from rmqha.wire.log.published import Point, render_point
 from rmqha.wire.store_layout import COMMITLOG, OWN_FOLDER, POINT

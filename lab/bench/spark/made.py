@@ -15,7 +15,7 @@ import numpy as np
 from attrs import frozen
 from isal.isal_zlib import crc32
 
-from rmqha.store.files.mapped import file_name
+from rmqha.logfiles.listing import file_name
 from rmqha.wire.columnar.vectors import Array
 from rmqha.wire.log.encode import blank, encode
 from rmqha.wire.log.properties import encode as encode_properties

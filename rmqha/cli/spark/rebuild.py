@@ -11,7 +11,7 @@ import click
 
 from rmqha.cli.common import JSON, STORE, note
 from rmqha.cli.spark.common import POINT_FILE, Spark, spark_options
-from rmqha.logfiles.log_files import root_of
+from rmqha.logfiles.listing import root_of
 from rmqha.pipeline.jobs.progress import bar
 from rmqha.pipeline.jobs.rebuild.queue_files import FILE_SIZE
 from rmqha.pipeline.jobs.rebuild.rebuild import rebuild as make

@@ -7,9 +7,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from rmqha.logfiles.log_files import LogFile
+from rmqha.logfiles.listing import LogFile
+from rmqha.logfiles.walk_file import Walked
 from rmqha.pipeline.log.errors import DataLost, RangeBroken
-from rmqha.pipeline.log.log_walk import Walked, walk_on
+from rmqha.pipeline.log.log_walk import walk_on
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.ranges import Range
 from rmqha.pipeline.log.reading import RangeProof

@@ -15,38 +15,17 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from attrs import frozen
 
-from rmqha.logfiles.log_files import Blocks, LogFile, LogFiles, opened
+from rmqha.logfiles.listing import LogFile
+from rmqha.logfiles.log_files import Blocks, LogFiles, opened
+from rmqha.logfiles.walk_file import Walked, walk_file
 from rmqha.pipeline.log.errors import RangeBroken
-from rmqha.wire.columnar.record_blocks import Block, walk
-from rmqha.wire.columnar.vectors import Array, pick
-from rmqha.wire.log.layout import MIN_BLANK, STORE_TIMESTAMP_AT, SYS_FLAG_AT, born_extra
 from rmqha.wire.log.record import Fault, decode
 
 Behind = Callable[[int, int], int]
 """Says for damage at a place, and for where a walk stops at most, where it goes on."""
 
 _SHORT = "the file ends here"
-
-
-@frozen
-class Walked:
-    """
-    A run of records.
-
-    @ivar view: The bytes, valid until the next run.
-    @ivar block: The records.
-    """
-
-    view: memoryview
-    block: Block
-
-    def store_times(self) -> Array:
-        """
-        Store time of each record, in milliseconds since 1970.
-        """
-        start = self.block.start - self.block.base
-        born = born_extra(pick(self.view, ">i4", start + SYS_FLAG_AT))
-        return pick(self.view, ">i8", start + STORE_TIMESTAMP_AT + born)
+_HEAD = 8
 
 
 @frozen
@@ -60,36 +39,6 @@ class Tail:
 
     end: int
     reason: Fault | None
-
-
-def walk_file(file: LogFile, start: int, stop: int, *, crc: bool = False) -> Iterator[Walked]:
-    """
-    Follow the records of one file until the first fault.
-
-    @param start: Where a record begins, a physical offset in the file.
-    @param stop: Where readable bytes end; it may lie inside a record.
-    @param crc: Whether bodies are checked.
-    @return: Runs that follow each other; only the last one may have a fault.
-    """
-    with opened(file.path) as fd:
-        blocks = Blocks(fd, file.start, start, min(stop, file.end))
-        used = 0
-        while blocks.more(used) or used:
-            view, base = blocks.view, blocks.base
-            if not len(view):
-                return
-            block = walk(
-                view, base, base + len(view), file.end, crc=crc, max_size=file.end - file.start
-            )
-            used = block.end - base
-            cut = block.fault is Fault.INCOMPLETE and not blocks.at_end
-            if used:
-                yield Walked(view, block)
-            elif not cut:
-                yield Walked(view, block)
-                return
-            if block.fault is not None and not cut:
-                return
 
 
 def walk_on(file: LogFile, start: int, stop: int, behind: Behind | None) -> Iterator[Walked]:
@@ -110,6 +59,16 @@ def walk_on(file: LogFile, start: int, stop: int, behind: Behind | None) -> Iter
                 reason = _SHORT if fault is None else fault.value
                 raise RangeBroken(str(file.path), offset, stop, reason)
             offset = max(offset + 1, behind(offset, stop))
+
+
+def _begun(file: LogFile) -> bool:
+    """
+    Whether anything was written to a file.
+    """
+    with opened(file.path) as fd:
+        blocks = Blocks(fd, file.start, file.start, file.start + _HEAD)
+        blocks.more(0)
+        return any(blocks.view)
 
 
 def find_tail(files: LogFiles, known: int = 0) -> Tail:
@@ -139,34 +98,6 @@ def find_tail(files: LogFiles, known: int = 0) -> Tail:
             end, reason = last, Fault.PROPERTIES
         return Tail(end, reason)
     return Tail(files.first, None)
-
-
-def whole_from(files: LogFiles, offset: int) -> int:
-    """
-    Just past some whole records behind a place; the place itself if there is none.
-
-    A file's last record may be followed by a blank; what that tells of are the records of
-    the next file.
-    """
-    place = offset
-    while (file := files.at(place)) is not None:
-        found = next(walk_file(file, place, file.end), None)
-        if found is None:
-            return offset
-        if len(found.block.start) or not found.block.blank:
-            return found.block.end if len(found.block.start) else offset
-        place = found.block.end
-    return offset
-
-
-def _begun(file: LogFile) -> bool:
-    """
-    Whether anything was written to a file.
-    """
-    with opened(file.path) as fd:
-        blocks = Blocks(fd, file.start, file.start, file.start + MIN_BLANK)
-        blocks.more(0)
-        return any(blocks.view)
 
 
 def _torn(file: LogFile, last: int, end: int) -> bool:

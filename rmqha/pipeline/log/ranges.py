@@ -17,7 +17,7 @@ from typing import Self
 
 from attrs import asdict, frozen
 
-from rmqha.logfiles.log_files import LogFile
+from rmqha.logfiles.listing import LogFile
 from rmqha.pipeline.log.errors import DataLost
 from rmqha.pipeline.log.option_values import Edge
 from rmqha.pipeline.log.options import ReadOptions

@@ -15,7 +15,7 @@ import time
 from logging import getLogger
 from pathlib import Path
 
-from rmqha.logfiles.log_files import root_of
+from rmqha.logfiles.listing import root_of
 from rmqha.wire.store_layout import OWN_FOLDER, READERS
 
 _log = getLogger(__name__)

@@ -19,7 +19,8 @@ from typing import Self
 from attrs import define
 
 from rmqha.errors import NotAStore
-from rmqha.logfiles.log_files import LogFiles, root_of
+from rmqha.logfiles.listing import root_of
+from rmqha.logfiles.log_files import LogFiles
 from rmqha.logfiles.published import Split, read_point, read_splits, stale_end
 from rmqha.pipeline.log.cached_splits import trusted_splits
 from rmqha.pipeline.log.errors import (

@@ -21,10 +21,11 @@ from pathlib import Path
 from attrs import define, field
 
 from rmqha.errors import DerivedFault
+from rmqha.logfiles.listing import LOG_NAME, file_name
 from rmqha.store.derived.record_at import RecordReader
 from rmqha.store.derived.unit_runs import first_difference, first_from, last_below, sound_prefix
 from rmqha.store.files.descriptors import Descriptors
-from rmqha.store.files.mapped import LOG_NAME, file_name, zero_range
+from rmqha.store.files.mapped import zero_range
 from rmqha.wire.columnar.queue_units import BLANK_SIZE, BLANK_UNIT, UNIT
 from rmqha.wire.store_layout import UNIT_SIZE
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 import errno
 import mmap
 import os
-import re
 import weakref
 from pathlib import Path
 from threading import Lock
@@ -28,10 +27,9 @@ from typing import Self, cast
 from attrs import define, field
 
 from rmqha.errors import BrokenSequence, DiskFull, FileSizeMismatch, FlushFailed, OutOfDescriptors
+from rmqha.logfiles.extents import data_extents
+from rmqha.logfiles.listing import LOG_NAME, file_name, list_log
 from rmqha.store.files.pages import populate
-
-LOG_NAME = re.compile(r"\d{20}", re.ASCII)
-"""A log or queue file's name: its first byte's offset, in 20 ASCII digits."""
 
 ZEROS = bytes(1 << 20)
 
@@ -56,13 +54,6 @@ def disk_error(error: OSError, path: str, wanted: int) -> Exception:
     return error
 
 
-def file_name(offset: int) -> str:
-    """
-    The name of the file that starts at C{offset}.
-    """
-    return f"{offset:020d}"
-
-
 def fsync_folder(folder: Path) -> None:
     """
     Make names created or removed in a folder durable.
@@ -72,31 +63,6 @@ def fsync_folder(folder: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-def data_extents(fd: int, start: int, end: int) -> list[tuple[int, int]]:
-    """
-    Where a sparse file may hold something else than zeros.
-
-    @return: C{(start, end)} ranges within C{[start, end)}, in bytes, ascending; all of
-        it where the file system cannot tell.
-    """
-    extents: list[tuple[int, int]] = []
-    position = start
-    while position < end:
-        try:
-            data = os.lseek(fd, position, os.SEEK_DATA)
-        except OSError as error:
-            if error.errno == errno.ENXIO:
-                break
-            if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):
-                return [(start, end)]
-            raise
-        if data >= end:
-            break
-        position = min(os.lseek(fd, data, os.SEEK_HOLE), end)
-        extents.append((data, position))
-    return extents
 
 
 def zero_range(fd: int, start: int, end: int) -> int:
@@ -302,19 +268,18 @@ class LogFolder:
         @raise BrokenSequence: If a file is missing between two others.
         """
         folder = cls(path, file_size)
-        names = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
-        folder.strays = [name for name in names if not LOG_NAME.fullmatch(name)]
-        names = [name for name in names if LOG_NAME.fullmatch(name)]
-        if names and (path / names[-1]).stat().st_size == 0:
-            empty = path / names.pop()
-            if tidy:
-                empty.unlink()
-        for name in names:
-            file = path / name
-            found = file.stat().st_size
+        if not path.is_dir():
+            return folder
+        listed = list_log(path)
+        folder.strays = [*listed.strays]
+        for name in filter(LOG_NAME.fullmatch, listed.strays):
+            raise FileSizeMismatch(str(path / name), (path / name).stat().st_size, file_size)
+        if tidy and listed.unbegun is not None:
+            (path / file_name(listed.unbegun)).unlink()
+        for start, found in listed.sizes.items():
+            file = path / file_name(start)
             if found != file_size:
                 raise FileSizeMismatch(str(file), found, file_size)
-            start = int(name)
             if folder.files and start != folder.files[-1].end:
                 raise BrokenSequence(str(file), folder.files[-1].end, start)
             folder.files.append(MappedFile(path=file, start=start, size=file_size))

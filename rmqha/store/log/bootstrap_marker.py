@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import UnfinishedCopy
-from rmqha.store.files.mapped import LOG_NAME
+from rmqha.logfiles.listing import LOG_NAME
 from rmqha.wire.store_layout import BOOTSTRAPPING, OWN_FOLDER
 
 

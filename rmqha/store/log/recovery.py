@@ -20,9 +20,10 @@ from collections.abc import Callable, Iterator
 from attrs import define, field, frozen
 
 from rmqha.errors import LogCorrupt
+from rmqha.logfiles.extents import data_extents
 from rmqha.logfiles.resync import HEAD, candidates, data_end, next_valid
 from rmqha.logfiles.scan import scan
-from rmqha.store.files.mapped import LogFolder, MappedFile, data_extents
+from rmqha.store.files.mapped import LogFolder, MappedFile
 from rmqha.wire.log.record import Fault, check, decode, stored_at
 
 CLEAN_FILES = 3

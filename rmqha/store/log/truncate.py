@@ -19,6 +19,7 @@ from attrs import frozen
 
 from rmqha.errors import DiskFull
 from rmqha.logfiles.json_table import read, replace
+from rmqha.logfiles.quarantine_file import quarantine_name
 from rmqha.store.files.mapped import NO_SPACE, LogFolder, fsync_folder
 from rmqha.wire.store_layout import BACKUP_SUFFIX, OWN_FOLDER, QUARANTINE, TRUNCATION
 
@@ -78,13 +79,6 @@ def quarantine(root: Path, folder: LogFolder, at: int, end: int) -> Path:
             raise DiskFull(str(path), end - at) from error
         raise
     return path
-
-
-def quarantine_name(start: int, end: int) -> str:
-    """
-    Name a file that keeps C{[start, end)} of a log.
-    """
-    return f"{start:020d}-{end:020d}.log"
 
 
 def intend(

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from rmqha.config.store_settings import StoreSettings
+from rmqha.logfiles.listing import LOG_NAME
 from rmqha.store.derived.index_file import (
     ENTRY,
     ENTRY_SIZE,
@@ -24,7 +25,6 @@ from rmqha.store.derived.index_file import (
     SLOT_SIZE,
     IndexShape,
 )
-from rmqha.store.files.mapped import LOG_NAME
 from rmqha.wire.log.layout import MAX_RECORD_OVERHEAD
 from rmqha.wire.store_layout import CONSUMEQUEUE, INDEX, UNIT_SIZE
 

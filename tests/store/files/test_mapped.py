@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqha.errors import BrokenSequence, DiskFull, FileSizeMismatch, FlushFailed, OutOfDescriptors
+from rmqha.logfiles.listing import file_name
 from rmqha.store.files import mapped as files
 from rmqha.store.files.allocate import Allocator
-from rmqha.store.files.mapped import LogFolder, MappedFile, file_name, zero_range
+from rmqha.store.files.mapped import LogFolder, MappedFile, zero_range
 from tests.support.ha_frames import append_frame
 from tests.support.logs import Disk, Held, LogTestCase
 

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqha.errors import LogCorrupt
+from rmqha.logfiles.listing import file_name
 from rmqha.logfiles.resync import next_valid
-from rmqha.store.files.mapped import LogFolder, file_name
+from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.recovery import (
     PIECE,

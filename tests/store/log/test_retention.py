@@ -10,7 +10,8 @@ from typing import Any
 
 from twisted.internet.task import Clock
 
-from rmqha.store.files.mapped import MappedFile, file_name
+from rmqha.logfiles.listing import file_name
+from rmqha.store.files.mapped import MappedFile
 from rmqha.store.log import retention
 from rmqha.store.log.retention import disk_use, last_stored, local_hour
 from rmqha.store.store import Store

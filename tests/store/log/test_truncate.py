@@ -15,7 +15,8 @@ from attrs import define
 
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import DiskFull, LogCorrupt
-from rmqha.store.files.mapped import LogFolder, file_name
+from rmqha.logfiles.listing import file_name
+from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log import truncate
 from rmqha.store.log.truncate import CutIntent, intend, pending, set_log_aside
 from rmqha.store.store import Store

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 from attrs import frozen
 
-from rmqha.logfiles.log_files import BLOCK, LogFile, LogFiles, opened, root_of
+from rmqha.logfiles.listing import LogFile, root_of
+from rmqha.logfiles.log_files import BLOCK, LogFiles, opened
 from rmqha.pipeline.errors import NothingInCommon
 from rmqha.pipeline.jobs.spark_work import Path as AnyPath
 from rmqha.pipeline.log.log_walk import find_tail

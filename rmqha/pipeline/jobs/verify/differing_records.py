@@ -17,12 +17,13 @@ import pyarrow as pa
 from attrs import define, field, frozen
 
 from rmqha.errors import RecordFault
-from rmqha.logfiles.log_files import LogFile, LogFiles, opened
+from rmqha.logfiles.listing import LogFile
+from rmqha.logfiles.log_files import LogFiles, opened
 from rmqha.logfiles.published import read_splits
+from rmqha.logfiles.walk_file import walk_file
 from rmqha.pipeline.jobs.verify.chunks import differing, held
 from rmqha.pipeline.jobs.verify.copies import Copy
 from rmqha.pipeline.jobs.verify.record_fields import names_at
-from rmqha.pipeline.log.log_walk import walk_file
 from rmqha.wire.columnar.vectors import Array
 from rmqha.wire.log.layout import FIELDS, MAGIC_BYTES
 from rmqha.wire.log.record import check, decode
