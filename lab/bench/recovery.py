@@ -19,7 +19,7 @@ from pathlib import Path
 from lab.bench.corpus import write_log
 from lab.bench.report import Row, spread
 from rmqha.store.files.mapped import LogFolder
-from rmqha.store.log.recovery import find_end
+from rmqha.store.log.recovery import recover
 from rmqha.wire.columnar.kernels import NUMPY, warm_up
 
 GIB = 1 << 30
@@ -36,7 +36,7 @@ def measure(folder: Path, *, crc: bool) -> tuple[float, int]:
     """
     started = time.perf_counter()
     log = LogFolder.load(folder, GIB)
-    found = find_end(log, 0, crc=crc)
+    found = recover(log, 0, crc=crc)
     taken = time.perf_counter() - started
     log.close()
     return taken, found.end

@@ -20,7 +20,7 @@ from lab.harness.writer import Write
 from rmqha.config.store_settings import StoreSettings
 from rmqha.store.derived.rebuild import compare, open_derived, rebuild
 from rmqha.store.files.mapped import LogFolder
-from rmqha.store.log.recovery import FolderReader, find_end
+from rmqha.store.log.recovery import FolderReader, recover
 from rmqha.wire.log.record import Fault, check, decode
 from rmqha.wire.names import UNIQUE_KEY
 
@@ -67,7 +67,7 @@ def open_log(settings: StoreSettings) -> FolderReader:
     """
     folder = LogFolder.load(settings.commitlog, settings.file_size)
     reader = FolderReader(folder)
-    found = find_end(folder, 0)
+    found = recover(folder, 0)
     if found.corrupt is not None:
         raise AssertionError(f"{settings.root}: {found.corrupt}")
     reader.end = reader.confirmed = found.end

@@ -31,7 +31,6 @@ Source: docs/architecture.rst, The epoch.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 from uuid import uuid4
 
 from attrs import define
@@ -39,14 +38,9 @@ from twisted.logger import Logger
 
 from rmqha.errors import TableUnreadable
 from rmqha.logfiles import json_table as tables
+from rmqha.logfiles.log_writer import EPOCH_FILE, read_epoch
 from rmqha.logfiles.reader import LogReader
 from rmqha.logfiles.tail_crc import tail_crc
-from rmqha.wire.store_layout import EPOCH, OWN_FOLDER
-
-FILE = Path(OWN_FOLDER) / EPOCH
-"""
-Below the store's root.
-"""
 
 
 @define(kw_only=True, eq=False)
@@ -79,9 +73,9 @@ class Epoch:
         @param root: The store's root.
         @param log: The recovered log, before anything is written to it.
         """
-        path = root / FILE
+        path = root / EPOCH_FILE
         start, marks, continued = log.confirmed, dict[str, int](), False
-        known = cls._closed(path, log, master=master)
+        known = cls._closed(root, log, master=master)
         if known is not None:
             start, marks, continued = known["start"], known["marks"], True
         self = cls(
@@ -107,21 +101,7 @@ class Epoch:
         """
         Whether a run that begins now would take an earlier epoch up.
         """
-        return cls._closed(root / FILE, log, master=master) is not None
-
-    @classmethod
-    def crashed_from(cls, root: Path) -> int | None:
-        """
-        Where the last run began to write, if it was a master of ours and did not end
-        cleanly.
-
-        @return: A physical offset: records from there on are rmqha's; C{None} if the
-            last writer may have been another.
-        """
-        known = cls._load(root / FILE)
-        if known is None or known["closed"] is True or known.get("master", True) is not True:
-            return None
-        return int(known["end"])
+        return cls._closed(root, log, master=master) is not None
 
     def close(self, log: LogReader, marks: dict[str, int]) -> None:
         """
@@ -147,11 +127,11 @@ class Epoch:
         )
 
     @classmethod
-    def _closed(cls, path: Path, log: LogReader, *, master: bool) -> dict[str | int, Any] | None:
+    def _closed(cls, root: Path, log: LogReader, *, master: bool) -> tables.Table | None:
         """
         What the file says, if its run ended cleanly and the log is still what it was then.
         """
-        known = cls._load(path)
+        known = cls._load(root)
         if (
             known is not None
             and known["closed"] is True
@@ -163,20 +143,12 @@ class Epoch:
         return None
 
     @classmethod
-    def _load(cls, path: Path) -> dict[str | int, Any] | None:
+    def _load(cls, root: Path) -> tables.Table | None:
         """
         What the file says, if it says anything sound.
         """
         try:
-            known = tables.read(path)
+            return read_epoch(root)
         except TableUnreadable as error:
             cls._log.warn("Cannot read the log's epoch, starting a new one: {error}", error=error)
             return None
-        if known is None:
-            return None
-        numbers = [known.get("start"), known.get("end"), known.get("crc")]
-        marks = known.get("marks")
-        if not isinstance(marks, dict) or "closed" not in known:
-            return None
-        numbers += marks.values()
-        return known if all(type(number) is int for number in numbers) else None

@@ -29,6 +29,7 @@ from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import DiskFull, Refused, ShutdownFailed, StoreLocked
 from rmqha.ha.epoch import Epoch
 from rmqha.logfiles import json_table as tables
+from rmqha.logfiles.log_writer import LogWriter
 from rmqha.store.derived.clamp_offsets import Clamped, clamp_consumers, clamp_delays
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.rebuild import open_derived
@@ -37,7 +38,7 @@ from rmqha.store.files.lock import is_locked
 from rmqha.store.files.mapped import LogFolder, fsync_folder
 from rmqha.store.log.bootstrap_marker import refuse_unfinished
 from rmqha.store.log.checkpoint import Checkpoint
-from rmqha.store.log.recovery import FolderReader, Recovery, find_end, first_file
+from rmqha.store.log.recovery import FolderReader, Recovery, first_file, recover
 from rmqha.store.log.truncate import Step, pending
 from rmqha.store.opening import Opening, shortened
 from rmqha.store.service import StoreService
@@ -116,9 +117,13 @@ def promote(
     @raise Refused: If there is nothing to be a master of.
     @raise TableUnreadable: If a table of offsets cannot be read.
     """
-    # A slave's log: properties that end in NUL before zeros are torn, wherever they are.
+    # The log as its last writer left it, a slave as a rule; who opens it does not count.
     opening = Opening(
-        master=True, repair=repair, ours_from=0, keep_torn=True, before=refuse_unfinished
+        master=True,
+        repair=repair,
+        ours_from=LogWriter.of(settings.root).nul_is_torn_from,
+        keep_torn=True,
+        before=refuse_unfinished,
     )
     # One clock that stands still: nothing happens by itself, dispatch runs to its end.
     environment = StoreEnvironment(
@@ -233,10 +238,11 @@ def _look(settings: StoreSettings, folder: LogFolder, *, repair: bool) -> Recove
         )
     crashed = (root / ABORT).exists()
     safe = Checkpoint.load(root / CHECKPOINT).safe_time(index=False)
-    found = find_end(
+    found = recover(
         folder,
         first_file(folder, crashed=crashed, safe_time=safe),
         crc=settings.check_crc_on_recover,
+        nul_is_torn_from=LogWriter.of(root).nul_is_torn_from,
     )
     problem = found.corrupt or (None if crashed else shortened(settings, found.end))
     if problem is not None and not repair:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from attrs import frozen
+from attrs import evolve, frozen
 
+from rmqha.logfiles.log_end import why_torn
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.resync import HEAD, SMALL, judge, next_valid
 from rmqha.logfiles.scan import WINDOW, scan
@@ -35,9 +36,11 @@ class BadPlace:
     next_valid: int | None
 
 
-def follow(
-    raw: RawLog, start: int, *, crc: bool = True
-) -> Iterator[tuple[memoryview, Block] | BadPlace]:
+Run = tuple[memoryview, Block]
+"""Records that follow each other, and their bytes."""
+
+
+def follow(raw: RawLog, start: int, *, crc: bool = True) -> Iterator[Run | BadPlace]:
     """
     Give all records from one on, and every bad place between them.
 
@@ -47,6 +50,39 @@ def follow(
     @param start: A record's first byte.
     @param crc: Whether bodies are checked.
     """
+    # The last run of records, and what follows it without any: the end may take a record back.
+    held: list[Run] = []
+    for event in _follow(raw, start, crc=crc):
+        if isinstance(event, BadPlace):
+            torn = _torn(raw, held[0], event) if held else None
+            yield from held if torn is None else torn
+            if torn is None:
+                yield event
+            held = []
+        elif len(event[1].start):
+            yield from held
+            held = [event]
+        else:
+            held.append(event)
+    yield from held
+
+
+def _torn(raw: RawLog, run: Run, end: BadPlace) -> tuple[Run, BadPlace] | None:
+    """
+    The last run and the log's end, if its last record is torn though every check says not.
+    """
+    view, block = run
+    if end.fault is not Fault.NOTHING or end.next_valid is not None or not len(block.start):
+        return None
+    last = int(block.start[-1])
+    fault = why_torn(raw, last, end.offset, raw.writer.nul_is_torn_from)
+    if fault is None:
+        return None
+    kept = evolve(block, end=last, start=block.start[:-1], size=block.size[:-1], fault=fault)
+    return (view, kept), BadPlace(last, fault, None)
+
+
+def _follow(raw: RawLog, start: int, *, crc: bool) -> Iterator[Run | BadPlace]:
     position = start
     window = WINDOW
     while position < raw.end:

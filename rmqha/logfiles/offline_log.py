@@ -13,25 +13,33 @@ from typing import Self
 from attrs import define, field
 
 from rmqha.logfiles.listing import Finding
+from rmqha.logfiles.log_end import find_log_end
 from rmqha.logfiles.raw_log import RawLog
-from rmqha.logfiles.scan import scan
 
 Progress = Callable[[int, int], None]
 """Called with bytes done and bytes in all."""
 
 
-def find_end(raw: RawLog, progress: Progress | None = None) -> int:
+def _find_end(raw: RawLog, progress: Progress | None) -> int:
     """
-    Where a log ends: at the first bad place or gap, or before a last blank that no file
-    follows.  That is where recovery would end it.
+    Where a log ends, at the latest where a file is missing.
     """
-    end, blank = raw.min_offset, 0
-    if raw.pieces:
-        for _, block in scan(raw, end, raw.run_end(end)):
-            end, blank = block.end, block.blank
-            if progress is not None:
-                progress(end - raw.min_offset, raw.end - raw.min_offset)
-    return end - blank if blank and end == raw.end else end
+    if not raw.pieces:
+        return raw.min_offset
+    done = 0
+
+    def checked(size: int) -> None:
+        nonlocal done
+        done += size
+        if progress is not None:
+            progress(done, raw.end - raw.min_offset)
+
+    start = raw.min_offset
+    torn_from = raw.writer.nul_is_torn_from
+    found = find_log_end(
+        raw, start, raw.run_end(start), nul_is_torn_from=torn_from, progress=checked
+    )
+    return found.end
 
 
 @define(eq=False, init=False)
@@ -56,7 +64,7 @@ class OfflineLog:
         @raise NotAStore: If there is no log.
         """
         self.raw = RawLog.open(path, file_size)
-        self.end = find_end(self.raw) if end is None else end
+        self.end = _find_end(self.raw, None) if end is None else end
 
     @classmethod
     def of(cls, raw: RawLog, end: int | None = None, progress: Progress | None = None) -> Self:
@@ -67,7 +75,7 @@ class OfflineLog:
         """
         made = cls.__new__(cls)
         made.raw = raw
-        made.end = find_end(raw, progress) if end is None else end
+        made.end = _find_end(raw, progress) if end is None else end
         return made
 
     @property

@@ -11,10 +11,11 @@ from bisect import bisect_left
 from pathlib import Path
 
 from attrs import frozen
-from isal.isal_zlib import crc32
 
 from rmqha.errors import PointInvalid
 from rmqha.logfiles.log_files import LogFiles, opened
+from rmqha.logfiles.pread_log import PreadLog
+from rmqha.logfiles.tail_crc import tail_crc
 from rmqha.logfiles.walk_file import whole_from
 from rmqha.wire.log.published import SPAN_SIZE, TAIL, Point, parse_point, parse_spans
 from rmqha.wire.store_layout import OWN_FOLDER, POINT, SPLITS
@@ -86,8 +87,7 @@ def stale_end(files: LogFiles, point: Point) -> int | None:
         return end
     if point.tail is None or not files.first < end:
         return None
-    crc = 0
-    for file, low, high in files.pieces(end - TAIL, end):
-        with opened(file.path) as fd:
-            crc = crc32(os.pread(fd, high - low, low - file.start), crc)
-    return None if crc == point.tail else end
+    if files.missing(max(files.first, end - TAIL), end):
+        return end
+    with PreadLog(files) as log:
+        return None if tail_crc(log, end) == point.tail else end

@@ -26,6 +26,7 @@ from rmqha.logfiles.listing import (
     FoundFiles,
     in_folder,
 )
+from rmqha.logfiles.log_writer import LogWriter
 from rmqha.logfiles.quarantine_file import QUARANTINE_NAME, in_quarantine
 from rmqha.wire.store_layout import CHECKPOINT, COMMITLOG, CONSUMEQUEUE, LOCK
 
@@ -43,6 +44,7 @@ class RawLog:
     @ivar file_size: Size of each file, in bytes.
     @ivar pieces: The files that can be read, in the order of the log.
     @ivar findings: What is wrong with files; grows when reading one fails.
+    @ivar writer: Who wrote its end, as far as is known.
     """
 
     path: Path
@@ -50,6 +52,7 @@ class RawLog:
     file_size: int
     pieces: tuple[FoundFile, ...]
     findings: list[Finding]
+    writer: LogWriter
     _starts: list[int] = field(init=False)
     _opened: Path | None = field(default=None, init=False)
     _fd: int = field(default=-1, init=False)
@@ -78,7 +81,9 @@ class RawLog:
 
     @classmethod
     def _of(cls, path: Path, root: Path | None, found: FoundFiles) -> Self:
-        return cls(path, root, found.file_size, found.pieces, list(found.findings))
+        # What was cut was judged before: all that a quarantine file holds is shown.
+        writer = LogWriter(master=True) if path.is_file() else LogWriter.of(root)
+        return cls(path, root, found.file_size, found.pieces, list(found.findings), writer)
 
     @property
     def min_offset(self) -> int:

@@ -11,9 +11,9 @@ from twisted.application.service import IService
 from twisted.internet.interfaces import IListeningPort
 
 from rmqha.config.settings import Settings
-from rmqha.ha.epoch import Epoch
 from rmqha.ha.master.put_service import Writer
 from rmqha.ha.master.replicas import ReplicaState
+from rmqha.logfiles.log_writer import crashed_from
 from rmqha.periodic import Job
 from rmqha.roles.node import Node
 from rmqha.roles.serving import Serving
@@ -46,7 +46,7 @@ class MasterNode(Node):
         return Opening(
             master=True,
             repair=self.repair,
-            ours_from=Epoch.crashed_from(self.settings.store.root),
+            ours_from=crashed_from(self.settings.store.root),
             before=refuse_unfinished,
         )
 

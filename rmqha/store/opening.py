@@ -20,6 +20,7 @@ from twisted.logger import Logger
 
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import DiskFull, LogShortened
+from rmqha.logfiles.log_writer import LogWriter
 from rmqha.store.derived import deleted_topics as deleted
 from rmqha.store.derived import dispatch_mark as marks
 from rmqha.store.derived.clamp_offsets import clamp_consumers, clamp_delays
@@ -32,7 +33,7 @@ from rmqha.store.files.allocate import Allocator
 from rmqha.store.files.mapped import NO_SPACE, LogFolder, fsync_folder
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.log.commit_log import CommitLog
-from rmqha.store.log.recovery import Recovery, cut, find_end, first_file
+from rmqha.store.log.recovery import Recovery, cut, first_file, recover
 from rmqha.store.log.truncate import CutIntent, finish, intend, pending
 from rmqha.store.published import publish
 from rmqha.store.published.split_index import SplitIndex
@@ -47,9 +48,6 @@ SLICE = 1.0
 
 MUCH = 64 << 20
 """Bytes from which loading numba, a third of a second and 40 MiB, is worth it."""
-
-ALL_STOCK = 1 << 62
-"""Behind every byte: no record of a master's log is known to be rmqha's."""
 
 
 @frozen(kw_only=True)
@@ -228,12 +226,12 @@ class Opener:
         copied = not folder.files and not self.opening.master
         if (unchecked or copied) * folder.file_size >= MUCH:
             warm_up()
-        nul_from = 0
-        if self.opening.master:
-            ours = self.opening.ours_from
-            nul_from = ours if ours is not None else ALL_STOCK
-        recovery = self.recovery = find_end(
-            folder, row, crc=self.settings.check_crc_on_recover, nul_is_torn_from=nul_from
+        writer = LogWriter(master=self.opening.master, ours_from=self.opening.ours_from)
+        recovery = self.recovery = recover(
+            folder,
+            row,
+            crc=self.settings.check_crc_on_recover,
+            nul_is_torn_from=writer.nul_is_torn_from,
         )
         damage = recovery.corrupt
         if damage is not None and self.opening.master and not self.opening.repair:

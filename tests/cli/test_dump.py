@@ -18,6 +18,7 @@ from rmqha.store.log.truncate import quarantine
 from tests.cli.command import CommandTestCase
 from tests.support import damage as mutilate
 from tests.support.effort import slow
+from tests.support.rows import TORN
 
 VERSION = golden.VERSIONS[0]
 
@@ -53,10 +54,13 @@ class DumpTests(CommandTestCase):
     @slow
     def test_golden(self) -> None:
         """
-        Every archive gives RocketMQ's own reading of it, line for line.
+        Every archive gives RocketMQ's own reading of it, line for line, but for a record whose
+        properties are torn.
         """
         for version, name in golden.ARCHIVES:
             wanted = records(version, name)
+            if name == TORN:
+                wanted.pop()
             found = self.lines(golden.store(version, name))
             self.assertEqual(len(found), len(wanted), (version, name))
             for ours, theirs in zip(found, wanted, strict=True):

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.ha.epoch import FILE, Epoch
+from rmqha.ha.epoch import Epoch
 from rmqha.ha.master.ledger import Ledger
+from rmqha.logfiles.log_writer import EPOCH_FILE, crashed_from
 from tests.support.sending_log import MemoryLog
 
 
@@ -38,7 +39,7 @@ class EpochTests(SynchronousTestCase):
         """
         run = self.begin()
         self.assertEqual((run.start, run.marks, run.continued), (5000, {}, False))
-        self.assertTrue((self.root / FILE).exists())
+        self.assertTrue((self.root / EPOCH_FILE).exists())
 
     def test_goes_on(self) -> None:
         """
@@ -89,9 +90,9 @@ class EpochTests(SynchronousTestCase):
         """
         A file that makes no sense is no reason not to start.
         """
-        (self.root / FILE).parent.mkdir(parents=True)
+        (self.root / EPOCH_FILE).parent.mkdir(parents=True)
         for content in (b"", b"{", b"[]", b'{"closed": true}', b'{"closed":true,"marks":[]}'):
-            (self.root / FILE).write_bytes(content)
+            (self.root / EPOCH_FILE).write_bytes(content)
             self.assertFalse(self.begin().continued)
 
     def test_empty_log(self) -> None:
@@ -107,8 +108,8 @@ class EpochTests(SynchronousTestCase):
         """
         After a kill the file tells where our own records begin; else it tells nothing.
         """
-        self.assertIsNone(Epoch.crashed_from(self.root))
+        self.assertIsNone(crashed_from(self.root))
         run = self.begin()
-        self.assertEqual(Epoch.crashed_from(self.root), 5000)
+        self.assertEqual(crashed_from(self.root), 5000)
         run.close(self.log, {})
-        self.assertIsNone(Epoch.crashed_from(self.root))
+        self.assertIsNone(crashed_from(self.root))

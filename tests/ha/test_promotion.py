@@ -11,10 +11,11 @@ from typing import Any
 
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import LogCorrupt, LogShortened, Refused, StoreLocked, UnfinishedCopy
-from rmqha.ha.epoch import FILE, Epoch
+from rmqha.ha.epoch import Epoch
 from rmqha.ha.promotion import Promotion, plan, promote
 from rmqha.logfiles import json_table as tables
 from rmqha.logfiles.listing import file_name
+from rmqha.logfiles.log_writer import EPOCH_FILE
 from rmqha.store.files.lock import StoreLock
 from rmqha.store.log.bootstrap_marker import marker
 from rmqha.wire.names import SCHEDULE_TOPIC
@@ -81,7 +82,7 @@ class PromotionTestCase(LogTestCase, DerivedTestCase):
         """
         What the next start will find.
         """
-        found = tables.read(self.root / FILE)
+        found = tables.read(self.root / EPOCH_FILE)
         assert found is not None
         return found
 
@@ -296,7 +297,7 @@ class RefusedTests(PromotionTestCase):
         shutil.rmtree(self.root / "rmqha")
         self.assertRaises(Refused, plan, self.settings)
         self.assertRaises(Refused, promote, self.settings)
-        self.assertFalse((self.root / FILE).exists())
+        self.assertFalse((self.root / EPOCH_FILE).exists())
 
 
 class PlanTests(PromotionTestCase):
@@ -391,7 +392,7 @@ class KilledTests(PromotionTestCase):
             self.assertEqual(consumers["offsetTable"]["TopicA@g"], {0: COUNT}, number)
             delays = tables.read(copy / "config" / "delayOffset.json")
             self.assertEqual(delays["offsetTable"], {3: 5}, number)
-            found = tables.read(copy / FILE)
+            found = tables.read(copy / EPOCH_FILE)
             self.assertEqual(
                 (found["closed"], found["master"], found["start"]), (True, True, self.end), number
             )

@@ -20,14 +20,13 @@ from rmqha.logfiles.reader import LogReader
 from rmqha.store.derived.index_file import IndexShape
 from rmqha.store.derived.rebuild import rebuild
 from rmqha.store.files.mapped import LogFolder
-from rmqha.store.log.recovery import FolderReader, find_end
+from rmqha.store.log.recovery import FolderReader, recover
 from rmqha.store.log.truncate import quarantine
 from rmqha.store.offline.detect_sizes import index_shape, offline_settings, queue_file_size
 from tests.support import damage as mutilate
 from tests.support.derived import settings
 
 VERSION = golden.VERSIONS[0]
-NEVER = 1 << 62
 
 
 class Reading(SynchronousTestCase):
@@ -41,12 +40,12 @@ class Reading(SynchronousTestCase):
 
     def test_ends(self) -> None:
         """
-        A log ends where recovery ends it.
+        A log of which nobody tells who wrote it ends where a slave's recovery ends it.
         """
         for version, name in golden.ARCHIVES:
             store = golden.store(version, name)
             folder = LogFolder.load(store / "commitlog", golden.LOG_FILE_SIZE)
-            wanted = find_end(folder, 0, nul_is_torn_from=NEVER)
+            wanted = recover(folder, 0)
             log = OfflineLog(store)
             self.assertEqual((log.min_offset, log.end), (wanted.start, wanted.end))
             self.assertEqual(log.confirmed, log.end)

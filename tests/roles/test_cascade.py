@@ -10,6 +10,7 @@ from twisted.internet.address import IPv4Address
 
 from rmqha.config.ha_settings import DivergencePolicy
 from rmqha.ha.epoch import Epoch
+from rmqha.logfiles.log_writer import crashed_from
 from rmqha.store.service import StoreService
 from rmqha.wire.ha import TransferDecoder, encode_report
 from tests.roles.nodes import PuppetSlave, settings
@@ -214,11 +215,11 @@ class EpochTests(CascadeCase):
         self.stop()
         again = Epoch.begin(self.root, log, master=False)
         self.assertTrue(again.continued)
-        self.assertIsNone(Epoch.crashed_from(self.root))
+        self.assertIsNone(crashed_from(self.root))
         again.close(log, {})
         run = Epoch.begin(self.root, log, master=True)
         self.assertEqual((run.continued, run.start), (False, start))
-        self.assertEqual(Epoch.crashed_from(self.root), start)
+        self.assertEqual(crashed_from(self.root), start)
 
     def test_truncate(self) -> None:
         """

@@ -1,11 +1,11 @@
 """
-Follow a log from record to record: where it ends, where a record begins, when it was stored.
+Follow a log from record to record: where a record begins, when it was stored.
 
 Every walk starts at an anchor, a place that is known to begin a record: the start of a
 file, or an entry of the split index.  There is no searching for a record inside a file:
 a producer knows where its body will lie and can put there what looks like one.
 
-Source: docs/protocol/store.rst, Records and Recovery.
+Source: docs/protocol/store.rst, Records.
 """
 
 from __future__ import annotations
@@ -16,29 +16,15 @@ import numpy as np
 from attrs import frozen
 
 from rmqha.logfiles.listing import LogFile
-from rmqha.logfiles.log_files import Blocks, LogFiles, opened
+from rmqha.logfiles.log_files import LogFiles
 from rmqha.logfiles.walk_file import Walked, walk_file
 from rmqha.pipeline.log.errors import RangeBroken
-from rmqha.wire.log.record import Fault, decode
+from rmqha.wire.log.record import Fault
 
 Behind = Callable[[int, int], int]
 """Says for damage at a place, and for where a walk stops at most, where it goes on."""
 
 _SHORT = "the file ends here"
-_HEAD = 8
-
-
-@frozen
-class Tail:
-    """
-    Where the whole records of a log end.
-
-    @ivar end: Physical offset.
-    @ivar reason: What is there; C{None} if it is the end of a file.
-    """
-
-    end: int
-    reason: Fault | None
 
 
 def walk_on(file: LogFile, start: int, stop: int, behind: Behind | None) -> Iterator[Walked]:
@@ -59,55 +45,6 @@ def walk_on(file: LogFile, start: int, stop: int, behind: Behind | None) -> Iter
                 reason = _SHORT if fault is None else fault.value
                 raise RangeBroken(str(file.path), offset, stop, reason)
             offset = max(offset + 1, behind(offset, stop))
-
-
-def _begun(file: LogFile) -> bool:
-    """
-    Whether anything was written to a file.
-    """
-    with opened(file.path) as fd:
-        blocks = Blocks(fd, file.start, file.start, file.start + _HEAD)
-        blocks.more(0)
-        return any(blocks.view)
-
-
-def find_tail(files: LogFiles, known: int = 0) -> Tail:
-    """
-    Where a log ends whose store says nothing about it: at the first place of its last
-    written file that is no whole record.
-
-    A blank at a file's end is log only because another file follows.  The last record
-    before zeros is torn if its properties end in NUL: no check covers them.
-
-    @param known: A place between two records up to which all was found whole before.
-    """
-    for row in range(len(files.files) - 1, -1, -1):
-        file = files.files[row]
-        if not _begun(file):
-            continue
-        start = known if file.start < known <= file.end else file.start
-        end, last, reason, blank = start, -1, None, 0
-        for walked in walk_file(file, start, file.end, crc=True):
-            block = walked.block
-            end, reason, blank = block.end, block.fault, block.blank
-            if len(block.start):
-                last = int(block.start[-1])
-        if blank and row + 1 == len(files.files):
-            end -= blank
-        if reason is Fault.NOTHING and last >= 0 and _torn(file, last, end):
-            end, reason = last, Fault.PROPERTIES
-        return Tail(end, reason)
-    return Tail(files.first, None)
-
-
-def _torn(file: LogFile, last: int, end: int) -> bool:
-    with opened(file.path) as fd:
-        blocks = Blocks(fd, file.start, last, end, end - last)
-        blocks.more(0)
-        record = decode(blocks.view, 0, last)
-    if record.raw_properties:
-        return record.raw_properties.endswith(b"\0")
-    return record.topic.endswith("\0")
 
 
 @frozen

@@ -20,6 +20,7 @@ from attrs import define
 
 from rmqha.errors import NotAStore
 from rmqha.logfiles.listing import root_of
+from rmqha.logfiles.log_end import find_end_in_last_file
 from rmqha.logfiles.log_files import LogFiles
 from rmqha.logfiles.published import Split, read_point, read_splits, stale_end
 from rmqha.pipeline.log.cached_splits import trusted_splits
@@ -34,9 +35,7 @@ from rmqha.pipeline.log.errors import (
 )
 from rmqha.pipeline.log.log_walk import (
     Behind,
-    Tail,
     boundary,
-    find_tail,
     first_stored,
     round_up,
 )
@@ -108,28 +107,21 @@ class StoreView:
         return self.open(self.name, self.files.root, options, self.known)
 
     @cached_property
-    def tail(self) -> Tail:
+    def end(self) -> int:
         """
-        How far the log may be read, and what is there.
+        Physical offset up to which the log may be read.
 
         @raise NotAStore: If its files hold no log.
         """
         if self.point is not None:
-            return Tail(self.point.confirm, None)
-        tail = find_tail(self.files, self.known)
+            return self.point.confirm
+        tail = find_end_in_last_file(self.files, self.known)
         if tail.reason is Fault.MAGIC and tail.end <= self.files.first:
             raise NotAStore(str(self.files.root), "its first file does not begin with a record")
         if tail.reason not in (None, Fault.NOTHING) and not self.known:
             # A stream that looks every second would say it every second.
             _log.warning("%s ends at byte %d: %s", self.name, tail.end, tail.reason)
-        return tail
-
-    @property
-    def end(self) -> int:
-        """
-        Physical offset up to which the log may be read.
-        """
-        return self.tail.end
+        return tail.end
 
     @property
     def first(self) -> int:

@@ -1,30 +1,29 @@
 """
-Find where a log ends, and tell a torn tail from damage.
+What a node does with its log before it goes on with it: find the end, tell a torn tail from
+damage, cut.
 
 After a clean stop the last three files are checked, after a crash everything since
-the newest file whose first record the checkpoint calls flushed.  The log ends before
-the first thing that is not a whole, valid record.  What lies behind decides what it
-means: nothing valid, and a crash tore the tail; a valid record, and something has
-damaged the log, which a master must not repair by cutting away what it acknowledged
-(docs/operations.rst, A damaged log).
+the newest file whose first record the checkpoint calls flushed.  Where the log ends is decided
+in L{rmqha.logfiles.log_end}.  What lies behind decides what that means: nothing valid, and a
+crash tore the tail; a valid record, and something has damaged the log, which a master must not
+repair by cutting away what it acknowledged (docs/operations.rst, A damaged log).
 
-Rules: docs/protocol/store.rst, Recovery, which says also where rmqha ends a log
-earlier than a stock broker and why that is better.
+Rules: docs/protocol/store.rst, Recovery.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
-from attrs import define, field, frozen
+from attrs import asdict, define, field, frozen
 
 from rmqha.errors import LogCorrupt
 from rmqha.logfiles.extents import data_extents
-from rmqha.logfiles.resync import HEAD, candidates, data_end, next_valid
-from rmqha.logfiles.scan import scan
+from rmqha.logfiles.log_end import LogEnd, Progress, damage_behind, find_log_end
+from rmqha.logfiles.resync import HEAD, candidates, data_end
 from rmqha.store.files.mapped import LogFolder, MappedFile
-from rmqha.wire.log.record import Fault, check, decode, stored_at
+from rmqha.wire.log.record import Fault, check, stored_at
 
 CLEAN_FILES = 3
 """How many of the last files are checked after a clean stop, as stock brokers do."""
@@ -35,29 +34,16 @@ PIECE = 1 << 20
 LAST_PIECES = 8
 """Pieces at a file's end in which its last record is looked for."""
 
-Progress = Callable[[int], None]
-"""Called with the bytes checked since the last call."""
-
 
 @frozen(kw_only=True)
-class Recovery:
+class Recovery(LogEnd):
     """
     What recovery found; nothing was changed yet.
 
-    @ivar start: Where checking began.
-    @ivar end: Where the valid log ends.
-    @ivar records: How many records were checked.
-    @ivar last_record: Start of the last valid one, -1 if none was checked.
-    @ivar reason: The check that ended the log; C{None} if the files end there.
     @ivar tail: Just past the last byte behind C{end} that may not be zero.
     @ivar corrupt: Set if a valid record follows the end: damage, not a torn tail.
     """
 
-    start: int
-    end: int
-    records: int
-    last_record: int
-    reason: Fault | None
     tail: int
     corrupt: LogCorrupt | None
 
@@ -131,7 +117,7 @@ def _first_stored_at(file: MappedFile) -> int:
     return 0 if isinstance(size, Fault) or size < 0 else stored_at(file.view, 0)
 
 
-def find_end(
+def recover(
     folder: LogFolder,
     row: int,
     *,
@@ -140,75 +126,31 @@ def find_end(
     progress: Progress | None = None,
 ) -> Recovery:
     """
-    Check the log from a file on.
+    Check the log from a file on, and look at what lies behind its end.
 
     @param row: The file to start with, from L{first_file}.
     @param crc: Whether bodies are checked (C{checkCRCOnRecover}).
-    @param nul_is_torn_from: The last record before a zero tail is torn if its
-        properties end in NUL and it lies here or behind: a slave's whole log, a
-        master's only from where rmqha wrote it, as a stock record may end so.
+    @param nul_is_torn_from: See L{rmqha.logfiles.log_writer}.
     """
-    files = folder.files
-    if not files:
-        return Recovery(
-            start=0, end=0, records=0, last_record=-1, reason=None, tail=0, corrupt=None
-        )
     reader = FolderReader(folder)
-    start = end = files[row].start
-    records, before, last, blank, reason = 0, -1, -1, 0, None
-    for _, block in scan(reader, start, reader.end, crc=crc):
-        if progress is not None:
-            progress(block.end - end)
-        end, blank, reason = block.end, block.blank, block.fault
-        records += len(block.start)
-        for start_of in block.start[-2:].tolist():
-            before, last = last, start_of
-    if end == files[-1].end:
-        # A blank is log only because a file follows it.
-        end -= blank
-    if reason is Fault.NOTHING and last >= 0:
-        torn = _torn(reader, last, end, properties=last >= nul_is_torn_from)
-        if torn is not None:
-            end, reason = last, torn
-            records, last = records - 1, before
-    return Recovery(
-        start=start,
-        end=end,
-        records=records,
-        last_record=last,
-        reason=reason,
-        tail=data_end(reader, end) if reason is not None or blank else end,
-        corrupt=_damage(reader, end, reason),
+    start = folder.files[row].start if folder.files else 0
+    found = find_log_end(
+        reader, start, crc=crc, nul_is_torn_from=nul_is_torn_from, progress=progress
     )
-
-
-def _torn(reader: FolderReader, last: int, end: int, *, properties: bool) -> Fault | None:
-    """
-    Whether the last record before nothing lacks bytes that no other check covers.
-
-    A topic that ends in NUL can only be that: no broker takes one.
-
-    @param properties: Whether properties that end in NUL count.
-    """
-    record = decode(reader.read(last, end - last), 0, last)
-    if last + record.size != end:
-        return None
-    if properties and record.raw_properties.endswith(b"\0"):
-        return Fault.PROPERTIES
-    if not record.raw_properties and record.topic.endswith("\0"):
-        return Fault.TOPIC
-    return None
+    ended_inside = found.reason is not None
+    return Recovery(
+        **asdict(found, recurse=False),
+        tail=data_end(reader, found.end) if ended_inside or found.blank else found.end,
+        corrupt=_damage(reader, found.end, found.reason),
+    )
 
 
 def _damage(reader: FolderReader, end: int, reason: Fault | None) -> LogCorrupt | None:
     """
-    Look for a valid record behind the end.
+    The error that a valid record behind the end is.
     """
-    if reason is None:
-        return None
-    # A record whose properties are torn is whole to every other check: pass it.
-    found = next_valid(reader, end + 1)
-    if found is None:
+    found = None if reason is None else damage_behind(reader, end)
+    if reason is None or found is None:
         return None
     return LogCorrupt(str(reader.folder.at(end).path), end, reason.value, found)
 

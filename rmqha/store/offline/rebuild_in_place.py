@@ -19,8 +19,9 @@ from pathlib import Path
 
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import LogCorrupt, Refused
+from rmqha.logfiles.log_end import damage_behind
 from rmqha.logfiles.offline_log import OfflineLog
-from rmqha.logfiles.resync import judge, next_valid
+from rmqha.logfiles.resync import judge
 from rmqha.store.derived.rebuild import Progress, RebuiltFiles, rebuild
 from rmqha.store.files.lock import StoreLock
 from rmqha.store.files.mapped import fsync_folder
@@ -86,7 +87,7 @@ def _refuse_damage(log: OfflineLog) -> None:
     if log.end >= raw.end:
         return
     verdict = judge(raw, log.end)
-    found = next_valid(raw, log.end + 1)
+    found = damage_behind(raw, log.end)
     if found is not None:
         reason = verdict.value if isinstance(verdict, Fault) else "a gap"
         raise LogCorrupt(str(raw.at(log.end).path), log.end, reason, found)

@@ -33,7 +33,7 @@ from rmqha.wire.columnar.dispatch_fields import fields
 from rmqha.wire.columnar.record_blocks import Block
 from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.layout import MAGIC_V1, MAGIC_V2, MIN_BLANK, MIN_RECORD
-from rmqha.wire.log.record import Fault, check, magic_at, stored_at
+from rmqha.wire.log.record import Fault, magic_at, stored_at
 from rmqha.wire.store_layout import ABORT, CHECKPOINT, CONSUMEQUEUE, INDEX, LOCK
 
 Progress = Callable[[int, int], None]
@@ -133,9 +133,12 @@ class LogCheck:
                 "cleanly",
             )
         elif behind:
+            if bad.fault is Fault.PROPERTIES:
+                # It is flushed, whoever is right about its end.
+                self._last = bad.offset, stored_at(self.raw.read(bad.offset, MIN_RECORD), 0)
+                if not self.raw.writer.known:
+                    reason += ", which a node that is started as a master takes for whole"
             self.notes.append(f"torn tail at byte {bad.offset}: {reason}, {behind} bytes")
-        else:
-            self._note_nul()
 
     def _begun(self, offset: int, size: int) -> bool:
         """
@@ -147,30 +150,6 @@ class LogCheck:
         announced = int.from_bytes(head[:4], "big", signed=True)
         known = magic_at(head, 0) in (MAGIC_V1, MAGIC_V2)
         return known and max(size, MIN_RECORD) <= announced <= self.raw.file_size
-
-    def _note_nul(self) -> None:
-        """
-        A last record whose properties end in NUL may have been cut in them.
-        """
-        last = self._last[0]
-        if last < 0 or self.raw.read(self.end - 1, 1)[0]:
-            return
-        raw, view = self.raw, self.raw.read(last, self.end - last)
-        verdict = check(
-            view,
-            0,
-            len(view),
-            last,
-            raw.file_end(last),
-            crc=False,
-            max_size=raw.file_size,
-            nul_is_torn=True,
-        )
-        if verdict is Fault.PROPERTIES:
-            self.notes.append(
-                f"the properties of the last record, at byte {last}, end in NUL: "
-                "torn if a slave was writing it"
-            )
 
     def _stopped_cleanly(self) -> bool:
         root = self.raw.root

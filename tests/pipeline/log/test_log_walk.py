@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
+from rmqha.logfiles.log_end import find_end_in_last_file
 from rmqha.logfiles.log_files import LogFiles
-from rmqha.pipeline.log.log_walk import boundary, find_tail, first_stored, round_up
+from rmqha.pipeline.log.log_walk import boundary, first_stored, round_up
 from rmqha.pipeline.spark.batch_end import BatchLimits, shares
 
 RECORDS = [
@@ -75,7 +76,8 @@ class WalkingTests(SynchronousTestCase):
         """
         The end is the same from wherever it is looked for.
         """
-        self.assertEqual(find_tail(self.files), find_tail(self.files, ENDS[row]))
+        found = find_end_in_last_file(self.files, ENDS[row])
+        self.assertEqual(find_end_in_last_file(self.files).end, found.end)
 
 
 class SharesTests(SynchronousTestCase):

@@ -21,9 +21,9 @@ from rmqha.store.log.recovery import (
     FolderReader,
     Recovery,
     cut,
-    find_end,
     first_file,
     last_record_of,
+    recover,
 )
 from rmqha.wire.log.encode import blank, place
 from rmqha.wire.log.layout import MAGIC_V1
@@ -72,7 +72,7 @@ class EndTestCase(LogTestCase):
         """
         folder = LogFolder.load(self.path, file_size)
         self.addCleanup(folder.close)
-        return find_end(folder, 0, nul_is_torn_from=nul_from)
+        return recover(folder, 0, nul_is_torn_from=nul_from)
 
     def assert_end(
         self, end: int, reason: Fault | None, *, file_size: int = SIZE, nul_from: int = 0
@@ -554,7 +554,7 @@ class FirstFileTests(EndTestCase):
         """
         log = self.write(*[3000] * 5, file_size=FILE_SIZE)
         self.overwrite(100, b"?", FILE_SIZE)
-        found = find_end(log.folder, 2)
+        found = recover(log.folder, 2)
         self.assertEqual((found.start, found.end), (2 * FILE_SIZE, log.end))
         self.assertEqual((found.records, found.corrupt), (3, None))
 
@@ -563,7 +563,7 @@ class FirstFileTests(EndTestCase):
         Whoever wants to know hears of every byte checked.
         """
         log, told = self.write(*[3000] * 5, file_size=FILE_SIZE), []
-        find_end(log.folder, 0, progress=told.append)
+        recover(log.folder, 0, progress=told.append)
         self.assertEqual(sum(told), log.end)
 
 

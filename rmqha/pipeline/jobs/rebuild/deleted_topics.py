@@ -8,13 +8,12 @@ Source: docs/architecture.rst, Files of our own.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
-from isal.isal_zlib import crc32
-
-from rmqha.logfiles.log_files import LogFiles, opened
+from rmqha.logfiles.log_files import LogFiles
+from rmqha.logfiles.pread_log import PreadLog
+from rmqha.logfiles.tail_crc import tail_crc
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.stores import StoreView
 from rmqha.wire.log.published import TAIL
@@ -37,9 +36,11 @@ def deleted_topics(path: Path, options: ReadOptions) -> dict[str, int]:
         return {}
 
 
-def _crc(files: LogFiles, end: int) -> int:
-    crc = 0
-    for file, low, high in files.pieces(max(files.first, end - TAIL), end):
-        with opened(file.path) as fd:
-            crc = crc32(os.pread(fd, high - low, low - file.start), crc)
-    return crc
+def _crc(files: LogFiles, end: int) -> int | None:
+    """
+    What ties the file to this log; C{None} where bytes are missing.
+    """
+    if files.missing(max(files.first, end - TAIL), end):
+        return None
+    with PreadLog(files) as log:
+        return tail_crc(log, end)

@@ -12,10 +12,10 @@ import numpy as np
 from attrs import frozen
 
 from rmqha.logfiles.listing import LogFile, root_of
+from rmqha.logfiles.log_end import find_end_in_last_file
 from rmqha.logfiles.log_files import BLOCK, LogFiles, opened
 from rmqha.pipeline.errors import NothingInCommon
 from rmqha.pipeline.jobs.spark_work import Path as AnyPath
-from rmqha.pipeline.log.log_walk import find_tail
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.ranges import Range
 from rmqha.pipeline.log.reading import RangeProof
@@ -82,7 +82,7 @@ def copy_of(name: str, path: Path, options: ReadOptions) -> Copy:
     """
     store = StoreView.open(name, root_of(path.absolute()), options)
     published = store.point is not None
-    whole = store.end if published else find_tail(store.files).end
+    whole = store.end if published else find_end_in_last_file(store.files).end
     end = whole if published else max(whole, written_end(store.files))
     return Copy(
         name=name,

@@ -1,0 +1,144 @@
+"""
+Where a log ends: the one answer for recovery, offline tools and Spark.
+
+A log ends before the first thing that is not a whole, valid record or blank.  Two rules
+besides decide what no check of a single record can:
+
+  - A blank at a file's end is log only if another file follows.
+  - The last record before zeros is torn if its properties end in NUL and its writer's cannot,
+    or if it has none and its topic does (L{rmqha.logfiles.log_writer} says why).
+
+Readers differ only in where they begin to check, for that is a matter of time: a node at what
+it knows to be flushed, offline tools at the first byte, Spark at the last file that was
+written.  What lies behind the end tells a torn tail from damage; only who would cut there, or
+has to warn, looks for it (L{damage_behind}).
+
+Source: docs/protocol/store.rst, Recovery, which says also where rmqha ends a log earlier than a
+stock broker and why that is better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attrs import frozen
+
+from rmqha.logfiles.log_files import LogFiles
+from rmqha.logfiles.log_writer import LogWriter
+from rmqha.logfiles.pread_log import PreadLog
+from rmqha.logfiles.reader import LogReader, SparseLog
+from rmqha.logfiles.resync import next_valid
+from rmqha.logfiles.scan import scan
+from rmqha.wire.log.layout import MIN_BLANK
+from rmqha.wire.log.record import Fault, decode
+
+Progress = Callable[[int], None]
+"""Called with the bytes checked since the last call."""
+
+
+@frozen(kw_only=True)
+class LogEnd:
+    """
+    Where a log ends.
+
+    @ivar start: Where checking began.
+    @ivar end: Where the valid log ends.
+    @ivar records: How many records were checked.
+    @ivar last_record: Start of the last valid one, -1 if none was checked.
+    @ivar reason: The check that ended the log; C{None} if the files end there.
+    @ivar blank: Bytes of a blank just behind C{end}, which no file follows.
+    """
+
+    start: int
+    end: int
+    records: int
+    last_record: int
+    reason: Fault | None
+    blank: int
+
+
+def find_log_end(
+    log: LogReader,
+    start: int,
+    stop: int | None = None,
+    *,
+    nul_is_torn_from: int,
+    crc: bool = True,
+    progress: Progress | None = None,
+) -> LogEnd:
+    """
+    Check a log from a record on until it ends.
+
+    @param log: All bytes of its files; its C{end} is that of the last file.
+    @param start: A record's first byte.
+    @param stop: Where readable bytes end, at a file's end; without it, where the log does.
+    @param nul_is_torn_from: What L{rmqha.logfiles.log_writer} says of the writer.
+    @param crc: Whether bodies are checked.
+    """
+    end, records, before, last, blank, reason = start, 0, -1, -1, 0, None
+    for _, block in scan(log, start, log.end if stop is None else stop, crc=crc):
+        if progress is not None:
+            progress(block.end - end)
+        end, blank, reason = block.end, block.blank, block.fault
+        records += len(block.start)
+        for start_of in block.start[-2:].tolist():
+            before, last = last, start_of
+    if end != log.end:
+        blank = 0  # a file follows: it is log
+    end -= blank
+    if reason is Fault.NOTHING and last >= 0:
+        torn = why_torn(log, last, end, nul_is_torn_from)
+        if torn is not None:
+            end, reason = last, torn
+            records, last = records - 1, before
+    return LogEnd(
+        start=start, end=end, records=records, last_record=last, reason=reason, blank=blank
+    )
+
+
+def find_end_in_last_file(files: LogFiles, known: int = 0) -> LogEnd:
+    """
+    Where a log ends whose node says nothing about it, looked for in the last file that was
+    begun: damage before that is met by whoever reads there.
+
+    @param known: A place between two records up to which all was found whole before.
+    @raise FileNotFoundError: If a file was deleted meanwhile.
+    """
+    torn_from = LogWriter.of(files.root).nul_is_torn_from
+    with PreadLog(files) as log:
+        for file in reversed(files.files):
+            if any(log.read(file.start, MIN_BLANK)):
+                start = known if file.start < known <= file.end else file.start
+                return find_log_end(log, start, file.end, nul_is_torn_from=torn_from)
+    return LogEnd(
+        start=files.first, end=files.first, records=0, last_record=-1, reason=None, blank=0
+    )
+
+
+def why_torn(log: LogReader, last: int, end: int, nul_is_torn_from: int) -> Fault | None:
+    """
+    Whether the last record before nothing lacks bytes that no other check covers.
+
+    A topic that ends in NUL can only be that: no broker takes one.
+
+    @param last: Where the record starts; it is valid.
+    @param end: Where nothing is written any more.
+    """
+    record = decode(log.read(last, end - last), 0, last)
+    if last + record.size != end:
+        return None
+    if last >= nul_is_torn_from and record.raw_properties.endswith(b"\0"):
+        return Fault.PROPERTIES
+    if not record.raw_properties and record.topic.endswith("\0"):
+        return Fault.TOPIC
+    return None
+
+
+def damage_behind(log: SparseLog, end: int) -> int | None:
+    """
+    A whole, valid record behind a log's end: then it is damaged there, not torn.
+
+    @return: Its physical offset, C{None} if there is none.
+    """
+    # A record whose properties are torn is whole to every other check: pass it.
+    return next_valid(log, end + 1)
