@@ -23,7 +23,7 @@ from rmqha.ha.compare_with_master import MasterComparison
 from rmqha.ha.slave import master_bounds as bounds
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.raw_log import RawLog
-from rmqha.logfiles.resync import data_end
+from rmqha.logfiles.scan import data_end
 from rmqha.net.remoting.client import RemotingClient, split_address, tcp_endpoints
 from rmqha.store.files.lock import is_locked
 from rmqha.store.offline.compare import Beyond, LogComparison, Progress, parting, valid_end

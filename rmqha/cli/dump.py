@@ -18,7 +18,7 @@ from attrs import frozen
 from rmqha.cli.common import FAILED, STORE, complain, note
 from rmqha.logfiles.follow import BadPlace, follow
 from rmqha.logfiles.raw_log import RawLog
-from rmqha.logfiles.resync import data_end
+from rmqha.logfiles.scan import data_end
 from rmqha.wire.log.layout import MAGIC_V1, MAGIC_V2
 from rmqha.wire.log.record import Host, Record, decode
 from rmqha.wire.names import KEYS, TAGS, UNIQUE_KEY

@@ -13,8 +13,7 @@ from attrs import evolve, frozen
 
 from rmqha.logfiles.log_end import why_torn
 from rmqha.logfiles.raw_log import RawLog
-from rmqha.logfiles.resync import HEAD, SMALL, judge, next_valid
-from rmqha.logfiles.scan import WINDOW, scan
+from rmqha.logfiles.scan import HEAD, SMALL, WINDOW, judge, next_valid, scan
 from rmqha.wire.columnar.record_blocks import Block
 from rmqha.wire.log.layout import FIELDS, MIN_RECORD
 from rmqha.wire.log.record import Fault, check

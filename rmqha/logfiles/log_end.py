@@ -27,8 +27,7 @@ from rmqha.logfiles.log_files import LogFiles
 from rmqha.logfiles.log_writer import LogWriter
 from rmqha.logfiles.pread_log import PreadLog
 from rmqha.logfiles.reader import LogReader, SparseLog
-from rmqha.logfiles.resync import next_valid
-from rmqha.logfiles.scan import scan
+from rmqha.logfiles.scan import next_valid, scan
 from rmqha.wire.log.layout import MIN_BLANK
 from rmqha.wire.log.record import Fault, decode
 

@@ -17,7 +17,6 @@ from typing import Self
 from attrs import define, field
 
 from rmqha.errors import NotAStore
-from rmqha.logfiles.extents import data_extents
 from rmqha.logfiles.listing import (
     LOG_NAME,
     STRAY,
@@ -28,6 +27,7 @@ from rmqha.logfiles.listing import (
 )
 from rmqha.logfiles.log_writer import LogWriter
 from rmqha.logfiles.quarantine_file import QUARANTINE_NAME, in_quarantine
+from rmqha.logfiles.reader import data_extents
 from rmqha.wire.store_layout import CHECKPOINT, COMMITLOG, CONSUMEQUEUE, LOCK
 
 BESIDE = (CHECKPOINT, CONSUMEQUEUE, LOCK)

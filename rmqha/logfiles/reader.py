@@ -4,6 +4,8 @@ What can be read like a commit log: the live one, one read from disk, one in mem
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from typing import Protocol, runtime_checkable
 
@@ -70,3 +72,28 @@ class SparseLog(LogReader, Protocol):
         Give the physical ranges from C{offset} on outside which there are only zeros,
         ascending; none crosses the end of a file.
         """
+
+
+def data_extents(fd: int, start: int, end: int) -> list[tuple[int, int]]:
+    """
+    Where a sparse file may hold something else than zeros.
+
+    @return: C{(start, end)} ranges within C{[start, end)}, in bytes, ascending; all of
+        it where the file system cannot tell.
+    """
+    extents: list[tuple[int, int]] = []
+    position = start
+    while position < end:
+        try:
+            data = os.lseek(fd, position, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                break
+            if error.errno in (errno.EINVAL, errno.EOPNOTSUPP):
+                return [(start, end)]
+            raise
+        if data >= end:
+            break
+        position = min(os.lseek(fd, data, os.SEEK_HOLE), end)
+        extents.append((data, position))
+    return extents

@@ -17,7 +17,7 @@ from rmqha.ha.slave import probe
 from rmqha.ha.slave.master_bounds import MasterBounds
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.raw_log import RawLog
-from rmqha.logfiles.resync import data_end
+from rmqha.logfiles.scan import data_end
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.offline.compare import LogComparison
 from tests.support.ha_frames import append_frame

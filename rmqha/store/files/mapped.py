@@ -27,8 +27,8 @@ from typing import Self, cast
 from attrs import define, field
 
 from rmqha.errors import BrokenSequence, DiskFull, FileSizeMismatch, FlushFailed, OutOfDescriptors
-from rmqha.logfiles.extents import data_extents
 from rmqha.logfiles.listing import LOG_NAME, file_name, list_log
+from rmqha.logfiles.reader import data_extents
 from rmqha.store.files.pages import populate
 
 ZEROS = bytes(1 << 20)

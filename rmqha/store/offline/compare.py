@@ -20,8 +20,7 @@ from attrs import frozen
 from rmqha.logfiles.follow import BadPlace, follow
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.raw_log import RawLog
-from rmqha.logfiles.resync import data_end
-from rmqha.logfiles.scan import WINDOW
+from rmqha.logfiles.scan import WINDOW, data_end
 from rmqha.wire.columnar.dispatch_fields import fields
 from rmqha.wire.log.delay_levels import DelayLevels
 

@@ -21,7 +21,7 @@ from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import LogCorrupt, Refused
 from rmqha.logfiles.log_end import damage_behind
 from rmqha.logfiles.offline_log import OfflineLog
-from rmqha.logfiles.resync import judge
+from rmqha.logfiles.scan import judge
 from rmqha.store.derived.rebuild import Progress, RebuiltFiles, rebuild
 from rmqha.store.files.lock import StoreLock
 from rmqha.store.files.mapped import fsync_folder

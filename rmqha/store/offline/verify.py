@@ -23,8 +23,7 @@ from rmqha.logfiles.follow import BadPlace, follow, moved_from
 from rmqha.logfiles.listing import Finding, unreadable
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.raw_log import RawLog
-from rmqha.logfiles.resync import data_end
-from rmqha.logfiles.scan import WINDOW
+from rmqha.logfiles.scan import WINDOW, data_end
 from rmqha.store.derived.index_keys import keys, read_block
 from rmqha.store.derived.rebuild import compare, open_derived
 from rmqha.store.files.lock import is_locked

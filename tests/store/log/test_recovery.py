@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rmqha.errors import LogCorrupt
 from rmqha.logfiles.listing import file_name
-from rmqha.logfiles.resync import next_valid
+from rmqha.logfiles.scan import next_valid
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.recovery import (

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from rmqha.logfiles.listing import file_name
 from rmqha.logfiles.raw_log import RawLog
-from rmqha.logfiles.resync import data_end, next_valid
+from rmqha.logfiles.scan import data_end, next_valid
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.recovery import FolderReader
 from rmqha.wire.log.encode import place
