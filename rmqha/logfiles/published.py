@@ -1,7 +1,9 @@
 """
-Read what a node publishes beside its log.
+Read what a node leaves beside its log for readers: how far it is final, where records begin,
+which topics were deleted.
 
-Source: docs/protocol/store.rst, The published point and The split index.
+Source: docs/protocol/store.rst, The published point and The split index; docs/architecture.rst,
+Files of our own.
 """
 
 from __future__ import annotations
@@ -12,13 +14,18 @@ from pathlib import Path
 
 from attrs import frozen
 
-from rmqha.errors import PointInvalid
+from rmqha.errors import PointInvalid, TableUnreadable
+from rmqha.logfiles import json_table
 from rmqha.logfiles.log_files import LogFiles, opened
 from rmqha.logfiles.pread_log import PreadLog
+from rmqha.logfiles.reader import LogReader
 from rmqha.logfiles.tail_crc import tail_crc
 from rmqha.logfiles.walk_file import whole_from
 from rmqha.wire.log.published import SPAN_SIZE, TAIL, Point, parse_point, parse_spans
-from rmqha.wire.store_layout import OWN_FOLDER, POINT, SPLITS
+from rmqha.wire.store_layout import DELETED_TOPICS, OWN_FOLDER, POINT, SPLITS
+
+DELETED = Path(OWN_FOLDER) / DELETED_TOPICS
+"""Where a node keeps which topics it has deleted, below the store's root."""
 
 
 @frozen
@@ -76,6 +83,25 @@ def read_splits(root: Path, start: int, end: int) -> tuple[Split, ...]:
 
 def _start(fd: int, row: int) -> int:
     return int.from_bytes(os.pread(fd, 8, row * SPAN_SIZE), "big")
+
+
+def read_deleted_topics(root: Path, log: LogReader, end: int) -> dict[str, int]:
+    """
+    The topics that a node has deleted, whose records are in the log for as long as its files;
+    none if what was kept speaks of another log.
+
+    @param end: Where the log ends.
+    @return: By topic, the physical offset up to which its records have no queue.
+    """
+    try:
+        table = json_table.read(root / DELETED)
+        if not table or not log.min_offset < table["offset"] <= end:
+            return {}
+        if table["crc"] != tail_crc(log, table["offset"]):
+            return {}
+        return {str(topic): int(at) for topic, at in table["topics"].items()}
+    except (TableUnreadable, AttributeError, KeyError, TypeError, ValueError):
+        return {}
 
 
 def stale_end(files: LogFiles, point: Point) -> int | None:

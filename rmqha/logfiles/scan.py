@@ -2,7 +2,7 @@
 Walk a log in blocks from record to record, and find records where that cannot be.
 
 A record begins where its magic stands four bytes behind, where it says that it is, and
-where every check agrees.  Whoever lost the chain searches for such a place: recovery
+where every check agrees.  A reader that lost the chain searches for such a place: recovery
 among mapped files, to tell a torn tail from damage, and the offline tools with
 C{pread}, to go on behind a bad place.
 

@@ -21,7 +21,7 @@ from twisted.logger import Logger
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import DiskFull, LogShortened
 from rmqha.logfiles.log_writer import LogWriter
-from rmqha.store.derived import deleted_topics as deleted
+from rmqha.logfiles.published import read_deleted_topics
 from rmqha.store.derived import dispatch_mark as marks
 from rmqha.store.derived.clamp_offsets import clamp_consumers, clamp_delays
 from rmqha.store.derived.consume_queues import ConsumeQueues
@@ -293,7 +293,7 @@ class Opener:
         What goes on with queues and index where they end.
         """
         root, settings = self.settings.root, self.settings
-        queues.deleted = deleted.load(root, log)
+        queues.deleted = read_deleted_topics(root, log, log.confirmed)
         dispatcher = Dispatcher(
             log=log,
             queues=queues,

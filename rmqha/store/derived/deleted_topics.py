@@ -15,16 +15,12 @@ from attrs import define
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
-from rmqha.errors import TableUnreadable
 from rmqha.logfiles import json_table as tables
+from rmqha.logfiles.published import DELETED
 from rmqha.logfiles.reader import LogReader
 from rmqha.logfiles.tail_crc import tail_crc
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.files.allocate import InThread
-from rmqha.wire.store_layout import DELETED_TOPICS, OWN_FOLDER
-
-FILE = Path(OWN_FOLDER) / DELETED_TOPICS
-"""Where it is in a store's folder."""
 
 
 def save(root: Path, log: LogReader, ends: dict[str, int]) -> None:
@@ -33,25 +29,10 @@ def save(root: Path, log: LogReader, ends: dict[str, int]) -> None:
 
     @param ends: By topic, the physical offset up to which its records have no queue.
     """
-    path = root / FILE
+    path = root / DELETED
     path.parent.mkdir(parents=True, exist_ok=True)
     end = max(ends.values(), default=0)
     tables.replace(path, {"offset": end, "crc": tail_crc(log, end), "topics": dict(ends)})
-
-
-def load(root: Path, log: LogReader) -> dict[str, int]:
-    """
-    What was kept, if it speaks of this log.
-    """
-    try:
-        table = tables.read(root / FILE)
-        if not table or not log.min_offset < table["offset"] <= log.confirmed:
-            return {}
-        if table["crc"] != tail_crc(log, table["offset"]):
-            return {}
-        return {str(topic): int(end) for topic, end in table["topics"].items()}
-    except (TableUnreadable, AttributeError, KeyError, TypeError, ValueError):
-        return {}
 
 
 @define(eq=False)

@@ -16,8 +16,8 @@ from twisted.internet.task import Clock
 
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import DerivedFault, RecordFault, Refused
+from rmqha.logfiles.published import read_deleted_topics
 from rmqha.logfiles.reader import LogReader
-from rmqha.store.derived import deleted_topics as deleted
 from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.dispatch import WINDOW, Dispatcher
@@ -90,7 +90,7 @@ def rebuild(
         if folder.is_dir() and any(folder.iterdir()):
             raise Refused("rebuild", f"{folder} is not empty")
     queues, index = open_derived(root, settings)
-    queues.deleted = deleted.load(settings.root, log)
+    queues.deleted = read_deleted_topics(settings.root, log, log.confirmed)
     levels = DelayLevels.parse(settings.delay_levels)
     # The clock stands still and the budget is 0: each run is one block of a full window.
     maker = Dispatcher(
@@ -146,7 +146,7 @@ def compare(
     @raise RecordFault: The log holds something that is no record.
     """
     levels = DelayLevels.parse(settings.delay_levels)
-    queues.deleted = deleted.load(queues.root, log)
+    queues.deleted = read_deleted_topics(queues.root, log, log.confirmed)
     held = _HeldQueues(queues, log.min_offset)
     entries = _HeldEntries(index) if index is not None else None
     if index is not None:

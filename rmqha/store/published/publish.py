@@ -29,6 +29,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.errors import PointInvalid
+from rmqha.logfiles.published import read_point
 from rmqha.logfiles.tail_crc import tail_crc
 from rmqha.store.files.allocate import InThread
 from rmqha.store.files.mapped import fsync_folder
@@ -36,7 +37,7 @@ from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.published import split_index as splits
 from rmqha.store.published.split_index import SplitIndex
 from rmqha.wire.columnar.kernels import NUMPY, chosen
-from rmqha.wire.log.published import TAIL, Point, Why, parse_point, render_point
+from rmqha.wire.log.published import TAIL, Point, Why, render_point
 from rmqha.wire.store_layout import NEW_SUFFIX, OWN_FOLDER, POINT
 
 MOST_MARKS = 1024
@@ -65,8 +66,8 @@ def load(root: Path) -> Point | None:
     What is published; C{None} if nothing is, or nothing that can be read.
     """
     try:
-        return parse_point(path_of(root).read_bytes())
-    except (FileNotFoundError, PointInvalid):
+        return read_point(root)
+    except PointInvalid:
         return None
 
 

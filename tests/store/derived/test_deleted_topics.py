@@ -13,8 +13,8 @@ from lab.harness.compare_stores import derived_faults
 from rmqha.errors import DiskFull
 from rmqha.logfiles import json_table as tables
 from rmqha.logfiles.offline_log import OfflineLog
+from rmqha.logfiles.published import DELETED, read_deleted_topics
 from rmqha.logfiles.raw_log import RawLog
-from rmqha.store.derived import deleted_topics as deleted
 from rmqha.store.derived.deleted_topics import Deletion
 from rmqha.store.offline.rebuild_in_place import exclusively, remake
 from rmqha.store.store import Store
@@ -121,7 +121,9 @@ class DeletedTests(LogTestCase):
         self.put("Old", 1)
         self.successResultOf(self.delete(end=end))
         self.assertEqual({"Old": 6, "New": 5}, self.ends())
-        self.assertEqual({}, deleted.load(self.here.settings.root, self.here.log))
+        self.assertEqual(
+            {}, read_deleted_topics(self.here.settings.root, self.here.log, self.here.log.confirmed)
+        )
 
     def test_full(self) -> None:
         """
@@ -137,10 +139,10 @@ class DeletedTests(LogTestCase):
         """
         self.successResultOf(self.delete())
         root, log = self.here.settings.root, self.here.log
-        path = root / deleted.FILE
+        path = root / DELETED
         good = tables.read(path)
         assert good is not None
-        self.assertEqual({"Old": log.confirmed}, deleted.load(root, log))
+        self.assertEqual({"Old": log.confirmed}, read_deleted_topics(root, log, log.confirmed))
         for bad in (
             {"crc": good["crc"] + 1},
             {"offset": log.confirmed + 1},
@@ -150,7 +152,7 @@ class DeletedTests(LogTestCase):
         ):
             path.with_name("deleted.json.bak").unlink(missing_ok=True)
             tables.replace(path, {**good, **bad})
-            self.assertEqual({}, deleted.load(root, log), bad)
+            self.assertEqual({}, read_deleted_topics(root, log, log.confirmed), bad)
         for name in ("deleted.json", "deleted.json.bak"):
             path.with_name(name).write_bytes(b"{")
-        self.assertEqual({}, deleted.load(root, log))
+        self.assertEqual({}, read_deleted_topics(root, log, log.confirmed))
