@@ -31,7 +31,7 @@ from tests.wire.records import PLAIN, stored
 try:
     import pyarrow as pa
 
-    from rmqha.pipeline.log import log_walk as walking
+    from rmqha.logfiles import walk_file as walking
     from rmqha.pipeline.log.options import DECOMPRESSED_LIMIT, ReadOptions
     from rmqha.pipeline.log.reading import RangeProof
     from rmqha.pipeline.log.tables import schema_of
