@@ -29,13 +29,14 @@ from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import DiskFull, Refused, ShutdownFailed, StoreLocked
 from rmqha.ha.epoch import Epoch
 from rmqha.logfiles import json_table as tables
+from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.log_writer import LogWriter
 from rmqha.store.derived.clamp_offsets import Clamped, clamp_consumers, clamp_delays
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.rebuild import open_derived
 from rmqha.store.environment import StoreEnvironment
 from rmqha.store.files.lock import is_locked
-from rmqha.store.files.mapped import LogFolder, fsync_folder
+from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.bootstrap_marker import refuse_unfinished
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.log.recovery import FolderReader, Recovery, first_file, recover

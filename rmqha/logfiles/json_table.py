@@ -26,7 +26,6 @@ from typing import Any
 from attrs import frozen
 
 from rmqha.errors import DiskFull, TableUnreadable
-from rmqha.store.files.mapped import fsync_folder
 from rmqha.wire.store_layout import BACKUP_SUFFIX, NEW_SUFFIX
 
 Table = dict[str | int, Any]
@@ -174,6 +173,17 @@ def _keep(path: Path, old: Path) -> bool:
         shutil.copyfile(path, old)
         _sync(old)
     return True
+
+
+def fsync_folder(folder: Path) -> None:
+    """
+    Make names created or removed in a folder durable.
+    """
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _looks_whole(path: Path) -> bool:

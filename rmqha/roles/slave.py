@@ -22,13 +22,14 @@ from rmqha.ha.slave.follower import Follower
 from rmqha.ha.slave.repair import Divergence, plan_cut
 from rmqha.ha.states import NodeState, Standing
 from rmqha.logfiles import json_table as tables
+from rmqha.logfiles.json_table import fsync_folder
 from rmqha.net.remoting.client import RemotingClient, split_address
 from rmqha.net.zero_copy_receive import ZeroCopyClientEndpoint
 from rmqha.periodic import Job
 from rmqha.roles.node import Node
 from rmqha.roles.serving import Serving
 from rmqha.shutdown import Shutdown
-from rmqha.store.files.mapped import LogFolder, fsync_folder
+from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.bootstrap_marker import marker
 from rmqha.store.log.truncate import aside_of, intend, set_log_aside
 from rmqha.store.opening import Opening

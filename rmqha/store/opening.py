@@ -20,6 +20,7 @@ from twisted.logger import Logger
 
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import DiskFull, LogShortened
+from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.log_writer import LogWriter
 from rmqha.logfiles.published import read_deleted_topics
 from rmqha.store.derived import dispatch_mark as marks
@@ -30,7 +31,7 @@ from rmqha.store.derived.index import Index
 from rmqha.store.derived.rebuild import open_derived
 from rmqha.store.environment import StoreEnvironment
 from rmqha.store.files.allocate import Allocator
-from rmqha.store.files.mapped import NO_SPACE, LogFolder, fsync_folder
+from rmqha.store.files.mapped import NO_SPACE, LogFolder
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.recovery import Recovery, cut, first_file, recover

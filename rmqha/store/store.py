@@ -17,12 +17,12 @@ from twisted.python.failure import Failure
 
 from rmqha.config.store_settings import FlushDisk, StoreSettings
 from rmqha.errors import DiskFull, FlushFailed, NotWritable
+from rmqha.logfiles.json_table import fsync_folder
 from rmqha.periodic import Job, Periodic
 from rmqha.shutdown import Shutdown
 from rmqha.store.derived import dispatch_mark as marks
 from rmqha.store.derived.dispatch import DispatchMark
 from rmqha.store.environment import StoreEnvironment
-from rmqha.store.files.mapped import fsync_folder
 from rmqha.store.log.flush import Flusher
 from rmqha.store.log.retention import Retention
 from rmqha.store.opening import StoreParts, mark_path

@@ -27,6 +27,7 @@ from typing import Self, cast
 from attrs import define, field
 
 from rmqha.errors import BrokenSequence, DiskFull, FileSizeMismatch, FlushFailed, OutOfDescriptors
+from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.listing import LOG_NAME, file_name, list_log
 from rmqha.logfiles.reader import data_extents
 from rmqha.store.files.pages import populate
@@ -52,17 +53,6 @@ def disk_error(error: OSError, path: str, wanted: int) -> Exception:
     if error.errno in NO_DESCRIPTOR:
         return OutOfDescriptors(path, wanted)
     return error
-
-
-def fsync_folder(folder: Path) -> None:
-    """
-    Make names created or removed in a folder durable.
-    """
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def zero_range(fd: int, start: int, end: int) -> int:

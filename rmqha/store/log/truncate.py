@@ -18,9 +18,9 @@ from pathlib import Path
 from attrs import frozen
 
 from rmqha.errors import DiskFull
-from rmqha.logfiles.json_table import read, replace
+from rmqha.logfiles.json_table import fsync_folder, read, replace
 from rmqha.logfiles.quarantine_file import quarantine_name
-from rmqha.store.files.mapped import NO_SPACE, LogFolder, fsync_folder
+from rmqha.store.files.mapped import NO_SPACE, LogFolder
 from rmqha.wire.store_layout import BACKUP_SUFFIX, OWN_FOLDER, QUARANTINE, TRUNCATION
 
 PIECE = 1 << 20

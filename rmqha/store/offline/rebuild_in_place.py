@@ -19,12 +19,12 @@ from pathlib import Path
 
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import LogCorrupt, Refused
+from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.log_end import damage_behind
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.scan import judge
 from rmqha.store.derived.rebuild import Progress, RebuiltFiles, rebuild
 from rmqha.store.files.lock import StoreLock
-from rmqha.store.files.mapped import fsync_folder
 from rmqha.wire.log.record import Fault
 from rmqha.wire.store_layout import (
     BACKUP_SUFFIX,

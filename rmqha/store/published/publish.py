@@ -29,10 +29,10 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.errors import PointInvalid
+from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.published import read_point
 from rmqha.logfiles.tail_crc import tail_crc
 from rmqha.store.files.allocate import InThread
-from rmqha.store.files.mapped import fsync_folder
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.published import split_index as splits
 from rmqha.store.published.split_index import SplitIndex

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from attrs import define, field
 
+from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.reader import LogReader
-from rmqha.store.files.mapped import fsync_folder
 from rmqha.wire.columnar.fixed_fields import FixedFields
 from rmqha.wire.columnar.record_blocks import walk
 from rmqha.wire.log.published import SPAN_SIZE, Span, parse_spans, render_span, render_spans
