@@ -14,7 +14,7 @@ once only appending is left.  Source: docs/protocol/ha.rst.
 
 from __future__ import annotations
 
-from typing import Protocol as Interface
+import typing
 
 from attrs import define, field
 from twisted.internet.interfaces import (
@@ -50,7 +50,7 @@ OPENING = 1.0
 opens with one whatever it has, and its bytes follow at once."""
 
 
-class ConnectionOwner(Interface):
+class ConnectionOwner(typing.Protocol):
     """
     What a connection tells its owner.
     """
