@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from struct import pack
 
-from rmqha.wire.columnar import kernels as loops
+from rmqha.wire.columnar import kernels
 from rmqha.wire.columnar.dispatch_fields import fields
 from rmqha.wire.columnar.record_blocks import walk
 from rmqha.wire.log.delay_levels import DelayLevels
@@ -104,7 +104,7 @@ def main() -> None:
     print(f"{len(data)} bytes, bodies of {body}")
     measure(data, "numpy")
     began = time.perf_counter()
-    if loops.warm_up().name == "numba":
+    if kernels.warm_up().name == "numba":
         print(f"warm_up {time.perf_counter() - began:.2f} s")
         measure(data, "numba")
 

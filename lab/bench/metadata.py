@@ -20,7 +20,7 @@ from attrs import frozen
 from lab.bench.beside import Field
 from lab.bench.report import Row, spread, table
 from lab.harness.nodes import ROOT, Folder, Node
-from rmqha.logfiles import json_table as tables
+from rmqha.logfiles import json_table
 
 TOPICS, GROUPS, QUEUES = 4000, 1000, 16
 
@@ -55,7 +55,7 @@ def fill(root: Path) -> None:
     config = root / "config"
     config.mkdir(parents=True)
     version = {"counter": TOPICS, "timestamp": 1_700_000_000_000}
-    tables.replace(
+    json_table.replace(
         config / "topics.json",
         {
             "dataVersion": version,
@@ -74,14 +74,14 @@ def fill(root: Path) -> None:
         },
     )
     groups = [f"Group-{n:05}" for n in range(GROUPS)]
-    tables.replace(
+    json_table.replace(
         config / "subscriptionGroup.json",
         {
             "dataVersion": version,
             "subscriptionGroupTable": {name: {"groupName": name} for name in groups},
         },
     )
-    tables.replace(
+    json_table.replace(
         config / "consumerOffset.json",
         {
             "offsetTable": {

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from lab.bench.decode import best, log
-from rmqha.wire.columnar import kernels as loops
+from rmqha.wire.columnar import kernels
 from rmqha.wire.columnar.decoder import COLUMNS, Decoder
 
 BLOCK = 8 << 20
@@ -66,7 +66,7 @@ def main() -> None:
     rounds = 7
     print(f"{len(data)} bytes, bodies of {body}")
     measure(data, "numpy", rounds)
-    if loops.warm_up().name == "numba":
+    if kernels.warm_up().name == "numba":
         measure(data, "numba", rounds)
 
 

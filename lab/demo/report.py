@@ -15,8 +15,7 @@ from attrs import field, frozen
 from rich.table import Table
 
 from lab.demo.traffic import TOPIC, Sent
-from lab.harness import compare_stores as compare
-from lab.harness import golden
+from lab.harness import compare_stores, golden
 from lab.harness.nodes import Node
 from rmqha.config.store_settings import StoreSettings
 from rmqha.logfiles.offline_log import OfflineLog
@@ -73,7 +72,7 @@ def settings_of(node: Node) -> StoreSettings:
     """
     What a comparison needs to know of a store.
     """
-    return compare.settings_of(
+    return compare_stores.settings_of(
         node.root,
         file_size=golden.LOG_FILE_SIZE,
         queue_file_size=golden.QUEUE_FILE_SIZE,
@@ -130,15 +129,15 @@ class Report:
         """
         self.wrong: list[str] = []
         self._master, self._slave = settings_of(master), settings_of(slave)
-        self.wrong += compare.damage(self._master, self._slave, exact=False)
+        self.wrong += compare_stores.damage(self._master, self._slave, exact=False)
         self.tables = [self._files(), self._modes(modes), self._checks(master, slave)]
 
     def _files(self) -> Table:
         table = Table(title="Log files, SHA-256 of each side")
         for column in ("file", "bytes", "master", "slave", ""):
             table.add_column(column, justify="right" if column == "bytes" else "left")
-        end = compare.open_log(self._master).end
-        for pair in compare.pairs(self._master, self._slave, end):
+        end = compare_stores.open_log(self._master).end
+        for pair in compare_stores.pairs(self._master, self._slave, end):
             verdict = "[green]equal[/]" if pair.same else "[bold red]DIFFERENT[/]"
             table.add_row(pair.name, str(pair.size), pair.master[:16], pair.slave[:16], verdict)
             if not pair.same:
@@ -175,7 +174,7 @@ class Report:
     def _checks(self, *nodes: Node) -> Table:
         table = Table(title="Both stores", show_header=False)
         for node in nodes:
-            log = compare.open_log(settings_of(node))
+            log = compare_stores.open_log(settings_of(node))
             table.add_row(f"{node.name}: log", f"bytes {log.min_offset} to {log.end}")
             found = verify(node)
             table.add_row(f"{node.name}: rmqha verify --deep", found or "[green]clean[/]")

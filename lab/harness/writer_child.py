@@ -23,7 +23,7 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import globalLogBeginner, textFileLogObserver
 from twisted.python.failure import Failure
 
-from lab.harness import kill_points as deaths
+from lab.harness import kill_points
 from lab.harness.json_child import Commands
 from rmqha.errors import MessageIllegal, NotWritable
 from rmqha.ha.master.put_service import PutResult
@@ -301,7 +301,7 @@ def main(arguments: list[str]) -> int:
     options.parseOptions(arguments)
     node: Any = tap.makeService(options)
     for place in places:
-        deaths.install(place, node, end_at_once)
+        kill_points.install(place, node, end_at_once)
     driven = Driven(node, reactor, prefix)
     commands = driven.commands
     StandardIO(commands, reactor=reactor)

@@ -20,7 +20,7 @@ from rmqha.cli.common import FAILED, JSON, STORE, bar, note
 from rmqha.config.values import Endpoint
 from rmqha.errors import MasterLeft, ProtocolViolation, Refused
 from rmqha.ha.compare_with_master import MasterComparison
-from rmqha.ha.slave import master_bounds as bounds
+from rmqha.ha.slave import master_bounds
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.scan import data_end
@@ -140,7 +140,7 @@ def _with_master(
             ours=ours,
             endpoint=tcp_endpoints(reactor)(host, port),
             peer=Endpoint().show(address),
-            ask=(lambda: bounds.ask(client, named)) if client_port else None,
+            ask=(lambda: master_bounds.ask(client, named)) if client_port else None,
             clock=reactor,
             folder=folder,
             earliest=earliest,

@@ -37,7 +37,7 @@ from attrs import define
 from twisted.logger import Logger
 
 from rmqha.errors import TableUnreadable
-from rmqha.logfiles import json_table as tables
+from rmqha.logfiles import json_table
 from rmqha.logfiles.log_writer import EPOCH_FILE, read_epoch
 from rmqha.logfiles.reader import LogReader
 from rmqha.logfiles.tail_crc import tail_crc
@@ -113,7 +113,7 @@ class Epoch:
 
     def _save(self, log: LogReader, marks: dict[str, int], *, closed: bool) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        tables.replace(
+        json_table.replace(
             self.path,
             {
                 "id": self.id,
@@ -127,7 +127,7 @@ class Epoch:
         )
 
     @classmethod
-    def _closed(cls, root: Path, log: LogReader, *, master: bool) -> tables.Table | None:
+    def _closed(cls, root: Path, log: LogReader, *, master: bool) -> json_table.Table | None:
         """
         What the file says, if its run ended cleanly and the log is still what it was then.
         """
@@ -143,7 +143,7 @@ class Epoch:
         return None
 
     @classmethod
-    def _load(cls, root: Path) -> tables.Table | None:
+    def _load(cls, root: Path) -> json_table.Table | None:
         """
         What the file says, if it says anything sound.
         """

@@ -28,7 +28,7 @@ from twisted.python.failure import Failure
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import DiskFull, Refused, ShutdownFailed, StoreLocked
 from rmqha.ha.epoch import Epoch
-from rmqha.logfiles import json_table as tables
+from rmqha.logfiles import json_table
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.log_writer import LogWriter
 from rmqha.store.derived.clamp_offsets import Clamped, clamp_consumers, clamp_delays
@@ -272,7 +272,7 @@ def _told(root: Path, found: Recovery, least: int, queues: ConsumeQueues, **more
 
 
 def _unlisted(root: Path, queues: ConsumeQueues) -> tuple[str, ...]:
-    found = tables.read(root / CONFIG / TOPICS)
+    found = json_table.read(root / CONFIG / TOPICS)
     listed = from_json(TopicTable, found or {}).topic_config_table
     held = {queue.topic for queue in queues if not queue.topic.startswith(OWN_TOPICS)}
     return tuple(sorted(held - listed.keys()))

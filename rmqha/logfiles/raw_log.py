@@ -34,7 +34,7 @@ BESIDE = (CHECKPOINT, CONSUMEQUEUE, LOCK)
 """What shows that a folder is a store whose log was not begun yet, or is gone."""
 
 
-@define(eq=False)
+@define(kw_only=True, eq=False)
 class RawLog:
     """
     All bytes of a log's files, valid or not.
@@ -83,7 +83,14 @@ class RawLog:
     def _of(cls, path: Path, root: Path | None, found: FoundFiles) -> Self:
         # What was cut was judged before: all that a quarantine file holds is shown.
         writer = LogWriter(master=True) if path.is_file() else LogWriter.of(root)
-        return cls(path, root, found.file_size, found.pieces, list(found.findings), writer)
+        return cls(
+            path=path,
+            root=root,
+            file_size=found.file_size,
+            pieces=found.pieces,
+            findings=list(found.findings),
+            writer=writer,
+        )
 
     @property
     def min_offset(self) -> int:

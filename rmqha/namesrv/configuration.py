@@ -18,7 +18,7 @@ from twisted.logger import Logger
 from rmqha.config.settings import NamesrvSettings
 from rmqha.config.vocabulary import NAMESRV_FILE
 from rmqha.errors import RequestRefused
-from rmqha.net.remoting import config_changes as changes
+from rmqha.net.remoting import config_changes
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
@@ -53,12 +53,12 @@ class NamesrvConfiguration:
         """
         318: change some keys until the next start.
         """
-        texts = changes.asked(command)
+        texts = config_changes.asked(command)
         values: dict[str, Any] = {}
         for key, text in texts.items():
             values |= _change(key, text.strip())
         self.settings = evolve(self.settings, **values)
-        changes.tell(self._log, connection.address, texts)
+        config_changes.tell(self._log, connection.address, texts)
         return None
 
     def get(self, connection: RemotingProtocol, command: Command) -> Answer:

@@ -10,7 +10,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IListeningPort
 
-from rmqha.logfiles import json_table as tables
+from rmqha.logfiles import json_table
 from rmqha.namesrv.kv import KvConfig
 from rmqha.namesrv.service import NameServer
 from rmqha.net.remoting.listening import listen
@@ -38,7 +38,7 @@ class NamesrvNode(Process):
         """
         settings, remoting = self.settings.namesrv, self.settings.remoting
         kv = KvConfig(self._save)
-        kv.load(tables.read(settings.kv_path))
+        kv.load(json_table.read(settings.kv_path))
         self.server = NameServer(settings, self.reactor, kv, configured_gate(remoting))
         factory = self.server.factory
         return [listen(self.reactor, factory, settings.listen_port, remoting.bind_address)]
@@ -63,7 +63,7 @@ class NamesrvNode(Process):
 
         def save() -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            tables.replace(path, table)
+            json_table.replace(path, table)
 
         return self._in_thread(save)
 

@@ -17,11 +17,11 @@ from rmqha.config.settings import Settings
 from rmqha.config.store_settings import FlushDisk, StoreSettings
 from rmqha.config.values import Endpoint
 from rmqha.errors import Refused, RmqhaError, StoreError
-from rmqha.ha.slave import master_bounds as bounds
+from rmqha.ha.slave import master_bounds
 from rmqha.ha.slave.follower import Follower
 from rmqha.ha.slave.repair import Divergence, plan_cut
 from rmqha.ha.states import NodeState, Standing
-from rmqha.logfiles import json_table as tables
+from rmqha.logfiles import json_table
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.net.remoting.client import RemotingClient, split_address
 from rmqha.net.zero_copy_receive import ZeroCopyClientEndpoint
@@ -119,7 +119,7 @@ class SlaveNode(Node):
                 "Ignoring an invalid master address from the name server: {error}", error=error
             )
             return
-        ask = (lambda: bounds.ask(self._client, client_address)) if client_address else None
+        ask = (lambda: master_bounds.ask(self._client, client_address)) if client_address else None
         self.follower.dial(self._dialled(host, port), ha_address, ask)
 
     def _ask_master(self) -> None:
@@ -166,7 +166,7 @@ class SlaveNode(Node):
         bind = (ha.local_address, 0) if ha.local_address else None
         return ZeroCopyClientEndpoint(self.reactor, host, port, CONNECT_TIMEOUT, bind)
 
-    def _bounds(self) -> bounds.AskBounds | None:
+    def _bounds(self) -> master_bounds.AskBounds | None:
         """
         Asks the master's client port, if it is to be asked.
         """
@@ -174,7 +174,7 @@ class SlaveNode(Node):
         if port is None:
             return None
         address = Endpoint().show(port)
-        return lambda: bounds.ask(self._client, address)
+        return lambda: master_bounds.ask(self._client, address)
 
     async def unserve(self) -> None:
         """
@@ -244,7 +244,7 @@ class SlaveNode(Node):
     def _mark_bootstrap(self, on: bool) -> None:
         if on:
             self._marker.parent.mkdir(parents=True, exist_ok=True)
-            tables.replace(self._marker, {"master": str(self.settings.ha.master)})
+            json_table.replace(self._marker, {"master": str(self.settings.ha.master)})
         else:
             for name in (self._marker, self._marker.with_name(self._marker.name + BACKUP_SUFFIX)):
                 name.unlink(missing_ok=True)

@@ -23,7 +23,7 @@ from rmqha.errors import DiskFull, LogShortened
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.log_writer import LogWriter
 from rmqha.logfiles.published import read_deleted_topics
-from rmqha.store.derived import dispatch_mark as marks
+from rmqha.store.derived import dispatch_mark
 from rmqha.store.derived.clamp_offsets import clamp_consumers, clamp_delays
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.dispatch import Dispatcher
@@ -82,7 +82,7 @@ def shortened(settings: StoreSettings, end: int) -> LogShortened | None:
     """
     Whether a log that was stopped cleanly ends before where it surely went.
     """
-    known = marks.known_end(mark_path(settings.root))
+    known = dispatch_mark.known_end(mark_path(settings.root))
     return LogShortened(str(settings.commitlog), end, known) if known > end else None
 
 
@@ -305,7 +305,7 @@ class Opener:
             clock=self.environment.clock,
             verified=log.verified_block,
         )
-        dispatcher.recover(clean=not crashed, mark=marks.load(mark_path(root), log))
+        dispatcher.recover(clean=not crashed, mark=dispatch_mark.load(mark_path(root), log))
         if self._kept is not None:
             dispatcher.truncate_to(log.end)
             self.environment.step("derived")

@@ -20,7 +20,7 @@ from rmqha.errors import DiskFull, FlushFailed, NotWritable
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.periodic import Job, Periodic
 from rmqha.shutdown import Shutdown
-from rmqha.store.derived import dispatch_mark as marks
+from rmqha.store.derived import dispatch_mark
 from rmqha.store.derived.dispatch import DispatchMark
 from rmqha.store.environment import StoreEnvironment
 from rmqha.store.log.flush import Flusher
@@ -360,7 +360,7 @@ class Store:
         self.queues.flush()
         if self.index is not None:
             self.index.flush()
-        marks.save(mark_path(self.settings.root), self.log, mark)
+        dispatch_mark.save(mark_path(self.settings.root), self.log, mark)
         self.checkpoint.queues = max(self.checkpoint.queues, stored)
         self.checkpoint.index = max(self.checkpoint.index, stored)
         self.checkpoint.save(self.settings.root / CHECKPOINT)

@@ -17,7 +17,7 @@ from lab.harness.nodes import Folder, Node
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.recovery import cut
 from tests.cli.command import CommandTestCase
-from tests.support import damage as mutilate
+from tests.support import damage
 from tests.support.effort import slow
 
 VERSION = golden.VERSIONS[0]
@@ -43,7 +43,7 @@ class DivergeTests(CommandTestCase):
         """
         A store that is behind does not diverge; what it lacks is told by topic.
         """
-        cut(LogFolder.load(self.second / "commitlog", mutilate.SIZE), 532)
+        cut(LogFolder.load(self.second / "commitlog", damage.SIZE), 532)
         text = self.succeed("diverge", self.first, "--against", self.second)
         self.assertIn(f"{self.first}: ends at byte 2652010, 1287 records", text)
         self.assertIn("GoldenBulk: 1060", text)
@@ -52,7 +52,7 @@ class DivergeTests(CommandTestCase):
         """
         The place, the record and what each side would lose are told; exit code 1.
         """
-        mutilate.flip(mutilate.log_file(self.second, 0), 208 + 50)
+        damage.flip(damage.log_file(self.second, 0), 208 + 50)
         said = self.answer("diverge", self.first, "--against", self.second, code=1)
         self.assertTrue(said["diverged"])
         self.assertEqual(said["difference"]["offset"], 258)
@@ -67,7 +67,7 @@ class DivergeTests(CommandTestCase):
         """
         A flipped bit in a body is no shorter log: exit code 1, and whose damage it is.
         """
-        mutilate.flip(mutilate.log_file(self.second, 0), 208 + 90)
+        damage.flip(damage.log_file(self.second, 0), 208 + 90)
         result = self.run_command("diverge", self.first, "--against", self.second)
         self.assertEqual(result.exit_code, 1)
         self.assertIn("diverged: equal from byte 0 to 298", result.stdout)
@@ -99,9 +99,9 @@ class DivergeTests(CommandTestCase):
         Logs that do not touch are refused with both ranges.
         """
         for number in range(1, 11):
-            (self.first / mutilate.name(number)).unlink()
+            (self.first / damage.name(number)).unlink()
         for number in range(3):
-            (self.second / mutilate.name(number)).unlink()
+            (self.second / damage.name(number)).unlink()
         said = self.fails(1, "diverge", self.first, "--against", self.second)
         self.assertIn("no byte in common", said)
 
@@ -150,7 +150,7 @@ class RunningMasterTests(SynchronousTestCase):
             self.folder.path,
             role,
             root=root,
-            mappedFileSizeCommitLog=mutilate.SIZE,
+            mappedFileSizeCommitLog=damage.SIZE,
             messageDelayLevel="1s",
             **more,
         )
@@ -182,12 +182,12 @@ class RunningMasterTests(SynchronousTestCase):
         self.assertEqual(said["firstRecordNotShared"], 2652010)
         delivered = said["against"]["records"]
         self.assertGreater(delivered, 0)
-        cut(LogFolder.load(store / "commitlog", mutilate.SIZE), 532)
+        cut(LogFolder.load(store / "commitlog", damage.SIZE), 532)
         said = json.loads(self.diverge(store, "--json"))
         self.assertEqual(said["firstRecordNotShared"], 532)
         self.assertEqual(said["against"]["records"], 1287 + delivered)
         store = golden.store(VERSION)
-        mutilate.flip(mutilate.log_file(store, 0), 208 + 90)
+        damage.flip(damage.log_file(store, 0), 208 + 90)
         text = self.diverge(store, "--client-port", "0", code=1)
         self.assertIn("diverged: equal from byte 1 to 298", text)
         self.assertIn("the first record that differs begins at byte 208", text)

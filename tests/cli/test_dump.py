@@ -16,7 +16,7 @@ from lab.harness import golden
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.truncate import quarantine
 from tests.cli.command import CommandTestCase
-from tests.support import damage as mutilate
+from tests.support import damage
 from tests.support.effort import slow
 from tests.support.rows import TORN
 
@@ -126,7 +126,7 @@ class DumpTests(CommandTestCase):
         """
         store = golden.store(VERSION)
         rows = records(VERSION)
-        mutilate.flip(mutilate.log_file(store, 0), rows[3]["physicalOffset"] + 8)
+        damage.flip(damage.log_file(store, 0), rows[3]["physicalOffset"] + 8)
         self.assertEqual(self.lines(store, code=1), rows[:3] + rows[4:])
         said = self.run_command("dump", store).stderr
         self.assertIn("body crc; continuing with the next valid record, at byte 914", said)
@@ -138,7 +138,7 @@ class DumpTests(CommandTestCase):
         """
         Whatever was done to the files, what is left is shown.
         """
-        for harm in mutilate.HARMS:
+        for harm in damage.HARMS:
             if harm.name == "unreadable":
                 continue
             store = golden.store(VERSION)
@@ -160,7 +160,7 @@ class DumpTests(CommandTestCase):
         """
         store = golden.store(VERSION)
         rows = records(VERSION)
-        folder = LogFolder.load(store / "commitlog", mutilate.SIZE)
+        folder = LogFolder.load(store / "commitlog", damage.SIZE)
         path = quarantine(store, folder, rows[100]["physicalOffset"], 2652010)
         self.assertEqual(self.lines(path), rows[100:])
         alone = Path(self.mktemp())
@@ -173,6 +173,6 @@ class DumpTests(CommandTestCase):
         """
         store = golden.store(VERSION)
         rows = records(VERSION)
-        folder = LogFolder.load(store / "commitlog", mutilate.SIZE)
+        folder = LogFolder.load(store / "commitlog", damage.SIZE)
         path = quarantine(store, folder, rows[10]["physicalOffset"] + 5, rows[20]["physicalOffset"])
         self.assertEqual(self.lines(path, code=1), rows[11:20])

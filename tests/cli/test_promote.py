@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lab.harness import golden
-from rmqha.logfiles import json_table as tables
+from rmqha.logfiles import json_table
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.store.files.lock import StoreLock
 from rmqha.store.log.bootstrap_marker import marker
@@ -23,10 +23,10 @@ class PromoteTests(CommandTestCase):
         """
         self.store = golden.store(VERSION)
         path = self.store / "config" / "consumerOffset.json"
-        before = tables.read(path) or {"offsetTable": {}}
+        before = json_table.read(path) or {"offsetTable": {}}
         before["offsetTable"]["TopicTest@ahead"] = {0: 1_000_000}
         path.parent.mkdir(exist_ok=True)
-        tables.replace(path, before)
+        json_table.replace(path, before)
 
     def test_stock_store(self) -> None:
         """

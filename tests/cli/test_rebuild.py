@@ -15,9 +15,9 @@ from unittest.mock import patch
 from lab.harness import golden
 from lab.harness.compare_stores import index_files, queue_files
 from rmqha.store.files.lock import StoreLock, is_locked
-from rmqha.store.offline import rebuild_in_place as remake
+from rmqha.store.offline import rebuild_in_place
 from tests.cli.command import CommandTestCase
-from tests.support import damage as mutilate
+from tests.support import damage
 
 VERSION = golden.VERSIONS[0]
 
@@ -104,7 +104,7 @@ class RebuildTests(CommandTestCase):
         Wrong files are replaced, and what does not belong there goes.
         """
         path = sorted((self.store / "consumequeue" / "GoldenBulk" / "0").iterdir())[0]
-        mutilate.flip(path, 3)
+        damage.flip(path, 3)
         (self.store / "index" / "x").touch()
         self.succeed("rebuild", self.store)
         self.assert_whole()
@@ -134,10 +134,10 @@ class RebuildTests(CommandTestCase):
         """
         A damaged log is not built from: what lies behind the damage would be lost.
         """
-        mutilate.flip(mutilate.log_file(self.store, 0), 8)
+        damage.flip(damage.log_file(self.store, 0), 8)
         self.assertIn("this is damage", self.fails(1, "rebuild", self.store))
-        mutilate.flip(mutilate.log_file(self.store, 0), 8)
-        mutilate.log_file(self.store, 4).unlink()
+        damage.flip(damage.log_file(self.store, 0), 8)
+        damage.log_file(self.store, 4).unlink()
         self.assertIn("missing, 1 files", self.fails(1, "rebuild", self.store))
         self.assert_whole()
 
@@ -159,7 +159,7 @@ class RebuildTests(CommandTestCase):
             folder.mkdir(parents=True)
             raise KeyboardInterrupt
 
-        with patch.object(remake, "rebuild", dying):
+        with patch.object(rebuild_in_place, "rebuild", dying):
             result = self.run_command("rebuild", self.store)
         self.assertEqual(result.exit_code, 130)
         self.assertEqual(self.derived(), (self.queues, self.index))
@@ -194,8 +194,8 @@ class RebuildTests(CommandTestCase):
         place = self.store / "rmqha" / "rebuild"
         place.mkdir(parents=True)
         (self.store / "index").rename(place / "old-index")
-        mutilate.log_file(self.store, 4).rename(self.store / "4")
+        damage.log_file(self.store, 4).rename(self.store / "4")
         self.fails(1, "rebuild", self.store)
-        (self.store / "4").rename(self.store / mutilate.name(4))
+        (self.store / "4").rename(self.store / damage.name(4))
         self.succeed("rebuild", self.store)
         self.assert_whole()

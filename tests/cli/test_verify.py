@@ -13,7 +13,7 @@ from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.recovery import cut
 from rmqha.store.log.truncate import quarantine
 from tests.cli.command import CommandTestCase
-from tests.support import damage as mutilate
+from tests.support import damage
 from tests.support.effort import slow
 from tests.support.rows import TORN
 
@@ -65,11 +65,11 @@ class VerifyTests(CommandTestCase):
         """
         Each harm ends in exit code 1, the exact path and the reason.
         """
-        for harm in mutilate.HARMS:
+        for harm in damage.HARMS:
             store = golden.store(VERSION)
             harm.apply(store)
             if harm.name == "unreadable":
-                mutilate.deny(self, store / harm.path)  # root reads everything
+                damage.deny(self, store / harm.path)  # root reads everything
             for options in ((), ("--deep",)):
                 said = self.answer("verify", store, *options, code=1)
                 named = [
@@ -90,8 +90,8 @@ class VerifyTests(CommandTestCase):
         store = golden.store(VERSION, "killed")
         rows = [r for r in golden.jsonl(VERSION, "killed-expected.jsonl") if "blank" not in r]
         offset = rows[2000]["physicalOffset"]
-        path = mutilate.log_file(store, offset // mutilate.SIZE)
-        mutilate.flip(path, offset % mutilate.SIZE + 90, 3)
+        path = damage.log_file(store, offset // damage.SIZE)
+        damage.flip(path, offset % damage.SIZE + 90, 3)
         said = self.answer("verify", store, code=1)
         self.assertEqual(len(said["faults"]), 1)
         self.assertEqual(
@@ -105,8 +105,8 @@ class VerifyTests(CommandTestCase):
         A chunk copied inside a file is named with its file.
         """
         store = golden.store(VERSION, "killed")
-        path = mutilate.log_file(store, 3)
-        mutilate.copy_chunk(path, 0, 64 << 10)
+        path = damage.log_file(store, 3)
+        damage.copy_chunk(path, 0, 64 << 10)
         said = self.answer("verify", store, code=1)
         self.assertEqual({fault["path"] for fault in said["faults"]}, {str(path)})
 
@@ -118,7 +118,7 @@ class VerifyTests(CommandTestCase):
         said = self.answer("verify", store, "--against", other)
         self.assertIn("equal from byte 0 to 2652010", said["notes"])
         self.assertEqual(len(said["logs"]), 2)
-        folder = LogFolder.load(other / "commitlog", mutilate.SIZE)
+        folder = LogFolder.load(other / "commitlog", damage.SIZE)
         cut(folder, 532)
         (other / "abort").touch()
         said = self.answer("verify", store, "--against", other)
@@ -130,11 +130,11 @@ class VerifyTests(CommandTestCase):
         The first byte that differs is named, in a place no CRC covers too.
         """
         store, other = golden.store(VERSION), golden.store(VERSION)
-        path = mutilate.log_file(other, 0)
-        mutilate.flip(path, 208 + 48)  # the born host of the second record
+        path = damage.log_file(other, 0)
+        damage.flip(path, 208 + 48)  # the born host of the second record
         said = self.answer("verify", store, "--against", other, code=1)
         (fault,) = said["faults"]
-        self.assertEqual(fault["path"], str(mutilate.log_file(store, 0)))
+        self.assertEqual(fault["path"], str(damage.log_file(store, 0)))
         self.assertEqual(fault["offset"], 256)
         self.assertIn(f"in {path}; the record begins at byte 208", fault["reason"])
 
@@ -144,9 +144,9 @@ class VerifyTests(CommandTestCase):
         """
         store, other = golden.store(VERSION), golden.store(VERSION)
         for number in range(4, 11):
-            (other / mutilate.name(number)).unlink()
+            (other / damage.name(number)).unlink()
         for number in range(6):
-            (store / mutilate.name(number)).unlink()
+            (store / damage.name(number)).unlink()
         (other / "checkpoint").unlink()
         said = self.answer("verify", store, "--against", other, code=1)
         self.assertIn("no byte in common", said["faults"][0]["reason"])
@@ -157,7 +157,7 @@ class VerifyTests(CommandTestCase):
         """
         store = golden.store(VERSION)
         queue = store / "consumequeue" / "GoldenBulk" / "1"
-        mutilate.flip(sorted(queue.iterdir())[0], 39)
+        damage.flip(sorted(queue.iterdir())[0], 39)
         said = self.answer("verify", store, "--deep", code=1)
         self.assertEqual([fault["path"] for fault in said["faults"]], [str(queue)])
         self.assertEqual(said["faults"][0]["offset"], 1)
@@ -231,7 +231,7 @@ class VerifyTests(CommandTestCase):
         A quarantine file can be checked.
         """
         store = golden.store(VERSION)
-        folder = LogFolder.load(store / "commitlog", mutilate.SIZE)
+        folder = LogFolder.load(store / "commitlog", damage.SIZE)
         path = quarantine(store, folder, 532, 2652010)
         said = self.answer("verify", path)
         self.assertEqual((said["logs"][0]["minOffset"], said["logs"][0]["end"]), (532, 2652010))

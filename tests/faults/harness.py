@@ -14,7 +14,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from lab.harness import compare_stores as compare
+from lab.harness import compare_stores
 from lab.harness.nodes import Folder, Node, Process, until
 from lab.harness.proxy import Proxy
 from lab.harness.writer import Driver, Write
@@ -180,7 +180,7 @@ class FaultTestCase(SynchronousTestCase):
         """
         What a comparison needs to know of a node's store.
         """
-        return compare.settings_of(
+        return compare_stores.settings_of(
             node.root,
             file_size=int(str(node.keys["mappedFileSizeCommitLog"])),
             queue_file_size=int(str(node.keys["mappedFileSizeConsumeQueue"])),
@@ -217,7 +217,9 @@ class FaultTestCase(SynchronousTestCase):
         Two stopped nodes: prefix, promises, derived files, and a log without surprises.
         """
         promised = master.history.acked if acked is None else acked
-        found = compare.damage(self.settings(master), self.settings(slave), promised, equal=equal)
+        found = compare_stores.damage(
+            self.settings(master), self.settings(slave), promised, equal=equal
+        )
         tails = f"\n{master.tail()}\n{slave.tail()}"
         self.assertEqual([], found[:20], tails)
         for node in (master, slave):

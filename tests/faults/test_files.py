@@ -10,7 +10,7 @@ import re
 import shutil
 from pathlib import Path
 
-from lab.harness import compare_stores as compare
+from lab.harness import compare_stores
 from lab.harness.nodes import Node
 from lab.harness.writer import Driver, Write
 from tests.faults.harness import FaultTestCase, rounds
@@ -200,7 +200,7 @@ class DamageTests(FileTestCase):
         data = log[writes[20].begin : writes[20].begin + CHUNK]
         spoil(self.log_file(slave), target, data)
         shutil.copytree(slave.root, self.folder / "copy")
-        self.assertIn(f"{target}", str(self.why(compare.settings_of(self.folder / "copy"))))
+        self.assertIn(f"{target}", str(self.why(compare_stores.settings_of(self.folder / "copy"))))
         master.start()
         slave.start().until_synced(master.status()["maxOffset"])
         self.settle(master, slave)
@@ -210,7 +210,7 @@ class DamageTests(FileTestCase):
         What is wrong with a store's log.
         """
         try:
-            compare.open_log(settings)  # type: ignore[arg-type]
+            compare_stores.open_log(settings)  # type: ignore[arg-type]
         except AssertionError as error:
             return str(error)
         return ""

@@ -10,15 +10,15 @@ from typing import Any, ClassVar
 
 from attrs import evolve
 
-from lab.harness import compare_stores as compare
+from lab.harness import compare_stores
 from lab.harness.nodes import NameServer, Node, until
 from lab.harness.writer import Driver
-from rmqha.logfiles import json_table as tables
+from rmqha.logfiles import json_table
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import encode
 from tests.faults.harness import FaultTestCase, seconds
-from tests.support import client as asking
+from tests.support import client
 
 LOOPBACK = {"brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1"}
 
@@ -56,8 +56,8 @@ class MetadataTestCase(FaultTestCase):
         """
         Make a topic and a group, 40 messages in each of 4 queues.
         """
-        asking.make_topic(clients(master), "Demo")
-        asking.make_group(clients(master), "g")
+        client.make_topic(clients(master), "Demo")
+        client.make_group(clients(master), "g")
         master.put(160, topic="Demo").wait()
 
     def until_offset(self, node: Node, offset: int, queue_id: int = 0, timeout: float = 30) -> None:
@@ -65,10 +65,10 @@ class MetadataTestCase(FaultTestCase):
         Wait until the group has an offset.
         """
         until(
-            lambda: asking.committed(clients(node), "g", "Demo", queue_id) == offset,
+            lambda: client.committed(clients(node), "g", "Demo", queue_id) == offset,
             f"{node.name} has {offset}",
             timeout,
-            tell=lambda: f"{asking.committed(clients(node), 'g', 'Demo', queue_id)}\n{node.tail()}",
+            tell=lambda: f"{client.committed(clients(node), 'g', 'Demo', queue_id)}\n{node.tail()}",
             pause=0.1,
         )
 
@@ -107,11 +107,11 @@ class RegressionTests(MetadataTestCase):
         """
         file = master.root / "config" / "consumerOffset.json"
         self.assertEqual(0, master.stop(), master.tail())
-        table = tables.read(file)
+        table = json_table.read(file)
         assert table is not None
         self.assertEqual(30, table["offsetTable"]["Demo@g"][0])
         table["offsetTable"]["Demo@g"][0] = 5
-        tables.replace(file, table)
+        json_table.replace(file, table)
         file.with_name(file.name + ".bak").unlink(missing_ok=True)
 
     def test_slave_keeps(self) -> None:
@@ -119,19 +119,19 @@ class RegressionTests(MetadataTestCase):
         The slave keeps the higher offset, and follows a reset of the master's new life.
         """
         master, slave = self.with_tables()
-        asking.commit(clients(master), "g", "Demo", 0, 30)
+        client.commit(clients(master), "g", "Demo", 0, 30)
         self.until_offset(slave, 30)
         self.old_offsets(master)
         master.start()
         slave.until(lambda status: status["metadata"]["regressions"] == 1, "a regression")
-        self.assertEqual(30, asking.committed(clients(slave), "g", "Demo", 0))
-        self.assertEqual(5, asking.committed(clients(master), "g", "Demo", 0))
+        self.assertEqual(30, client.committed(clients(slave), "g", "Demo", 0))
+        self.assertEqual(5, client.committed(clients(master), "g", "Demo", 0))
         self.assertIn("g in queue 0 of Demo from 30 to 5", slave.log())
-        asking.commit(clients(master), "g", "Demo", 0, 8)
+        client.commit(clients(master), "g", "Demo", 0, 8)
         self.until_metadata(slave, consumerOffsets="adopted")
-        self.assertEqual(30, asking.committed(clients(slave), "g", "Demo", 0))
+        self.assertEqual(30, client.committed(clients(slave), "g", "Demo", 0))
         self.passes(11)
-        asking.commit(clients(master), "g", "Demo", 0, 7)
+        client.commit(clients(master), "g", "Demo", 0, 7)
         self.until_offset(slave, 7)
         self.assertIn("g in queue 0 of Demo from 8 to 7", slave.log())
         self.without_complaints(slave, master)
@@ -145,17 +145,17 @@ class RegressionTests(MetadataTestCase):
         self._processes.append(names)
         names.start()
         master, slave = self.with_tables(namesrvAddr=names.client_address)
-        asking.commit(clients(master), "g", "Demo", 0, 30)
+        client.commit(clients(master), "g", "Demo", 0, 30)
         self.until_offset(slave, 30)
         self.old_offsets(master)
-        asking.commit(clients(slave), "g", "Demo", 1, 12)
+        client.commit(clients(slave), "g", "Demo", 1, 12)
         master.start()
         until(
-            lambda: asking.committed(clients(master), "g", "Demo", 0) is not None,
+            lambda: client.committed(clients(master), "g", "Demo", 0) is not None,
             "the master serves",
         )
-        self.assertEqual(30, asking.committed(clients(master), "g", "Demo", 0))
-        self.assertEqual(12, asking.committed(clients(master), "g", "Demo", 1))
+        self.assertEqual(30, client.committed(clients(master), "g", "Demo", 0))
+        self.assertEqual(12, client.committed(clients(master), "g", "Demo", 1))
         self.until_metadata(slave, consumerOffsets="adopted")
         self.assertEqual(0, slave.status()["metadata"]["regressions"])
         self.without_complaints(slave, master, names)
@@ -165,19 +165,19 @@ class RegressionTests(MetadataTestCase):
         Without a name server the slave tells the master what was committed here meanwhile.
         """
         master, slave = self.with_tables()
-        asking.commit(clients(master), "g", "Demo", 0, 10)
+        client.commit(clients(master), "g", "Demo", 0, 10)
         self.until_offset(slave, 10)
         self.assertEqual(0, master.stop(), master.tail())
-        asking.commit(clients(slave), "g", "Demo", 0, 25)
+        client.commit(clients(slave), "g", "Demo", 0, 25)
         self.passes(6)  # until it is noted on the disk
         slave.kill9()
         slave.start()
-        self.assertEqual(25, asking.committed(clients(slave), "g", "Demo", 0))
+        self.assertEqual(25, client.committed(clients(slave), "g", "Demo", 0))
         self.assertEqual(1, slave.status()["metadata"]["owed"])
         master.start()
         self.until_offset(master, 25)
         slave.until(lambda status: status["metadata"]["givenBack"] == 1, "it is counted")
-        self.assertEqual(25, asking.committed(clients(slave), "g", "Demo", 0))
+        self.assertEqual(25, client.committed(clients(slave), "g", "Demo", 0))
         self.without_complaints(slave, master)
 
 
@@ -211,13 +211,13 @@ class GarbledTests(MetadataTestCase):
         the disk; then the next good one is taken, all of its 4,000 topics.
         """
         master = self.master(brokerRole="ASYNC_MASTER", **LOOPBACK).start()
-        between = asking.Between(clients(master))
+        between = client.Between(clients(master))
         self.addCleanup(between.close)
         slave = self.slave(
             master.address, **LOOPBACK, haMasterClientAddress=f"127.0.0.1:{between.port}"
         ).start()
         self.fill(master)
-        asking.commit(clients(master), "g", "Demo", 0, 30)
+        client.commit(clients(master), "g", "Demo", 0, 30)
         self.until_offset(slave, 30)
         kept = slave.root / "config" / "consumerOffset.json"
         until(lambda: kept.exists() and "Demo@g" in kept.read_text(), "the offset is on the disk")
@@ -246,14 +246,14 @@ class GarbledTests(MetadataTestCase):
                 if restart:
                     slave.kill9()
                     slave.start()
-                self.assertIn("Demo", asking.topic_names(clients(slave)), round_of)
-                self.assertIn("g", asking.group_names(clients(slave)), round_of)
-                self.assertEqual(30, asking.committed(clients(slave), "g", "Demo", 0), round_of)
+                self.assertIn("Demo", client.topic_names(clients(slave)), round_of)
+                self.assertIn("g", client.group_names(clients(slave)), round_of)
+                self.assertEqual(30, client.committed(clients(slave), "g", "Demo", 0), round_of)
         between.change = lambda request, answer: encode(answer)
         self.until_metadata(slave, **dict.fromkeys(ALL, "adopted"))
-        self.assertEqual(asking.topic_names(clients(master)), asking.topic_names(clients(slave)))
+        self.assertEqual(client.topic_names(clients(master)), client.topic_names(clients(slave)))
         self.without_complaints(slave, master)
-        table: Any = tables.read(slave.root / "config" / "topics.json")
+        table: Any = json_table.read(slave.root / "config" / "topics.json")
         self.assertLess(self.TOPICS, len(table["topicConfigTable"]))
 
     def make_many(self, address: str) -> None:
@@ -262,14 +262,14 @@ class GarbledTests(MetadataTestCase):
         """
         configs = [{"topicName": f"Many-{n:04}"} for n in range(self.TOPICS)]
         body = json.dumps({"topicConfigList": configs}).encode()
-        asking.must(address, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body)
+        client.must(address, RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, body)
 
     def test_another_cluster(self) -> None:
         """
         Of a client port that is another broker's nothing is taken, and the log is copied on.
         """
         other = self.master("other", brokerName="broker-z", **LOOPBACK).start()
-        asking.make_topic(clients(other), "Strange")
+        client.make_topic(clients(other), "Strange")
         master = self.master(brokerRole="ASYNC_MASTER", **LOOPBACK).start()
         slave = self.slave(master.address, **LOOPBACK)
         # The log's bounds are asked there as well: both logs are empty.
@@ -278,7 +278,7 @@ class GarbledTests(MetadataTestCase):
         found = self.until_metadata(slave, **dict.fromkeys(ALL, "refused"))
         for name in ALL:
             self.assertIn("no topic broker-a", found[name]["reason"])
-        self.assertNotIn("Strange", asking.topic_names(clients(slave)))
+        self.assertNotIn("Strange", client.topic_names(clients(slave)))
         self.without_complaints(slave, master, other)
 
     def test_deleted_topic(self) -> None:
@@ -288,23 +288,23 @@ class GarbledTests(MetadataTestCase):
         """
         master, slave = self.with_tables()
         slave.until_synced(master.status()["maxOffset"])
-        until(lambda: "Demo" in asking.topic_names(clients(slave)), "the slave has the topic")
+        until(lambda: "Demo" in client.topic_names(clients(slave)), "the slave has the topic")
         folder = slave.root / "consumequeue" / "Demo"
         self.assertTrue(folder.is_dir())
-        asking.must(clients(master), RequestCode.DELETE_TOPIC_IN_BROKER, topic="Demo")
+        client.must(clients(master), RequestCode.DELETE_TOPIC_IN_BROKER, topic="Demo")
         until(lambda: not folder.exists(), "the queues are gone", tell=slave.tail)
-        self.assertNotIn("Demo", asking.topic_names(clients(slave)))
+        self.assertNotIn("Demo", client.topic_names(clients(slave)))
         slave.kill9()
-        self.assertEqual([], compare.derived_faults(self.settings(slave), exact=False))
+        self.assertEqual([], compare_stores.derived_faults(self.settings(slave), exact=False))
         slave.start()
         self.assertFalse(folder.exists(), "a start after a crash makes none anew")
-        asking.make_topic(clients(master), "Demo")
+        client.make_topic(clients(master), "Demo")
         master.put(8, topic="Demo").wait()
         slave.until_synced(master.status()["maxOffset"])
-        until(lambda: "Demo" in asking.topic_names(clients(slave)), "the slave has it again")
+        until(lambda: "Demo" in client.topic_names(clients(slave)), "the slave has it again")
         ends = {
             clients(node): [
-                asking.must(
+                client.must(
                     clients(node), RequestCode.GET_MAX_OFFSET, topic="Demo", queueId=queue
                 ).ext["offset"]
                 for queue in range(4)
@@ -359,7 +359,7 @@ class NameServerTests(MetadataTestCase):
             self.passes(seconds(2, 60))
             master.put(100, topic="Demo").wait()
             slave.until_synced(master.status()["maxOffset"])
-        asking.commit(clients(master), "g", "Demo", 0, 33)
+        client.commit(clients(master), "g", "Demo", 0, 33)
         self.until_offset(slave, 33)
         for server in servers:
             server.start()
@@ -386,10 +386,10 @@ class NameServerTests(MetadataTestCase):
         slave.start()
         self.fill(master)
         slave.until_synced(master.status()["maxOffset"])
-        asking.commit(clients(master), "g", "Demo", 0, 3)
+        client.commit(clients(master), "g", "Demo", 0, 3)
         self.until_offset(slave, 3)
         self.assertEqual(clients(master), slave.status()["metadata"]["master"])
         names.kill9()
-        asking.commit(clients(master), "g", "Demo", 0, 4)
+        client.commit(clients(master), "g", "Demo", 0, 4)
         self.until_offset(slave, 4)
         self.without_complaints(slave, master)

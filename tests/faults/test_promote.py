@@ -14,7 +14,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from lab.harness import compare_stores as compare
+from lab.harness import compare_stores
 from lab.harness.nodes import NameServer, Node, until
 from lab.harness.remote import Remote, commit, progress, send
 from lab.harness.writer import Driver, Write
@@ -211,7 +211,7 @@ class UnplannedTests(PromotionTestCase):
         old, slave, _ = self.killed(7)
         self.promote(slave)
         new = self.as_master(slave, old)
-        held = compare.open_log(self.settings(old)).end
+        held = compare_stores.open_log(self.settings(old)).end
         rejoined = self.slave(new.address, "rejoined", root=old.root).start()
         self.assertEqual(held, rejoined.until_upstream("ahead", "diverged")["maxOffset"])
         self.assertEqual([], self.quarantined(rejoined))
@@ -361,7 +361,7 @@ class PlannedTests(PromotionTestCase):
         until(lambda: producer.acked > 300, "some writes", tell=lambda: str(producer.said[-3:]))
         master.term()
         producer.stop()
-        end = compare.open_log(self.settings(master)).end
+        end = compare_stores.open_log(self.settings(master)).end
         slave.until(lambda status: status["maxOffset"] == end, "all of it")
         slave.term()
         self.assertEqual(end, self.promote(slave)["end"])

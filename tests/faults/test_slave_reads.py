@@ -11,7 +11,7 @@ import time
 
 from lab.harness.nodes import NameServer, Node, until
 from lab.harness.remote import Follower, Remote, bodies, commit, progress, pull, send
-from rmqha.logfiles import json_table as tables
+from rmqha.logfiles import json_table
 from rmqha.wire.remoting.codes import ResponseCode
 from tests.faults.harness import BRISK, FaultTestCase, rounds
 
@@ -264,7 +264,7 @@ class ProgressTests(ReadingCase):
         killer.join()
         node.wait()
         ended = time.monotonic()
-        table = tables.read(node.root / "config" / "consumerOffset.json")
+        table = json_table.read(node.root / "config" / "consumerOffset.json")
         assert table is not None
         found = [table["offsetTable"][f"{TOPIC}@{name}"][0] for name in groups]
         last = max(done)

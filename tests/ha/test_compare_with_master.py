@@ -11,7 +11,7 @@ from twisted.internet.error import ConnectionRefusedError
 from twisted.internet.task import Clock
 
 from rmqha.errors import FrameOffsetMismatch, MasterLeft, NothingCommon
-from rmqha.ha import observer_protocol as onlooker
+from rmqha.ha import observer_protocol
 from rmqha.ha.compare_with_master import MasterComparison
 from rmqha.ha.slave import probe
 from rmqha.ha.slave.master_bounds import MasterBounds
@@ -198,7 +198,7 @@ class AnswerTests(AgainstTestCase):
         """
         Of a master that has far more, only so much is fetched.
         """
-        self.patch(onlooker, "MOST_KEPT", 2000)
+        self.patch(observer_protocol, "MOST_KEPT", 2000)
         at = self.theirs.end
         self.put(self.theirs, *[700] * 10, topic="More")
         self.look(self.told())
@@ -334,7 +334,7 @@ class QuestionTests(AgainstTestCase):
             if len(asked) % 2:
                 connection.close()
             else:
-                self.clock.advance(onlooker.PROBE_SILENCE)
+                self.clock.advance(observer_protocol.PROBE_SILENCE)
             self.clock.advance(1)
         self.assertEqual(asked, sorted(asked, reverse=True))
         self.assertEqual(asked[-1], 1)

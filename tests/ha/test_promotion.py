@@ -13,7 +13,7 @@ from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import LogCorrupt, LogShortened, Refused, StoreLocked, UnfinishedCopy
 from rmqha.ha.epoch import Epoch
 from rmqha.ha.promotion import Promotion, plan, promote
-from rmqha.logfiles import json_table as tables
+from rmqha.logfiles import json_table
 from rmqha.logfiles.listing import file_name
 from rmqha.logfiles.log_writer import EPOCH_FILE
 from rmqha.store.files.lock import StoreLock
@@ -68,13 +68,13 @@ class PromotionTestCase(LogTestCase, DerivedTestCase):
         """
         path = self.root / "config" / name
         path.parent.mkdir(exist_ok=True)
-        tables.replace(path, {"offsetTable": offsets})
+        json_table.replace(path, {"offsetTable": offsets})
 
     def offsets(self, name: str) -> Any:
         """
         What one of the tables says.
         """
-        table = tables.read(self.root / "config" / name)
+        table = json_table.read(self.root / "config" / name)
         assert table is not None
         return table["offsetTable"]
 
@@ -82,7 +82,7 @@ class PromotionTestCase(LogTestCase, DerivedTestCase):
         """
         What the next start will find.
         """
-        found = tables.read(self.root / EPOCH_FILE)
+        found = json_table.read(self.root / EPOCH_FILE)
         assert found is not None
         return found
 
@@ -139,7 +139,7 @@ class PromoteTests(PromotionTestCase):
         """
         self.assertEqual(promote(self.settings).unlisted, ("TopicA",))
         topic = {"topicName": "TopicA", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
-        tables.replace(
+        json_table.replace(
             self.root / "config" / "topics.json", {"topicConfigTable": {"TopicA": topic}}
         )
         self.assertEqual(promote(self.settings).unlisted, ())
@@ -194,7 +194,7 @@ class PromoteTests(PromotionTestCase):
         What a slave knew of its master's tables, and owed it, is of no use to the next one.
         """
         for number in range(2):
-            tables.replace(self.root / OWN_FOLDER / METADATA, {"number": number})
+            json_table.replace(self.root / OWN_FOLDER / METADATA, {"number": number})
         promote(self.settings)
         self.assertEqual([], list((self.root / "rmqha").glob("metadata*")))
 
@@ -256,7 +256,7 @@ class RefusedTests(PromotionTestCase):
         """
         path = marker(self.root)
         path.parent.mkdir(exist_ok=True)
-        tables.replace(path, {"master": "x"})
+        json_table.replace(path, {"master": "x"})
         error = self.refused(UnfinishedCopy)
         self.assertEqual(
             (error.path, error.held), (str(path), len(files_of(self.root / "commitlog")))
@@ -388,11 +388,11 @@ class KilledTests(PromotionTestCase):
             done = promote(settings(copy, **SIZES))
             self.assertEqual(done.end, self.end, number)
             self.assertIn(half, [p.read_bytes() for p in (copy / "rmqha/quarantine").iterdir()])
-            consumers = tables.read(copy / "config" / "consumerOffset.json")
+            consumers = json_table.read(copy / "config" / "consumerOffset.json")
             self.assertEqual(consumers["offsetTable"]["TopicA@g"], {0: COUNT}, number)
-            delays = tables.read(copy / "config" / "delayOffset.json")
+            delays = json_table.read(copy / "config" / "delayOffset.json")
             self.assertEqual(delays["offsetTable"], {3: 5}, number)
-            found = tables.read(copy / EPOCH_FILE)
+            found = json_table.read(copy / EPOCH_FILE)
             self.assertEqual(
                 (found["closed"], found["master"], found["start"]), (True, True, self.end), number
             )

@@ -18,7 +18,7 @@ from unittest import SkipTest
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from lab.harness import compare_stores as compare
+from lab.harness import compare_stores
 from lab.harness.nodes import Folder, Node, Process, until
 from lab.harness.proxy import Proxy
 from lab.harness.writer import Driver
@@ -173,7 +173,7 @@ class InteropTestCase(SynchronousTestCase):
         """
         if isinstance(node, Broker):
             return node.settings()
-        return compare.settings_of(
+        return compare_stores.settings_of(
             node.root,
             file_size=int(str(node.keys["mappedFileSizeCommitLog"])),
             queue_file_size=int(str(node.keys["mappedFileSizeConsumeQueue"])),
@@ -214,12 +214,12 @@ class InteropTestCase(SynchronousTestCase):
         """
         Two stopped stores have the same log from C{first} on, byte for byte.
         """
-        ours, theirs = (compare.open_log(self.settings(node)) for node in (one, other))
+        ours, theirs = (compare_stores.open_log(self.settings(node)) for node in (one, other))
         try:
             self.assertEqual(ours.end, theirs.end)
             self.assertGreater(ours.end, first)
             self.assertLessEqual(theirs.min_offset, first)
-            for pair in compare.pairs(self.settings(one), self.settings(other), ours.end):
+            for pair in compare_stores.pairs(self.settings(one), self.settings(other), ours.end):
                 self.assertTrue(pair.same or int(pair.name) < first, f"{pair.name} differs")
         finally:
             for log in (ours, theirs):
@@ -234,7 +234,7 @@ class InteropTestCase(SynchronousTestCase):
             keys that are lost or there twice.
         """
         settings = self.settings(node)
-        faults = compare.derived_faults(settings, exact=exact)
+        faults = compare_stores.derived_faults(settings, exact=exact)
         if not index:
             faults = [fault for fault in faults if not fault.startswith(f"{settings.root}/index")]
         self.assertEqual([], faults[:20])
@@ -270,7 +270,7 @@ class InteropTestCase(SynchronousTestCase):
         """
         The messages that consumers can reach, as a stopped store's log tells them.
         """
-        log = compare.open_log(self.settings(node))
+        log = compare_stores.open_log(self.settings(node))
         found, at = [], log.min_offset
         while at < log.end:
             view = log.read(at, min(log.file_end(at), log.end) - at)
@@ -304,7 +304,7 @@ class InteropTestCase(SynchronousTestCase):
         """
         A stopped store's log has each of these sends where the broker said it is.
         """
-        log = compare.open_log(self.settings(node))
+        log = compare_stores.open_log(self.settings(node))
         for send in sent:
             for place, body in zip(send.places, send.bodies, strict=True):
                 self.assertLess(place, log.end, f"message {send.n} is behind the log's end")
@@ -326,7 +326,7 @@ class InteropTestCase(SynchronousTestCase):
         keys = sorted({key for row in named[-500:] for key in str(row.keys).split()})[:20]
         topic = named[-1].topic if named else ""
         read = self.tool.read(self.settings(node), topic, keys)
-        log = compare.open_log(self.settings(node))
+        log = compare_stores.open_log(self.settings(node))
         self.assertEqual((log.min_offset, log.end), (read["min"], read["max"]))
         log.folder.close()
         self.assertEqual(len(wanted), len(read["rows"]))

@@ -4,7 +4,7 @@ A stock slave behind our master, which it takes for one of its own.
 
 from __future__ import annotations
 
-from lab.harness import compare_stores as compare
+from lab.harness import compare_stores
 from lab.harness.nodes import until
 from lab.harness.writer import Driver
 from lab.stock.brokers import Broker
@@ -78,8 +78,8 @@ class JavaBehindUsTests(InteropTestCase):
             self.until_fed(master)
         with self.scenario("the stock slave, killed (-9) under load, holds every PUT_OK"):
             self.under_load(master, stock)
-            log = compare.open_log(self.settings(stock))
-            self.assertEqual([], compare.missing(log, master.history.acked)[:20])
+            log = compare_stores.open_log(self.settings(stock))
+            self.assertEqual([], compare_stores.missing(log, master.history.acked)[:20])
             log.folder.close()
             stock.start()
             self.until_fed(master)
@@ -114,8 +114,8 @@ class JavaBehindUsTests(InteropTestCase):
         self.assert_derived(stock, exact=False, index=False)
         self.assert_same_units(master, stock)
         for node in (master, stock):
-            log = compare.open_log(self.settings(node))
-            self.assertEqual([], compare.missing(log, master.history.acked)[:20])
+            log = compare_stores.open_log(self.settings(node))
+            self.assertEqual([], compare_stores.missing(log, master.history.acked)[:20])
             log.folder.close()
 
     def test_ahead(self) -> None:
@@ -132,7 +132,7 @@ class JavaBehindUsTests(InteropTestCase):
         stock.stop()
         end = stock_end = 0
         with self.scenario("a stock slave that is ahead is neither fed nor counted"):
-            log = compare.open_log(self.settings(stock))
+            log = compare_stores.open_log(self.settings(stock))
             stock_end = log.end
             log.folder.close()
             other = self.our_master("other").start()

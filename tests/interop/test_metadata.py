@@ -8,11 +8,11 @@ from typing import Any
 
 from lab.harness.nodes import Node, until
 from lab.stock.brokers import BOOT, SMALL, Broker
-from rmqha.logfiles import json_table as tables
+from rmqha.logfiles import json_table
 from rmqha.wire.remoting import fastjson
 from rmqha.wire.remoting.codes import RequestCode
 from tests.interop.cases import InteropTestCase
-from tests.support import client as asking
+from tests.support import client
 
 #: What makes a broker of ours one of theirs.
 OF_THEIRS: dict[str, object] = {
@@ -37,10 +37,10 @@ class MetadataTestCase(InteropTestCase):
         Wait until a broker has an offset.
         """
         until(
-            lambda: asking.committed(address, group, self.topic, queue_id) == offset,
+            lambda: client.committed(address, group, self.topic, queue_id) == offset,
             f"{address} has {offset}",
             ROUND,
-            tell=lambda: str(asking.committed(address, group, self.topic, queue_id)),
+            tell=lambda: str(client.committed(address, group, self.topic, queue_id)),
             pause=0.2,
         )
 
@@ -48,7 +48,7 @@ class MetadataTestCase(InteropTestCase):
         """
         One of a broker's tables.
         """
-        body = asking.must(address, code).body
+        body = client.must(address, code).body
         found: dict[str, Any] = fastjson.loads(bytes(body))[member]
         return found
 
@@ -75,9 +75,9 @@ class MetadataTestCase(InteropTestCase):
         """
         Make topic, group and offsets at a master.
         """
-        asking.make_topic(address, self.topic)
-        asking.make_topic(address, f"{self.topic}-old", 1)
-        asking.make_group(address, "g")
+        client.make_topic(address, self.topic)
+        client.make_topic(address, f"{self.topic}-old", 1)
+        client.make_group(address, "g")
         until(
             lambda: self.tool.put(40, self.topic, size=50).wait().get("SEND_OK") == 40,
             "messages",
@@ -85,7 +85,7 @@ class MetadataTestCase(InteropTestCase):
             pause=1.0,
         )
         for queue_id in range(2):
-            asking.commit(address, "g", self.topic, queue_id, 5)
+            client.commit(address, "g", self.topic, queue_id, 5)
 
 
 class BehindJavaTests(MetadataTestCase):
@@ -126,29 +126,29 @@ class BehindJavaTests(MetadataTestCase):
             for name in ("topics", "groups", "consumerOffsets", "delayOffsets"):
                 self.assertEqual("adopted", self.part(name)["state"], self.part(name))
         with self.scenario("a topic made, one deleted and offsets set back there follow"):
-            asking.make_topic(self.address, f"{self.topic}-new", 3)
-            asking.must(self.address, RequestCode.DELETE_TOPIC_IN_BROKER, topic=f"{self.topic}-old")
-            asking.commit(self.address, "g", self.topic, 1, 2)
+            client.make_topic(self.address, f"{self.topic}-new", 3)
+            client.must(self.address, RequestCode.DELETE_TOPIC_IN_BROKER, topic=f"{self.topic}-old")
+            client.commit(self.address, "g", self.topic, 1, 2)
             self.until_offset(self.ours, 2, 1)
-            names = asking.topic_names(self.ours)
+            names = client.topic_names(self.ours)
             self.assertIn(f"{self.topic}-new", names)
             self.assertNotIn(f"{self.topic}-old", names)
             self.assertIn("from 5 to 2", self.slave.log())
         with self.scenario("offsets committed at our slave while the Java master is down win"):
             self.until_equal(self.master, self.slave)
             self.master.stop()
-            asking.commit(self.ours, "g", self.topic, 0, 9)
-            asking.commit(self.ours, "new", self.topic, 0, 3)
+            client.commit(self.ours, "g", self.topic, 0, 9)
+            client.commit(self.ours, "new", self.topic, 0, 3)
             self.old_offsets()
             self.master.start()
             self.until_offset(self.address, 9)
             # A consumer that is back tells of its group; 5.x takes no offset before.
-            asking.make_group(self.address, "new")
+            client.make_group(self.address, "new")
             self.until_offset(self.address, 3, group="new")
-            self.assertEqual(9, asking.committed(self.ours, "g", self.topic, 0))
+            self.assertEqual(9, client.committed(self.ours, "g", self.topic, 0))
         with self.scenario("an older offset after the Java master's restart is refused"):
             self.slave.until(lambda status: status["metadata"]["regressions"] >= 1, "it is seen")
-            self.assertEqual(2, asking.committed(self.ours, "g", self.topic, 1))
+            self.assertEqual(2, client.committed(self.ours, "g", self.topic, 1))
             self.assertIn("from 2 to 1", self.slave.log())
         self.slave.term()
         self.assertEqual([], self.slave.complaints(), self.slave.log()[-20_000:])
@@ -159,12 +159,12 @@ class BehindJavaTests(MetadataTestCase):
         Give the stopped master an older offset.
         """
         file = self.master.root / "config" / "consumerOffset.json"
-        table = tables.read(file)
+        table = json_table.read(file)
         assert table is not None
         key = f"{self.topic}@g"
         self.assertEqual(2, table["offsetTable"][key][1])
         table["offsetTable"][key][1] = 1
-        tables.replace(file, table)
+        json_table.replace(file, table)
 
     def after(self) -> None:
         """
@@ -175,9 +175,9 @@ class BehindJavaTests(MetadataTestCase):
             self.master.stop()
             stock = self.broker("heir", root=self.slave.root)
             stock.start()
-            self.assertIn(self.topic, asking.topic_names(stock.client_address))
-            self.assertIn("g", asking.group_names(stock.client_address))
-            self.assertEqual(9, asking.committed(stock.client_address, "g", self.topic, 0))
+            self.assertIn(self.topic, client.topic_names(stock.client_address))
+            self.assertIn("g", client.group_names(stock.client_address))
+            self.assertEqual(9, client.committed(stock.client_address, "g", self.topic, 0))
             stock.stop()
 
 
@@ -229,16 +229,16 @@ class JavaBehindTests(MetadataTestCase):
         with self.scenario("our master takes offsets committed at a Java slave meanwhile"):
             stock.until_max(master.status()["maxOffset"])
             self.assertIn(master.term(), (0, -15), master.tail())
-            asking.commit(stock.client_address, "g", self.topic, 0, 8)
+            client.commit(stock.client_address, "g", self.topic, 0, 8)
             master.start()
             until(
-                lambda: asking.committed(address, "g", self.topic, 1) == 5,
+                lambda: client.committed(address, "g", self.topic, 1) == 5,
                 "our master serves",
                 BOOT,
                 tell=master.tail,
                 pause=0.1,
             )
-            self.assertEqual(8, asking.committed(address, "g", self.topic, 0), master.tail())
+            self.assertEqual(8, client.committed(address, "g", self.topic, 0), master.tail())
             self.assertIn("its consumers are further", master.log())
         stock.stop()
         master.term()
@@ -250,8 +250,8 @@ class JavaBehindTests(MetadataTestCase):
         """
         until(
             lambda: (
-                asking.topic_names(address) <= asking.topic_names(stock.client_address)
-                and asking.group_names(address) <= asking.group_names(stock.client_address)
+                client.topic_names(address) <= client.topic_names(stock.client_address)
+                and client.group_names(address) <= client.group_names(stock.client_address)
             ),
             "the stock slave has all topics and groups",
             ROUND,

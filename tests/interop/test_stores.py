@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from lab.harness import compare_stores as compare
+from lab.harness import compare_stores
 from lab.harness.writer import Driver
 from lab.stock.brokers import Broker, Row
 from tests.interop.cases import InteropTestCase
@@ -102,8 +102,8 @@ class HandoverTests(InteropTestCase):
             self.assertEqual(rows, self.log_rows(ours)[: len(rows)])
             self.check(ours)
             self.assert_quiet(ours)
-            log = compare.open_log(self.settings(ours))
-            self.assertEqual([], compare.missing(log, ours.history.acked)[:20])
+            log = compare_stores.open_log(self.settings(ours))
+            self.assertEqual([], compare_stores.missing(log, ours.history.acked)[:20])
             log.folder.close()
 
     def leave(self, master: Driver, kill: bool) -> None:
@@ -119,8 +119,8 @@ class HandoverTests(InteropTestCase):
         """
         What we wrote first is still where it was.
         """
-        log = compare.open_log(self.settings(ours))
-        self.assertEqual([], compare.missing(log, ours.history.acked)[:20])
+        log = compare_stores.open_log(self.settings(ours))
+        self.assertEqual([], compare_stores.missing(log, ours.history.acked)[:20])
         log.folder.close()
         self.assertGreater(len(rows), len(ours.history.acked))
 

@@ -17,7 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
 from rmqha.errors import DiskFull, TableUnreadable
-from rmqha.logfiles import json_table as tables
+from rmqha.logfiles import json_table
 
 OLDER = {"offsetTable": {"T@g": {0: 1}}}
 OLD = {"offsetTable": {"T@g": {0: 120, 1: 98}}}
@@ -39,11 +39,11 @@ class TextTests(SynchronousTestCase):
     """
 
     @given(st.dictionaries(keys, values))
-    def test_round_trip(self, table: tables.Table) -> None:
+    def test_round_trip(self, table: json_table.Table) -> None:
         """
         Whatever is rendered reads back the same, types of keys included.
         """
-        self.assertEqual(tables.parse(tables.render(table)), table)
+        self.assertEqual(json_table.parse(json_table.render(table)), table)
 
     def test_golden(self) -> None:
         """
@@ -55,12 +55,12 @@ class TextTests(SynchronousTestCase):
             config = golden.store(version, name) / "config"
             for path in sorted([*config.glob("*.json"), *config.glob("*.json.bak")]):
                 raw = path.read_bytes()
-                table = tables.parse(raw)
+                table = json_table.parse(raw)
                 assert table is not None, path
-                self.assertIsNotNone(tables.read(path), path)
-                self.assertEqual(tables.parse(tables.render(table)), table, path)
+                self.assertIsNotNone(json_table.read(path), path)
+                self.assertEqual(json_table.parse(json_table.render(table)), table, path)
                 if b"\n" in raw:
-                    self.assertEqual(tables.render(table), raw, path)
+                    self.assertEqual(json_table.render(table), raw, path)
                 count += 1
             shutil.rmtree(config.parent)
         self.assertGreater(count, 50)
@@ -71,7 +71,7 @@ class TextTests(SynchronousTestCase):
         """
         text = b'\xef\xbb\xbf{ 1:{-2 :"{3:4,5:6}"},"7":[8,{9:\n0}], "a\\"{1:":"\\\\"}'
         self.assertEqual(
-            tables.parse(text),
+            json_table.parse(text),
             {1: {-2: "{3:4,5:6}"}, "7": [8, {9: 0}], 'a"{1:': "\\"},
         )
 
@@ -83,8 +83,8 @@ class TextTests(SynchronousTestCase):
         bad = [b"[1]", b"{", b"\0" * 100, b'{"a":\xff}', b"{1.5:2}", b"{'a':1}", deep, b"1:2"]
         for text in bad:
             with self.assertRaises(ValueError, msg=text[:20]):
-                tables.parse(text)
-        self.assertIsNone(tables.parse(b" \n"))
+                json_table.parse(text)
+        self.assertIsNone(json_table.parse(b" \n"))
 
     def test_no_place_in_json(self) -> None:
         """
@@ -92,9 +92,9 @@ class TextTests(SynchronousTestCase):
         """
         for wrong in ({True: 1}, {None: 1}, {1.0: 1}, {"a": object()}, {"a": b""}):
             with self.assertRaises(TypeError):
-                tables.render(wrong)  # type: ignore[arg-type]
+                json_table.render(wrong)  # type: ignore[arg-type]
         with self.assertRaises(ValueError):
-            tables.render({"a": float("nan")})
+            json_table.render({"a": float("nan")})
 
 
 class _Crash(BaseException):
@@ -124,25 +124,25 @@ class FileTests(SynchronousTestCase):
         """
         No file, or empty ones, are no table and no error.
         """
-        self.assertIsNone(tables.read(self.path))
+        self.assertIsNone(json_table.read(self.path))
         self.path.touch()
-        self.assertIsNone(tables.read(self.path))
+        self.assertIsNone(json_table.read(self.path))
         self.bak.touch()
-        self.assertIsNone(tables.read(self.path))
+        self.assertIsNone(json_table.read(self.path))
 
     def test_previous_generation(self) -> None:
         """
         A table that is missing, empty, zero-filled or cut off is read from its C{.bak}.
         """
-        tables.replace(self.path, OLD)
-        tables.replace(self.path, NEW)
+        json_table.replace(self.path, OLD)
+        json_table.replace(self.path, NEW)
         whole = self.path.read_bytes()
-        self.assertEqual(tables.read(self.path), NEW)
+        self.assertEqual(json_table.read(self.path), NEW)
         for damaged in (b"", b"\0" * len(whole), whole[:-3]):
             self.path.write_bytes(damaged)
-            self.assertEqual(tables.read(self.path), OLD)
+            self.assertEqual(json_table.read(self.path), OLD)
         self.path.unlink()
-        self.assertEqual(tables.read(self.path), OLD)
+        self.assertEqual(json_table.read(self.path), OLD)
 
     def test_unreadable(self) -> None:
         """
@@ -154,7 +154,7 @@ class FileTests(SynchronousTestCase):
                 if raw is not None:
                     path.write_bytes(raw)
             with self.assertRaises(TableUnreadable) as caught:
-                tables.read(self.path)
+                json_table.read(self.path)
             self.assertIn("consumerOffset.json", str(caught.exception))
 
     def test_folder_in_place(self) -> None:
@@ -162,29 +162,29 @@ class FileTests(SynchronousTestCase):
         What cannot even be opened counts as damaged.
         """
         self.path.mkdir()
-        self.bak.write_bytes(tables.render(OLD))
-        self.assertEqual(tables.read(self.path), OLD)
+        self.bak.write_bytes(json_table.render(OLD))
+        self.assertEqual(json_table.read(self.path), OLD)
 
     def test_nothing_left_over(self) -> None:
         """
         After a replace there are two generations and nothing else.
         """
         for table in (OLDER, OLD, NEW):
-            tables.replace(self.path, table)
+            json_table.replace(self.path, table)
         self.assertEqual(self.names(), ["consumerOffset.json", "consumerOffset.json.bak"])
-        self.assertEqual(tables.parse(self.bak.read_bytes()), OLD)
+        self.assertEqual(json_table.parse(self.bak.read_bytes()), OLD)
 
     def test_damaged_is_not_kept(self) -> None:
         """
         A damaged table does not push out a good C{.bak}.
         """
-        tables.replace(self.path, OLDER)
-        tables.replace(self.path, OLD)
+        json_table.replace(self.path, OLDER)
+        json_table.replace(self.path, OLD)
         for damaged in (b"", b"\0" * 200, b'{"offsetTable":{"T@'):
             self.path.write_bytes(damaged)
-            tables.replace(self.path, NEW)
-            self.assertEqual(tables.read(self.path), NEW)
-            self.assertEqual(tables.parse(self.bak.read_bytes()), OLDER)
+            json_table.replace(self.path, NEW)
+            self.assertEqual(json_table.read(self.path), NEW)
+            self.assertEqual(json_table.parse(self.bak.read_bytes()), OLDER)
 
     def test_killed(self) -> None:
         """
@@ -192,8 +192,8 @@ class FileTests(SynchronousTestCase):
         a whole generation behind it, and the next replace works.
         """
         steps: list[str] = []
-        tables.replace(self.path, OLDER)
-        tables.replace(self.path, OLD, steps.append)
+        json_table.replace(self.path, OLDER)
+        json_table.replace(self.path, OLD, steps.append)
         self.assertEqual(steps, ["write", "keep", "replace", "backup", "sync"])
         for last in steps:
 
@@ -203,12 +203,12 @@ class FileTests(SynchronousTestCase):
 
             self._start_over()
             with self.assertRaises(_Crash):
-                tables.replace(self.path, NEW, die)
+                json_table.replace(self.path, NEW, die)
             done = steps.index(last) > steps.index("replace")
-            self.assertEqual(tables.read(self.path), NEW if done else OLD, last)
-            self.assertIn(tables.parse(self.bak.read_bytes()), (OLDER, OLD), last)
-            tables.replace(self.path, OLD)
-            self.assertEqual(tables.read(self.path), OLD)
+            self.assertEqual(json_table.read(self.path), NEW if done else OLD, last)
+            self.assertIn(json_table.parse(self.bak.read_bytes()), (OLDER, OLD), last)
+            json_table.replace(self.path, OLD)
+            self.assertEqual(json_table.read(self.path), OLD)
             self.assertEqual(len(self.names()), 2)
 
     def test_torn_write(self) -> None:
@@ -216,22 +216,22 @@ class FileTests(SynchronousTestCase):
         However much of the new file was written before the crash, the old generation stands, and
         a leftover is written over.
         """
-        whole = tables.render(NEW)
+        whole = json_table.render(NEW)
         for size in range(0, len(whole), 7):
             self._start_over()
             self.path.with_name(self.path.name + ".tmp").write_bytes(whole[:size])
-            self.assertEqual(tables.read(self.path), OLD)
-        tables.replace(self.path, NEW)
-        self.assertEqual(tables.read(self.path), NEW)
+            self.assertEqual(json_table.read(self.path), OLD)
+        json_table.replace(self.path, NEW)
+        self.assertEqual(json_table.read(self.path), NEW)
 
     def test_own_inode(self) -> None:
         """
         The C{.bak} is a file of its own: a stock 5.x broker writes the table in place.
         """
         self._start_over()
-        tables.replace(self.path, NEW)
+        json_table.replace(self.path, NEW)
         self.path.write_bytes(b"torn")
-        self.assertEqual(tables.read(self.path), OLD)
+        self.assertEqual(json_table.read(self.path), OLD)
 
     def test_no_hard_links(self) -> None:
         """
@@ -239,9 +239,9 @@ class FileTests(SynchronousTestCase):
         """
         self._start_over()
         with patch.object(os, "link", side_effect=OSError(errno.EPERM, "no links")):
-            tables.replace(self.path, NEW)
-        self.assertEqual(tables.read(self.path), NEW)
-        self.assertEqual(tables.parse(self.bak.read_bytes()), OLD)
+            json_table.replace(self.path, NEW)
+        self.assertEqual(json_table.read(self.path), NEW)
+        self.assertEqual(json_table.parse(self.bak.read_bytes()), OLD)
 
     def test_disk_full(self) -> None:
         """
@@ -252,12 +252,12 @@ class FileTests(SynchronousTestCase):
             patch.object(os, "fsync", side_effect=OSError(errno.ENOSPC, "full")),
             self.assertRaises(DiskFull),
         ):
-            tables.replace(self.path, NEW)
-        self.assertEqual(tables.read(self.path), OLD)
+            json_table.replace(self.path, NEW)
+        self.assertEqual(json_table.read(self.path), OLD)
         self.assertEqual(len(self.names()), 2)
 
     def _start_over(self) -> None:
         for path in self.path.parent.iterdir():
             path.unlink()
-        tables.replace(self.path, OLDER)
-        tables.replace(self.path, OLD)
+        json_table.replace(self.path, OLDER)
+        json_table.replace(self.path, OLD)

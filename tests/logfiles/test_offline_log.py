@@ -23,7 +23,7 @@ from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.recovery import FolderReader, recover
 from rmqha.store.log.truncate import quarantine
 from rmqha.store.offline.detect_sizes import index_shape, offline_settings, queue_file_size
-from tests.support import damage as mutilate
+from tests.support import damage
 from tests.support.derived import settings
 
 VERSION = golden.VERSIONS[0]
@@ -87,7 +87,7 @@ class Reading(SynchronousTestCase):
         store = golden.store(VERSION)
         log = OfflineLog(store)
         log.read(0, 100)
-        os.truncate(mutilate.log_file(store, 0), 10)
+        os.truncate(damage.log_file(store, 0), 10)
         self.assertEqual(bytes(log.read(8, 4))[2:], b"\0\0")
         self.assertEqual(bytes(log.read(1000, 4)), bytes(4))
 
@@ -97,9 +97,9 @@ class Reading(SynchronousTestCase):
         """
         store = golden.store(VERSION)
         log = OfflineLog(store, end=600_000)
-        path = mutilate.log_file(store, 1)
+        path = damage.log_file(store, 1)
         path.unlink()
-        self.assertEqual(bytes(log.read(mutilate.SIZE, 4)), bytes(4))
+        self.assertEqual(bytes(log.read(damage.SIZE, 4)), bytes(4))
         self.assertEqual([finding.path for finding in log.findings], [str(path)])
 
     def test_gap(self) -> None:
@@ -107,14 +107,14 @@ class Reading(SynchronousTestCase):
         The log ends where a file is missing; what lies behind can still be read raw.
         """
         store = golden.store(VERSION)
-        mutilate.log_file(store, 4).unlink()
+        damage.log_file(store, 4).unlink()
         log = OfflineLog(store)
-        self.assertEqual(log.end, 4 * mutilate.SIZE)
+        self.assertEqual(log.end, 4 * damage.SIZE)
         raw = log.raw
-        self.assertFalse(raw.has(4 * mutilate.SIZE))
-        self.assertRaises(ValueError, raw.at, 4 * mutilate.SIZE)
-        self.assertEqual(raw.next_start(4 * mutilate.SIZE), 5 * mutilate.SIZE)
-        self.assertEqual(raw.run_end(0), 4 * mutilate.SIZE)
+        self.assertFalse(raw.has(4 * damage.SIZE))
+        self.assertRaises(ValueError, raw.at, 4 * damage.SIZE)
+        self.assertEqual(raw.next_start(4 * damage.SIZE), 5 * damage.SIZE)
+        self.assertEqual(raw.run_end(0), 4 * damage.SIZE)
         assert raw.broken is not None
         self.assertIn("missing", raw.broken.reason)
 
@@ -203,7 +203,7 @@ class Quarantined(SynchronousTestCase):
         self.store = golden.store(VERSION)
         rows = golden.jsonl(VERSION, "expected.jsonl")
         self.rows = [row for row in rows if "blank" not in row]
-        folder = LogFolder.load(self.store / "commitlog", mutilate.SIZE)
+        folder = LogFolder.load(self.store / "commitlog", damage.SIZE)
         self.start = self.rows[30]["physicalOffset"]
         self.end = self.rows[600]["physicalOffset"]
         self.path = quarantine(self.store, folder, self.start, self.end)
@@ -227,7 +227,7 @@ class Quarantined(SynchronousTestCase):
         log = OfflineLog(self.path)
         self.assertEqual((log.min_offset, log.end), (self.start, self.end))
         self.assertEqual(self.held(log), self.wanted)
-        self.assertEqual(log.file_size, mutilate.SIZE)
+        self.assertEqual(log.file_size, damage.SIZE)
 
     def test_alone(self) -> None:
         """
@@ -244,7 +244,7 @@ class Quarantined(SynchronousTestCase):
         A quarantine file that is not as long as its name says is told.
         """
         os.truncate(self.path, 1000)
-        found = in_quarantine(self.path, mutilate.SIZE).findings
+        found = in_quarantine(self.path, damage.SIZE).findings
         self.assertIn("1000 bytes, its name says", found[0].reason)
         self.assertRaises(ValueError, in_quarantine, self.store / "checkpoint")
 
@@ -252,7 +252,7 @@ class Quarantined(SynchronousTestCase):
         """
         A file that was numbered, because its name was taken, is read too.
         """
-        folder = LogFolder.load(self.store / "commitlog", mutilate.SIZE)
+        folder = LogFolder.load(self.store / "commitlog", damage.SIZE)
         second = quarantine(self.store, folder, self.start, self.end)
         self.assertNotEqual(second, self.path)
         self.assertEqual(self.held(OfflineLog(second)), self.wanted)

@@ -23,7 +23,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
 from rmqha.errors import FrameOffsetMismatch, FrameSizeOutOfRange, ProtocolViolation
-from rmqha.net import zero_copy_receive as scatter
+from rmqha.net import zero_copy_receive
 from rmqha.net.zero_copy_receive import IFrameSink, ZeroCopyClient
 from rmqha.wire.ha import BodyPart, TransferDecoder
 from tests.support.ha_frames import encode_header
@@ -272,14 +272,14 @@ class ChunkingTests(SynchronousTestCase):
 
     def test_turn_is_bounded(self) -> None:
         """
-        A turn ends after L{scatter.TURN} bytes though more are there.
+        A turn ends after L{zero_copy_receive.TURN} bytes though more are there.
         """
         sink = MemorySink()
         pair = Pair()
         self.addCleanup(pair.close)
         pair.client.start_scatter(sink, FRESH, MAX)
         pair.peer.send(b"".join(frame(n * 100, bytes(100)) for n in range(100)))
-        with patch.object(scatter, "TURN", 1000):
+        with patch.object(zero_copy_receive, "TURN", 1000):
             pair.client.doRead()
         self.assertEqual(len(sink.turns), 1)
         self.assertTrue(900 <= sink.received <= 1100, sink.received)

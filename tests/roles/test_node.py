@@ -26,14 +26,14 @@ from lab.harness.compare_stores import derived_faults
 from lab.harness.ports import client_port, free_ports
 from rmqha.config.load import load
 from rmqha.errors import DiskFull, StoreLocked, TableUnreadable, UnfinishedCopy
-from rmqha.ha.slave import follow_state as guard
-from rmqha.logfiles import json_table as tables
+from rmqha.ha.slave import follow_state
+from rmqha.logfiles import json_table
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.roles import node as node_module
 from rmqha.roles.master import MasterNode
 from rmqha.roles.node import Node
 from rmqha.roles.slave import SlaveNode
-from rmqha.store.files import mapped as files
+from rmqha.store.files import mapped
 from rmqha.store.files.lock import StoreLock, is_locked
 from rmqha.store.log.bootstrap_marker import marker
 from rmqha.wire.log.record import Message
@@ -324,7 +324,7 @@ class ClientTests(NodeCase):
             self.assertEqual(answer.ext["queueOffset"], "1")
             self.assertEqual(node.status()["remoting"]["requests"], {"SEND_MESSAGE_V2": 2})
             await node.stopService()
-            topics = tables.read(node.settings.store.root / "config" / "topics.json")
+            topics = json_table.read(node.settings.store.root / "config" / "topics.json")
             self.assertIn("T", topics["topicConfigTable"])
 
         return self.run_async(steps())
@@ -460,12 +460,12 @@ class PairTests(NodeCase):
         """
 
         async def steps() -> None:
-            self.patch(guard, "DISK_RETRY", 0.2)
+            self.patch(follow_state, "DISK_RETRY", 0.2)
             master, slave = await self._pair()
             self.write(master, 10)
             await self._same(master, slave)
             log = slave.store.log
-            real = files.MappedFile.allocate
+            real = mapped.MappedFile.allocate
             full = True
 
             def allocate(file: Any, upto: int, **more: Any) -> None:
@@ -473,7 +473,7 @@ class PairTests(NodeCase):
                     raise DiskFull(str(file.path), upto)
                 real(file, upto, **more)
 
-            self.patch(files.MappedFile, "allocate", allocate)
+            self.patch(mapped.MappedFile, "allocate", allocate)
             writes = self.write(master, 1500)
             await self.until(lambda: slave.follower.sync.state.value == "disk-full")
             self.assertIn("disk-full", slave.unhealthy())

@@ -27,7 +27,7 @@ from rmqha.errors import (
     StoreLocked,
 )
 from rmqha.store.derived import index_file
-from rmqha.store.files import mapped as files
+from rmqha.store.files import mapped
 from rmqha.store.files.lock import StoreLock
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.log.flush import Flusher
@@ -643,7 +643,7 @@ class TroubleTests(StoreTestCase):
         def broken(folder: Path) -> None:
             raise OSError(errno.EIO, "I/O error")
 
-        self.patch(files, "fsync_folder", broken)
+        self.patch(mapped, "fsync_folder", broken)
         error = self.assertRaises(NotWritable, store.put, message(550))
         self.assertEqual((error.state, store.log.end), ("failed", 3850))
 

@@ -18,7 +18,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.store.environment import StoreEnvironment
-from rmqha.store.files import mapped as files
+from rmqha.store.files import mapped
 from rmqha.store.files.allocate import Allocator
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.commit_log import CommitLog
@@ -85,7 +85,7 @@ class Disk:
                 raise OSError(errno.ENOSPC, "No space left on device")
             real(fd, start, size)
 
-        case.patch(files.os, "posix_fallocate", fallocate)
+        case.patch(mapped.os, "posix_fallocate", fallocate)
         return self
 
 

@@ -15,7 +15,7 @@ from twisted.logger import Logger
 from rmqha.broker.tables.current_settings import CurrentSettings
 from rmqha.broker.tables.topics import Topics
 from rmqha.config.load import describe
-from rmqha.net.remoting import config_changes as changes
+from rmqha.net.remoting import config_changes
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler
 from rmqha.wire.remoting import json_body
@@ -53,9 +53,9 @@ class BrokerConfiguration:
         """
         25: change some keys until the next start.
         """
-        texts = changes.asked(command)
+        texts = config_changes.asked(command)
         self.current.change(texts)
-        changes.tell(self._log, connection.address, texts)
+        config_changes.tell(self._log, connection.address, texts)
         return None
 
     def get(self, connection: RemotingProtocol, command: Command) -> Answer:

@@ -16,7 +16,7 @@ from attrs import define, evolve
 from twisted.internet.defer import Deferred, succeed
 
 from rmqha.broker.clients.registry import Consumers
-from rmqha.broker.tables import subscription_groups as group_names
+from rmqha.broker.tables import subscription_groups
 from rmqha.broker.tables import topics as topic_names
 from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.broker.tables.subscription_groups import Groups
@@ -271,7 +271,7 @@ class Administration:
 
 
 def _check_group(config: GroupConfig) -> None:
-    group_names.check_name(config.group_name)
+    subscription_groups.check_name(config.group_name)
     for what, number, least in (
         ("retryQueueNums", config.retry_queue_nums, 1),
         ("retryMaxTimes", config.retry_max_times, 0),

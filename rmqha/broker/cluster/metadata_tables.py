@@ -16,7 +16,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from rmqha.broker.cluster import metadata_rules as rules
+from rmqha.broker.cluster import metadata_rules
 from rmqha.broker.cluster.metadata_offsets import OffsetSync
 from rmqha.broker.cluster.metadata_rules import DELAYS, GROUPS, OFFSETS, TOPICS, Last, TableChecks
 from rmqha.broker.cluster.offsets_owed import Owed, SendRequest
@@ -222,7 +222,7 @@ class Copies:
             return False
         own = frozenset(name for name in self.topics.names() if not self.topics.is_system(name))
         held = TableChecks(last=part.last, own=own)
-        table = await self.in_thread(rules.topics, body, held, self.name, self.cluster)
+        table = await self.in_thread(metadata_rules.topics, body, held, self.name, self.cluster)
         before = part.last.names
         if before is None:
             # After a start it is what we have; but what was there before there was any master?
@@ -238,7 +238,7 @@ class Copies:
                 "Removed {count} topics, as master {master} did: {names}",
                 count=len(gone),
                 master=self.master,
-                names=rules.names_of(gone),
+                names=metadata_rules.names_of(gone),
             )
         return changed
 
@@ -250,7 +250,9 @@ class Copies:
         if body == part.body:
             return False
         own = frozenset(self.groups.names()).difference(PRESET_GROUPS)
-        table = await self.in_thread(rules.groups, body, TableChecks(last=part.last, own=own))
+        table = await self.in_thread(
+            metadata_rules.groups, body, TableChecks(last=part.last, own=own)
+        )
         changed = self.groups.adopt(table)
         self._keep(part, body, table.data_version, table.subscription_group_table)
         return changed
@@ -260,7 +262,7 @@ class Copies:
         Take over the answer to request 45, as L{adopt_topics} does.
         """
         part = self.parts[DELAYS]
-        table = await self.in_thread(rules.delays, body, bool(part.last.names))
+        table = await self.in_thread(metadata_rules.delays, body, bool(part.last.names))
         self.delays(table)
         changed = part.body is not None and body != part.body
         part.keep(body, table.data_version, map(str, table.offset_table))
@@ -278,7 +280,7 @@ class Copies:
         if body == part.body and not self.owed.committed:
             sync.same(boot)
             return False
-        table = await self.in_thread(rules.offsets, body, sync.holds_some)
+        table = await self.in_thread(metadata_rules.offsets, body, sync.holds_some)
         moved = await sync.adopt(table, boot, self.master)
         part.keep(body, table.data_version, table.offset_table)
         await self.owed.give_back(table, ask, self.master)

@@ -17,7 +17,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from rmqha.broker.cluster import metadata_rules as rules
+from rmqha.broker.cluster import metadata_rules
 from rmqha.broker.cluster.broker_members import Members
 from rmqha.broker.cluster.metadata_offsets import merge
 from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
@@ -94,7 +94,7 @@ class Return:
             answer = await self.client.request(slave, request, WITHIN)
             if answer.code != ResponseCode.SUCCESS:
                 raise RequestRefused(answer.code, answer.remark, request.code)
-            table = await self.in_thread(rules.offsets, bytes(answer.body), False)
+            table = await self.in_thread(metadata_rules.offsets, bytes(answer.body), False)
         except (RmqhaError, OSError) as error:
             self._log.warn(
                 "No consumer offsets from slave {slave}: {error}",

@@ -19,7 +19,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.errors import StoreError
-from rmqha.logfiles import json_table as tables
+from rmqha.logfiles import json_table
 from rmqha.net.group_commit import GroupCommit
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.periodic import Job
@@ -69,14 +69,14 @@ class Persisted:
         self._dirty = False
         self._stopped = False
 
-    def load(self) -> tables.Table | None:
+    def load(self) -> json_table.Table | None:
         """
         Read the table; C{None} if there is none yet.  One of which only the generation before
         can be read is older than what was acknowledged, so that is said.
 
         @raise TableUnreadable: If there is one, and it cannot be read.
         """
-        found = tables.read_generation(self.path)
+        found = json_table.read_generation(self.path)
         self.fault = found.fault
         if found.fault and found.table is not None:
             self._log.warn(
@@ -132,7 +132,7 @@ class Persisted:
 
     def _write(self, table: Any) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        tables.replace(self.path, to_json(table))
+        json_table.replace(self.path, to_json(table))
 
     def _not_written(self, failure: Failure) -> Failure:
         self._dirty = True

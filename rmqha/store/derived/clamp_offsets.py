@@ -15,7 +15,7 @@ from pathlib import Path
 
 from attrs import evolve, frozen
 
-from rmqha.logfiles import json_table as tables
+from rmqha.logfiles import json_table
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.wire.names import SCHEDULE_TOPIC
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets, DelayOffsets
@@ -62,7 +62,7 @@ def clamp_consumers(
     @raise BodyInvalid: If it is no table of offsets.
     """
     path = root / CONFIG / CONSUMER_OFFSETS
-    found = tables.read(path)
+    found = json_table.read(path)
     if found is None:
         return ()
     table = from_json(ConsumerOffsets, found)
@@ -76,7 +76,7 @@ def clamp_consumers(
                 clamped.append(Clamped(f"group {group}", topic, queue_id, offset, most))
                 of_queues[queue_id] = most
     if clamped and change:
-        tables.replace(path, to_json(evolve(table, offset_table=offsets)))
+        json_table.replace(path, to_json(evolve(table, offset_table=offsets)))
     return tuple(clamped)
 
 
@@ -90,7 +90,7 @@ def clamp_delays(root: Path, queues: ConsumeQueues, *, change: bool = True) -> t
     @raise BodyInvalid: If it is no table of offsets.
     """
     path = root / CONFIG / DELAY_OFFSETS
-    found = tables.read(path)
+    found = json_table.read(path)
     if found is None:
         return ()
     table = from_json(DelayOffsets, found)
@@ -103,7 +103,7 @@ def clamp_delays(root: Path, queues: ConsumeQueues, *, change: bool = True) -> t
             clamped.append(Clamped(who, SCHEDULE_TOPIC, level - 1, offset, inside))
             offsets[level] = inside
     if clamped and change:
-        tables.replace(path, to_json(evolve(table, offset_table=offsets)))
+        json_table.replace(path, to_json(evolve(table, offset_table=offsets)))
     return tuple(clamped)
 
 

@@ -15,7 +15,7 @@ from attrs import define
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
-from rmqha.logfiles import json_table as tables
+from rmqha.logfiles import json_table
 from rmqha.logfiles.published import DELETED
 from rmqha.logfiles.reader import LogReader
 from rmqha.logfiles.tail_crc import tail_crc
@@ -32,7 +32,7 @@ def save(root: Path, log: LogReader, ends: dict[str, int]) -> None:
     path = root / DELETED
     path.parent.mkdir(parents=True, exist_ok=True)
     end = max(ends.values(), default=0)
-    tables.replace(path, {"offset": end, "crc": tail_crc(log, end), "topics": dict(ends)})
+    json_table.replace(path, {"offset": end, "crc": tail_crc(log, end), "topics": dict(ends)})
 
 
 @define(eq=False)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rmqha.errors import TableUnreadable
-from rmqha.logfiles import json_table as tables
+from rmqha.logfiles import json_table
 from rmqha.logfiles.reader import LogReader
 from rmqha.logfiles.tail_crc import tail_crc
 from rmqha.store.derived.dispatch import DispatchMark
@@ -21,7 +21,7 @@ def save(path: Path, log: LogReader, mark: DispatchMark) -> None:
     Keep a mark whose files are flushed.  Blocking.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    tables.replace(
+    json_table.replace(
         path,
         {
             "offset": mark.offset,
@@ -37,7 +37,7 @@ def load(path: Path, log: LogReader) -> DispatchMark | None:
     The last mark, if it speaks of this log.
     """
     try:
-        table = tables.read(path)
+        table = json_table.read(path)
         if not table or not log.min_offset <= table["offset"] <= log.confirmed:
             return None
         mark = DispatchMark(
@@ -58,7 +58,7 @@ def known_end(path: Path) -> int:
     How far the log surely went when the last mark was kept; 0 if it is not known.
     """
     try:
-        table = tables.read(path)
+        table = json_table.read(path)
     except TableUnreadable:
         return 0
     offset = table.get("offset") if table else None

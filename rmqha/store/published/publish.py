@@ -34,7 +34,7 @@ from rmqha.logfiles.published import read_point
 from rmqha.logfiles.tail_crc import tail_crc
 from rmqha.store.files.allocate import InThread
 from rmqha.store.log.commit_log import CommitLog
-from rmqha.store.published import split_index as splits
+from rmqha.store.published import split_index
 from rmqha.store.published.split_index import SplitIndex
 from rmqha.wire.columnar.kernels import NUMPY, chosen
 from rmqha.wire.log.published import TAIL, Point, Why, render_point
@@ -101,7 +101,7 @@ def lower(root: Path, at: int, now_ms: Callable[[], int]) -> None:
     point = load(root)
     if point is not None and point.reaches_above(at):
         save(root, point.cut_at(at, now_ms()), durable=True)
-    splits.truncate_to(root, at)
+    split_index.truncate_to(root, at)
 
 
 def begin_anew(root: Path, now_ms: int) -> None:
@@ -111,7 +111,7 @@ def begin_anew(root: Path, now_ms: int) -> None:
     point = load(root)
     if point is not None:
         save(root, _anew(point, now_ms), durable=True)
-    splits.path_of(root).unlink(missing_ok=True)
+    split_index.path_of(root).unlink(missing_ok=True)
 
 
 def _anew(point: Point, now_ms: int) -> Point:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numba import boolean, int32, int64, types, uint32, uint64
 
-from rmqha.wire.columnar import kernels_numpy as plain
+from rmqha.wire.columnar import kernels_numpy
 from rmqha.wire.columnar._numba_common import (
     BYTES,
     WORDS,
@@ -199,7 +199,7 @@ def heads(
     max_size: int,
     nul_is_torn: bool,
     bodies: bool,
-) -> plain.FixedColumns:
+) -> kernels_numpy.FixedColumns:
     """
     Find the sound records at the front of a buffer, and read their fixed fields.
 
@@ -242,15 +242,15 @@ def heads(
     count = int(numbers.max()) + 1 if rows else 0
     names = [bytes(buf[start : start + length]) for start, length in topics[:2, :count].T.tolist()]
     for number in np.flatnonzero(odd[:count]).tolist():
-        if not plain.is_utf8(names[number]):
+        if not kernels_numpy.is_utf8(names[number]):
             # Topics have their numbers in the order in which they come.
             rows, names = int((numbers == number).argmax()), names[:number]
             break
-    return plain.FixedColumns(
+    return kernels_numpy.FixedColumns(
         chain[: rows + 1].copy(),
         narrow[:, :rows].copy(),
         wide[:, :rows].copy(),
-        plain.StringLayout(*places[:, :rows].copy()),
+        kernels_numpy.StringLayout(*places[:, :rows].copy()),
         [name.decode() for name in names],
         (ends[: rows + 1].copy(), _tight(copies, int(ends[rows]))) if bodies else None,
     )

@@ -16,7 +16,7 @@ import numpy as np
 from isal import isal_zlib
 from numba import boolean, int32, int64, types, uint32
 
-from rmqha.wire.columnar import kernels_numpy as plain
+from rmqha.wire.columnar import kernels_numpy
 from rmqha.wire.columnar._numba_common import (
     BYTES,
     as_bytes,
@@ -225,7 +225,7 @@ def follow(buf: memoryview, stop: int) -> Array:
 
 def rules(
     buf: memoryview, base: int, chain: Array, max_size: int, nul_is_torn: bool
-) -> plain.Bodies:
+) -> kernels_numpy.Bodies:
     """
     See L{rmqha.wire.columnar.kernels_numpy.rules}.
     """
@@ -234,15 +234,15 @@ def rules(
     odd = np.zeros(rows, np.bool_)
     count = _rules(as_bytes(buf), base, chain, max_size, nul_is_torn, starts, ends, crc, odd)
     for row in np.flatnonzero(odd[:count]).tolist():
-        at = plain.layout(buf, chain[row : row + 1])
+        at = kernels_numpy.layout(buf, chain[row : row + 1])
         topic, length = int(at.topic[0]), int(at.topic_length[0])
-        if not plain.is_utf8(bytes(buf[topic : topic + length])):
+        if not kernels_numpy.is_utf8(bytes(buf[topic : topic + length])):
             count = row
             break
-    return plain.Bodies(starts[:count], ends[:count], crc[:count])
+    return kernels_numpy.Bodies(starts[:count], ends[:count], crc[:count])
 
 
-def columns(buf: memoryview, starts: Array, ends: Array) -> plain.DispatchColumns:
+def columns(buf: memoryview, starts: Array, ends: Array) -> kernels_numpy.DispatchColumns:
     """
     See L{rmqha.wire.columnar.kernels_numpy.columns}.
     """
@@ -261,7 +261,7 @@ def columns(buf: memoryview, starts: Array, ends: Array) -> plain.DispatchColumn
         bytes(buf[start : start + length]).decode()
         for start, length in topics[:2, :count].T.tolist()
     ]
-    return plain.DispatchColumns(
+    return kernels_numpy.DispatchColumns(
         names,
         narrow[0],
         narrow[1],
@@ -317,7 +317,7 @@ try:
     crcs = _native_crcs()
     from rmqha.wire.columnar._numba_fixed_fields import heads
 except (AttributeError, OSError, RuntimeError):
-    crcs = plain.crcs
+    crcs = kernels_numpy.crcs
 
 # Measured: a call costs about 20 microseconds before its first record.
 LOOPS = Kernels(

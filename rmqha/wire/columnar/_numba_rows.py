@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numba import boolean, int32, int64, types, uint64
 
-from rmqha.wire.columnar import kernels_numpy as plain
+from rmqha.wire.columnar import kernels_numpy
 from rmqha.wire.columnar._numba_common import (
     BYTES,
     WORDS,
@@ -219,7 +219,7 @@ def number(buf: memoryview, starts: Array, lengths: Array) -> tuple[list[str], A
 
 def properties(
     buf: memoryview, starts: Array, ends: Array, names: Sequence[bytes], pairs: bool
-) -> plain.Properties:
+) -> kernels_numpy.Properties:
     """
     See L{rmqha.wire.columnar.kernels_numpy.properties}.
     """
@@ -252,20 +252,20 @@ def properties(
         texts[1],
     )
     if many[:-1].any():
-        return plain.properties(buf, starts, ends, names, pairs)
+        return kernels_numpy.properties(buf, starts, ends, names, pairs)
     copies = []
     if pairs:
         for ends_of, text in zip(text_ends, texts, strict=True):
             used = ends_of[: total // 4 + 1].copy()
             copies.append((used, text[: used[-1]].copy()))
     ascii = not many[-1]
-    return plain.Properties(found_start, found_end, counts, places[:total], ascii, copies)
+    return kernels_numpy.Properties(found_start, found_end, counts, places[:total], ascii, copies)
 
 
-def layout(buf: memoryview, position: Array) -> plain.StringLayout:
+def layout(buf: memoryview, position: Array) -> kernels_numpy.StringLayout:
     """
     See L{rmqha.wire.columnar.kernels_numpy.layout}; the records have to be valid.
     """
     found = np.empty((6, len(position)), np.int64)
     _layout(as_bytes(buf), position, found)
-    return plain.StringLayout(*found)
+    return kernels_numpy.StringLayout(*found)

@@ -14,10 +14,10 @@ import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from rmqha.wire.columnar import kernels_numpy as plain
+from rmqha.wire.columnar import kernels_numpy
 from rmqha.wire.columnar.vectors import Array
 
-Heads = Callable[[memoryview, int, int, bool, int, bool, bool], plain.FixedColumns]
+Heads = Callable[[memoryview, int, int, bool, int, bool, bool], kernels_numpy.FixedColumns]
 
 
 class Kernels(NamedTuple):
@@ -26,13 +26,13 @@ class Kernels(NamedTuple):
 
     @ivar name: C{numpy} or C{numba}.
     @ivar few: Up to so many records the scalar codec is faster.
-    @ivar follow: L{plain.follow} or its twin.
-    @ivar rules: L{plain.rules} or its twin.
-    @ivar crcs: L{plain.crcs} or its twin.
-    @ivar columns: L{plain.columns} or its twin.
-    @ivar layout: L{plain.layout} or its twin.
-    @ivar number: L{plain.number} or its twin.
-    @ivar properties: L{plain.properties} or its twin.
+    @ivar follow: L{kernels_numpy.follow} or its twin.
+    @ivar rules: L{kernels_numpy.rules} or its twin.
+    @ivar crcs: L{kernels_numpy.crcs} or its twin.
+    @ivar columns: L{kernels_numpy.columns} or its twin.
+    @ivar layout: L{kernels_numpy.layout} or its twin.
+    @ivar number: L{kernels_numpy.number} or its twin.
+    @ivar properties: L{kernels_numpy.properties} or its twin.
     @ivar gather: L{_fast_texts.gather<rmqha.wire.columnar._numba_texts.gather>}; without numba
         Arrow does it.
     @ivar heads: L{_fast_heads.heads<rmqha.wire.columnar._numba_fixed_fields.heads>}; without it
@@ -44,12 +44,14 @@ class Kernels(NamedTuple):
     name: str
     few: int
     follow: Callable[[memoryview, int], Array]
-    rules: Callable[[memoryview, int, Array, int, bool], plain.Bodies]
+    rules: Callable[[memoryview, int, Array, int, bool], kernels_numpy.Bodies]
     crcs: Callable[[memoryview, Array, Array], Array]
-    columns: Callable[[memoryview, Array, Array], plain.DispatchColumns]
-    layout: Callable[[memoryview, Array], plain.StringLayout]
+    columns: Callable[[memoryview, Array, Array], kernels_numpy.DispatchColumns]
+    layout: Callable[[memoryview, Array], kernels_numpy.StringLayout]
     number: Callable[[memoryview, Array, Array], tuple[list[str], Array]]
-    properties: Callable[[memoryview, Array, Array, Sequence[bytes], bool], plain.Properties]
+    properties: Callable[
+        [memoryview, Array, Array, Sequence[bytes], bool], kernels_numpy.Properties
+    ]
     gather: Callable[[memoryview, Array, Array, Array], None] | None = None
     heads: Heads | None = None
     hosts: Callable[[Array, Array], tuple[Array, Array]] | None = None
@@ -61,13 +63,13 @@ class Kernels(NamedTuple):
 NUMPY = Kernels(
     "numpy",
     24,
-    plain.follow,
-    plain.rules,
-    plain.crcs,
-    plain.columns,
-    plain.layout,
-    plain.number,
-    plain.properties,
+    kernels_numpy.follow,
+    kernels_numpy.rules,
+    kernels_numpy.crcs,
+    kernels_numpy.columns,
+    kernels_numpy.layout,
+    kernels_numpy.number,
+    kernels_numpy.properties,
 )
 _chosen = NUMPY
 

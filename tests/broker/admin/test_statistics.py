@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.broker.meters import meters as counting
+from rmqha.broker.meters import meters
 from rmqha.broker.meters.meters import DAY, HOUR, MINUTE, Meter, Meters
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.ha.slave.master_bounds import MasterBounds
@@ -416,7 +416,7 @@ class RuntimeTests(StatisticsTestCase):
         """
         315: the bytes of a long run too, which is looked at in pieces.
         """
-        self.patch(counting, "PIECE", 2)
+        self.patch(meters, "PIECE", 2)
         self.begin()
         self.clock.pump([10.0] * 2)
         self.assertEqual(self.sum("TOPIC_PUT_SIZE", "T"), self.serving.store.log.end)

@@ -10,7 +10,7 @@ from typing import Any
 from attrs import frozen
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.broker.cluster import metadata_rules as rules
+from rmqha.broker.cluster import metadata_rules
 from rmqha.broker.cluster.metadata_rules import Last, TableChecks
 from rmqha.errors import AnotherBroker, MetadataRefused
 from rmqha.wire.remoting.bodies.common import DataVersion
@@ -134,11 +134,11 @@ class TopicsTests(SynchronousTestCase):
         for case in TOPICS:
             with self.subTest(case.what):
                 if not case.refused:
-                    table = rules.topics(case.body, case.held, "broker-a", "C")
+                    table = metadata_rules.topics(case.body, case.held, "broker-a", "C")
                     self.assertIn("broker-a", table.topic_config_table)
                     continue
                 with self.assertRaises(MetadataRefused) as caught:
-                    rules.topics(case.body, case.held, "broker-a", "C")
+                    metadata_rules.topics(case.body, case.held, "broker-a", "C")
                 self.assertIn(case.refused, str(caught.exception))
                 self.assertNotIsInstance(caught.exception, AnotherBroker)
 
@@ -148,7 +148,7 @@ class TopicsTests(SynchronousTestCase):
         """
         for size in range(len(WHOLE)):
             with self.assertRaises(MetadataRefused):
-                rules.topics(WHOLE[:size], FIRST, "broker-a", "C")
+                metadata_rules.topics(WHOLE[:size], FIRST, "broker-a", "C")
 
     def test_another_broker(self) -> None:
         """
@@ -160,7 +160,7 @@ class TopicsTests(SynchronousTestCase):
             ("broker-b", "D", "no topic broker-b and no topic D,"),
         ):
             with self.assertRaises(AnotherBroker) as caught:
-                rules.topics(WHOLE, FIRST, broker, cluster)
+                metadata_rules.topics(WHOLE, FIRST, broker, cluster)
             self.assertIn(missing, str(caught.exception))
 
     def test_groups(self) -> None:
@@ -178,7 +178,7 @@ class TopicsTests(SynchronousTestCase):
         before = TableChecks(
             last=Last(version=BEFORE, names=frozenset({"TOOLS_CONSUMER", "G", "H"}))
         )
-        table = rules.groups(body("G"), before)
+        table = metadata_rules.groups(body("G"), before)
         self.assertEqual({"TOOLS_CONSUMER", "G"}, set(table.subscription_group_table))
         for bad in (
             b"{}",
@@ -189,7 +189,7 @@ class TopicsTests(SynchronousTestCase):
             body("G")[:-2],
         ):
             with self.assertRaises(MetadataRefused):
-                rules.groups(bad, before)
+                metadata_rules.groups(bad, before)
 
     def test_captured(self) -> None:
         """
@@ -201,17 +201,17 @@ class TopicsTests(SynchronousTestCase):
                 if not frame.is_answer or frame.note["code"] != 0:
                     continue
                 if frame.request_code == 21:
-                    topics = rules.topics(frame.body, last[21], "rem-a", "RemCluster")
+                    topics = metadata_rules.topics(frame.body, last[21], "rem-a", "RemCluster")
                     names = frozenset(topics.topic_config_table)
                     last[21] = TableChecks(last=Last(version=topics.data_version, names=names))
                 elif frame.request_code == 201:
-                    groups = rules.groups(frame.body, last[201])
+                    groups = metadata_rules.groups(frame.body, last[201])
                     names = frozenset(groups.subscription_group_table)
                     last[201] = TableChecks(last=Last(version=groups.data_version, names=names))
                 elif frame.request_code == 43:
-                    rules.offsets(frame.body, False)
+                    metadata_rules.offsets(frame.body, False)
                 elif frame.request_code == 45:
-                    rules.delays(frame.body, False)
+                    metadata_rules.delays(frame.body, False)
                 else:
                     continue
                 seen += 1
@@ -228,7 +228,7 @@ class OffsetsTests(SynchronousTestCase):
         What is no table, and one that is suddenly empty.
         """
         whole = offsets_body({"T@g": {0: 12, 1: 7}})
-        for read in (rules.offsets, rules.delays):
+        for read in (metadata_rules.offsets, metadata_rules.delays):
             for bad in (b"", b"{}", b"null", whole[:-3], b'{"offsetTable":[]}'):
                 with self.assertRaises(MetadataRefused):
                     read(bad, False)
@@ -241,20 +241,20 @@ class OffsetsTests(SynchronousTestCase):
         Single offsets that cannot be are left out: a stock broker keeps what a client says.
         """
         body = offsets_body({"T@g": {0: 12, 1: -5, -1: 3}, "nobody": {0: 1}})
-        self.assertEqual({"T@g": {0: 12}}, rules.offsets(body, False).offset_table)
+        self.assertEqual({"T@g": {0: 12}}, metadata_rules.offsets(body, False).offset_table)
 
     def test_more_of_5(self) -> None:
         """
         What 5.x puts beside the offsets is kept.
         """
-        table = rules.offsets(offsets_body({}, groupTopicMap={"g": ["T"]}), False)
+        table = metadata_rules.offsets(offsets_body({}, groupTopicMap={"g": ["T"]}), False)
         self.assertEqual({"groupTopicMap": {"g": ["T"]}}, table.extra)
 
     def test_delays(self) -> None:
         """
         A delay level that cannot be is no table.
         """
-        self.assertEqual({3: 7}, rules.delays(b'{"offsetTable":{3:7}}', True).offset_table)
+        self.assertEqual({3: 7}, metadata_rules.delays(b'{"offsetTable":{3:7}}', True).offset_table)
         for bad in (b'{"offsetTable":{0:1}}', b'{"offsetTable":{3:-1}}', b'{"offsetTable":{-3:1}}'):
             with self.assertRaises(MetadataRefused):
-                rules.delays(bad, False)
+                metadata_rules.delays(bad, False)

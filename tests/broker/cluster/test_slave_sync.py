@@ -12,7 +12,7 @@ from twisted.internet.error import ConnectionLost
 
 from rmqha.broker.broker import Broker
 from rmqha.errors import DiskFull
-from rmqha.logfiles import json_table as tables
+from rmqha.logfiles import json_table
 from rmqha.wire.remoting import fastjson
 from rmqha.wire.remoting.bodies.tables import TopicConfig
 from rmqha.wire.remoting.codes import RequestCode as Code
@@ -121,7 +121,7 @@ class TablesTests(MetadataTestCase):
             ("subscriptionGroup", "subscriptionGroupTable"),
             ("consumerOffset", "offsetTable"),
         ):
-            table = tables.read(self.table(f"{name}.json"))
+            table = json_table.read(self.table(f"{name}.json"))
             assert table is not None
             self.assertTrue({"Orders", "g", "Orders@g"} & set(table[member]), name)
 
@@ -166,7 +166,7 @@ class TablesTests(MetadataTestCase):
         self.master.offsets["Orders@g"] = {0: 12}
         self.slave()
         self.turns(8)
-        with patch.object(tables, "replace") as replaced:
+        with patch.object(json_table, "replace") as replaced:
             for _ in range(5):
                 self.round()
             self.assertEqual([], replaced.mock_calls)
@@ -196,9 +196,9 @@ class TablesTests(MetadataTestCase):
         self.master.groups["g"] = group("g", groupRetryPolicy={"type": "CUSTOMIZED"})
         self.slave()
         self.turns(2)
-        table: Any = tables.read(self.table("topics.json"))
+        table: Any = json_table.read(self.table("topics.json"))
         self.assertEqual({"x": [1]}, table["topicConfigTable"]["Orders"]["later"])
-        table = tables.read(self.table("subscriptionGroup.json"))
+        table = json_table.read(self.table("subscriptionGroup.json"))
         self.assertEqual(
             {"type": "CUSTOMIZED"}, table["subscriptionGroupTable"]["g"]["groupRetryPolicy"]
         )

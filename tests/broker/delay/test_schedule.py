@@ -18,7 +18,7 @@ from rmqha.broker.sending.messages import Messages
 from rmqha.errors import FlushFailed
 from rmqha.ha.master.put_service import PutResult
 from rmqha.ha.master.transfer import PutStatus
-from rmqha.logfiles import json_table as tables
+from rmqha.logfiles import json_table
 from rmqha.store.files.mapped import LogFolder
 from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.properties import PAIR_END, encode
@@ -103,7 +103,7 @@ class ScheduleTestCase(BrokerTestCase):
         """
         What is on the disk.
         """
-        found = tables.read(self.table("delayOffset.json"))
+        found = json_table.read(self.table("delayOffset.json"))
         return {} if found is None else found["offsetTable"]
 
 
@@ -321,7 +321,7 @@ class OffsetTests(ScheduleTestCase):
         self.passes(0.01)
         self.successResultOf(self.serving.schedule.stop())
         self.table("delayOffset.json").parent.mkdir(exist_ok=True)
-        tables.replace(
+        json_table.replace(
             self.table("delayOffset.json"), {"offsetTable": {1: 40, 2: 5, 3: -1}, "kept": "x"}
         )
         self.close_store(self.serving.store)

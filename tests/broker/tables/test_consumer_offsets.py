@@ -8,7 +8,7 @@ from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
 from rmqha.broker.consuming.consumer_progress import NONE_YET
 from rmqha.broker.tables.consumer_offsets import INTERVAL, ConsumerOffsetTable
-from rmqha.logfiles import json_table as tables
+from rmqha.logfiles import json_table
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets as OffsetTable
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
@@ -136,7 +136,9 @@ class TableTests(ConsumingTestCase):
         self.offsets.commit(GROUP, TOPIC, 0, 3, "127.0.0.1:1")
         self.offsets.commit(GROUP, TOPIC, 1, 4, "127.0.0.1:1")
         self.broker.clock.advance(INTERVAL)
-        self.assertEqual(tables.read(self.path), {"offsetTable": {"TopicA@group-a": {0: 3, 1: 4}}})
+        self.assertEqual(
+            json_table.read(self.path), {"offsetTable": {"TopicA@group-a": {0: 3, 1: 4}}}
+        )
         again = ConsumerOffsetTable(self.path.parent, self.broker.clock, now)
         again.load()
         self.assertEqual(again.queues(GROUP, TOPIC), {0: 3, 1: 4})
@@ -147,11 +149,11 @@ class TableTests(ConsumingTestCase):
         """
         table = {"offsetTable": {"T@g": {0: 1}}, "dataVersion": {"counter": 7}, "new": [1]}
         self.path.parent.mkdir(exist_ok=True)
-        tables.replace(self.path, table)
+        json_table.replace(self.path, table)
         self.offsets.load()
         self.offsets.commit(GROUP, TOPIC, 0, 3, "127.0.0.1:1")
         self.successResultOf(self.offsets.stop())
-        found = tables.read(self.path) or {}
+        found = json_table.read(self.path) or {}
         self.assertEqual(found["new"], [1])
         self.assertEqual(found["offsetTable"], {"T@g": {0: 1}, "TopicA@group-a": {0: 3}})
 

@@ -10,7 +10,7 @@ from typing import Any
 from twisted.internet.task import Clock
 
 from rmqha.broker.tables.persisted import RETRY, Persisted
-from rmqha.logfiles import json_table as tables
+from rmqha.logfiles import json_table
 from tests.support.logs import Held, LogTestCase, now
 
 
@@ -37,7 +37,7 @@ class PersistedTests(LogTestCase):
         """
         What is written.
         """
-        table = tables.read(self.path)
+        table = json_table.read(self.path)
         return None if table is None else table["n"]
 
     def test_coalesced(self) -> None:
@@ -46,8 +46,10 @@ class PersistedTests(LogTestCase):
         """
         table = Persisted(self.path, lambda: {"n": self.number}, self.clock, now, 1.0)
         written: list[Path] = []
-        real = tables.replace
-        self.patch(tables, "replace", lambda path, *more: (written.append(path), real(path, *more)))
+        real = json_table.replace
+        self.patch(
+            json_table, "replace", lambda path, *more: (written.append(path), real(path, *more))
+        )
         for self.number in range(1, 6):
             table.dirty()
             self.clock.advance(0.1)

@@ -11,13 +11,13 @@ from typing import Any
 from attrs import evolve
 from twisted.internet.task import Clock
 
-from rmqha.broker.tables import subscription_groups as group_names
+from rmqha.broker.tables import subscription_groups
 from rmqha.broker.tables import topics as topic_names
 from rmqha.broker.tables.subscription_groups import Groups
 from rmqha.broker.tables.topics import Topics, perm_text
 from rmqha.config.broker_settings import BrokerSettings
 from rmqha.errors import BodyInvalid, RequestRefused
-from rmqha.logfiles import json_table as tables
+from rmqha.logfiles import json_table
 from rmqha.wire.names import PRESET_GROUPS
 from rmqha.wire.remoting.bodies.tables import GroupConfig, TopicConfig
 from tests.support.logs import LogTestCase, now
@@ -65,7 +65,7 @@ class TableTestCase(LogTestCase):
         A table on disk, a second later.
         """
         self.clock.advance(1)
-        return tables.read(Path(self.config / name))
+        return json_table.read(Path(self.config / name))
 
 
 class TopicsTests(TableTestCase):
@@ -303,7 +303,7 @@ class NameTests(LogTestCase):
         """
         A topic has at most 127 characters, and a group so many that its retry topic fits.
         """
-        for check, most in ((topic_names.check_name, 127), (group_names.check_name, 120)):
+        for check, most in ((topic_names.check_name, 127), (subscription_groups.check_name, 120)):
             check("x" * most)
             check("%RETRY%a|b_c-1")
             for wrong in ("", "  ", "x" * (most + 1), "a b", "a@b", "\u00e9", "a\n"):

@@ -10,11 +10,11 @@ from typing import Any
 from unittest import SkipTest
 
 from lab.demo.traffic import Cpp, why_not
-from lab.harness import compare_stores as compare
+from lab.harness import compare_stores
 from lab.harness.nodes import NameServer, Node, until
 from lab.harness.remote import Remote, send
 from lab.stock.clients import Answer, Client
-from rmqha.logfiles import json_table as tables
+from rmqha.logfiles import json_table
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.scan import scan
 from rmqha.wire.log.record import decode
@@ -109,7 +109,7 @@ class WalkthroughCase(FaultTestCase):
         """
         Whether a slave has been told of the topic.
         """
-        found = tables.read(slave.root / "config" / "topics.json")
+        found = json_table.read(slave.root / "config" / "topics.json")
         return found is not None and TOPIC in found["topicConfigTable"]
 
     def routed(self) -> bool:
@@ -248,7 +248,9 @@ class WalkthroughCase(FaultTestCase):
             master.term()
             slave.term()
         for master, slave in pairs:
-            found = compare.damage(self.settings(master), self.settings(slave), (), equal=True)
+            found = compare_stores.damage(
+                self.settings(master), self.settings(slave), (), equal=True
+            )
             self.assertEqual([], found[:20], f"{master.tail()}\n{slave.tail()}")
             for node in (master, slave):
                 self.assertEqual([], node.complaints(), node.log()[-20_000:])

@@ -19,7 +19,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.config.ha_settings import FirstSync
 from rmqha.errors import ReportRejected
-from rmqha.ha.master import ledger as module
+from rmqha.ha.master import ledger
 from rmqha.ha.master.ledger import Claim, Ledger
 from rmqha.logfiles.reader import LogReader
 from tests.support.effort import tries
@@ -168,7 +168,7 @@ class FirstReportTests(LedgerCase):
         """
         The address unseen for longest is forgotten first.
         """
-        self.patch(module, "MOST_MARKS", 2)
+        self.patch(ledger, "MOST_MARKS", 2)
         for host in ("a", "b", "a", "c"):
             self.fed(host=host).close()
         self.assertEqual(list(self.ledger.marks), ["a", "c"])
@@ -236,12 +236,12 @@ class ReportTests(LedgerCase):
         """
         claim = self.fed()
         for _ in range(3):
-            for _ in range(module.MOST_REPEATS):
+            for _ in range(ledger.MOST_REPEATS):
                 claim.report(1000)
             claim.breathe()
-        for _ in range(module.MOST_REPEATS):
+        for _ in range(ledger.MOST_REPEATS):
             claim.report(1000)
-        self.refused(claim, 1000, "flood", module.MOST_REPEATS)
+        self.refused(claim, 1000, "flood", ledger.MOST_REPEATS)
 
     def test_middle_of_a_record(self) -> None:
         """

@@ -17,7 +17,7 @@ from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.pipeline.log.errors import LogCutBack
 from rmqha.store.files.lock import StoreLock
 from rmqha.store.published.split_index import SplitIndex
-from rmqha.wire.log import split_spans as spans
+from rmqha.wire.log import split_spans
 from rmqha.wire.log.published import Cut, parse_spans
 from rmqha.wire.store_layout import OWN_FOLDER, SPLITS
 from tests.cli.command import CommandTestCase
@@ -63,7 +63,7 @@ class IndexTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.patch(index, "spread", jobs.spread)
-        self.patch(spans, "SPAN", SPAN)
+        self.patch(split_spans, "SPAN", SPAN)
         self.store = golden.store(VERSION)
         self.records = expected(VERSION, "store")
         self.all = [record["physicalOffset"] for record in self.records]

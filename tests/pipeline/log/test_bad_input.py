@@ -31,7 +31,7 @@ from tests.wire.records import PLAIN, stored
 try:
     import pyarrow as pa
 
-    from rmqha.logfiles import walk_file as walking
+    from rmqha.logfiles import walk_file
     from rmqha.pipeline.log.options import DECOMPRESSED_LIMIT, ReadOptions
     from rmqha.pipeline.log.reading import RangeProof
     from rmqha.pipeline.log.tables import schema_of
@@ -172,7 +172,7 @@ class GoneTests(BadInputTestCase):
         A file that goes between being listed and being looked into is as if it had never
         been listed.
         """
-        opened, first = walking.opened, [self.file_of(0)]
+        opened, first = walk_file.opened, [self.file_of(0)]
 
         def late(path: Path) -> Any:
             for file in first:
@@ -181,7 +181,7 @@ class GoneTests(BadInputTestCase):
             return opened(path)
 
         time = self.records[0]["storeTimestamp"]
-        self.patch(walking, "opened", late)
+        self.patch(walk_file, "opened", late)
         kept = [offset for offset in self.all if offset >= SIZE]
         self.assertEqual(kept, offsets(self.store, startingTimestamp=time))
 

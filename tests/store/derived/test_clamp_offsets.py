@@ -10,7 +10,7 @@ from typing import Any
 
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import TableUnreadable
-from rmqha.logfiles import json_table as tables
+from rmqha.logfiles import json_table
 from rmqha.store.derived.clamp_offsets import clamp_consumers, clamp_delays
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.truncate import intend
@@ -43,7 +43,7 @@ class ClampTestCase(LogTestCase):
         A table as a broker keeps it.
         """
         path = self.root / "config" / name
-        tables.replace(path, {"offsetTable": table, "more": 7})  # type: ignore[dict-item]
+        json_table.replace(path, {"offsetTable": table, "more": 7})  # type: ignore[dict-item]
         return path
 
 
@@ -67,7 +67,7 @@ class ConsumerTests(ClampTestCase):
             ],
         )
         self.assertEqual(
-            tables.read(path),
+            json_table.read(path),
             {
                 "offsetTable": {
                     "TopicA@g": {0: 10, 1: 0},
@@ -115,7 +115,7 @@ class DelayTests(ClampTestCase):
             [(one.who, one.queue_id, one.before, one.after) for one in moved],
             [("delay level 3", 2, 9, 5), ("delay level 4", 3, 2, 0), ("delay level 5", 4, -1, 0)],
         )
-        self.assertEqual(tables.read(path), {"offsetTable": {3: 5, 4: 0, 5: 0}, "more": 7})
+        self.assertEqual(json_table.read(path), {"offsetTable": {3: 5, 4: 0, 5: 0}, "more": 7})
 
 
 class CutTests(ClampTestCase):
@@ -148,8 +148,8 @@ class CutTests(ClampTestCase):
         for root, more in ((self.root, {"before": before}), (died, {})):
             store = self.opened(root, settings=SIZES, master=False, **more)
             self.assertEqual(store.log.end, at)
-            offsets = tables.read(root / "config" / "consumerOffset.json")
+            offsets = json_table.read(root / "config" / "consumerOffset.json")
             self.assertEqual(offsets["offsetTable"], {"TopicA@g": {0: 7}, "TopicA@h": {0: 6}})
-            delays = tables.read(root / "config" / "delayOffset.json")
+            delays = json_table.read(root / "config" / "delayOffset.json")
             self.assertEqual(delays["offsetTable"], {3: 0})
         self.flushLoggedErrors()

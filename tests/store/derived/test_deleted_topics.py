@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 
 from lab.harness.compare_stores import derived_faults
 from rmqha.errors import DiskFull
-from rmqha.logfiles import json_table as tables
+from rmqha.logfiles import json_table
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.published import DELETED, read_deleted_topics
 from rmqha.logfiles.raw_log import RawLog
@@ -129,7 +129,7 @@ class DeletedTests(LogTestCase):
         """
         What cannot be noted is not done.
         """
-        with patch.object(tables, "replace", side_effect=DiskFull("deleted.json", 9)):
+        with patch.object(json_table, "replace", side_effect=DiskFull("deleted.json", 9)):
             self.failureResultOf(self.delete(), DiskFull)
         self.assertEqual({"Old": 5, "New": 5}, self.ends())
 
@@ -140,7 +140,7 @@ class DeletedTests(LogTestCase):
         self.successResultOf(self.delete())
         root, log = self.here.settings.root, self.here.log
         path = root / DELETED
-        good = tables.read(path)
+        good = json_table.read(path)
         assert good is not None
         self.assertEqual({"Old": log.confirmed}, read_deleted_topics(root, log, log.confirmed))
         for bad in (
@@ -151,7 +151,7 @@ class DeletedTests(LogTestCase):
             {"topics": None},
         ):
             path.with_name("deleted.json.bak").unlink(missing_ok=True)
-            tables.replace(path, {**good, **bad})
+            json_table.replace(path, {**good, **bad})
             self.assertEqual({}, read_deleted_topics(root, log, log.confirmed), bad)
         for name in ("deleted.json", "deleted.json.bak"):
             path.with_name(name).write_bytes(b"{")

@@ -16,7 +16,7 @@ from twisted.internet.task import Clock
 
 from rmqha.errors import DiskFull, RecordFault, Refused
 from rmqha.logfiles.reader import LogReader
-from rmqha.store.derived import dispatch as dispatch_module
+from rmqha.store.derived import dispatch
 from rmqha.store.derived.dispatch import Dispatcher, DispatchMark
 from rmqha.store.derived.rebuild import rebuild
 from rmqha.store.files.descriptors import Descriptors
@@ -97,14 +97,14 @@ class RunTests(DispatchTestCase):
         root = self.folder()
         made = self.maker(root)
         made.recover(clean=True)
-        with patch.object(dispatch_module, "NEAR", 1 << 30 if near else 0):
+        with patch.object(dispatch, "NEAR", 1 << 30 if near else 0):
             for step in [*steps, 40]:
                 fill(log, step, random)
                 if random.random() < 0.7:
                     drain(made)
             drain(made)
         self.assertEqual(made.position, log.end)
-        with patch.object(dispatch_module, "NEAR", 0 if near else 1 << 30):
+        with patch.object(dispatch, "NEAR", 0 if near else 1 << 30):
             self.assert_like_rebuild(log, root)
         self.assertEqual(self.differences(log, root), [])
         self.assertEqual((made.rebuilds, made.fault_count), (0, 0))
@@ -249,7 +249,7 @@ class RunTests(DispatchTestCase):
             log.data[log.starts[30] + 4] ^= 1
             made = self.maker()
             made.recover(clean=True)
-            with patch.object(dispatch_module, "NEAR", near):
+            with patch.object(dispatch, "NEAR", near):
                 for _ in range(2):
                     error = self.assertRaises(RecordFault, drain, made)
                     self.assertEqual(error.offset, log.starts[30])

@@ -17,7 +17,7 @@ from rmqha.store.derived.lookup import Lookup
 from rmqha.store.derived.rebuild import open_derived
 from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.hashing import key_hash
-from tests.support import damage as mutilate
+from tests.support import damage
 from tests.support.derived import settings
 
 VERSION = golden.VERSIONS[0]
@@ -89,9 +89,9 @@ class LookupTests(SynchronousTestCase):
         store = golden.store(VERSION)
         path = sorted((store / "consumequeue" / "GoldenBulk" / "0").iterdir())[0]
         data = path.read_bytes()
-        mutilate.overwrite(path, 20, data[40:60])
+        damage.overwrite(path, 20, data[40:60])
         self.assertIsNone(lookup(store).by_queue_offset("GoldenBulk", 0, 1))
-        mutilate.flip(path, 40 + 11)
+        damage.flip(path, 40 + 11)
         self.assertIsNone(lookup(store).by_queue_offset("GoldenBulk", 0, 2))
 
     def test_by_time(self) -> None:

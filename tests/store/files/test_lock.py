@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from rmqha.errors import StoreLocked
-from rmqha.store.files import lock as lock_module
+from rmqha.store.files import lock
 from rmqha.store.files.lock import LOCK_TEXT, StoreLock, is_locked
 from tests.support.logs import LogTestCase
 
@@ -151,7 +151,7 @@ class LockTests(LogTestCase):
         def pwrite(*args: object) -> int:
             raise OSError(errno.ENOSPC, "full")
 
-        self.patch(lock_module.os, "pwrite", pwrite)
+        self.patch(lock.os, "pwrite", pwrite)
         self.lock.take()
         self.assertTrue(is_locked(self.path))
 

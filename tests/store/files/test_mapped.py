@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rmqha.errors import BrokenSequence, DiskFull, FileSizeMismatch, FlushFailed, OutOfDescriptors
 from rmqha.logfiles.listing import file_name
-from rmqha.store.files import mapped as files
+from rmqha.store.files import mapped
 from rmqha.store.files.allocate import Allocator
 from rmqha.store.files.mapped import LogFolder, MappedFile, zero_range
 from tests.support.ha_frames import append_frame
@@ -132,7 +132,7 @@ class CreateTests(LogTestCase):
                 raise OSError(errno.ENOSPC, "full")
             real(fd, size)
 
-        self.patch(files.os, "ftruncate", ftruncate)
+        self.patch(mapped.os, "ftruncate", ftruncate)
         self.assertRaises(DiskFull, folder.create_next, 0)
         self.assertEqual((list(folder.path.iterdir()), folder.files), ([], []))
         full = False
@@ -152,7 +152,7 @@ class CreateTests(LogTestCase):
                 raise OSError(errno.EMFILE, "too many open files")
             return real(path, *arguments, **more)  # type: ignore[arg-type]
 
-        self.patch(files.os, "open", opening)
+        self.patch(mapped.os, "open", opening)
         for fails[:] in ([True], [False, True]):
             self.assertRaises(OutOfDescriptors, folder.create_next, 0)
             self.assertEqual((list(folder.path.iterdir()), folder.files), ([], []))
@@ -163,7 +163,7 @@ class CreateTests(LogTestCase):
         A name that cannot be made durable is no file of the log.
         """
         folder = LogFolder(self.folder(), SIZE)
-        real = files.fsync_folder
+        real = mapped.fsync_folder
         bad = True
 
         def sync(path: Path) -> None:
@@ -171,7 +171,7 @@ class CreateTests(LogTestCase):
                 raise OSError(errno.EIO, "I/O error")
             real(path)
 
-        self.patch(files, "fsync_folder", sync)
+        self.patch(mapped, "fsync_folder", sync)
         self.assertRaises(FlushFailed, folder.create_next, 0)
         self.assertEqual((list(folder.path.iterdir()), folder.files), ([], []))
         bad = False
@@ -232,14 +232,14 @@ class AllocateTests(LogTestCase):
         """
         When a whole step does not fit what is needed may.
         """
-        real = files.os.posix_fallocate
+        real = mapped.os.posix_fallocate
 
         def fallocate(fd: int, start: int, size: int) -> None:
             if size > 1000:
                 raise OSError(errno.ENOSPC, "full")
             real(fd, start, size)
 
-        self.patch(files.os, "posix_fallocate", fallocate)
+        self.patch(mapped.os, "posix_fallocate", fallocate)
         Allocator(step=1 << 14).ensure(self.file, 900)
         self.assertEqual(self.file.allocated, 900)
 
@@ -275,7 +275,7 @@ class AllocateTests(LogTestCase):
         def broken(fd: int, start: int, size: int) -> None:
             raise OSError(errno.EIO, "broken")
 
-        self.patch(files.os, "posix_fallocate", broken)
+        self.patch(mapped.os, "posix_fallocate", broken)
         held.work()
         self.assertEqual(len(self.flushLoggedErrors(OSError)), 1)
 
@@ -329,7 +329,7 @@ class ZeroTests(LogTestCase):
         def lseek(*args: Any) -> int:
             raise OSError(errno.EINVAL, "no")
 
-        self.patch(files.os, "lseek", lseek)
+        self.patch(mapped.os, "lseek", lseek)
         with open(path, "rb+") as file:
             zero_range(file.fileno(), 10, 100)
         self.assertEqual(path.read_bytes(), b"z" * 10 + bytes(90))

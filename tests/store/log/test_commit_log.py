@@ -19,8 +19,8 @@ from rmqha.errors import (
     StartNotAligned,
 )
 from rmqha.logfiles.reader import LogReader
-from rmqha.store.files import mapped as files
-from rmqha.store.log import commit_log as log_module
+from rmqha.store.files import mapped
+from rmqha.store.log import commit_log
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire.log.encode import blank
 from rmqha.wire.log.record import Fault, decode
@@ -213,15 +213,15 @@ class FullDiskTests(LogTestCase):
         A next file whose name does not get to the disk is an fsync that failed.
         """
         log = self.filled(2000, 1000)
-        real = files.fsync_folder
+        real = mapped.fsync_folder
 
         def broken(folder: object) -> None:
             raise OSError(5, "I/O error")
 
-        self.patch(files, "fsync_folder", broken)
+        self.patch(mapped, "fsync_folder", broken)
         self.assertRaises(FlushFailed, log.put, [encoded(1500)], [2], STORED)
         self.assertEqual((log.end, len(log.folder.files)), (3000, 1))
-        self.patch(files, "fsync_folder", real)
+        self.patch(mapped, "fsync_folder", real)
         self.assertEqual(log.put([encoded(1500)], [2], STORED), FILE_SIZE)
 
     def test_append_frame(self) -> None:
@@ -395,7 +395,7 @@ class VerifyTests(LogTestCase):
         data[150_500] ^= 1
         slow, fast = (self.received(data, 1 << 20) for _ in range(2))
         self.assertRaises(RecordFault, fast.verify)
-        self.patch(log_module, "SCALAR_BYTES", 1 << 20)
+        self.patch(commit_log, "SCALAR_BYTES", 1 << 20)
         self.assertRaises(RecordFault, slow.verify)
         self.assertEqual((slow.confirmed, slow.last_record), (150_000, 149_000))
         self.assertEqual((fast.confirmed, fast.last_record), (150_000, 149_000))
@@ -422,7 +422,7 @@ class VerifyTests(LogTestCase):
         append_frame(log, 0, data[:50_000])
         log.verify()
         append_frame(log, 50_000, data[50_000:50_500])
-        self.patch(log_module, "SCALAR_BYTES", 0)
+        self.patch(commit_log, "SCALAR_BYTES", 0)
         log.verify()
         append_frame(log, 50_500, data[50_500:])
         log.verify()

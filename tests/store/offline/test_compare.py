@@ -16,7 +16,7 @@ from rmqha.logfiles.raw_log import RawLog
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.recovery import cut
 from rmqha.store.offline.compare import first_difference, parting, record_start
-from tests.support import damage as mutilate
+from tests.support import damage
 
 VERSION = golden.VERSIONS[0]
 
@@ -62,7 +62,7 @@ class Diverging(SynchronousTestCase):
         A log that is behind is no other log: what it lacks is counted.
         """
         at = self.rows[700]["physicalOffset"]
-        folder = LogFolder.load(self.second / "commitlog", mutilate.SIZE)
+        folder = LogFolder.load(self.second / "commitlog", damage.SIZE)
         cut(folder, at)
         found = parting(*self.raws())
         self.assertIsNone(found.difference)
@@ -78,19 +78,19 @@ class Diverging(SynchronousTestCase):
         for number in (0, 1, 333, len(self.rows) - 1):
             row = self.rows[number]
             place = row["physicalOffset"] + row["size"] - 1  # no CRC there
-            file, inside = divmod(place, mutilate.SIZE)
-            mutilate.flip(mutilate.log_file(self.second, file), inside)
+            file, inside = divmod(place, damage.SIZE)
+            damage.flip(damage.log_file(self.second, file), inside)
             found = parting(*self.raws())
             assert found.difference is not None
             self.assertEqual(found.difference.offset, place)
-            self.assertEqual(found.difference.path, str(mutilate.log_file(self.first, file)))
-            self.assertEqual(found.difference.other_path, str(mutilate.log_file(self.second, file)))
+            self.assertEqual(found.difference.path, str(damage.log_file(self.first, file)))
+            self.assertEqual(found.difference.other_path, str(damage.log_file(self.second, file)))
             self.assertEqual(found.difference.value ^ 1, found.difference.other_value)
             self.assertEqual(found.at, row["physicalOffset"])
             for side in (found.first, found.second):
                 self.assertEqual(side.records, len(self.rows) - number)
                 self.assertEqual(side.topics, self.topics(number))
-            mutilate.flip(mutilate.log_file(self.second, file), inside)
+            damage.flip(damage.log_file(self.second, file), inside)
 
     def test_damaged_byte(self) -> None:
         """
@@ -100,8 +100,8 @@ class Diverging(SynchronousTestCase):
         for number in (0, 333, len(self.rows) - 1):
             row = self.rows[number]
             place = row["physicalOffset"] + 90  # in the body
-            file, inside = divmod(place, mutilate.SIZE)
-            mutilate.flip(mutilate.log_file(self.second, file), inside)
+            file, inside = divmod(place, damage.SIZE)
+            damage.flip(damage.log_file(self.second, file), inside)
             found = parting(*self.raws())
             assert found.difference is not None
             self.assertEqual((found.difference.offset, found.at), (place, row["physicalOffset"]))
@@ -111,18 +111,18 @@ class Diverging(SynchronousTestCase):
             is_last = number == len(self.rows) - 1
             self.assertEqual(found.second.bad, 0 if is_last else 1)
             self.assertEqual(found.second.tail, row["size"] if is_last else 0)
-            mutilate.flip(mutilate.log_file(self.second, file), inside)
+            damage.flip(damage.log_file(self.second, file), inside)
 
     def test_another_tail(self) -> None:
         """
         Each side's own records are counted for themselves.
         """
         at = self.rows[-5]["physicalOffset"]
-        folder = LogFolder.load(self.second / "commitlog", mutilate.SIZE)
+        folder = LogFolder.load(self.second / "commitlog", damage.SIZE)
         cut(folder, at)
         record = bytearray(OfflineLog(self.first).read(0, 208))
         record[28:36] = at.to_bytes(8, "big")
-        mutilate.overwrite(mutilate.log_file(self.second, -1), at % mutilate.SIZE, bytes(record))
+        damage.overwrite(damage.log_file(self.second, -1), at % damage.SIZE, bytes(record))
         found = parting(*self.raws())
         self.assertEqual(found.at, at)
         self.assertEqual((found.second.records, found.second.bytes), (1, 208))
@@ -133,9 +133,9 @@ class Diverging(SynchronousTestCase):
         """
         Only what both still hold is compared.
         """
-        mutilate.log_file(self.second, 0).unlink()
+        damage.log_file(self.second, 0).unlink()
         found = parting(*self.raws())
-        self.assertEqual(found.start, mutilate.SIZE)
+        self.assertEqual(found.start, damage.SIZE)
         self.assertIsNone(found.difference)
 
     def test_nothing_in_common(self) -> None:
@@ -143,9 +143,9 @@ class Diverging(SynchronousTestCase):
         Logs that do not touch cannot be compared.
         """
         for number in range(1, 11):
-            (self.first / mutilate.name(number)).unlink()
+            (self.first / damage.name(number)).unlink()
         for number in range(3):
-            (self.second / mutilate.name(number)).unlink()
+            (self.second / damage.name(number)).unlink()
         self.assertRaises(ValueError, parting, *self.raws())
 
     def test_gap(self) -> None:
@@ -153,13 +153,13 @@ class Diverging(SynchronousTestCase):
         Bytes of a missing file are passed over.
         """
         first, second = self.part()
-        (self.second / mutilate.name(2)).unlink()
+        (self.second / damage.name(2)).unlink()
         gapped = OfflineLog.of(OfflineLog(self.second, end=0).raw, second.end)
         self.assertIsNone(first_difference(first, gapped))
-        mutilate.flip(self.second / mutilate.name(4), 9)
+        damage.flip(self.second / damage.name(4), 9)
         found = first_difference(first, gapped)
         assert found is not None
-        self.assertEqual(found.offset, 4 * mutilate.SIZE + 9)
+        self.assertEqual(found.offset, 4 * damage.SIZE + 9)
         self.assertEqual(
             first_difference(gapped, first),
             found.__class__(

@@ -20,7 +20,7 @@ from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.log.truncate import quarantine
 from rmqha.store.offline.detect_sizes import offline_settings
 from rmqha.store.offline.verify import LogCheck, derived_findings, running_notes
-from tests.support import damage as mutilate
+from tests.support import damage
 
 VERSION = golden.VERSIONS[0]
 CLEAN = ("store", "ipv6")
@@ -90,7 +90,7 @@ class GoldenStores(SynchronousTestCase):
             RawLog.open(golden.store(VERSION)), lambda done, total: told.append((done, total))
         )
         list(made.findings())
-        self.assertEqual(told[-1], (11 * mutilate.SIZE, 11 * mutilate.SIZE))
+        self.assertEqual(told[-1], (11 * damage.SIZE, 11 * damage.SIZE))
         self.assertEqual(told, sorted(told))
 
     def test_running_notes(self) -> None:
@@ -111,7 +111,7 @@ class TornTails(SynchronousTestCase):
         self.last = rows[-1]["physicalOffset"]
         self.size = rows[-1]["size"]
         self.count = len(rows)
-        self.path = mutilate.log_file(self.store, 0)
+        self.path = damage.log_file(self.store, 0)
 
     def test_every_cut(self) -> None:
         """
@@ -141,7 +141,7 @@ class TornTails(SynchronousTestCase):
         (self.store / "abort").unlink()
         (self.store / "checkpoint").unlink()
         Checkpoint().save(self.store / "checkpoint")
-        mutilate.overwrite(self.path, self.last + 100, bytes(self.size - 100))
+        damage.overwrite(self.path, self.last + 100, bytes(self.size - 100))
         made, found = check(self.store)
         self.assertEqual(found, [])
         self.assertIn("torn tail", made.notes[0])
@@ -151,7 +151,7 @@ class TornTails(SynchronousTestCase):
         After a clean stop nothing but zeros may stand behind the log.
         """
         (self.store / "abort").unlink()
-        mutilate.overwrite(self.path, self.last + self.size + 1, b"x" * 500)
+        damage.overwrite(self.path, self.last + self.size + 1, b"x" * 500)
         _, found = check(self.store)
         self.assertEqual(len(found), 1)
         self.assertEqual((found[0].path, found[0].offset), (str(self.path), self.last + self.size))
@@ -199,7 +199,7 @@ class BadHeaders(SynchronousTestCase):
         for reason, place, data in cases:
             store = golden.store(VERSION, "ipv6")
             (store / "abort").touch()
-            mutilate.overwrite(mutilate.log_file(store, 0), last + place, data)
+            damage.overwrite(damage.log_file(store, 0), last + place, data)
             made, found = check(store)
             told = [*made.notes, *(finding.reason for finding in found)]
             self.assertEqual(made.end, last, reason)
@@ -223,15 +223,15 @@ class Damage(SynchronousTestCase):
         for number in range(0, len(rows) - 1, 97):
             row = rows[number]
             following = self.rows[self.rows.index(row) + 1]["physicalOffset"]
-            file = row["physicalOffset"] // mutilate.SIZE
-            path = mutilate.log_file(self.store, file)
+            file = row["physicalOffset"] // damage.SIZE
+            path = damage.log_file(self.store, file)
             ip6 = 12 * bin(row["sysFlag"] >> 4 & 3).count("1")
-            place = row["physicalOffset"] % mutilate.SIZE + 88 + ip6 + row["bodyLength"] // 2
-            mutilate.flip(path, place, number % 8)
+            place = row["physicalOffset"] % damage.SIZE + 88 + ip6 + row["bodyLength"] // 2
+            damage.flip(path, place, number % 8)
             _, found = check(self.store)
             reason = f"body crc; the next valid record is at byte {following}"
             self.assertEqual(found, [Finding(str(path), row["physicalOffset"], reason)])
-            mutilate.flip(path, place, number % 8)
+            damage.flip(path, place, number % 8)
 
     def test_many_flips(self) -> None:
         """
@@ -240,8 +240,8 @@ class Damage(SynchronousTestCase):
         rows = [row for row in self.rows if row["bodyLength"]][3::50]
         for row in rows:
             ip6 = 12 * bin(row["sysFlag"] >> 4 & 3).count("1")
-            file, place = divmod(row["physicalOffset"] + 88 + ip6, mutilate.SIZE)
-            mutilate.flip(mutilate.log_file(self.store, file), place)
+            file, place = divmod(row["physicalOffset"] + 88 + ip6, damage.SIZE)
+            damage.flip(damage.log_file(self.store, file), place)
         made, found = check(self.store)
         self.assertEqual(
             [finding.offset for finding in found], [row["physicalOffset"] for row in rows]
@@ -254,14 +254,14 @@ class Damage(SynchronousTestCase):
         """
         The next valid record is found in a file full of what looks like one.
         """
-        path = mutilate.log_file(self.store, 3)
-        row = next(row for row in self.rows if row["physicalOffset"] > 3 * mutilate.SIZE + 90_000)
-        inside = row["physicalOffset"] - 3 * mutilate.SIZE
+        path = damage.log_file(self.store, 3)
+        row = next(row for row in self.rows if row["physicalOffset"] > 3 * damage.SIZE + 90_000)
+        inside = row["physicalOffset"] - 3 * damage.SIZE
         for size in (4, 28, 100):
             fake = b"\xda\xa3\x20\xa7".ljust(size, b"\0")
-            mutilate.overwrite(path, 0, (fake * (inside // size + 1))[:inside])
+            damage.overwrite(path, 0, (fake * (inside // size + 1))[:inside])
             _, found = check(self.store)
-            self.assertEqual([finding.offset for finding in found], [3 * mutilate.SIZE])
+            self.assertEqual([finding.offset for finding in found], [3 * damage.SIZE])
             self.assertIn(f"next valid record is at byte {row['physicalOffset']}", str(found[0]))
 
     def test_copied_chunk(self) -> None:
@@ -269,13 +269,13 @@ class Damage(SynchronousTestCase):
         A chunk of a file copied over another place is found by the stored offsets.
         """
         store = golden.store(VERSION, "killed")
-        path = mutilate.log_file(store, 2)
-        mutilate.copy_chunk(path, 16 << 10, 128 << 10)
+        path = damage.log_file(store, 2)
+        damage.copy_chunk(path, 16 << 10, 128 << 10)
         _, found = check(store)
         self.assertTrue(found)
         for finding in found:
             self.assertEqual(finding.path, str(path))
-            inside = finding.offset % mutilate.SIZE
+            inside = finding.offset % damage.SIZE
             self.assertTrue((112 << 10) < inside < (144 << 10), finding)
             self.assertIn("next valid record", finding.reason)
 
@@ -283,12 +283,12 @@ class Damage(SynchronousTestCase):
         """
         Each harm to a log's files is told with its exact path and reason.
         """
-        for harm in mutilate.HARMS:
+        for harm in damage.HARMS:
             for version in golden.VERSIONS:
                 store = golden.store(version)
                 harm.apply(store)
                 if harm.name == "unreadable":
-                    mutilate.deny(self, store / harm.path)  # root reads everything
+                    damage.deny(self, store / harm.path)  # root reads everything
                 _, found = check(store)
                 told = [str(finding) for finding in found]
                 named = [
@@ -306,13 +306,13 @@ class Damage(SynchronousTestCase):
         real = os.pread
 
         def failing(fd: int, size: int, place: int) -> bytes:
-            if os.readlink(f"/proc/self/fd/{fd}").endswith(f"{3 * mutilate.SIZE:020d}"):
+            if os.readlink(f"/proc/self/fd/{fd}").endswith(f"{3 * damage.SIZE:020d}"):
                 raise OSError(5, "bad disk")
             return real(fd, size, place)
 
         self.patch(os, "pread", failing)
         found = [*LogCheck(raw).findings()]
-        path = str(mutilate.log_file(self.store, 3))
+        path = str(damage.log_file(self.store, 3))
         failed = [finding for finding in found if "Input/output error" in finding.reason]
         self.assertEqual([finding.path for finding in failed], [path])
 
@@ -320,10 +320,10 @@ class Damage(SynchronousTestCase):
         """
         A place that a running node fills while it is looked at is no fault.
         """
-        path = mutilate.log_file(self.store, 0)
+        path = damage.log_file(self.store, 0)
         row = self.rows[5]
         whole = path.read_bytes()
-        mutilate.overwrite(path, row["physicalOffset"], bytes(row["size"]))
+        damage.overwrite(path, row["physicalOffset"], bytes(row["size"]))
         raw = RawLog.open(self.store)
         extents = raw.extents
 
@@ -342,14 +342,14 @@ class Damage(SynchronousTestCase):
         """
         A quarantine file is a log as well, whatever it begins with.
         """
-        folder = LogFolder.load(self.store / "commitlog", mutilate.SIZE)
+        folder = LogFolder.load(self.store / "commitlog", damage.SIZE)
         row = self.rows[40]
         end = self.rows[400]["physicalOffset"]
         path = quarantine(self.store, folder, row["physicalOffset"], end)
         made, found = check(path)
         self.assertEqual(found, [])
         self.assertEqual(made.records, 360)
-        mutilate.flip(path, 8)
+        damage.flip(path, 8)
         made, found = check(path)
         self.assertEqual([finding.offset for finding in found], [row["physicalOffset"]])
 
@@ -374,7 +374,7 @@ class DerivedFiles(SynchronousTestCase):
         One wrong unit is named by its queue offset.
         """
         files = sorted(self.queue.iterdir())
-        mutilate.flip(files[0], 20 * 7 + 19)
+        damage.flip(files[0], 20 * 7 + 19)
         self.assertEqual(self.only(self.queue, "the log says").offset, 7)
 
     def test_missing_queue(self) -> None:
@@ -408,7 +408,7 @@ class DerivedFiles(SynchronousTestCase):
         One wrong entry of the index is found.
         """
         path = sorted((self.store / "index").iterdir())[0]
-        mutilate.flip(path, 40 + 800 + 20 * 5)
+        damage.flip(path, 40 + 800 + 20 * 5)
         found = deep(self.store)
         self.assertIn("not indexed", str(found))
         self.assertTrue(all(str(self.store / "index") in finding.path for finding in found))
@@ -426,7 +426,7 @@ class DerivedFiles(SynchronousTestCase):
         """
         path = sorted(self.queue.iterdir())[0]
         path.chmod(0)
-        mutilate.deny(self, path)  # root reads everything
+        damage.deny(self, path)  # root reads everything
         self.only(path, "unreadable")
 
 

@@ -20,11 +20,9 @@ from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import PointInvalid
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.truncate import intend
-from rmqha.store.published import publish
-from rmqha.store.published import split_index as splits
+from rmqha.store.published import publish, split_index
 from rmqha.store.store import Store
-from rmqha.wire.log import published
-from rmqha.wire.log import split_spans as making
+from rmqha.wire.log import published, split_spans
 from rmqha.wire.log.published import Cut, Point, Span, Why, parse_point, parse_spans
 from tests.support.logs import FILE_SIZE, STORED, Held, LogTestCase, message
 
@@ -84,7 +82,7 @@ class PublishTestCase(LogTestCase):
         """
         The split index.
         """
-        return splits.load(store.settings.root)
+        return split_index.load(store.settings.root)
 
 
 class PointTests(PublishTestCase):
@@ -316,7 +314,7 @@ class CutTests(PublishTestCase):
         self.assertEqual(after.cuts, (Cut(0, NOW, Why.COPY),))
         self.assertEqual(after.confirm, 0)
         self.assertNotEqual(after.generation, before.generation)
-        self.assertEqual(splits.load(root), [])
+        self.assertEqual(split_index.load(root), [])
 
     def test_shortened_by_others(self) -> None:
         """
@@ -373,7 +371,7 @@ class SplitTests(PublishTestCase):
         """
         Spans of a few records.
         """
-        self.patch(making, "SPAN", 1200)
+        self.patch(split_spans, "SPAN", 1200)
 
     def test_spans(self) -> None:
         """
@@ -422,7 +420,7 @@ class SplitTests(PublishTestCase):
         spans = self.spans(again)
         self.assertEqual(spans[: len(before)], before)
         self.assertEqual(sum(span.count for span in spans[:3]), spans[3].ordinal)
-        splits.truncate_to(store.settings.root, 2000)
+        split_index.truncate_to(store.settings.root, 2000)
         self.assertEqual(self.spans(store), before[:1])
 
     def test_of_another_log(self) -> None:
@@ -434,7 +432,7 @@ class SplitTests(PublishTestCase):
         self.pass_time(9)
         good = self.spans(store)
         self.close_store(store)
-        splits.save(store.settings.root, [evolve(good[0], end=1499)])
+        split_index.save(store.settings.root, [evolve(good[0], end=1499)])
         again = self.made(store.settings.root)
         self.pass_time(9)
         self.assertEqual(self.spans(again), good)
@@ -477,12 +475,12 @@ class SplitTests(PublishTestCase):
         A long walk lets others run in between.
         """
         rests = []
-        self.patch(splits, "STEP", 700)
-        self.patch(splits.time, "sleep", rests.append)
+        self.patch(split_index, "STEP", 700)
+        self.patch(split_index.time, "sleep", rests.append)
         store = self.filled_store(*[500, 500, 1500, 500])
         self.flush(store)
         self.pass_time(9)
-        self.assertEqual(rests, [splits.REST] * 2)
+        self.assertEqual(rests, [split_index.REST] * 2)
         self.assertEqual([span.end for span in self.spans(store)], [2500])
 
     def test_long_records(self) -> None:
@@ -503,8 +501,8 @@ class SplitTests(PublishTestCase):
         """
         store = self.filled_store(*[500] * 11)
         self.close_store(store)
-        splits.path_of(store.settings.root).unlink(missing_ok=True)
-        self.patch(splits, "MOST_BACKLOG", 1000)
+        split_index.path_of(store.settings.root).unlink(missing_ok=True)
+        self.patch(split_index, "MOST_BACKLOG", 1000)
         again = self.made(store.settings.root)
         self.pass_time(9)
         spans = self.spans(again)

@@ -20,7 +20,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
 from rmqha.errors import ColumnUnknown, RecordDamaged
-from rmqha.wire.columnar import kernels_numpy as plain
+from rmqha.wire.columnar import kernels_numpy
 from rmqha.wire.columnar.decoder import (
     COLUMNS,
     DAMAGED_BODY,
@@ -603,7 +603,7 @@ def heads_of(data: bytes) -> FixedFields:
     """
     The heads of a log's records.
     """
-    chain = plain.follow(memoryview(data), len(data))
+    chain = kernels_numpy.follow(memoryview(data), len(data))
     return FixedFields(memoryview(data), chain[:-1], np.diff(chain))
 
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.errors import RecordDamaged
-from rmqha.wire.columnar import kernels as loops
+from rmqha.wire.columnar import kernels
 from rmqha.wire.columnar.decoder import COLUMNS, MORE_COLUMNS, Decoder
 from rmqha.wire.columnar.fixed_fields import FixedFields
 from rmqha.wire.columnar.vectors import Array
@@ -33,13 +33,13 @@ LAST = 1 << 30
 """Where the log file ends."""
 
 
-def ways() -> list[loops.Kernels]:
+def ways() -> list[kernels.Kernels]:
     """
     Those for everybody, and those with one pass.
     """
-    from rmqha.wire.columnar import _numba_kernels as _fast
+    from rmqha.wire.columnar import _numba_kernels
 
-    return [loops.NUMPY, _fast.LOOPS]
+    return [kernels.NUMPY, _numba_kernels.LOOPS]
 
 
 def told(data: bytes, **how: Any) -> tuple[list[dict[str, Any]], int, str]:

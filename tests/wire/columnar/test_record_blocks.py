@@ -25,9 +25,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
 from rmqha.wire.columnar import dispatch_fields as fields
-from rmqha.wire.columnar import kernels as loops
-from rmqha.wire.columnar import kernels_numpy as plain
-from rmqha.wire.columnar import record_blocks as blocks
+from rmqha.wire.columnar import kernels, kernels_numpy, record_blocks
 from rmqha.wire.columnar.record_blocks import Block, walk
 from rmqha.wire.columnar.vectors import java_hashes
 from rmqha.wire.log.delay_levels import DelayLevels
@@ -207,21 +205,20 @@ def read_scalar(data: bytes | bytearray, block: Block) -> list[tuple[object, ...
 
 
 #: Loops, and the number of records up to which the scalar codec is taken.
-WAYS = [(loops.NUMPY, 0), (loops.NUMPY, 1 << 30)]
+WAYS = [(kernels.NUMPY, 0), (kernels.NUMPY, 1 << 30)]
 if HAS_NUMBA:
-    from rmqha.wire.columnar import _numba_common as _compiled
-    from rmqha.wire.columnar import _numba_kernels as _fast
+    from rmqha.wire.columnar import _numba_common, _numba_kernels
 
-    WAYS += [(_fast.LOOPS, 0), (_fast.LOOPS._replace(crcs=plain.crcs), 0)]
+    WAYS += [(_numba_kernels.LOOPS, 0), (_numba_kernels.LOOPS._replace(crcs=kernels_numpy.crcs), 0)]
 
 
 @contextmanager
-def way(chosen: loops.Kernels, few: int) -> Iterator[None]:
+def way(chosen: kernels.Kernels, few: int) -> Iterator[None]:
     """
     Run something with certain loops.
     """
     with (
-        patch.object(loops, "_chosen", chosen._replace(few=few)),
+        patch.object(kernels, "_chosen", chosen._replace(few=few)),
     ):
         yield
 
@@ -301,7 +298,7 @@ class BlockTests(SynchronousTestCase):
             100,
         )
         for chosen, _ in WAYS:
-            with way(chosen, 0), patch.object(blocks, "check", wraps=check) as asked:
+            with way(chosen, 0), patch.object(record_blocks, "check", wraps=check) as asked:
                 walk(memoryview(data), BASE, BASE + len(data), 1 << 30, max_size=MAX_SIZE)
             self.assertEqual(asked.call_count, 1)
 
@@ -365,9 +362,9 @@ class BlockTests(SynchronousTestCase):
         """
         No value of a length field makes a wrong record good or a read go astray.
         """
-        plain = {"topic": b"TopicA", "body": b"hello", "properties": b"KEYS\x01a\x02"}
+        usual = {"topic": b"TopicA", "body": b"hello", "properties": b"KEYS\x01a\x02"}
         for version_2 in (False, True):
-            original, positions = log([{**plain, "version_2": version_2}] * 3)
+            original, positions = log([{**usual, "version_2": version_2}] * 3)
             last = positions[-1]
             for where, form, most in (
                 (0, ">i", 1 << 31),
@@ -415,7 +412,7 @@ class BlockTests(SynchronousTestCase):
             for row in zip(*map(call, ways), strict=True):
                 for mine in row[1:]:
                     self.assertEqual(mine.tolist(), row[0].tolist())
-        found = plain.columns(view, chain[:-1], chain[1:])
+        found = kernels_numpy.columns(view, chain[:-1], chain[1:])
         self.assertEqual(found.key_record.tolist(), [0, 0, 0, 2, 2])
         self.assertEqual(found.topics, ["TopicA", "TopicB"])
 
@@ -439,36 +436,36 @@ class ChoiceTests(SynchronousTestCase):
         CRCs are those of C{zlib}, of empty parts too.
         """
         view = memoryview(b"hello, world")
-        found = plain.crcs(view, np.array([0, 3, 0]), np.array([5, 3, 12]))
+        found = kernels_numpy.crcs(view, np.array([0, 3, 0]), np.array([5, 3, 12]))
         self.assertEqual((found & 0x7FFFFFFF).tolist(), [0x3610A686, 0, body_crc(view)])
 
     def test_pure(self) -> None:
         """
         C{RMQHA_PURE=1} keeps the loops for everybody, and numba out of the process.
         """
-        self.patch(loops, "_chosen", loops.NUMPY)
+        self.patch(kernels, "_chosen", kernels.NUMPY)
         self.patch(os, "environ", {**os.environ, "RMQHA_PURE": "1"})
-        self.assertEqual(loops.warm_up().name, "numpy")
-        self.assertIs(loops.chosen(), loops.NUMPY)
+        self.assertEqual(kernels.warm_up().name, "numpy")
+        self.assertIs(kernels.chosen(), kernels.NUMPY)
 
     def test_without_numba(self) -> None:
         """
         Without numba everything stays as it was.
         """
-        self.patch(loops, "_chosen", loops.NUMPY)
+        self.patch(kernels, "_chosen", kernels.NUMPY)
         self.patch(os, "environ", {**os.environ, "RMQHA_PURE": ""})
         with patch.dict(sys.modules, {"rmqha.wire.columnar._numba_kernels": None}):
-            self.assertIs(loops.warm_up(), loops.NUMPY)
+            self.assertIs(kernels.warm_up(), kernels.NUMPY)
 
     @skipUnless(HAS_NUMBA, "needs numba")
     def test_numba(self) -> None:
         """
-        L{loops.warm_up} changes over to numba's loops.
+        L{kernels.warm_up} changes over to numba's loops.
         """
-        self.patch(loops, "_chosen", loops.NUMPY)
+        self.patch(kernels, "_chosen", kernels.NUMPY)
         self.patch(os, "environ", {**os.environ, "RMQHA_PURE": ""})
-        self.assertEqual(loops.warm_up().name, "numba")
-        self.assertEqual(loops.chosen().name, "numba")
+        self.assertEqual(kernels.warm_up().name, "numba")
+        self.assertEqual(kernels.chosen().name, "numba")
 
     @skipUnless(HAS_NUMBA, "needs numba")
     def test_numba_without_a_cache(self) -> None:
@@ -483,8 +480,8 @@ class ChoiceTests(SynchronousTestCase):
                 raise RuntimeError("cannot cache: no locator available")
             return lambda function: function
 
-        with patch.object(_compiled, "njit", njit):
-            self.assertIs(_compiled.compiled(None)(len), len)
+        with patch.object(_numba_common, "njit", njit):
+            self.assertIs(_numba_common.compiled(None)(len), len)
         self.assertEqual(tried, [True, False])
 
     def test_numba_is_not_loaded_unasked(self) -> None:
@@ -527,5 +524,5 @@ class JavaHashTests(SynchronousTestCase):
         """
         self.assertEqual(java_hash("polygenelubricants"), -(1 << 31))
         self.assertEqual(
-            plain._positive(np.array([-(1 << 31), -5, 7], np.int32)).tolist(), [0, 5, 7]
+            kernels_numpy._positive(np.array([-(1 << 31), -5, 7], np.int32)).tolist(), [0, 5, 7]
         )
