@@ -84,9 +84,7 @@ class ReadingCase(FaultTestCase):
         """
         A consumer of the only queue.
         """
-        found = Follower(
-            endpoint={0: self.primary.port, 1: self.copy.port}, address=TOPIC, current_log=GROUP
-        )
+        found = Follower({0: self.primary.port, 1: self.copy.port}, TOPIC, GROUP)
         self.addCleanup(found.close)
         return found
 

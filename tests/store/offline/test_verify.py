@@ -332,7 +332,14 @@ class Damage(SynchronousTestCase):
                 path.write_bytes(whole)
                 return extents(offset)
 
-        late = Late(raw.path, raw.root, raw.file_size, raw.pieces, raw.findings, raw.writer)
+        late = Late(
+            path=raw.path,
+            root=raw.root,
+            file_size=raw.file_size,
+            pieces=raw.pieces,
+            findings=raw.findings,
+            writer=raw.writer,
+        )
         events = list(follow(late, 0))
         self.assertEqual(
             [event.next_valid for event in events if isinstance(event, BadPlace)], [None]
