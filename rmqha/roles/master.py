@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from twisted.application.service import IService
 from twisted.internet.interfaces import IListeningPort
 
 from rmqha.config.settings import Settings
@@ -134,12 +133,3 @@ class MasterNode(Node):
             results = self.serving.factory.transfer.results
             status["writes"] = {key.value: n for key, n in results.items()}
         return status
-
-
-def make_service(settings: Settings, reactor: Any, *, repair: bool = False) -> IService:
-    """
-    Build a master from its configuration.
-
-    @param repair: Cut a damaged log at the damage.
-    """
-    return MasterNode(settings, reactor, repair=repair)

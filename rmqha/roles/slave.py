@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from twisted.application.service import IService
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IListeningPort, IStreamClientEndpoint
 
@@ -389,12 +388,3 @@ class SlaveNode(Node):
             status["upstream"] = None
         status["metadata"] = None if self.broker is None else self.broker.metadata.status()
         return status
-
-
-def make_service(settings: Settings, reactor: Any, *, repair: bool = False) -> IService:
-    """
-    Build a slave from its configuration.
-
-    @param repair: Cut a damaged log at the damage.
-    """
-    return SlaveNode(settings, reactor, repair=repair)

@@ -29,7 +29,7 @@ from rmqha.pipeline.jobs.progress import Shown, silent
 from rmqha.pipeline.jobs.proven_records import proved
 from rmqha.pipeline.jobs.spark_work import Path as AnyPath
 from rmqha.pipeline.jobs.spark_work import spread
-from rmqha.pipeline.log.cached_splits import replace, write_marks
+from rmqha.pipeline.log.cached_splits import replace, write_positions
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.positions import Position, fingerprint
 from rmqha.pipeline.log.ranges import Range
@@ -155,7 +155,7 @@ def index(
     rows = spread(spark, count, work, SPANS, shown).to_pylist()
     rows.sort(key=lambda row: int(row["start"]))
     spans: list[Span] = []
-    marks: dict[int, Position] = {}
+    positions: dict[int, Position] = {}
     ordinal = 0
     for row in rows:
         last = row.pop("last")
@@ -164,13 +164,13 @@ def index(
         ordinal += span.count
         file = files.at(span.start)
         if last >= 0 and file is not None:
-            marks[file.start] = Position(span.end, last, fingerprint(files, last))
+            positions[file.start] = Position(span.end, last, fingerprint(files, last))
     folder = root / OWN_FOLDER
     with _alone(root) as free:
         _refuse(root, free)
         folder.mkdir(exist_ok=True)
         # The fingerprints first: an index whose fingerprints are another's is not believed.
-        write_marks(root, marks.items())
+        write_positions(root, positions.items())
         replace(folder / SPLITS, render_spans(spans))
     return Indexed(
         path=str(folder / SPLITS),

@@ -58,11 +58,15 @@ def lag_of(progress: Any, stores: Mapping[str, Path]) -> Lag | None:
     source = progress.sources[0] if progress.sources else None
     if source is None or not _known(source.endOffset):
         return None
-    ends = {name: mark.offset for name, mark in from_json(json.loads(source.endOffset)).items()}
+    ends = {
+        name: position.offset for name, position in from_json(json.loads(source.endOffset)).items()
+    }
     logs = dict(ends)
     if _known(source.latestOffset):
         latest = from_json(json.loads(source.latestOffset))
-        logs.update((name, max(mark.offset, ends.get(name, 0))) for name, mark in latest.items())
+        logs.update(
+            (name, max(position.offset, ends.get(name, 0))) for name, position in latest.items()
+        )
     behind = {name: logs[name] - ends.get(name, 0) for name in logs}
     waits = [_since(stores[name], ends.get(name, 0)) for name in logs if behind[name]]
     known = [each for each in waits if each is not None]

@@ -28,21 +28,21 @@ def trusted_splits(files: LogFiles, start: int, end: int) -> tuple[Split, ...]:
     The index of a store's bytes C{[start, end)}, as far as it still speaks of this log.
     """
     found: list[Split] = []
-    marks = _marks(files.root) if end > start else {}
-    for file, low, high in files.pieces(start, end) if marks else ():
-        mark = marks.get(file.start)
-        if mark is not None and fingerprint(files, mark.last) == mark.sum:
-            found += read_splits(files.root, low, min(high, mark.offset))
+    positions = _positions(files.root) if end > start else {}
+    for file, low, high in files.pieces(start, end) if positions else ():
+        position = positions.get(file.start)
+        if position is not None and fingerprint(files, position.last) == position.sum:
+            found += read_splits(files.root, low, min(high, position.offset))
     return tuple(found)
 
 
-def write_marks(root: Path, marks: Iterable[tuple[int, Position]]) -> None:
+def write_positions(root: Path, positions: Iterable[tuple[int, Position]]) -> None:
     """
     Keep the fingerprints of an index.
 
-    @param marks: The start of each file, and the position behind its last indexed record.
+    @param positions: The start of each file, and the position behind its last indexed record.
     """
-    table = [[start, mark.offset, mark.last, mark.sum] for start, mark in marks]
+    table = [[start, position.offset, position.last, position.sum] for start, position in positions]
     replace(
         root / OWN_FOLDER / SPLIT_FINGERPRINTS,
         json.dumps({"version": VERSION, "files": table}).encode(),
@@ -66,11 +66,11 @@ def replace(path: Path, data: bytes) -> None:
         os.close(fd)
 
 
-def _marks(root: Path) -> dict[int, Position]:
+def _positions(root: Path) -> dict[int, Position]:
     try:
         table = json.loads((root / OWN_FOLDER / SPLIT_FINGERPRINTS).read_bytes())
         if table["version"] != VERSION:
             return {}
-        return {int(start): Position(*mark) for start, *mark in table["files"]}
+        return {int(start): Position(*position) for start, *position in table["files"]}
     except (FileNotFoundError, KeyError, TypeError, ValueError):
         return {}

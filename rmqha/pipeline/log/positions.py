@@ -81,19 +81,19 @@ def make(files: LogFiles, offset: int, last: int, log: str = "") -> Position:
     return Position(offset, last, fingerprint(files, last), log) if last >= 0 else Position(offset)
 
 
-def to_json(marks: Mapping[str, Position]) -> dict[str, Any]:
+def to_json(positions: Mapping[str, Position]) -> dict[str, Any]:
     """
     Positions by store, always in the same order: Spark compares them as text.
     """
     return {
         "stores": {
             name: {
-                "last": mark.last,
-                "log": mark.log,
-                "offset": mark.offset,
-                "sum": mark.sum,
+                "last": position.last,
+                "log": position.log,
+                "offset": position.offset,
+                "sum": position.sum,
             }
-            for name, mark in sorted(marks.items())
+            for name, position in sorted(positions.items())
         },
         "v": VERSION,
     }
@@ -109,11 +109,11 @@ def from_json(content: object) -> dict[str, Position]:
         raise PositionInvalid(_text(content), "it is not an object with stores")
     if content.get("v") != VERSION:
         raise PositionInvalid(_text(content), f"its version is not {VERSION}")
-    marks = {}
+    positions = {}
     for name, found in content["stores"].items():
-        mark = found if isinstance(found, dict) else {}
-        offset, last, total = mark.get("offset"), mark.get("last"), mark.get("sum")
-        log = mark.get("log", "")
+        position = found if isinstance(found, dict) else {}
+        offset, last, total = position.get("offset"), position.get("last"), position.get("sum")
+        log = position.get("log", "")
         if type(offset) is not int or type(last) is not int or not isinstance(total, str):
             raise PositionInvalid(_text(content), f"store {name} has no offset, last and sum")
         placed = 0 <= last < offset if total else last == -1 and offset >= 0
@@ -122,8 +122,8 @@ def from_json(content: object) -> dict[str, Position]:
                 _text(content),
                 f"store {name} has an offset, last record and sum that do not fit together",
             )
-        marks[name] = Position(offset, last, total, log)
-    return marks
+        positions[name] = Position(offset, last, total, log)
+    return positions
 
 
 def _text(content: object) -> str:

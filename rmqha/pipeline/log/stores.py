@@ -221,7 +221,7 @@ class StoreView:
 
     # --- positions ----------------------------------------------------------
 
-    def mark(self, offset: int) -> Position:
+    def position(self, offset: int) -> Position:
         """
         The position at a place between two records.
         """
@@ -230,7 +230,7 @@ class StoreView:
         last = boundary(self.files, anchor, offset, behind=self.behind).last
         return make(self.files, offset, last, self.identity)
 
-    def verify(self, mark: Position) -> bool:
+    def verify(self, position: Position) -> bool:
         """
         Whether a position's record is here.
 
@@ -239,38 +239,38 @@ class StoreView:
         @raise NotThisLog: If there is another record.
         @raise LogOfAnotherBroker: If it has been deleted, and the log is another broker's.
         """
-        if mark.last < 0:
+        if position.last < 0:
             return True
-        if mark.last < self.files.first:
+        if position.last < self.files.first:
             # Deleted since.  What is missing is found when it is read.
-            if mark.log and self.identity and mark.log != self.identity:
-                raise LogOfAnotherBroker(self.name, mark.offset, mark.log, self.identity)
+            if position.log and self.identity and position.log != self.identity:
+                raise LogOfAnotherBroker(self.name, position.offset, position.log, self.identity)
             return True
-        found = fingerprint(self.files, mark.last)
-        if found == mark.sum:
+        found = fingerprint(self.files, position.last)
+        if found == position.sum:
             return True
-        below = [cut for cut in self.cuts if cut.at < mark.offset]
+        below = [cut for cut in self.cuts if cut.at < position.offset]
         cuts = [cut for cut in below if cut.why is Why.CUT]
-        copying = bool(below) and below[-1].why is Why.COPY and self.end <= mark.last
+        copying = bool(below) and below[-1].why is Why.COPY and self.end <= position.last
         if cuts and not copying:
-            raise LogCutBack(self.name, cuts[-1].at, cuts[-1].time, mark.offset)
-        if self.end <= mark.last:
+            raise LogCutBack(self.name, cuts[-1].at, cuts[-1].time, position.offset)
+        if self.end <= position.last:
             return False
-        raise NotThisLog(self.name, mark.offset, mark.last, mark.sum, found)
+        raise NotThisLog(self.name, position.offset, position.last, position.sum, found)
 
 
 def open_stores(
-    options: ReadOptions, marks: Mapping[str, Position] | None = None
+    options: ReadOptions, positions: Mapping[str, Position] | None = None
 ) -> list[StoreView]:
     """
     Open the stores of a query.
 
-    @param marks: Positions up to which they were read before.
+    @param positions: Positions up to which they were read before.
     @raise SameLog: If two are copies of one log.
     """
-    marks = marks or {}
+    positions = positions or {}
     stores = [
-        StoreView.open(name, path, options, marks[name].offset if name in marks else 0)
+        StoreView.open(name, path, options, positions[name].offset if name in positions else 0)
         for name, path in options.stores
     ]
     seen: list[StoreView] = []

@@ -102,12 +102,14 @@ class DeltaSink(LakeTable):
             end = self._version(name)
             if end is not None:
                 last, total = self._version(f"{name}/last"), self._version(f"{name}/sum")
-                mark = (
+                position = (
                     Position(end)
                     if last is None or last < 0
                     else Position(end, last, _text(total or 0))
                 )
-                found[selection, store] = TablePosition(self._version(f"{name}/first") or 0, mark)
+                found[selection, store] = TablePosition(
+                    self._version(f"{name}/first") or 0, position
+                )
         return found
 
     def commit(self, files: Iterable[WrittenFile], moved: Mapping[Source, TablePosition]) -> None:
@@ -190,11 +192,11 @@ def _transactions(moved: Mapping[Source, TablePosition]) -> list[Transaction]:
     now = _now()
     for (selection, store), held in moved.items():
         name = application(selection, store)
-        total = int.from_bytes(bytes.fromhex(held.mark.sum), "big", signed=True)
+        total = int.from_bytes(bytes.fromhex(held.position.sum), "big", signed=True)
         values = {
             name: held.end,
             f"{name}/first": held.first,
-            f"{name}/last": held.mark.last,
+            f"{name}/last": held.position.last,
             f"{name}/sum": total,
         }
         found += [Transaction(key, value, now) for key, value in values.items()]

@@ -97,8 +97,8 @@ class WriteRanges:
             for rows in chunks(reader.read(trimmed)):
                 for part in parts(rows, columns.topic, columns.time, self.shape.by):
                     files.add(part, columns)
-        mark = mark_at_end(trimmed)
-        yield to_row(Written(wanted.store, wanted.start, mark, tuple(files.done)))
+        position = position_at_end(trimmed)
+        yield to_row(Written(wanted.store, wanted.start, position, tuple(files.done)))
 
     def name(self, wanted: Range) -> str:
         """
@@ -146,7 +146,7 @@ def above(wanted: Range, floor: Position | None) -> Range | None:
     return evolve(wanted, start=floor.offset, proofs=proofs)
 
 
-def mark_at_end(wanted: Range) -> Position:
+def position_at_end(wanted: Range) -> Position:
     """
     The position at a range's end.
     """

@@ -29,18 +29,18 @@ class TablePosition:
     What a table holds of one store.
 
     @ivar first: Physical offset where it begins.
-    @ivar mark: The position up to which it goes.
+    @ivar position: The position up to which it goes.
     """
 
     first: int
-    mark: Position
+    position: Position
 
     @property
     def end(self) -> int:
         """
         Physical offset where it ends.
         """
-        return self.mark.offset
+        return self.position.offset
 
     def cut(self, to: int) -> TablePosition:
         """
@@ -52,8 +52,13 @@ class TablePosition:
         """
         As a value of JSON.
         """
-        mark = self.mark
-        return {"first": self.first, "last": mark.last, "offset": mark.offset, "sum": mark.sum}
+        position = self.position
+        return {
+            "first": self.first,
+            "last": position.last,
+            "offset": position.offset,
+            "sum": position.sum,
+        }
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> TablePosition:
@@ -107,5 +112,5 @@ def advanced(
         if each.planned < before.first or (each.planned > before.end and not gaps):
             raise NotNext(each.store, before.first, before.end, each.planned)
         if each.end > before.end:
-            found[each.store] = evolve(before, mark=each.mark)
+            found[each.store] = evolve(before, position=each.position)
     return found

@@ -208,7 +208,7 @@ class Appending:
         return WriteRanges(
             options=self.options,
             shape=self.target.shape,
-            floors={store: held.mark for store, held in self.held.items()},
+            floors={store: held.position for store, held in self.held.items()},
             generation=self.table.generation,
         )
 

@@ -47,13 +47,13 @@ class Written:
 
     @ivar store: The store's name.
     @ivar planned: Where the range began, a physical offset.
-    @ivar mark: The position at its end.
+    @ivar position: The position at its end.
     @ivar files: Its files; none if it had no rows, or all were there before.
     """
 
     store: str
     planned: int
-    mark: Position
+    position: Position
     files: tuple[WrittenFile, ...] = ()
 
     @property
@@ -61,7 +61,7 @@ class Written:
         """
         Physical offset of the range's end.
         """
-        return self.mark.offset
+        return self.position.offset
 
 
 def to_row(written: Written) -> pa.RecordBatch:
@@ -83,7 +83,7 @@ def _read(found: dict[str, Any]) -> Written:
         WrittenFile(**{**each, "topics": {k: (v[0], v[1]) for k, v in each["topics"].items()}})
         for each in found["files"]
     )
-    return Written(found["store"], found["planned"], Position(**found["mark"]), files)
+    return Written(found["store"], found["planned"], Position(**found["position"]), files)
 
 
 def files_of(written: Iterable[Written]) -> Iterator[WrittenFile]:

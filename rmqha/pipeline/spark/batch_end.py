@@ -52,19 +52,19 @@ def shares(limits: BatchLimits, backlog: Mapping[str, int]) -> dict[str, BatchLi
 
 
 def advance(
-    store: StoreView, mark: Position, end: int, limits: BatchLimits, options: ReadOptions
+    store: StoreView, position: Position, end: int, limits: BatchLimits, options: ReadOptions
 ) -> Position:
     """
     The position at the end of the next batch.
 
-    @param mark: The position at its start.
+    @param position: The position at its start.
     @param end: How far the log may be read.
-    @return: C{mark} itself if there is nothing more.
+    @return: C{position} itself if there is nothing more.
     @raise DataLost: If what comes next is deleted, and that is not allowed.
     """
-    start = mark.offset
+    start = position.offset
     if end <= start:
-        return mark
+        return position
     for low, high in store.files.missing(start, end):
         if low > start:
             end = low
@@ -81,5 +81,5 @@ def advance(
         store.files, start, end, size=limits.size, rows=limits.rows, behind=store.behind
     )
     if not found.rows:
-        return Position(max(start, found.offset), mark.last, mark.sum, mark.log)
+        return Position(max(start, found.offset), position.last, position.sum, position.log)
     return make(store.files, found.offset, found.last, store.identity)

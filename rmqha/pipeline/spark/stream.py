@@ -76,21 +76,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         return settled(lambda: self._latest(from_json(start), limit))
 
-    def _latest(self, marks: dict[str, Position], limit: ReadLimit) -> dict[str, Any]:
-        stores = self._stores(marks)
+    def _latest(self, positions: dict[str, Position], limit: ReadLimit) -> dict[str, Any]:
+        stores = self._stores(positions)
         ends = {store.name: self._end(store) for store in stores}
-        known = [store for store in stores if self._reached(store, marks)]
+        known = [store for store in stores if self._reached(store, positions)]
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
         limits = BatchLimits(size, self._options.max_rows_per_trigger)
-        backlog = {store.name: ends[store.name] - marks[store.name].offset for store in known}
+        backlog = {store.name: ends[store.name] - positions[store.name].offset for store in known}
         parts = shares(limits, backlog)
         for store in known:
             name = store.name
-            marks[name] = advance(store, marks[name], ends[name], parts[name], self._options)
+            positions[name] = advance(
+                store, positions[name], ends[name], parts[name], self._options
+            )
         for store in stores:
-            if store.name not in marks:
-                marks[store.name] = self._initial(store)
-        return to_json(marks)
+            if store.name not in positions:
+                positions[store.name] = self._initial(store)
+        return to_json(positions)
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """
@@ -132,11 +134,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         Tell the store how far this reader is, if it has a name.
         """
-        name, marks = self._options.reader_name, from_json(end)
+        name, positions = self._options.reader_name, from_json(end)
         if name is not None:
             for store, path in self._options.stores:
-                if store in marks:
-                    publish(path, name, marks[store].offset)
+                if store in positions:
+                    publish(path, name, positions[store].offset)
 
     def stop(self) -> None:
         """
@@ -145,7 +147,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- stores -------------------------------------------------------------
 
-    def _stores(self, marks: dict[str, Position] | None = None) -> list[StoreView]:
+    def _stores(self, positions: dict[str, Position] | None = None) -> list[StoreView]:
         """
         The stores as they are now.
 
@@ -153,33 +155,33 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         @raise NoPublishedPoint: If a store has no published point.
         """
         names = self._options.names
-        for name in marks or {}:
+        for name in positions or {}:
             if name not in names:
                 raise StoresDiffer(name, names)
-        stores = open_stores(self._options, marks)
+        stores = open_stores(self._options, positions)
         for store in stores:
             store.require_point(self._options)
         return stores
 
-    def _reached(self, store: StoreView, marks: dict[str, Position]) -> bool:
+    def _reached(self, store: StoreView, positions: dict[str, Position]) -> bool:
         """
         Whether a store has a position, and its copy reaches it.
         """
-        mark = marks.get(store.name)
-        if mark is None:
+        position = positions.get(store.name)
+        if position is None:
             return False
-        if not store.verify(mark):
+        if not store.verify(position):
             _log.warning(
                 "the copy of %s ends at byte %d, before the position %d; waiting",
                 store.name,
                 store.end,
-                mark.offset,
+                position.offset,
             )
             return False
         return True
 
     def _initial(self, store: StoreView) -> Position:
-        return store.mark(starting(store, self._options))
+        return store.position(starting(store, self._options))
 
     def _end(self, store: StoreView) -> int:
         if self._targets is None:

@@ -7,7 +7,7 @@ a cut lowers the point first, then the split index, then the log, so that who lo
 point before and after reading cannot have read what is gone without seeing why.
 
 Offsets in it are ends of records.  Replicas acknowledge, and disks sync, up to anywhere;
-so where the log was confirmed up to is remembered for a while (L{Publisher._marks}), and
+so where the log was confirmed up to is remembered for a while (L{Publisher._confirmed_at}), and
 the last such place below is taken.
 
 Source: docs/protocol/store.rst, The published point.
@@ -40,7 +40,7 @@ from rmqha.wire.columnar.kernels import NUMPY, chosen
 from rmqha.wire.log.published import TAIL, Point, Why, render_point
 from rmqha.wire.store_layout import NEW_SUFFIX, OWN_FOLDER, POINT
 
-MOST_MARKS = 1024
+MOST_REMEMBERED = 1024
 """Places remembered; beyond it every second one goes, so that what waits for a replica that
 stays away is known ever less finely."""
 
@@ -172,7 +172,7 @@ class Publisher:
     point: Point
     index: SplitIndex
     trouble: str = field(default="", init=False)
-    _marks: deque[tuple[int, float]] = field(factory=deque, init=False)
+    _confirmed_at: deque[tuple[int, float]] = field(factory=deque, init=False)
     _timer: IDelayedCall | None = field(default=None, init=False)
     _running: Deferred[None] | None = field(default=None, init=False)
     _piece: int = field(default=PIECE, init=False)
@@ -221,7 +221,7 @@ class Publisher:
         """
         point = self.point
         behind = max(0, self.log.confirmed - point.confirm)
-        since = next((time for offset, time in self._marks if offset > point.confirm), None)
+        since = next((time for offset, time in self._confirmed_at if offset > point.confirm), None)
         return {
             "confirm": point.confirm,
             "durable": point.durable,
@@ -243,17 +243,17 @@ class Publisher:
         Remember how far the log is confirmed now.
         """
         confirmed = self.log.confirmed
-        marks = self._marks
-        if not marks or confirmed > marks[-1][0]:
-            marks.append((confirmed, self.clock.seconds()))
-        if len(marks) > MOST_MARKS:
-            self._marks = deque(list(marks)[1::2])
+        remembered = self._confirmed_at
+        if not remembered or confirmed > remembered[-1][0]:
+            remembered.append((confirmed, self.clock.seconds()))
+        if len(remembered) > MOST_REMEMBERED:
+            self._confirmed_at = deque(list(remembered)[1::2])
 
     def _below(self, offset: int, floor: int) -> int:
         """
         The last remembered place that is not above an offset, or C{floor}.
         """
-        for place, _ in self._marks:
+        for place, _ in self._confirmed_at:
             if place > offset:
                 break
             floor = max(floor, place)
@@ -316,8 +316,8 @@ class Publisher:
     def _worked(self, advanced: bool, point: Point | None) -> None:
         if point is not None:
             self.point, self._written = point, True
-            while len(self._marks) > 1 and self._marks[1][0] <= point.confirm:
-                self._marks.popleft()
+            while len(self._confirmed_at) > 1 and self._confirmed_at[1][0] <= point.confirm:
+                self._confirmed_at.popleft()
         if advanced:
             self._piece = PIECE
         elif self._piece < self.log.file_size:

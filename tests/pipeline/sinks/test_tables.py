@@ -124,7 +124,7 @@ class AppendTests(LakeTestCase):
             with found_at(target.root) as table:
                 (held,) = table.sources().values()
             self.assertEqual((0, self.all[800]), (held.first, held.end), format)
-            self.assertEqual(self.all[799], held.mark.last, format)
+            self.assertEqual(self.all[799], held.position.last, format)
 
     def test_rows(self) -> None:
         """

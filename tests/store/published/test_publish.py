@@ -216,14 +216,14 @@ class PointTests(PublishTestCase):
         """
         However long replicas stay away, only so many places are remembered.
         """
-        self.patch(publish, "MOST_MARKS", 8)
+        self.patch(publish, "MOST_REMEMBERED", 8)
         acked = [-1]
         store = self.made(acknowledged=lambda: acked[0])
         for _ in range(40):
             store.put(message(200))
             self.flush(store)
             self.pass_time()
-        self.assertLessEqual(len(store.publisher._marks), 8)
+        self.assertLessEqual(len(store.publisher._confirmed_at), 8)
         acked[0] = store.log.end
         self.pass_time()
         self.assertEqual(self.point(store).confirm, store.log.end)
