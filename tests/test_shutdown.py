@@ -5,11 +5,12 @@ Tests for L{rmqha.shutdown}.
 from __future__ import annotations
 
 from twisted.internet.defer import Deferred, fail
+from twisted.internet.task import Clock
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.errors import DiskFull, ShutdownFailed
-from rmqha.shutdown import Shutdown
+from rmqha.shutdown import NOTICE, Shutdown
 
 
 class ShutdownTests(SynchronousTestCase):
@@ -74,3 +75,37 @@ class ShutdownTests(SynchronousTestCase):
         )
         self.assertEqual(self.lines, [])
         self.assertRaises(ShutdownFailed, outer.finish)
+
+    def test_says_what_it_waits_for(self) -> None:
+        """
+        A step that takes long is named every ten seconds, until it is over.
+        """
+        clock, slow = Clock(), Deferred[None]()
+        shutdown = Shutdown("the store", clock)
+        step = shutdown.step("flushing the log", lambda: slow)
+        clock.pump([NOTICE, NOTICE])
+        self.assertEqual(
+            self.lines[1],
+            "Shutdown of the store: still waiting for flushing the log after 20 s",
+        )
+        slow.callback(None)
+        self.successResultOf(step)
+        shutdown.finish()
+        self.assertEqual(clock.getDelayedCalls(), [])
+
+    def test_deadline(self) -> None:
+        """
+        A step that is not over within the deadline has failed, and the next one is taken.
+        """
+        clock = Clock()
+        shutdown = Shutdown("the broker", clock, deadline=5.0)
+        step = shutdown.step("tables", Deferred)
+        clock.advance(4.9)
+        self.assertNoResult(step)
+        clock.advance(0.1)
+        self.successResultOf(step)
+        self.assertEqual(
+            self.lines, ["Shutdown of the broker: tables was not over within 5 s, and is left"]
+        )
+        self.assertRaises(ShutdownFailed, shutdown.finish)
+        self.assertEqual(clock.getDelayedCalls(), [])

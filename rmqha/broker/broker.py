@@ -73,6 +73,10 @@ from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 from rmqha.wire.store_layout import CONFIG
 
+STOP_WITHIN = 30.0
+"""Seconds that a stop waits for each part of a broker: what a thread that hangs keeps from ending
+must not keep the log from being flushed and closed."""
+
 
 class RequestHandler(Protocol):
     """
@@ -395,7 +399,7 @@ class Broker:
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
-        shutdown = Shutdown("the broker")
+        shutdown = Shutdown("the broker", self.reactor, deadline=STOP_WITHIN)
         at_once = (
             ("forgetting silent clients", self._sweeping.stop),
             ("long polling", self._holds.stop),
@@ -424,7 +428,7 @@ class Broker:
         """
         Write the tables when nothing changes them any more.
         """
-        shutdown = Shutdown("the broker's tables")
+        shutdown = Shutdown("the broker's tables", self.reactor)
         changing = [
             shutdown.step("transaction checks", self._transactions.stop),
             shutdown.step("metadata sync", self.metadata.stop),

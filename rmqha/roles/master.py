@@ -68,7 +68,7 @@ class MasterNode(Node):
         """
         Answer waiting writes, close all connections, end the epoch.
         """
-        shutdown = Shutdown("serving")
+        shutdown = Shutdown("serving", self.reactor)
         broker = shutdown.step("the broker", self.shut_broker)
         # Writes that wait are answered by this, before their connections are closed.
         slaves = shutdown.step("replication to slaves", self.serving.end)

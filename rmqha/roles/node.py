@@ -163,7 +163,7 @@ class Node(Process):
         """
         Close connections, flush, leave the store as a clean stop does.
         """
-        shutdown = Shutdown("the node")
+        shutdown = Shutdown("the node", self.reactor)
         await shutdown.step("serving", self.unserve)
         await shutdown.step("the store", self.store_service.stopService)
         await shutdown.step("the fsync thread", self._fsync.stop)

@@ -179,7 +179,7 @@ class SlaveNode(Node):
         """
         Disconnect on both sides, and let a repair that is under way come to its end.
         """
-        shutdown = Shutdown("serving")
+        shutdown = Shutdown("serving", self.reactor)
         steps = [
             shutdown.step("the broker", self.shut_broker),
             shutdown.step("client connections", self.clients.close),

@@ -173,7 +173,7 @@ class Store:
     async def _stop(self) -> None:
         failed = "failed" in self._causes
         self._refuse("stopped", "the node is stopping")
-        shutdown = Shutdown("the store")
+        shutdown = Shutdown("the store", self.environment.clock)
         await shutdown.step("waiting for room on the disk", self._room.stop)
         derived = shutdown.step("flushing queues and index", self._derived.stop)
         await shutdown.step("dispatch", self._dispatch.stop)
