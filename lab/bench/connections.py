@@ -20,7 +20,7 @@ from pathlib import Path
 
 from lab.bench.report import Row, table
 from lab.harness.nodes import Node
-from rmqha.wire.ha import OFFSET_REPORT
+from rmqha.wire.ha_frame import OFFSET_REPORT
 
 GOAL = 64 << 10
 """Bytes a connection may cost."""

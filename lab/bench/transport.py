@@ -26,7 +26,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from rmqha.wire.ha import MAX_BODY, OFFSET_REPORT, TRANSFER_HEADER
+from rmqha.wire.ha_frame import MAX_BODY, OFFSET_REPORT, TRANSFER_HEADER
 
 WINDOW = 256 * 1024 * 1024
 PING_BODY = 1100

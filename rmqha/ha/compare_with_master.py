@@ -27,7 +27,7 @@ from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.quarantine_file import quarantine_name
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.store.offline.compare import Beyond, LogComparison, Progress, beyond, valid_end
-from rmqha.wire.ha import DEFAULT_BATCH
+from rmqha.wire.ha_frame import DEFAULT_BATCH
 
 
 @define(eq=False, kw_only=True)

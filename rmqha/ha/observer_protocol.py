@@ -24,7 +24,7 @@ from rmqha.ha.slave.connection import REPORT_EVERY
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.periodic import Periodic
 from rmqha.store.offline.compare import FirstDifference, Progress, record_start
-from rmqha.wire.ha import BodyPart, TransferDecoder, encode_report
+from rmqha.wire.ha_frame import BodyPart, TransferDecoder, encode_report
 
 PROBE_SILENCE = 6.0
 """Seconds without an answer after which there is none: longer than a stock master's

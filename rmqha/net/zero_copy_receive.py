@@ -8,8 +8,8 @@ sink where the bytes of a body belong and lets the kernel put them there, togeth
 frame's header in the same call.  A body is only ever read after its header was accepted: a refused
 frame leaves no byte behind.
 
-The layout of frames is that of L{rmqha.wire.ha}, the tested reference; a stream may be handed over
-from its decoder at any byte.
+The layout of frames is that of L{rmqha.wire.ha_frame}, the tested reference; a stream may be
+handed over from its decoder at any byte.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from twisted.python.failure import Failure
 from zope.interface import Interface, implementer
 
 from rmqha.errors import FrameSizeOutOfRange, RmqhaError
-from rmqha.wire.ha import TRANSFER_HEADER
+from rmqha.wire.ha_frame import TRANSFER_HEADER
 
 TURN = 1024 * 1024
 """
@@ -44,8 +44,8 @@ _unpack_header = TRANSFER_HEADER.unpack
 
 Handover = tuple[bytes, int, int, int]
 """
-Where a stream stands, as C{rmqha.wire.ha.TransferDecoder.handover} says it: header bytes so far,
-offset of the next body byte, body bytes left, size of the frame they belong to.
+Where a stream stands, as C{rmqha.wire.ha_frame.TransferDecoder.handover} says it: header bytes so
+far, offset of the next body byte, body bytes left, size of the frame they belong to.
 """
 
 

@@ -25,7 +25,7 @@ from zope.interface.verify import verifyObject
 from rmqha.errors import FrameOffsetMismatch, FrameSizeOutOfRange, ProtocolViolation
 from rmqha.net import zero_copy_receive
 from rmqha.net.zero_copy_receive import IFrameSink, ZeroCopyClient
-from rmqha.wire.ha import BodyPart, TransferDecoder
+from rmqha.wire.ha_frame import BodyPart, TransferDecoder
 from tests.support.ha_frames import encode_header
 from tests.support.sinks import Event, MemorySink
 

@@ -12,7 +12,7 @@ from rmqha.config.ha_settings import DivergencePolicy
 from rmqha.ha.epoch import Epoch
 from rmqha.logfiles.log_writer import crashed_from
 from rmqha.store.service import StoreService
-from rmqha.wire.ha import TransferDecoder, encode_report
+from rmqha.wire.ha_frame import TransferDecoder, encode_report
 from tests.roles.nodes import PuppetSlave, settings
 from tests.roles.test_slave import SlaveCase
 from tests.support.following import SIZE

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from rmqha.errors import StoreError
 from rmqha.store.log.commit_log import CommitLog
-from rmqha.wire.ha import TRANSFER_HEADER
+from rmqha.wire.ha_frame import TRANSFER_HEADER
 
 
 def encode_header(offset: int, size: int) -> bytes:

@@ -27,7 +27,7 @@ from rmqha.ha.states import Standing
 from rmqha.net.door import peer_of
 from rmqha.net.rate_limit import Speed, TokenBucket
 from rmqha.net.zero_copy_send import ZeroCopyServer, regions
-from rmqha.wire.ha import OFFSET_REPORT, TRANSFER_HEADER, OffsetReports
+from rmqha.wire.ha_frame import OFFSET_REPORT, TRANSFER_HEADER, OffsetReports
 
 if TYPE_CHECKING:
     from rmqha.ha.master.master import MasterFactory

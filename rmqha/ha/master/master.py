@@ -29,7 +29,7 @@ from rmqha.ha.states import Standing
 from rmqha.net.door import Door, host_of
 from rmqha.periodic import Job, Periodic
 from rmqha.store.log.commit_log import CommitLog
-from rmqha.wire.ha import MAX_BODY
+from rmqha.wire.ha_frame import MAX_BODY
 
 TURN = 1 << 20
 """

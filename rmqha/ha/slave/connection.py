@@ -37,7 +37,7 @@ from rmqha.net.rate_limit import Speed, TokenBucket
 from rmqha.net.zero_copy_receive import IFrameSink, scatter
 from rmqha.periodic import Periodic
 from rmqha.store.log.commit_log import CommitLog
-from rmqha.wire.ha import MAX_BODY, BodyPart, TransferDecoder, encode_report
+from rmqha.wire.ha_frame import MAX_BODY, BodyPart, TransferDecoder, encode_report
 
 REPORT_EVERY = 5.0
 """Most seconds between two reports: a stock master's patience is 20."""

@@ -30,7 +30,7 @@ from rmqha.ha.master.replicas import ReplicaState
 from rmqha.ha.master.transfer import GroupTransfer, PutStatus
 from rmqha.ha.states import Standing
 from rmqha.net.door import host_of
-from rmqha.wire.ha import BodyPart, TransferDecoder, encode_report
+from rmqha.wire.ha_frame import BodyPart, TransferDecoder, encode_report
 from tests.support.sending_log import MemoryLog
 
 FILE = 100_000

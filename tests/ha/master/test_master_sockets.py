@@ -22,7 +22,7 @@ from rmqha.ha.master.ledger import Ledger
 from rmqha.ha.master.master import MasterFactory
 from rmqha.ha.master.transfer import GroupTransfer, PutStatus
 from rmqha.net.zero_copy_send import ZeroCopyServerEndpoint
-from rmqha.wire.ha import BodyPart, TransferDecoder, encode_report
+from rmqha.wire.ha_frame import BodyPart, TransferDecoder, encode_report
 from tests.support.effort import slow
 from tests.support.sending_log import MemoryLog
 

@@ -23,7 +23,7 @@ from rmqha.net.rate_limit import TokenBucket
 from rmqha.store.files.allocate import Allocator
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.commit_log import CommitLog
-from rmqha.wire.ha import MAX_BODY
+from rmqha.wire.ha_frame import MAX_BODY
 from tests.support.effort import tries
 from tests.support.ha_frames import encode_header
 from tests.support.logs import FILE_SIZE, Disk, LogTestCase, content, encoded

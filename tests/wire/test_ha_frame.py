@@ -1,5 +1,5 @@
 """
-Tests for L{rmqha.wire.ha}.
+Tests for L{rmqha.wire.ha_frame}.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
 from rmqha.errors import FrameSizeOutOfRange
-from rmqha.wire.ha import (
+from rmqha.wire.ha_frame import (
     MAX_BODY,
     OFFSET_REPORT,
     TRANSFER_HEADER,
