@@ -14,7 +14,7 @@ from rmqha.ha.slave.follower import Follower
 from rmqha.ha.slave.repair import Divergence
 from rmqha.store.log.commit_log import CommitLog
 from tests.support.ha_frames import append_frame
-from tests.support.logs import FILE_SIZE, LogTestCase, content
+from tests.support.logs import FILE_SIZE, STORED, LogTestCase, content, encoded
 from tests.support.scripted_master import Connection, PuppetEndpoint
 
 #: Frames of the masters in these tests.
@@ -151,3 +151,41 @@ class FollowerCase(LogTestCase):
 #: A log of three files and a bit, with a blank at each end.
 SIZES = ((700, 1500, 900, 600) * 3) + (700,)
 SIZE = FILE_SIZE
+
+
+class ThreeFilesCase(FollowerCase):
+    """
+    A master's log of three files and a bit.
+    """
+
+    def setUp(self) -> None:
+        """
+        Make it.
+        """
+        super().setUp()
+        self.theirs = self.filled(*SIZES)
+        self.assertGreater(self.theirs.end, 3 * SIZE)
+
+    def grow(self, *sizes: int) -> None:
+        """
+        The master takes writes.
+        """
+        for size in sizes:
+            self.theirs.put([encoded(size)], [0], STORED)
+
+    def begun(self, mine: CommitLog, **more: object) -> Connection:
+        """
+        Follow with a log, and have the first connection accepted.
+        """
+        self.follow(mine, **more)
+        return self.accept()
+
+    def in_sync(self, mine: CommitLog, **more: object) -> Connection:
+        """
+        The same, compared to the end.
+        """
+        connection = self.begun(mine, **more)
+        connection.feed(self.theirs, connection.reports()[0])
+        connection.heartbeat(self.theirs.end)
+        self.assertState("in-sync")
+        return connection

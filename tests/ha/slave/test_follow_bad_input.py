@@ -1,0 +1,292 @@
+"""
+What a slave makes of a master that sends what it should not, and of a disk that fails.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rmqha.errors import DiskFull, FlushFailed
+from rmqha.store.files.mapped import LogFolder
+from tests.support.following import SIZE, SIZES, ThreeFilesCase
+from tests.support.logs import Disk, content
+from tests.support.scripted_master import Connection
+
+
+class BadInputTests(ThreeFilesCase):
+    """
+    What a hostile or broken master sends.
+    """
+
+    def caught_up(self, **more: object) -> tuple[Connection, bytes]:
+        """
+        A slave in sync, and its bytes.
+        """
+        connection = self.in_sync(self.copied(self.theirs), **more)
+        return connection, content(self.mine)
+
+    def test_sizes(self) -> None:
+        """
+        Impossible sizes end the connection; nothing is appended.
+        """
+        for size in (-1, -20, -(2**31), 2**31 - 1, 4 * 1024 * 1024, 4 * 1024 * 1024 - 11):
+            with self.subTest(size=size):
+                connection, before = self.caught_up()
+                header = self.mine.end.to_bytes(8, "big") + size.to_bytes(4, "big", signed=True)
+                connection.send(header + b"x" * 100)
+                self.assertFalse(connection.open)
+                self.turn()
+                self.assertState("connecting")
+                self.assertIn(f"frame of {size} bytes", self.follower.sync.reason)
+                self.assertEqual(content(self.mine), before)
+                self.stop()
+
+    def test_offsets(self) -> None:
+        """
+        Three streams in a row with a gap or an overlap are a state of their own.
+        """
+        for wrong in (1, -1, SIZE, -SIZE, -(1 << 62), 1 << 62):
+            with self.subTest(wrong=wrong):
+                connection, before = self.caught_up()
+                for left in (2, 1, 0):
+                    end = self.mine.end
+                    connection.frame(end + wrong, b"x" * 100)
+                    self.assertFalse(connection.open)
+                    self.turn()
+                    self.assertEqual(content(self.mine), before)
+                    if left:
+                        self.assertState("connecting")
+                        connection = self.accept(within=3)
+                        connection.feed(self.theirs, 1)
+                        self.assertState("in-sync")
+                self.assertState("gap")
+                self.assertIn(f"expected {end}", self.follower.sync.reason)
+                self.assertIdleFor(29)
+                self.stop()
+
+    def test_gap_in_a_heartbeat(self) -> None:
+        """
+        A heartbeat that is not at the cursor is a gap too.
+        """
+        connection, before = self.caught_up()
+        connection.heartbeat(self.mine.end + 5)
+        self.assertFalse(connection.open)
+        self.assertEqual(content(self.mine), before)
+
+    def test_progress_forgives_gaps(self) -> None:
+        """
+        Only gaps without progress between them count.
+        """
+        connection, _ = self.caught_up()
+        for _ in range(5):
+            end = self.theirs.end
+            self.grow(3000)
+            connection.feed(self.theirs, end)
+            connection.frame(0, b"x")
+            self.turn()
+            self.assertState("connecting")
+            connection = self.accept(within=3)
+            connection.feed(self.theirs, connection.reports()[0])
+
+    def test_first_frame_elsewhere(self) -> None:
+        """
+        An answer from another place than asked is no answer.
+        """
+        connection = self.begun(self.copied(self.theirs))
+        connection.frame(2, b"x" * 10)
+        self.assertFalse(connection.open)
+
+    def test_negative_start(self) -> None:
+        """
+        Nothing begins before 0, not even at a multiple of the file size.
+        """
+        for ask in (self.log(), self.copied(self.theirs)):
+            connection = self.begun(ask)
+            if ask.end:
+                connection.close()
+                connection = self.accept(within=0.1)
+            connection.frame(-SIZE, b"x" * 10)
+            self.assertFalse(connection.open)
+            self.assertGreaterEqual(self.mine.end, 0)
+            self.assertEqual([path.name for path in self.names() if path.name[0] == "-"], [])
+            self.stop()
+
+    def names(self) -> list[Path]:
+        """
+        Files of our log.
+        """
+        folder = self.mine.folder.path
+        return list(folder.iterdir()) if folder.is_dir() else []
+
+    def bad_record(self) -> bytes:
+        """
+        A whole record whose body is not what its CRC says.
+        """
+        self.grow(700)
+        good = content(self.theirs, self.mine.end)
+        return good[:-60] + bytes([good[-60] ^ 1]) + good[-59:]
+
+    def test_bad_record(self) -> None:
+        """
+        Nothing of a bad record is kept, the state says so, and it is fetched again.
+        """
+        connection, before = self.caught_up()
+        end = self.mine.end
+        connection.frame(end, self.bad_record()[:400])
+        self.assertEqual(self.mine.end, end + 400)
+        connection.frame(end + 400, self.bad_record()[400:700])
+        self.assertState("diverged")
+        self.assertIn("bad record", self.follower.sync.reason)
+        self.assertIn(f"byte {end}", self.follower.sync.reason)
+        self.assertEqual(content(self.mine), before)
+        self.assertLessEqual(max(connection.reports()), end)
+        self.turn()
+        self.assertFalse(any(self.mine.folder.at(end).view[end % SIZE :]))
+        again = self.accept(within=2)
+        again.feed(self.theirs, 1)
+        again.heartbeat(self.theirs.end)
+        self.assertState("in-sync")
+        self.assertEqual(content(self.mine), content(self.theirs))
+
+    def test_bad_record_again_and_again(self) -> None:
+        """
+        A master that has only a bad record is asked ever more slowly, in one state.
+        """
+        mine = self.copied(self.theirs)
+        end = mine.end
+        self.grow(700)
+        self.theirs.folder.at(end).view[end % SIZE + 600] ^= 1
+        connection = self.begun(mine)
+        delays = []
+        for _ in range(6):
+            connection.feed(self.theirs, 1)
+            self.assertState("diverged")
+            self.assertEqual(mine.end, end)
+            waited = 0.0
+            while not self.endpoint.waiting:
+                self.clock.advance(0.05)
+                waited += 0.05
+            delays.append(waited)
+            connection = self.accept()
+            self.assertState("diverged")
+        self.assertGreater(delays[-1], 10)
+        self.assertEqual(self.repairs, [])
+
+    def test_good_frames_before_a_bad_record_are_kept(self) -> None:
+        """
+        What was whole before it stays.
+        """
+        connection, _ = self.caught_up()
+        end = self.mine.end
+        self.grow(300)
+        good = content(self.theirs, end)
+        self.assertEqual(len(good), 300)
+        connection.frame(end, good + b"\0\0\1\0" + b"nonsense" * 30)
+        self.assertState("diverged")
+        self.assertEqual(self.mine.end, end + 300)
+        self.assertEqual(connection.reports()[-1], end)
+
+    def test_other_file_size(self) -> None:
+        """
+        A record across a file end of ours, or a blank that ends elsewhere, is file-size.
+        """
+        other = self.filled(*SIZES, file_size=SIZE * 2)
+        connection = self.begun(self.log())
+        connection.feed(other, 0)
+        self.assertState("file-size")
+        self.assertIn(str(SIZE), self.follower.sync.reason)
+        self.assertIdleFor(25)
+
+    def test_smaller_file_size(self) -> None:
+        """
+        The blank of a smaller file ends where no file of ours does.
+        """
+        other = self.filled(*SIZES, file_size=SIZE // 2)
+        self.begun(self.log()).feed(other, 0)
+        self.assertState("file-size")
+
+    def test_unaligned_start(self) -> None:
+        """
+        A log that starts inside a file of ours cannot be copied.
+        """
+        connection = self.begun(self.log(), first_sync="last-file")
+        connection.frame(SIZE // 2, b"x" * 10)
+        self.assertState("file-size")
+        self.assertIn(f"starts at {SIZE // 2}", self.follower.sync.reason)
+
+
+class DiskTests(ThreeFilesCase):
+    """
+    Our own disk.
+    """
+
+    def test_full(self) -> None:
+        """
+        A full disk is a state; nothing of the frame stays; it goes on by itself.
+        """
+        disk = Disk().install(self)
+        mine = self.copied(self.theirs, 2 * SIZE)
+        connection = self.begun(mine)
+        disk.full = True
+        connection.feed(self.theirs, 1)
+        self.assertState("disk-full")
+        self.assertEqual(mine.end, 2 * SIZE)
+        self.assertFalse(connection.open)
+        for _ in range(3):
+            connection = self.accept(within=5.1)
+            connection.feed(self.theirs, 1)
+            self.assertState("disk-full")
+        disk.full = False
+        connection = self.accept(within=5.1)
+        connection.feed(self.theirs, 1)
+        self.assertState("in-sync")
+        self.assertEqual(content(mine), content(self.theirs))
+
+    def test_full_before_a_copy(self) -> None:
+        """
+        If not even the marker fits, no connection is used.
+        """
+        follower = self.follow(self.log())
+        full = DiskFull("marker", 10)
+
+        def mark(on: bool) -> None:
+            raise full
+
+        follower.sync.bootstrapping = mark
+        self.turn()
+        factory, done = self.endpoint.waiting.pop(0)
+        self.assertIsNone(factory.buildProtocol(None))
+        done.errback(full)
+        self.assertState("disk-full")
+        follower.sync.bootstrapping = self.marks.append
+        self.flushLoggedErrors(DiskFull)
+        self.accept(within=5.1).feed(self.theirs, 0)
+        self.assertEqual(self.marks[0], True)
+        self.assertState("in-sync")
+
+    def test_failed_flush_is_final(self) -> None:
+        """
+        After a failed fsync nobody connects again.
+        """
+        mine = self.copied(self.theirs, 2 * SIZE)
+        connection = self.begun(mine)
+
+        def fails(self: LogFolder, offset: int) -> object:
+            raise FlushFailed("commitlog", "Input/output error")
+
+        self.patch(LogFolder, "create_next", fails)
+        connection.feed(self.theirs, 1)
+        self.assertState("failed")
+        self.assertIdleFor(100)
+
+    def test_told_to_fail(self) -> None:
+        """
+        The store's own failure ends replication too.
+        """
+        connection = self.in_sync(self.copied(self.theirs))
+        self.follower.sync.fail("fsync of x failed")
+        self.assertState("failed")
+        self.assertFalse(connection.open)
+        self.assertIdleFor(100)
+        self.follower.sync.fail("again")
+        self.assertEqual(self.follower.sync.reason, "fsync of x failed")
