@@ -239,7 +239,7 @@ class JavaBehindTests(MetadataTestCase):
                 pause=0.1,
             )
             self.assertEqual(8, client.committed(address, "g", self.topic, 0), master.tail())
-            self.assertIn("its consumers are further", master.log())
+            self.assertIn("which are ahead of ours", master.log())
         stock.stop()
         master.term()
         self.assertEqual([], master.complaints(), master.log()[-20_000:])
