@@ -17,6 +17,10 @@ from lab.demo_pipeline.picture import draw
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.scan import scan
 from rmqha.wire.log.record import Record, decode
+from rmqha.wire.names import KEYS, UNIQUE_KEY
+
+NAMED = 3
+"""Most messages that are named when some are missing."""
 
 COLUMNS = ["topic", "physical_offset", "uniq_key", "store_timestamp"]
 
@@ -86,8 +90,8 @@ class Report:
         offsets = self._rows["physical_offset"].to_pylist()
         held = {record.offset for record in self._records}
         keys = set(self._rows["uniq_key"].to_pylist())
-        told = {one.id for one in self._facts.sent if one.ok}
-        other, missing = set(offsets) ^ held, told - keys
+        told = {one.id: one for one in self._facts.sent if one.ok}
+        other, missing = set(offsets) ^ held, told.keys() - keys
         table = Table(title="The table beside the log", show_header=False)
         table.add_row("the slave's log", f"{len(held)} records, {self._end} bytes")
         table.add_row("the table", f"{rows} rows in {self._version + 1} commits")
@@ -112,10 +116,25 @@ class Report:
             self._expect(
                 bool(told) and "" not in told and not missing,
                 f"all {len(told)} in the table",
-                f"{len(missing)} of {len(told)} are not in the table",
+                f"{len(missing)} of {len(told)} are not in the table: "
+                + "; ".join(self._where(told[id]) for id in sorted(missing)[:NAMED]),
             ),
         )
         return table
+
+    def _where(self, sent: Sent) -> str:
+        """
+        Where a message is that was acknowledged and is not in the table.
+        """
+        name = f"{sent.key}, {sent.id or 'no id'},"
+        for record in self._records:
+            properties = record.properties
+            if properties.get(UNIQUE_KEY) == sent.id:
+                row = self._rows["physical_offset"].to_pylist().index(record.offset)
+                return f"{name} is in the log at byte {record.offset}: {self._rows.slice(row, 1)}"
+            if properties.get(KEYS) == sent.key:
+                return f"{name} is in the log at byte {record.offset} as {properties}"
+        return f"{name} is not in the log"
 
     def _topics(self) -> Table:
         rows = Counter(self._rows["topic"].to_pylist())
