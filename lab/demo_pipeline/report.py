@@ -8,6 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from attrs import define, field
 from deltalake import DeltaTable
 from rich.table import Table
@@ -130,8 +131,9 @@ class Report:
         for record in self._records:
             properties = record.properties
             if properties.get(UNIQUE_KEY) == sent.id:
-                row = self._rows["physical_offset"].to_pylist().index(record.offset)
-                return f"{name} is in the log at byte {record.offset}: {self._rows.slice(row, 1)}"
+                offsets = self._rows["physical_offset"]
+                row = self._rows.filter(pc.equal(offsets, record.offset)).to_pylist()
+                return f"{name} is in the log at byte {record.offset}, its row is {row}"
             if properties.get(KEYS) == sent.key:
                 return f"{name} is in the log at byte {record.offset} as {properties}"
         return f"{name} is not in the log"
