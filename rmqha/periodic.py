@@ -4,14 +4,15 @@ Work that a node does again and again, and that outlives its own errors.
 Twisted's C{LoopingCall} ends for good with the first exception that escapes.  A node whose
 heartbeats, flushes or registrations ended like that would go on, and call itself healthy.  A
 L{Periodic} goes on, says so in the log at a bounded rate, and remembers how it went: each node
-lists its jobs in C{/status}, and a vital one that keeps failing makes C{/healthz} red.
+lists its jobs in C{/status}, and a vital one that keeps failing makes C{/healthz} red.  One that
+cannot run again before the process does makes C{/livez} red too.
 
 Source: docs/operations.rst, Periodic jobs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from attrs import define, field
@@ -21,11 +22,22 @@ from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from rmqha.health import HealthProbe, HealthReason
+
 LOG_EVERY = 60.0
 """Least seconds between two log lines about one job's failures."""
 
 RED_AFTER = 3
 """Failures in a row from which on a vital job makes its node unhealthy."""
+
+STUCK_AFTER = 600.0
+"""Seconds after which a run of a vital job that is not over makes its node unhealthy: nothing
+is run beside it.  A flush of very many files to a slow disk takes minutes."""
+
+DEAD_AFTER = 1800.0
+"""Seconds after which such a run will not end any more."""
+
+_RESTART = HealthProbe.LIVE | HealthProbe.HEALTH
 
 
 @define(eq=False)
@@ -84,14 +96,15 @@ class Job:
         kind = type(failure.value).__name__
         self.last_error = f"{kind}: {failure.getErrorMessage()}".removesuffix(": ")
 
-    def trouble(self) -> str:
+    def health(self) -> Iterator[HealthReason]:
         """
-        Why the node is not well because of this job; empty when it is.
+        Why the node is not well because of this job.
         """
-        if not self.vital or self.failures_in_a_row < RED_AFTER:
-            return ""
-        times = self.failures_in_a_row
-        return f'the job "{self.name}" failed {times} times in a row: {self.last_error}'
+        if self.vital and self.failures_in_a_row >= RED_AFTER:
+            times = self.failures_in_a_row
+            yield HealthReason(
+                "failing-job", f'"{self.name}" failed {times} times in a row: {self.last_error}'
+            )
 
     def status(self) -> dict[str, Any]:
         """
@@ -138,6 +151,26 @@ class Periodic(Job):
         Whether it is being repeated.
         """
         return self.running
+
+    def health(self) -> Iterator[HealthReason]:
+        """
+        A job's reasons, and that it will not run again.
+        """
+        yield from super().health()
+        if not self.vital or not self.running or self.last_run is None:
+            return
+        if self._loop is None or not self._loop.running:
+            yield HealthReason(
+                "dead-job", f'nothing repeats "{self.name}" any more', fails=_RESTART
+            )
+            return
+        age = self.clock.seconds() - self.last_run
+        if self._under_way and age >= STUCK_AFTER:
+            yield HealthReason(
+                "stuck-job",
+                f'a run of "{self.name}" is not over after {age:.0f} s',
+                fails=_RESTART if age >= DEAD_AFTER else HealthProbe.HEALTH,
+            )
 
     def start(self, interval: float, *, now: bool = False) -> None:
         """
@@ -220,8 +253,10 @@ def rows_of(jobs: Iterable[Job]) -> list[dict[str, Any]]:
     return [job.status() for job in jobs if job.active]
 
 
-def trouble_of(jobs: Iterable[Job]) -> str:
+def health_of(jobs: Iterable[Job]) -> Iterator[HealthReason]:
     """
-    Why a node is not well because of its jobs; empty when it is.
+    Why a node is not well because of its jobs.
     """
-    return next((trouble for job in jobs if job.active and (trouble := job.trouble())), "")
+    for job in jobs:
+        if job.active:
+            yield from job.health()

@@ -13,6 +13,7 @@ from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.periodic import LOG_EVERY, Periodic
+from tests.support.health import unhealthy
 
 
 class PeriodicTests(SynchronousTestCase):
@@ -225,11 +226,11 @@ class PeriodicTests(SynchronousTestCase):
         found = []
         for _ in range(3):
             self.clock.advance(1.0)
-            found.append(self.job.trouble())
+            found.append(unhealthy(self.job))
         self.does = lambda: None
         self.clock.advance(1.0)
-        found.append(self.job.trouble())
-        wrong = 'the job "to count" failed 3 times in a row: OSError: no such thing'
+        found.append(unhealthy(self.job))
+        wrong = 'failing-job: "to count" failed 3 times in a row: OSError: no such thing'
         self.assertEqual(found, ["", "", wrong, ""])
         self.flushLoggedErrors(OSError)
 
@@ -240,7 +241,7 @@ class PeriodicTests(SynchronousTestCase):
         job = Periodic("to err", self.clock, self.broken)
         job.start(1.0)
         self.clock.pump([1.0] * 5)
-        self.assertEqual((job.failures, job.trouble()), (5, ""))
+        self.assertEqual((job.failures, unhealthy(job)), (5, ""))
         self.flushLoggedErrors(OSError)
 
 

@@ -1,18 +1,24 @@
 """
-The admin port: C{GET /healthz} and C{GET /status}, both JSON.
+The admin port: C{GET} of C{/livez}, C{/readyz}, C{/healthz} and C{/status}, all JSON.
 
-Source of names: docs/operations.rst, Status.
+Source of names: docs/operations.rst, Status and Health.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.web import http
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
+
+from rmqha.health import HealthProbe, HealthReason, failing
+
+PROBES = {b"livez": HealthProbe.LIVE, b"readyz": HealthProbe.READY, b"healthz": HealthProbe.HEALTH}
+"""The paths of the probes."""
 
 
 class Described(Protocol):
@@ -30,9 +36,9 @@ class Described(Protocol):
         Look at what the status tells and may take a moment; never fails.
         """
 
-    def unhealthy(self) -> str:
+    def health(self) -> Iterator[HealthReason]:
         """
-        Why the node is unhealthy; empty when it is not.
+        What is wrong with the node now.
         """
 
 
@@ -95,18 +101,23 @@ def say(request: Request, code: int, content: dict[str, Any]) -> bytes:
 
 class HealthResource(Answer):
     """
-    200 while the node does its work, 503 with the reason while it does not.
+    A probe: 200 while nothing makes it fail, else 503 with every reason.
     """
 
-    def __init__(self, node: Described) -> None:
+    def __init__(self, node: Described, probe: HealthProbe) -> None:
         super().__init__()
         self.node = node
+        self.probe = probe
 
     def answer(self) -> tuple[int, dict[str, Any]]:
-        reason = self.node.unhealthy()
-        if reason:
-            return http.SERVICE_UNAVAILABLE, {"healthy": False, "reason": reason}
-        return http.OK, {"healthy": True}
+        wrong = failing(self.node.health(), self.probe)
+        if not wrong:
+            return http.OK, {"healthy": True}
+        return http.SERVICE_UNAVAILABLE, {
+            "healthy": False,
+            "reason": "; ".join(map(str, wrong)),
+            "reasons": [{"name": reason.name, "text": reason.text} for reason in wrong],
+        }
 
 
 class StatusResource(Answer):
@@ -135,7 +146,8 @@ class AdminSite(Resource):
 
     def __init__(self, node: Described) -> None:
         super().__init__()
-        self.putChild(b"healthz", HealthResource(node))
+        for path, probe in PROBES.items():
+            self.putChild(path, HealthResource(node, probe))
         self.putChild(b"status", StatusResource(node))
 
     def getChild(self, path: bytes, request: Request) -> Resource:
@@ -171,4 +183,7 @@ class Missing(Answer):
     """
 
     def answer(self) -> tuple[int, dict[str, Any]]:
-        return http.NOT_FOUND, {"error": "not found", "paths": ["/healthz", "/status"]}
+        return http.NOT_FOUND, {
+            "error": "not found",
+            "paths": [*(f"/{path.decode()}" for path in PROBES), "/status"],
+        }

@@ -59,6 +59,7 @@ from rmqha.broker.tables.subscription_groups import Groups
 from rmqha.broker.tables.topics import Topics
 from rmqha.config.settings import Settings
 from rmqha.ha.master.put_service import Putter
+from rmqha.health import HealthReason
 from rmqha.net.allowed_peers import Allowed
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.remoting.handlers import Handler, Registry
@@ -440,6 +441,27 @@ class Broker:
             await step
         shutdown.finish()
 
+    def health(self) -> Iterator[HealthReason]:
+        """
+        Tables that are older than what was acknowledged, and other brokers in this one's place.
+        """
+        older = self._older_tables()
+        if older:
+            rows = ", ".join(f"{name} ({fault})" for name, fault in older.items())
+            yield HealthReason(
+                "older-tables", f"the generation before was loaded: {rows}", told=True
+            )
+        if self.siblings.twin:
+            yield HealthReason("twin", self.siblings.twin)
+        if self.registration.disagreement:
+            yield HealthReason("name-servers-disagree", self.registration.disagreement)
+
+    def _older_tables(self) -> dict[str, str]:
+        """
+        Why files were not read at the start, but those that they had replaced.
+        """
+        return {file.path.name: file.fault for file in self._files if file.fault}
+
     def jobs(self) -> Iterator[Job]:
         """
         What is done again and again.
@@ -462,7 +484,7 @@ class Broker:
         return {
             "topics": len(self.topics.names()),
             "groups": len(self.groups.names()),
-            "olderTables": {file.path.name: file.fault for file in self._files if file.fault},
+            "olderTables": self._older_tables(),
             "nameServers": self.registration.status(),
             "nameServersDisagree": self.registration.disagreement,
             "twin": self.siblings.twin,

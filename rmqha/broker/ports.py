@@ -50,6 +50,13 @@ class ServedPort(Registry):
         self._inner: Registry | None = None
         self.served: Counter[int] = Counter()
 
+    @property
+    def is_open(self) -> bool:
+        """
+        Whether requests are answered with more than L{CLOSED}.
+        """
+        return self._inner is not None
+
     def open(self, inner: Registry) -> None:
         """
         Answer requests from now on; until then each is answered L{CLOSED}.
@@ -97,6 +104,13 @@ class ClientPorts:
         self._reactor = reactor
         self._doors = (ServedPort(), ServedPort(NOT_ON_VIP))
         self._connections: tuple[Connections, ...] = ()
+
+    @property
+    def serving(self) -> bool:
+        """
+        Whether clients are served, if they are to be served here at all.
+        """
+        return not self._port or all(door.is_open for door in self._doors)
 
     def listen(self) -> list[IListeningPort]:
         """

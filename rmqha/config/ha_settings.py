@@ -194,3 +194,8 @@ class HASettings:
 
     backoff_max: float = key("haReconnectBackoffMax", Millis(), "30000", origin=Origin.OURS)
     """Longest pause between two attempts to connect to the master."""
+
+    no_master_alarm: float = key("haNoMasterAlarm", Millis(0), "60000", origin=Origin.OURS)
+    """How long a slave hears nothing from a master before it is unhealthy (no-master); 0 is never.
+    A master that is restarted is heard again within haHousekeepingInterval and
+    haReconnectBackoffMax."""

@@ -108,7 +108,7 @@ class AdminSettings:
         derived=Derived("listenPort + 3", lambda of: base_port(of) + ADMIN_PORT_STEP),
         origin=Origin.OURS,
     )
-    """The HTTP port for /healthz and /status; 0 is off."""
+    """The HTTP port for /livez, /readyz, /healthz and /status; 0 is off."""
 
     listen_address: str = key(
         "adminListenAddress", Address(empty=False), "127.0.0.1", origin=Origin.OURS

@@ -12,9 +12,10 @@ from twisted.internet.interfaces import IListeningPort
 from rmqha.config.settings import Settings
 from rmqha.ha.master.put_service import Writer
 from rmqha.ha.master.replicas import ReplicaState
+from rmqha.health import HealthReason
 from rmqha.logfiles.log_writer import crashed_from
 from rmqha.periodic import Job
-from rmqha.roles.node import Node
+from rmqha.roles.node import UNHEALTHY, Node
 from rmqha.roles.serving import Serving
 from rmqha.shutdown import Shutdown
 from rmqha.store.log.bootstrap_marker import refuse_unfinished
@@ -32,6 +33,7 @@ class MasterNode(Node):
     """
 
     role = "master"
+    unready = UNHEALTHY  # whatever else it still does, it takes no writes
     writer: Writer | None = None
 
     def __init__(self, settings: Settings, reactor: Any, *, repair: bool = False) -> None:
@@ -116,6 +118,13 @@ class MasterNode(Node):
         if self.writer is None or self.serving.factory is None:
             return "none: not serving"
         return self.writer.guarantee()
+
+    def health(self) -> Iterator[HealthReason]:
+        """
+        A node's reasons, and those of the HA port.
+        """
+        yield from super().health()
+        yield from self.serving.health()
 
     def jobs(self) -> Iterator[Job]:
         """

@@ -48,6 +48,7 @@ class NamesrvNode(Process):
         Begin to look for brokers that are gone.
         """
         self.server.start()
+        self.health_log.start()
         self._log.info(
             "Name server listening on port {port}", port=self.settings.namesrv.listen_port
         )
@@ -69,9 +70,10 @@ class NamesrvNode(Process):
 
     def jobs(self) -> Iterator[Job]:
         """
-        Those of the server.
+        A process's, and those of the server.
         """
-        return self.server.jobs()
+        yield from super().jobs()
+        yield from self.server.jobs()
 
     def status(self) -> dict[str, Any]:
         """

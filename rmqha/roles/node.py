@@ -26,6 +26,7 @@ from rmqha.config.settings import Settings
 from rmqha.errors import NotWritable, StoreError
 from rmqha.ha.master.put_service import Putter
 from rmqha.ha.states import NodeState
+from rmqha.health import HealthProbe, HealthReason
 from rmqha.periodic import Job, rows_of
 from rmqha.roles.process import NAMED, Process
 from rmqha.shutdown import Shutdown
@@ -37,10 +38,11 @@ from rmqha.store.store import Store
 from rmqha.wire.remoting.bodies.status import HaStatus
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 
-UNHEALTHY = frozenset(
-    {NodeState.RECOVERING, NodeState.STOPPED, NodeState.FAILED, NodeState.DISK_FULL}
-)
+UNHEALTHY = frozenset(NodeState) - {NodeState.SERVING}
 """States in which C{/healthz} says 503."""
+
+CLOSED = frozenset({NodeState.RECOVERING, NodeState.STOPPED, NodeState.FAILED})
+"""States in which C{/readyz} says so too, whatever the role; a master has others."""
 
 ALARMING = frozenset({NodeState.READ_ONLY, NodeState.DISK_FULL, NodeState.FAILED})
 """States the log warns of: each start and clean stop passes through the others."""
@@ -57,9 +59,11 @@ class Node(Process):
     @ivar store_service: Opens the store, and closes it; a slave's repair replaces it.
     @ivar clients: The client ports.
     @ivar broker: What they serve, while the store is open.
+    @ivar unready: States in which this role does not do what it promises its clients.
     """
 
     _log = Logger()
+    unready = CLOSED
 
     def __init__(self, settings: Settings, reactor: Any, *, repair: bool = False) -> None:
         super().__init__(settings, reactor)
@@ -144,6 +148,7 @@ class Node(Process):
             return
         self.serve(store)
         self._changed()
+        self.health_log.start()
         if not self.ready.called:
             self.ready.callback(None)
 
@@ -265,18 +270,30 @@ class Node(Process):
         """
         return self.store_service.reason
 
-    def unhealthy(self) -> str:
+    def health(self) -> Iterator[HealthReason]:
         """
-        Why C{/healthz} says 503; empty when it says 200.
+        What is wrong now: the node's own state, and what the store and the broker give.
         """
         if self.state in UNHEALTHY:
-            return f"{self.state.value}: {self.reason}".rstrip(": ")
-        return super().unhealthy()
+            ready = HealthProbe.READY if self.state in self.unready else HealthProbe(0)
+            yield HealthReason(
+                self.state.value, self.reason, fails=HealthProbe.HEALTH | ready, told=True
+            )
+        if self.store_service.opened is not None:
+            yield from self.store_service.opened.health()
+        if self.broker is not None:
+            yield from self.broker.health()
+        if not self.clients.serving:
+            yield HealthReason(
+                "no-clients", "client requests are not served yet", fails=HealthProbe.READY
+            )
+        yield from super().health()
 
     def jobs(self) -> Iterator[Job]:
         """
         What the store, the client ports and the broker do again and again.
         """
+        yield from super().jobs()
         if self.store_service.opened is not None:
             yield from self.store_service.opened.jobs()
         yield from self.clients.jobs()

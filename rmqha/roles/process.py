@@ -23,10 +23,12 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from rmqha.admin.health_log import HealthLog
 from rmqha.admin.http import AdminPort, AdminSite
 from rmqha.config.settings import Settings
 from rmqha.errors import RmqhaError
-from rmqha.periodic import Job, rows_of, trouble_of
+from rmqha.health import HealthReason
+from rmqha.periodic import Job, health_of, rows_of
 from rmqha.shutdown import Shutdown
 
 NAMED = (RmqhaError, OSError, CannotListenError)
@@ -95,6 +97,7 @@ class Process(Service):
     The parts all roles share.
 
     @ivar file_limit: How many files this process may open.
+    @ivar health_log: Logs the edges of L{health}, from when the role is at work to its stop.
     """
 
     _log = Logger()
@@ -106,6 +109,7 @@ class Process(Service):
         self.settings = settings
         self.reactor = reactor
         self.file_limit = 0
+        self.health_log = HealthLog(self.health, reactor)
         self._ports: list[IListeningPort] = []
 
     # --- for a role to say ----------------------------------------------------
@@ -133,17 +137,18 @@ class Process(Service):
         @raise ShutdownFailed: If a step of that failed; the others were taken.
         """
 
-    def unhealthy(self) -> str:
+    def health(self) -> Iterator[HealthReason]:
         """
-        Why C{/healthz} says 503; empty when it says 200.
+        What is wrong now: C{/livez}, C{/readyz} and C{/healthz} say 503 because of it.  A role
+        adds what its parts give.
         """
-        return trouble_of(self.jobs())
+        yield from health_of(self.jobs())
 
     def jobs(self) -> Iterator[Job]:
         """
         What this role does again and again.
         """
-        return iter(())
+        yield from self.health_log.jobs()
 
     def status(self) -> dict[str, Any]:
         """
@@ -196,6 +201,7 @@ class Process(Service):
         if not self.running:
             return succeed(None)
         super().stopService()
+        self.health_log.stop()
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:

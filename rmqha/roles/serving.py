@@ -25,6 +25,7 @@ from rmqha.ha.master.ledger import Ledger
 from rmqha.ha.master.master import MasterFactory
 from rmqha.ha.master.transfer import GroupTransfer, replicas_needed
 from rmqha.ha.states import Standing
+from rmqha.health import HealthReason
 from rmqha.net.zero_copy_send import ZeroCopyServerEndpoint
 from rmqha.periodic import Job
 from rmqha.roles.process import listen_now
@@ -184,6 +185,13 @@ class Serving:
                 "Cannot close the log's epoch, the next start begins a new one: {error}",
                 error=error,
             )
+
+    def health(self) -> Iterator[HealthReason]:
+        """
+        A C{SYNC_MASTER} that lacks the replicas its writes wait for.
+        """
+        if self.factory is not None:
+            yield from self.factory.health()
 
     def jobs(self) -> Iterator[Job]:
         """

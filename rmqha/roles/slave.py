@@ -20,6 +20,7 @@ from rmqha.ha.slave import master_bounds
 from rmqha.ha.slave.follower import Follower
 from rmqha.ha.slave.repair import Divergence, plan_cut
 from rmqha.ha.states import NodeState, Standing
+from rmqha.health import HealthReason
 from rmqha.logfiles import json_table
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.net.remoting.client import RemotingClient, split_address
@@ -356,14 +357,14 @@ class SlaveNode(Node):
         if service.state == NodeState.FAILED.value and self.follower is not None:
             self.follower.sync.fail(service.reason)
 
-    def unhealthy(self) -> str:
+    def health(self) -> Iterator[HealthReason]:
         """
-        A slave is unhealthy too while its replication stands still.
+        A node's reasons, those of the HA port, and why the log does not follow the master's.
         """
-        node = super().unhealthy()
-        if node or self.follower is None or not self.follower.sync.state.is_stop:
-            return node
-        return f"{self.follower.sync.state.value}: {self.follower.sync.reason}"
+        yield from super().health()
+        yield from self.serving.health()
+        if self.follower is not None:
+            yield from self.follower.sync.health()
 
     def jobs(self) -> Iterator[Job]:
         """

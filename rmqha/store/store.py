@@ -17,6 +17,7 @@ from twisted.python.failure import Failure
 
 from rmqha.config.store_settings import FlushDisk, StoreSettings
 from rmqha.errors import DiskFull, FlushFailed, NotWritable
+from rmqha.health import HealthReason
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.periodic import Job, Periodic
 from rmqha.shutdown import Shutdown
@@ -202,6 +203,12 @@ class Store:
                 fsync_folder(self.settings.root)
         finally:
             self._parts.close()
+
+    def health(self) -> Iterator[HealthReason]:
+        """
+        What is wrong with the files, beyond L{state}.
+        """
+        yield from self.publisher.health()
 
     def jobs(self) -> Iterator[Job]:
         """

@@ -4,6 +4,7 @@ The admin port, through a real HTTP client and server in memory.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from attrs import define, field
@@ -15,6 +16,7 @@ from twisted.web.resource import Resource
 from twisted.web.test.requesthelper import DummyChannel
 
 from rmqha.admin.http import AdminPort, AdminSite
+from rmqha.health import HealthProbe, HealthReason
 
 
 @define
@@ -23,7 +25,7 @@ class Node:
     A node that says what the test wants.
     """
 
-    reason: str = ""
+    wrong: list[HealthReason] = field(factory=list)
     described: dict[str, Any] = field(factory=lambda: {"role": "master", "replicas": []})
     looking: Deferred[None] = field(factory=lambda: succeed(None))
 
@@ -39,11 +41,11 @@ class Node:
         """
         return self.looking
 
-    def unhealthy(self) -> str:
+    def health(self) -> Iterator[HealthReason]:
         """
-        What C{/healthz} complains of.
+        What the probes complain of.
         """
-        return self.reason
+        return iter(self.wrong)
 
 
 class AdminTests(SynchronousTestCase):
@@ -77,11 +79,41 @@ class AdminTests(SynchronousTestCase):
 
     def test_unhealthy(self) -> None:
         """
-        One that does not is 503 and says why.
+        One that does not is 503 and says everything that is wrong.
         """
-        self.node.reason = "disk-full: no space for 1048576 bytes"
+        self.node.wrong = [
+            HealthReason("disk-full", "no space for 1048576 bytes"),
+            HealthReason("no-master", "nothing heard for 61 s"),
+        ]
         code, content, _ = self.ask("/healthz")
-        self.assertEqual((code, content), (503, {"healthy": False, "reason": self.node.reason}))
+        self.assertEqual(code, 503)
+        self.assertEqual(
+            content,
+            {
+                "healthy": False,
+                "reason": "disk-full: no space for 1048576 bytes; "
+                "no-master: nothing heard for 61 s",
+                "reasons": [
+                    {"name": "disk-full", "text": "no space for 1048576 bytes"},
+                    {"name": "no-master", "text": "nothing heard for 61 s"},
+                ],
+            },
+        )
+
+    def test_probes(self) -> None:
+        """
+        Each probe fails for what concerns it, and tells no more than that.
+        """
+        for path, probe in (
+            ("/livez", HealthProbe.LIVE),
+            ("/readyz", HealthProbe.READY),
+            ("/healthz", HealthProbe.HEALTH),
+        ):
+            self.node.wrong = [HealthReason("other", "", fails=~probe)]
+            self.assertEqual(self.ask(path)[:2], (200, {"healthy": True}), path)
+            self.node.wrong.append(HealthReason("own", "", fails=probe))
+            code, content, _ = self.ask(path)
+            self.assertEqual((code, content["reason"]), (503, "own"), path)
 
     def test_status(self) -> None:
         """
@@ -130,7 +162,7 @@ class AdminTests(SynchronousTestCase):
         Nothing can be changed here: other methods are 405 and told which there are.
         """
         for method in ("POST", "PUT", "DELETE", "OPTIONS", "PATCH", "BREW"):
-            for path in ("/status", "/healthz"):
+            for path in ("/status", "/healthz", "/readyz", "/livez"):
                 code, content, headers = self.ask(path, method)
                 self.assertEqual(code, 405)
                 self.assertEqual(headers.getRawHeaders(b"allow"), [b"GET, HEAD"])
@@ -146,6 +178,7 @@ class AdminTests(SynchronousTestCase):
             "/nothing",
             "/status/more",
             "/healthz/x/y",
+            "/livez/disk",
             "/%3Cscript%3E",
             "/a/b/c",
         ):

@@ -9,6 +9,7 @@ import json
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from typing import Any
 
@@ -24,6 +25,7 @@ from twisted.web.server import Request
 
 from rmqha.admin.http import AdminSite
 from rmqha.cli.status import Copying, Look, Seen, show, watch
+from rmqha.health import HealthReason
 from tests.cli.command import CommandTestCase
 from tests.support.effort import slow
 
@@ -65,11 +67,13 @@ class Node:
         """
         return succeed(None)
 
-    def unhealthy(self) -> str:
+    def health(self) -> Iterator[HealthReason]:
         """
         What the test says.
         """
-        return self.reason
+        if self.reason:
+            name, _, text = self.reason.partition(": ")
+            yield HealthReason(name, text)
 
 
 class Page(Resource):

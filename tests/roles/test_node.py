@@ -40,6 +40,7 @@ from rmqha.wire.log.record import Message
 from rmqha.wire.remoting.command import Command
 from tests.broker.support import sending
 from tests.support.effort import slow
+from tests.support.health import unhealthy
 from tests.support.logs import content
 
 LONG = 20.0
@@ -476,7 +477,7 @@ class PairTests(NodeCase):
             self.patch(mapped.MappedFile, "allocate", allocate)
             writes = self.write(master, 1500)
             await self.until(lambda: slave.follower.sync.state.value == "disk-full")
-            self.assertIn("disk-full", slave.unhealthy())
+            self.assertIn("disk-full", unhealthy(slave))
             end = log.end
             file = log.folder.at(end - 1)
             self.assertFalse(any(file.view[end - file.start :]))

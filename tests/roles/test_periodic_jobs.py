@@ -22,11 +22,13 @@ from rmqha.roles.namesrv import NamesrvNode
 from tests.roles.nodes import NodeReactor, settings
 from tests.roles.test_metadata import PlainMaster
 from tests.roles.test_slave import SlaveCase
+from tests.support.health import unhealthy
 from tests.support.logs import LogTestCase
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 OF_ALL_BROKERS = {
+    "looking at the node's health",
     "deleting old log files",
     "flushing queues and index",
     "flushing the log",
@@ -93,15 +95,15 @@ class MasterTests(LogTestCase):
         found = []
         for _ in range(RED_AFTER):
             self.reactor.advance(SWEEP)
-            found.append(self.node.unhealthy())
+            found.append(unhealthy(self.node))
         wrong = (
-            'the job "forgetting silent clients" failed 3 times in a row: '
+            'failing-job: "forgetting silent clients" failed 3 times in a row: '
             "ZeroDivisionError: division by zero"
         )
         self.assertEqual(found, ["", "", wrong])
         broken.restore()
         self.reactor.advance(SWEEP)
-        self.assertEqual(self.node.unhealthy(), "")
+        self.assertEqual(unhealthy(self.node), "")
         self.flushLoggedErrors(ZeroDivisionError)
 
     def test_state_first(self) -> None:
@@ -113,7 +115,7 @@ class MasterTests(LogTestCase):
         for _ in range(RED_AFTER):
             self.reactor.advance(SWEEP)
         self.node.store._refuse("failed", "fsync")
-        self.assertEqual(self.node.unhealthy(), "failed: fsync")
+        self.assertEqual([reason.name for reason in self.node.health()], ["failed", "failing-job"])
         self.node.store._allow("failed")
         self.flushLoggedErrors(ZeroDivisionError)
 
@@ -156,12 +158,14 @@ class NameServerTests(SynchronousTestCase):
         node = NamesrvNode(given, reactor)
         node.startService()
         self.addCleanup(node.stopService)
-        self.assertEqual(names(node.status()), {"removing silent brokers"})
+        self.assertEqual(
+            names(node.status()), {"looking at the node's health", "removing silent brokers"}
+        )
         self.patch(RouteTable, "expire", lambda table, now: 1 / 0)
         for _ in range(RED_AFTER):
-            self.assertEqual(node.unhealthy(), "")
+            self.assertEqual(unhealthy(node), "")
             reactor.advance(given.namesrv.scan_interval)
-        self.assertIn('"removing silent brokers" failed 3 times', node.unhealthy())
+        self.assertIn('"removing silent brokers" failed 3 times', unhealthy(node))
         self.flushLoggedErrors(ZeroDivisionError)
 
 

@@ -29,6 +29,7 @@ from rmqha.wire.log.published import Why
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 from tests.roles.nodes import NodeReactor, PuppetSlave, settings
 from tests.support.following import SIZE, SIZES
+from tests.support.health import unhealthy
 from tests.support.logs import STORED, Disk, Held, LogTestCase, content, message, now
 from tests.support.scripted_master import Connection
 
@@ -159,7 +160,7 @@ class SlaveCase(LogTestCase):
         assert follower is not None
         self.assertEqual(follower.sync.state.value, "in-sync", follower.sync.reason)
         self.assertEqual(content(self.node.store.log), content(self.theirs))
-        self.assertEqual(self.node.unhealthy(), "")
+        self.assertEqual(unhealthy(self.node), "")
         self.stop()
         self.assertEqual(derived_faults(self.node.settings.store), [])
 
@@ -220,14 +221,14 @@ class LifeTests(SlaveCase):
         held = Held()
         self.start(wait=False, run=held)
         self.assertIs(self.node.state, NodeState.RECOVERING)
-        self.assertEqual(self.node.unhealthy(), "recovering")
+        self.assertEqual(unhealthy(self.node), "recovering")
         status = self.node.status()
         self.assertEqual((status["state"], status["upstream"]), ("recovering", None))
         self.assertIsNone(status["maxOffset"])
         self.node.run = now
         held.work()
         self.assertIs(self.node.state, NodeState.SERVING)
-        self.assertEqual(self.node.unhealthy(), "")
+        self.assertEqual(unhealthy(self.node), "")
         self.successResultOf(self.node.ready)
 
     def test_stop_while_recovering(self) -> None:
@@ -276,7 +277,7 @@ class LifeTests(SlaveCase):
         self.assertEqual(self.node.codes, [1])
         self.assertEqual(self.reactor.stops, 1)
         self.assertIs(self.node.state, NodeState.FAILED)
-        self.assertIn("mappedFileSizeCommitLog is 4096", self.node.unhealthy())
+        self.assertIn("mappedFileSizeCommitLog is 4096", unhealthy(self.node))
         self.flushLoggedErrors()
 
     def test_clean_stop(self) -> None:
@@ -289,7 +290,7 @@ class LifeTests(SlaveCase):
         self.stop()
         self.assertFalse((self.root / "abort").exists())
         self.assertEqual(self.node.status()["state"], "stopped")
-        self.assertEqual(self.node.unhealthy(), "stopped: the node is stopping")
+        self.assertEqual(unhealthy(self.node), "stopped: the node is stopping")
 
     def test_failing_step_of_a_stop(self) -> None:
         """
@@ -323,7 +324,7 @@ class LifeTests(SlaveCase):
         """
         self.parted("stop")
         self.assertEqual(self.state, "ahead")
-        self.assertIn("ahead: the master ends at", self.node.unhealthy())
+        self.assertIn("ahead: the master ends at", unhealthy(self.node))
         self.assertIs(self.node.state, NodeState.SERVING)
 
     def test_no_master(self) -> None:
@@ -334,7 +335,7 @@ class LifeTests(SlaveCase):
         upstream = self.node.status()["upstream"]
         self.assertEqual(upstream["state"], "connecting")
         self.assertIn("no master address: ", upstream["reason"])
-        self.assertEqual(self.node.unhealthy(), "")
+        self.assertEqual(unhealthy(self.node), "")
 
     def test_master_from_a_name_server(self) -> None:
         """
@@ -446,7 +447,7 @@ class LifeTests(SlaveCase):
         self.assertEqual(self.state, "failed")
         self.assertFalse(connection.open)
         self.assertIs(self.node.state, NodeState.FAILED)
-        self.assertIn("Input/output error", self.node.unhealthy())
+        self.assertIn("Input/output error", unhealthy(self.node))
         self.reactor.pump([1.0] * 60)
         self.assertEqual(self.node.endpoint.waiting, [])
 
@@ -477,7 +478,7 @@ class LifeTests(SlaveCase):
         disk = Disk(full=True).install(self)
         connection.feed(self.theirs, SIZE)
         self.assertEqual(self.state, "disk-full")
-        self.assertIn("disk-full", self.node.unhealthy())
+        self.assertIn("disk-full", unhealthy(self.node))
         for _ in range(3):
             connection = self.accept(within=5.1)
             connection.feed(self.theirs, connection.reports()[0])
@@ -577,7 +578,7 @@ class RepairTests(SlaveCase):
         store = self.node.store
         self.turn()
         self.assertEqual(self.state, "ahead")
-        self.assertIn("haMaxTruncateBytes allows 1699", self.node.unhealthy())
+        self.assertIn("haMaxTruncateBytes allows 1699", unhealthy(self.node))
         self.assertIs(self.node.store, store)
         self.assertEqual(content(store.log), self.before)
         self.assertFalse((self.root / "rmqha" / "quarantine").exists())
@@ -594,7 +595,7 @@ class RepairTests(SlaveCase):
         self.parted()
         self.turn()
         self.assertEqual(self.state, "ahead")
-        self.assertIn("no space for 1700 bytes", self.node.unhealthy())
+        self.assertIn("no space for 1700 bytes", unhealthy(self.node))
         self.assertEqual(self.node.status()["state"], "serving")
         self.assertEqual(content(self.node.store.log), self.before)
 
@@ -624,7 +625,7 @@ class RepairTests(SlaveCase):
         self.turn()
         for _ in range(3):
             self.assertEqual(self.state, "ahead")
-            self.assertIn("one old log is kept aside", self.node.unhealthy())
+            self.assertIn("one old log is kept aside", unhealthy(self.node))
             self.assertFalse(self.marker.exists())
             self.assertEqual(content(self.node.store.log), self.before)
             connection = self.accept(within=31)
@@ -645,7 +646,7 @@ class RepairTests(SlaveCase):
         self.parted("rebootstrap")
         self.turn()
         self.assertFalse(self.marker.exists())
-        self.assertIn("Read-only file system", self.node.unhealthy())
+        self.assertIn("Read-only file system", unhealthy(self.node))
         self.assertEqual(content(self.node.store.log), self.before)
 
     def test_unfinished_copy_starts_over(self) -> None:
@@ -681,7 +682,7 @@ class RepairTests(SlaveCase):
         broken = self.patch(Serving, "end", lambda *_, **more: 1 // 0)
         self.turn()
         self.assertEqual(self.state, "ahead")
-        self.assertIn("failed steps: replication to slaves", self.node.unhealthy())
+        self.assertIn("failed steps: replication to slaves", unhealthy(self.node))
         self.assertEqual(content(self.node.store.log), self.before)
         self.assertEqual(self.node.store_service.state, "")
         self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
@@ -751,7 +752,7 @@ class RepairTests(SlaveCase):
         self.turn()
         self.assertEqual(self.state, "failed")
         self.assertIs(self.node.state, NodeState.FAILED)
-        self.assertTrue(self.node.unhealthy().startswith("failed: "))
+        self.assertTrue(unhealthy(self.node).startswith("failed: "))
         self.node.status()
         self.reactor.pump([1.0] * 60)
         self.assertEqual(self.node.endpoint.waiting, [])

@@ -230,8 +230,14 @@ class Ledger:
         The highest offset that so many distinct replicas have reported; -1 if there are
         fewer.  A write that ends above it cannot be covered.
         """
-        best = sorted(max(claim.acked for claim in claims) for claims in self._claims.values())
+        best = sorted(self.best())
         return best[-replicas] if len(best) >= replicas else -1
+
+    def best(self) -> Iterator[int]:
+        """
+        How far each distinct replica has reported.
+        """
+        return (max(claim.acked for claim in claims) for claims in self._claims.values())
 
     def eligible(self, end: int, fallbehind_max: int, enough: int) -> int:
         """

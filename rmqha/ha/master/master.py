@@ -26,6 +26,7 @@ from rmqha.ha.master.ledger import Claim, Ledger
 from rmqha.ha.master.replicas import IN_SYNC_WITHIN, ReplicaState, ReplicaView, Timeline
 from rmqha.ha.master.transfer import GroupTransfer
 from rmqha.ha.states import Standing
+from rmqha.health import HealthReason
 from rmqha.net.door import Door, host_of
 from rmqha.periodic import Job, Periodic
 from rmqha.store.log.commit_log import CommitLog
@@ -298,6 +299,34 @@ class MasterFactory(ServerFactory):
             self._log.info(message, **fields)
 
     # --- the status ---------------------------------------------------------
+
+    def health(self) -> Iterator[HealthReason]:
+        """
+        Too few replicas for a SYNC write, as if one were stored now.
+        """
+        needed = self.transfer.needed
+        found = self._in_time(needed)
+        if found < needed:
+            yield HealthReason(
+                "too-few-replicas",
+                f"{found} of {needed} replicas that a SYNC write waits for hold the log as it was "
+                f"{self.transfer.timeout:g} s ago (slaveTimeout)",
+            )
+
+    def _in_time(self, enough: int) -> int:
+        """
+        Count the distinct replicas that would hold a write before its sender is told that they
+        do not.
+
+        @param enough: Stop counting here.
+        """
+        now, end, count = self.clock.seconds(), self.log.confirmed, 0
+        for acked in self.ledger.best():
+            if count >= enough:
+                break
+            late = end > acked and self._timeline.age(acked, now) > self.transfer.timeout
+            count += not late and end - acked < self.transfer.fallbehind_max
+        return count
 
     def jobs(self) -> Iterator[Job]:
         """

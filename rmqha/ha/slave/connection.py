@@ -111,6 +111,8 @@ class SlaveProtocol(Protocol):
     @ivar reported: The last report sent.
     @ivar reporting: Repeats the report, and notices a silent master.
     @ivar finished: Whether we take nothing more from this connection.
+    @ivar heard: When bytes last came from the master, in the clock's seconds; C{None} before
+        the first.
     @ivar by_peer: Whether the master ended it, once it is lost.
     @ivar why: Why we ended it, for a person.
     @ivar behind: Whether what came last shows that the master has more than it sends
@@ -135,6 +137,7 @@ class SlaveProtocol(Protocol):
     reporting: Periodic = field(init=False)
     _silence: IDelayedCall | None = field(default=None, init=False)
     _resume: IDelayedCall | None = field(default=None, init=False)
+    heard: float | None = field(default=None, init=False)
     _last_received: float = field(default=0.0, init=False)
     _largest: int = field(default=0, init=False)
     _head: bytearray | None = field(default=None, init=False)
@@ -278,7 +281,7 @@ class SlaveProtocol(Protocol):
             self._decode(data)
 
     def _decode(self, data: bytes) -> None:
-        self._last_received = self.clock.seconds()
+        self._last_received = self.heard = self.clock.seconds()
         try:
             for event in self._decoder.receive(data):
                 if isinstance(event, BodyPart):
@@ -435,7 +438,7 @@ class SlaveProtocol(Protocol):
         """
         A read turn of the scatter path is over.
         """
-        self._last_received = self.clock.seconds()
+        self._last_received = self.heard = self.clock.seconds()
         try:
             self._end_turn()
         except (ProtocolViolation, StoreError) as error:
@@ -474,7 +477,7 @@ class SlaveProtocol(Protocol):
         The rate limit allows more: read again.
         """
         self._resume = None
-        self._last_received = self.clock.seconds()
+        self._last_received = self.heard = self.clock.seconds()
         IPushProducer(self.transport).resumeProducing()
 
     def violation(self, error: Exception) -> None:

@@ -11,7 +11,7 @@ state means and what to do.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from attrs import define, field
@@ -34,7 +34,8 @@ from rmqha.ha.slave.probe import ProbeKind
 from rmqha.ha.slave.reconnect import Backoff
 from rmqha.ha.slave.repair import Divergence
 from rmqha.ha.slave.search import Search, SearchResult
-from rmqha.ha.states import SyncState
+from rmqha.ha.states import Standing, SyncState
+from rmqha.health import HealthProbe, HealthReason
 from rmqha.net.rate_limit import TokenBucket
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.store.log.commit_log import CommitLog
@@ -93,11 +94,14 @@ class FollowState:
     _quiet: RateLimitedLog = field(init=False)
     # Since when it is behind without having said so.
     _behind: float | None = field(default=None, init=False)
+    # When a master was last heard, on a connection that is over; at first, when we began.
+    _heard: float = field(init=False)
 
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
         self._quiet = RateLimitedLog(self._log, self.clock)
+        self._heard = self.clock.seconds()
         self._search = Search(self.settings, self.hold_flushed)
         self._backoff = Backoff(self.settings.backoff_max)
         if self.settings.max_receive_rate:
@@ -326,6 +330,7 @@ class FollowState:
         A connection is over; the client service makes the next one.
         """
         self.received += connection.received
+        self._heard = max(self._heard, connection.heard or 0.0)
         if connection is not self.connection:
             return
         self.connection = None
@@ -459,7 +464,41 @@ class FollowState:
         self.become(SyncState.STOPPED, "the node is stopping")
         self._quiet.flush()
 
-    # --- for /status ---------------------------------------------------------
+    # --- for /status and the probes -------------------------------------------
+
+    def health(self) -> Iterator[HealthReason]:
+        """
+        Replication that stands still, a copy that is not whole, or no master for too long.
+        """
+        state, alarm = self.state, self.settings.no_master_alarm
+        if state is SyncState.STOPPED:
+            return  # the node says so
+        if state.is_stop:
+            doubtful = state.standing is Standing.DOUBTFUL
+            yield HealthReason(
+                f"replication-{state.value}",
+                self.reason,
+                fails=HealthProbe.HEALTH | (HealthProbe.READY if doubtful else HealthProbe(0)),
+                told=True,
+            )
+        elif alarm and self.silent() >= alarm:
+            yield HealthReason(
+                "no-master",
+                f"nothing was heard from a master for {self.silent():.0f} s: {self.reason}",
+            )
+        if self.is_bootstrapping:
+            yield HealthReason(
+                "first-copy",
+                "the copy of the master's log is not complete",
+                fails=HealthProbe.READY,
+            )
+
+    def silent(self) -> float:
+        """
+        Seconds since a master was last heard; before the first time, since we began.
+        """
+        heard = None if self.connection is None else self.connection.heard
+        return self.clock.seconds() - max(self._heard, heard or 0.0)
 
     def status(self, last_stored: int) -> dict[str, Any]:
         """
@@ -481,6 +520,7 @@ class FollowState:
             "received": self.received + now,
             "lagBytes": 0 if in_sync else None,
             "lagSeconds": lag,
+            "secondsSilent": self.silent(),
             "probes": self.probes,
             "reconnects": self.reconnects,
             "bootstrapping": self.is_bootstrapping,

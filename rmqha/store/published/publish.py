@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -29,6 +29,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.errors import PointInvalid
+from rmqha.health import HealthReason
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.published import read_point
 from rmqha.logfiles.tail_crc import tail_crc
@@ -215,6 +216,13 @@ class Publisher:
         if point != self.point:
             save(self.root, evolve(point, time=self.now_ms()), durable=True)
 
+    def health(self) -> Iterator[HealthReason]:
+        """
+        A point that cannot be written.
+        """
+        if self.trouble:
+            yield HealthReason("not-publishing", self.trouble, told=True)
+
     def status(self) -> dict[str, Any]:
         """
         What was published, and how far it is behind: C{published} of C{/status}.
@@ -328,6 +336,8 @@ class Publisher:
                 "No record begins at byte {at}: publishing no splits from there on",
                 at=self.index.position,
             )
+        if self.trouble:
+            self._log.info("Publishing the confirmed offset to readers again")
         self.trouble = ""
 
     def _not_worked(self, failure: Failure) -> None:

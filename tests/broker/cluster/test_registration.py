@@ -23,6 +23,7 @@ from rmqha.wire.remoting.fields import from_ext
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer, RegisterBrokerRequest
 from tests.broker.support import BrokerTestCase
 from tests.support.frames import frames
+from tests.support.health import unhealthy
 
 ONE, TWO = "10.0.0.1:9876", "10.0.0.2:9876"
 
@@ -135,11 +136,11 @@ class RegistrationTests(BrokerTestCase):
             self.clock.advance(30)
             self.clock.advance(0)
         (job,) = self.registration.jobs()
-        self.assertIn("failed 3 times in a row: ZeroDivisionError", job.trouble())
+        self.assertIn("failed 3 times in a row: ZeroDivisionError", unhealthy(job))
         patched.restore()
         self.clock.advance(30)
         self.clock.advance(0)
-        self.assertEqual((len(self.servers.taken()), job.trouble()), (2, ""))
+        self.assertEqual((len(self.servers.taken()), unhealthy(job)), (2, ""))
         self.flushLoggedErrors(ZeroDivisionError)
 
     def test_nobody_there(self) -> None:

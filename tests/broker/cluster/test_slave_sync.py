@@ -26,6 +26,7 @@ from tests.broker.metadata_master import (
 )
 from tests.broker.support import BrokerTestCase
 from tests.support.frames import frames
+from tests.support.health import unhealthy
 
 TABLES = {Code.GET_ALL_TOPIC_CONFIG, Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG} | {
     Code.GET_ALL_DELAY_OFFSET,
@@ -151,11 +152,11 @@ class TablesTests(MetadataTestCase):
         patched = self.patch(slave.metadata, "log_end", lambda: 1 / 0)
         for _ in range(3):
             self.round()
-        self.assertIn("failed 3 times in a row: ZeroDivisionError", job.trouble())
+        self.assertIn("failed 3 times in a row: ZeroDivisionError", unhealthy(job))
         patched.restore()
         self.master.topics["More"] = topic("More")
         self.round()
-        self.assertEqual(job.trouble(), "")
+        self.assertEqual(unhealthy(job), "")
         self.assertIsNotNone(slave.topics.get("More"))
         self.flushLoggedErrors(ZeroDivisionError)
 

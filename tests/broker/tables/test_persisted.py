@@ -11,6 +11,7 @@ from twisted.internet.task import Clock
 
 from rmqha.broker.tables.persisted import RETRY, Persisted
 from rmqha.logfiles import json_table
+from tests.support.health import unhealthy
 from tests.support.logs import Held, LogTestCase, now
 
 
@@ -159,12 +160,12 @@ class PersistedTests(LogTestCase):
         self.path.parent.write_text("in the way", encoding="ascii")
         table.dirty()
         self.clock.pump([0.0, RETRY])
-        self.assertEqual(table.job.trouble(), "")
+        self.assertEqual(unhealthy(table.job), "")
         self.clock.advance(RETRY)
-        self.assertIn("failed 3 times in a row: ", table.job.trouble())
+        self.assertIn("failed 3 times in a row: ", unhealthy(table.job))
         self.path.parent.unlink()
         self.clock.advance(RETRY)
-        self.assertEqual((table.job.runs, table.job.trouble()), (4, ""))
+        self.assertEqual((table.job.runs, unhealthy(table.job)), (4, ""))
 
     def test_failing_at_stop(self) -> None:
         """
