@@ -12,7 +12,8 @@ from twisted.internet.task import Clock
 from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.periodic import LOG_EVERY, Periodic
+from rmqha.health import HealthProbe
+from rmqha.periodic import DEAD_AFTER, LOG_EVERY, STUCK_AFTER, Periodic
 from tests.support.health import unhealthy
 
 
@@ -233,6 +234,40 @@ class PeriodicTests(SynchronousTestCase):
         wrong = 'failing-job: "to count" failed 3 times in a row: OSError: no such thing'
         self.assertEqual(found, ["", "", wrong, ""])
         self.flushLoggedErrors(OSError)
+
+    def test_stuck(self) -> None:
+        """
+        A run of a vital job that does not end is a trouble, and in the end one that only
+        another start mends.
+        """
+        hung: Deferred[None] = Deferred()
+        self.does = lambda: hung
+        self.job.start(1.0, now=True)
+        self.clock.advance(STUCK_AFTER - 1)
+        self.assertEqual(unhealthy(self.job), "")
+        self.clock.advance(1)
+        said = f'stuck-job: a run of "to count" is not over after {STUCK_AFTER:.0f} s'
+        self.assertEqual(unhealthy(self.job), said)
+        self.assertEqual(unhealthy(self.job, HealthProbe.LIVE), "")
+        self.clock.advance(DEAD_AFTER - STUCK_AFTER)
+        self.assertIn("stuck-job", unhealthy(self.job, HealthProbe.LIVE))
+        hung.callback(None)
+        self.assertEqual(unhealthy(self.job), "")
+
+    def test_dead(self) -> None:
+        """
+        A vital job that nothing repeats any more is dead, one that was stopped is not.
+        """
+        self.does = lambda: None
+        self.job.start(1.0, now=True)
+        loop = self.job._loop
+        assert loop is not None
+        loop.stop()
+        self.assertEqual(
+            unhealthy(self.job, HealthProbe.LIVE), 'dead-job: nothing repeats "to count" any more'
+        )
+        self.job.stop()
+        self.assertEqual(unhealthy(self.job, HealthProbe.LIVE), "")
 
     def test_no_trouble(self) -> None:
         """

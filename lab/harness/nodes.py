@@ -341,17 +341,25 @@ class Node(Process):
             found: dict[str, Any] = json.load(answer)
             return found
 
-    def health(self) -> int:
+    def health(self, probe: str = "healthz") -> int:
         """
-        The response code of C{GET /healthz}.
+        The response code of a probe.
         """
+        return self._probed(probe)[0]
+
+    def reasons(self, probe: str = "healthz") -> set[str]:
+        """
+        The names of what makes a probe fail; none when it does not.
+        """
+        return {reason["name"] for reason in self._probed(probe)[1].get("reasons", ())}
+
+    def _probed(self, probe: str) -> tuple[int, dict[str, Any]]:
+        url = f"http://127.0.0.1:{self.admin_port}/{probe}"
         try:
-            with urllib.request.urlopen(
-                f"http://127.0.0.1:{self.admin_port}/healthz", timeout=5
-            ) as answer:
-                return int(answer.status)
+            with urllib.request.urlopen(url, timeout=5) as answer:
+                return int(answer.status), json.load(answer)
         except urllib.error.HTTPError as error:
-            return error.code
+            return error.code, json.load(error)
 
     def until(
         self,

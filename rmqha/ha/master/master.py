@@ -321,11 +321,14 @@ class MasterFactory(ServerFactory):
         @param enough: Stop counting here.
         """
         now, end, count = self.clock.seconds(), self.log.confirmed, 0
+        timeline, transfer = self._timeline, self.transfer
         for acked in self.ledger.best():
             if count >= enough:
                 break
-            late = end > acked and self._timeline.age(acked, now) > self.transfer.timeout
-            count += not late and end - acked < self.transfer.fallbehind_max
+            late = acked < end and (
+                timeline.before(acked) or timeline.age(acked, now) > transfer.timeout
+            )
+            count += not late and end - acked < transfer.fallbehind_max
         return count
 
     def jobs(self) -> Iterator[Job]:

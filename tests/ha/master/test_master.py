@@ -31,6 +31,7 @@ from rmqha.ha.master.transfer import GroupTransfer, PutStatus
 from rmqha.ha.states import Standing
 from rmqha.net.door import host_of
 from rmqha.wire.ha_frame import BodyPart, TransferDecoder, encode_report
+from tests.support.health import unhealthy
 from tests.support.sending_log import MemoryLog
 
 FILE = 100_000
@@ -755,6 +756,43 @@ class StatusTests(MasterCase):
         self.connect()
         (row,) = self.factory.replicas()
         self.assertEqual((row.state, row.connections), (ReplicaState.IN_SYNC, 2))
+
+    def test_too_few_replicas(self) -> None:
+        """
+        A SYNC master is not well until a replica holds its log as it was slaveTimeout ago, and
+        again when one falls behind for longer or leaves.
+        """
+        self.assertIn("too-few-replicas: 0 of 1 replicas", unhealthy(self.factory))
+        protocol, _ = self.connect()
+        self.assertIn("too-few-replicas", unhealthy(self.factory))
+        protocol.dataReceived(encode_report(100_000))
+        self.assertIn("too-few-replicas", unhealthy(self.factory))
+        protocol.dataReceived(encode_report(250_000))
+        self.assertEqual(unhealthy(self.factory), "")
+        self.clock.pump([1.0] * 10)
+        self.put(300)
+        self.clock.advance(self.transfer.timeout)
+        self.assertEqual(unhealthy(self.factory), "")
+        self.clock.advance(0.1)
+        self.assertIn("as it was 3 s ago", unhealthy(self.factory))
+        protocol.dataReceived(encode_report(250_300))
+        self.assertEqual(unhealthy(self.factory), "")
+        self.lose(protocol)
+        self.assertIn("0 of 1", unhealthy(self.factory))
+
+    def test_enough_replicas(self) -> None:
+        """
+        Connections of one address are one replica, and without SYNC writes none is missed.
+        """
+        self.build(needed=2)
+        for host, found in (("10.0.0.1", 1), ("10.0.0.1", 1), ("10.0.0.2", 2)):
+            protocol, _ = self.connect(host)
+            protocol.dataReceived(encode_report(250_000))
+            said = f"too-few-replicas: {found} of 2" if found < 2 else ""
+            self.assertIn(said, unhealthy(self.factory))
+        self.assertEqual(unhealthy(self.factory), "")
+        self.build(needed=0)
+        self.assertEqual(unhealthy(self.factory), "")
 
     def test_speed(self) -> None:
         """
