@@ -676,6 +676,25 @@ class TableUnreadable(StoreError):
 
 
 @frozen
+class TruncationInvalid(StoreError):
+    """
+    A file that says where the log is to be cut does not speak of this log.
+
+    @ivar path: The file.
+    @ivar reason: What is wrong with it.
+    """
+
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} asks for a truncation that is not of this log: {self.reason}; "
+            f"move it away to start without it"
+        )
+
+
+@frozen
 class PointInvalid(StoreError):
     """
     What is published beside a log cannot be read.

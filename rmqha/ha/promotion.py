@@ -230,6 +230,7 @@ def _look(settings: StoreSettings, folder: LogFolder, *, repair: bool) -> Recove
     Find the log's end as recovery would, and change nothing.
 
     @raise Refused: If a truncation is unfinished.
+    @raise TruncationInvalid: If its file cannot be believed.
     """
     root = settings.root
     intent = pending(root)

@@ -19,7 +19,7 @@ from attrs import define, field, frozen
 from twisted.logger import Logger
 
 from rmqha.config.store_settings import StoreSettings
-from rmqha.errors import DiskFull, LogShortened
+from rmqha.errors import DiskFull, LogShortened, TruncationInvalid
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.log_writer import LogWriter
 from rmqha.logfiles.published import read_deleted_topics
@@ -35,7 +35,7 @@ from rmqha.store.files.mapped import NO_SPACE, LogFolder
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.recovery import Recovery, cut, first_file, recover
-from rmqha.store.log.truncate import CutIntent, finish, intend, pending
+from rmqha.store.log.truncate import CutIntent, believed, finish, ignore, intend
 from rmqha.store.published import publish
 from rmqha.store.published.split_index import SplitIndex
 from rmqha.wire.columnar.kernels import warm_up
@@ -200,7 +200,16 @@ class Opener:
         Cut where the last run was cutting when it ended.
         """
         root = self.settings.root
-        intent = self._kept = pending(root)
+        try:
+            intent = self._kept = believed(root, folder)
+        except TruncationInvalid as error:
+            if self.opening.master and not self.opening.repair:
+                raise
+            # What was to be cut is found again: by comparing with the master, or as damage.
+            self._log.critical(
+                "{error}; ignored, and kept as {path}", error=error, path=ignore(root)
+            )
+            return
         if intent is None:
             return
         self._log.warn(

@@ -7,6 +7,11 @@ and index are cut, then the intent goes.  Everything after the intent can be rep
 and L{rmqha.store.opening} does so whenever it finds one.  What was cut may be the only
 copy of acknowledged writes: C{rmqha dump} reads a quarantine file (docs/operations.rst,
 Diverged).
+
+An intent is obeyed without asking, so it is believed only when it speaks of this log: it has
+a checksum of its own, a CRC of the log before the cut, and every byte behind the cut has to be
+what was kept, or zero already.  One that came back with a backup, or that the disk changed, is
+neither (L{doubt}).
 """
 
 from __future__ import annotations
@@ -15,15 +20,23 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 from attrs import frozen
+from isal.isal_zlib import crc32
 
-from rmqha.errors import DiskFull
-from rmqha.logfiles.json_table import fsync_folder, read, replace
+from rmqha.errors import DiskFull, TableUnreadable, TruncationInvalid
+from rmqha.logfiles.json_table import Table, fsync_folder, read, replace
 from rmqha.logfiles.quarantine_file import quarantine_name
+from rmqha.logfiles.scan import data_end
+from rmqha.logfiles.tail_crc import tail_crc
 from rmqha.store.files.mapped import NO_SPACE, LogFolder
+from rmqha.store.log.recovery import FolderReader
 from rmqha.wire.store_layout import BACKUP_SUFFIX, OWN_FOLDER, QUARANTINE, TRUNCATION
 
 PIECE = 1 << 20
+
+IGNORED_SUFFIX = ".ignored"
+"""Of an intent that was not believed and is not to be met again."""
 
 Step = Callable[[str], None]
 """Told each step's name after it is done; tests die there."""
@@ -36,12 +49,45 @@ class CutIntent:
 
     @ivar at: Where the log shall end; a record's start.
     @ivar end: Where it ended before.
-    @ivar quarantine: The file that holds what is cut.
+    @ivar quarantine: The file that holds what is cut, below the store's root.
+    @ivar tail: CRC-32 of the log's last bytes before C{at}, which no cut changes.
     """
 
     at: int
     end: int
     quarantine: str
+    tail: int
+
+    def as_table(self) -> Table:
+        """
+        The file of an intent: what it says, and a CRC-32 of just that.
+        """
+        table: Table = {
+            "at": self.at,
+            "end": self.end,
+            "quarantine": self.quarantine,
+            "tail": self.tail,
+        }
+        return {**table, "crc": self._crc()}
+
+    @classmethod
+    def of_table(cls, table: Table) -> CutIntent:
+        """
+        @raise ValueError: If it is no intent, or its checksum is another.
+        """
+        try:
+            intent = cls(
+                int(table["at"]), int(table["end"]), str(table["quarantine"]), int(table["tail"])
+            )
+            crc = table["crc"]
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"{type(error).__name__}: {error}") from error
+        if crc != intent._crc() or not 0 <= intent.at <= intent.end:
+            raise ValueError(f"its checksum is {crc}, what it says has {intent._crc()}")
+        return intent
+
+    def _crc(self) -> int:
+        return crc32(f"{self.at} {self.end} {self.tail} {self.quarantine}".encode())
 
 
 def quarantine(root: Path, folder: LogFolder, at: int, end: int) -> Path:
@@ -89,8 +135,9 @@ def intend(
     """
     path = quarantine(root, folder, at, end)
     step("quarantined")
-    intent = CutIntent(at, end, str(path.relative_to(root)))
-    replace(root / OWN_FOLDER / TRUNCATION, {"at": at, "end": end, "quarantine": intent.quarantine})
+    tail = tail_crc(FolderReader(folder), at)
+    intent = CutIntent(at, end, str(path.relative_to(root)), tail)
+    replace(root / OWN_FOLDER / TRUNCATION, intent.as_table())
     step("intended")
     return intent
 
@@ -98,11 +145,77 @@ def intend(
 def pending(root: Path) -> CutIntent | None:
     """
     A cut that was decided and may not be finished.
+
+    @raise TruncationInvalid: If the file is not as it was written.
     """
-    table = read(root / OWN_FOLDER / TRUNCATION)
-    if not table:
-        return None
-    return CutIntent(table["at"], table["end"], table["quarantine"])
+    path = root / OWN_FOLDER / TRUNCATION
+    try:
+        table = read(path)
+        return CutIntent.of_table(table) if table else None
+    except (TableUnreadable, ValueError) as error:
+        raise TruncationInvalid(str(path), str(error)) from error
+
+
+def believed(root: Path, folder: LogFolder) -> CutIntent | None:
+    """
+    A cut that was decided of just this log and may not be finished.  Blocking: it reads all
+    that is to be cut.
+
+    @raise TruncationInvalid: If the file is not as it was written, or speaks of another log.
+    """
+    intent = pending(root)
+    why = "" if intent is None else doubt(root, folder, intent)
+    if why:
+        raise TruncationInvalid(str(root / OWN_FOLDER / TRUNCATION), why)
+    return intent
+
+
+def doubt(root: Path, folder: LogFolder, intent: CutIntent) -> str:
+    """
+    Why an intent does not speak of this log; empty if it does.
+
+    However far the cut came, what was cut is in quarantine, the log before it is what it was,
+    and each byte behind it is as it was or zero: the disk writes zeros in any order.
+    """
+    log, at, end = FolderReader(folder), intent.at, intent.end
+    kept = root / intent.quarantine
+    held = kept.stat().st_size if kept.is_file() else -1
+    if held != end - at:
+        found = "is missing" if held < 0 else f"has {held} bytes"
+        return f"it cuts {end - at} bytes, and their copy {kept} {found}"
+    if not log.min_offset <= at <= log.end:
+        return f"it cuts at byte {at}, the log's files hold [{log.min_offset}, {log.end})"
+    if tail_crc(log, at) != intent.tail:
+        return f"the bytes before byte {at} are not those that the cut was to leave"
+    behind = data_end(log, min(end, log.end))
+    if behind > end:
+        return f"the log goes on to byte {behind}, it went to {end} when the cut was decided"
+    with open(kept, "rb") as copy:
+        position = at
+        while position < min(end, log.end):
+            ours = np.frombuffer(log.read(position, min(PIECE, end - position)), np.uint8)
+            theirs = np.frombuffer(copy.read(len(ours)), np.uint8)
+            other = (ours != theirs) & (ours != 0)
+            if other.any():
+                return f"byte {position + int(np.argmax(other))} was written after it"
+            position += len(ours)
+    return ""
+
+
+def ignore(root: Path) -> Path:
+    """
+    Put an intent that is not believed where no start meets it again.
+
+    @return: Where it is now.
+    """
+    path = root / OWN_FOLDER / TRUNCATION
+    kept = path.with_name(path.name + IGNORED_SUFFIX)
+    # The generation before it first: alone it would be taken for an intent.
+    path.with_name(path.name + BACKUP_SUFFIX).unlink(missing_ok=True)
+    if path.exists():
+        os.replace(path, kept)
+    fsync_folder(path.parent)
+    return kept
 
 
 def finish(root: Path, step: Step = lambda name: None) -> None:

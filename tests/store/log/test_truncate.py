@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 from attrs import define
+from twisted.logger import capturedLogs, formatEvent
 
 from rmqha.config.store_settings import StoreSettings
-from rmqha.errors import DiskFull, LogCorrupt
+from rmqha.errors import DiskFull, LogCorrupt, TruncationInvalid
 from rmqha.logfiles.listing import file_name
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log import truncate
-from rmqha.store.log.truncate import CutIntent, intend, pending, set_log_aside
+from rmqha.store.log.truncate import believed, finish, intend, pending, set_log_aside
 from rmqha.store.store import Store
 from rmqha.wire.store_layout import OWN_FOLDER, TRUNCATION
 from tests.support.derived import DerivedTestCase
@@ -185,6 +186,142 @@ class IntentTests(CutTestCase):
             self.assertIn(pending(root), (newer, None))
 
 
+class BelievedTests(CutTestCase):
+    """
+    An intent is obeyed only when it speaks of this log.
+    """
+
+    def decided(self) -> tuple[Path, int, bytes]:
+        """
+        A store whose log is to be cut at its eleventh record.
+        """
+        root, starts, data = self.made()
+        folder = LogFolder.load(root / "commitlog", 4096)
+        intend(root, folder, starts[10], len(data))
+        folder.close()
+        return root, starts[10], data
+
+    def assert_not_believed(self, root: Path, data: bytes, reason: str) -> None:
+        """
+        A master refuses and touches nothing; a slave, and C{--repair}, keep the log as it is.
+        """
+        before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+        refused = self.service(root, settings=SIZES)
+        refused.startService()
+        error = self.failureResultOf(refused.ready, TruncationInvalid).value
+        self.assertEqual(error.path, str(root / "rmqha" / "truncate.json"))
+        self.assertIn(reason, str(error))
+        after = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+        self.assertEqual(before, after)
+        for how in ({"master": False, "repair": True}, {"repair": True}):
+            copy = self.folder() / "store"
+            shutil.copytree(root, copy)
+            with capturedLogs() as told:
+                store = self.opened(copy, settings=SIZES, **how)
+            self.assert_sound(store, data)
+            lines = [event for event in told if event["log_level"].name == "critical"]
+            self.assertIn("ignored, and kept as", formatEvent(lines[0]))
+            self.assertTrue((copy / "rmqha" / "truncate.json.ignored").exists())
+            self.close_store(store)
+
+    def test_flipped_digit(self) -> None:
+        """
+        Another offset than was decided has another checksum.
+        """
+        root, at, data = self.decided()
+        path = root / "rmqha" / "truncate.json"
+        text = path.read_text()
+        path.write_text(text.replace(str(at), str(at - 500)))
+        self.assert_not_believed(root, data, "its checksum is")
+
+    def test_not_a_table(self) -> None:
+        """
+        Nor is a file believed that is none of ours.
+        """
+        root, _, data = self.decided()
+        for text in ("garbage", "[1]", '{"at": 500, "end": 900, "quarantine": "x"}'):
+            (root / "rmqha" / "truncate.json").write_text(text)
+            self.assert_not_believed(root, data, "truncate.json")
+
+    def test_restored(self) -> None:
+        """
+        An intent that was carried out, and came back with a backup, cuts nothing of what was
+        written since.
+        """
+        root, at, data = self.decided()
+        kept = (root / "rmqha" / "truncate.json").read_bytes()
+        store = self.opened(root, settings=SIZES)
+        self.assertEqual(store.log.end, at)
+        for _ in range(20):
+            store.put(message(400))
+        grown = content(store.log)
+        self.close_store(store)
+        (root / "rmqha" / "truncate.json").write_bytes(kept)
+        self.assert_not_believed(root, grown, "was written after it")
+        self.assertGreater(len(data), at)
+
+    def test_longer(self) -> None:
+        """
+        Nor does it cut a log that has what it was to cut, and more.
+        """
+        root, starts, data = self.made()
+        folder = LogFolder.load(root / "commitlog", 4096)
+        intend(root, folder, starts[10], starts[20])
+        folder.close()
+        self.assert_not_believed(root, data, f"the log goes on to byte {len(data)}")
+
+    def test_another_log(self) -> None:
+        """
+        Nor one whose bytes before the cut are others.
+        """
+        root, at, data = self.decided()
+        file = root / "commitlog" / file_name(at - at % 4096)
+        raw = bytearray(file.read_bytes())
+        raw[at % 4096 - 1] ^= 1
+        file.write_bytes(raw)
+        folder = LogFolder.load(root / "commitlog", 4096)
+        self.addCleanup(folder.close)
+        error = self.assertRaises(TruncationInvalid, believed, root, folder)
+        self.assertIn(f"the bytes before byte {at}", str(error))
+        self.assertGreater(len(data), at)
+
+    def test_shorter(self) -> None:
+        """
+        Nor one that ends before the cut.
+        """
+        root, at, _ = self.decided()
+        for path in (root / "commitlog").iterdir():
+            path.unlink()
+        folder = LogFolder.load(root / "commitlog", 4096)
+        error = self.assertRaises(TruncationInvalid, believed, root, folder)
+        self.assertIn(f"it cuts at byte {at}, the log's files hold [0, 0)", str(error))
+
+    def test_without_its_copy(self) -> None:
+        """
+        What has no copy in quarantine is not cut.
+        """
+        for change, reason in (
+            (lambda path: path.unlink(), "is missing"),
+            (lambda path: path.write_bytes(b"short"), "has 5 bytes"),
+        ):
+            root, _, data = self.decided()
+            (kept,) = (root / "rmqha" / "quarantine").iterdir()
+            change(kept)
+            self.assert_not_believed(root, data, reason)
+
+    def test_half_done(self) -> None:
+        """
+        However much of the cut is zero already, it is believed, and ends.
+        """
+        root, at, data = self.decided()
+        file = root / "commitlog" / file_name(at - at % 4096)
+        raw = bytearray(file.read_bytes())
+        raw[at % 4096 + 100 : at % 4096 + 1200] = bytes(1100)
+        file.write_bytes(raw)
+        self.assert_sound(self.opened(root, settings=SIZES), data[:at])
+        finish(root)
+
+
 @slow
 class KilledTests(CutTestCase):
     """
@@ -321,7 +458,6 @@ class KilledTests(CutTestCase):
         intend(root, folder, len(data), len(data))
         folder.close()
         self.assert_sound(self.opened(root, settings=SIZES), data)
-        self.assertEqual(CutIntent(1, 2, "x").at, 1)
 
 
 class DamageTests(CutTestCase):
