@@ -15,6 +15,7 @@ from rmqha.cli.common import JSON, STORE, note, store_settings
 from rmqha.config.load import load
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import NotAStore
+from rmqha.ha.master_epoch import LARGEST
 from rmqha.ha.promotion import Promotion, plan
 from rmqha.ha.promotion import promote as make_master
 from rmqha.logfiles.raw_log import RawLog
@@ -36,8 +37,20 @@ SHOWN = 10
     is_flag=True,
     help="Cut a damaged log at the damage; a quarantine file keeps the rest.",
 )
+@click.option(
+    "--epoch",
+    type=click.IntRange(1, LARGEST),
+    help="The new master epoch; by default one above the highest that the store knows.",
+)
 @JSON
-def promote(store: Path, conf: Path | None, dry_run: bool, repair: bool, as_json: bool) -> None:
+def promote(
+    store: Path,
+    conf: Path | None,
+    dry_run: bool,
+    repair: bool,
+    epoch: int | None,
+    as_json: bool,
+) -> None:
     """Turn a slave's store into a master's store.
 
     Refused while a node is running on it, for an unfinished first copy, and for a damaged
@@ -48,7 +61,8 @@ def promote(store: Path, conf: Path | None, dry_run: bool, repair: bool, as_json
     if raw.root is None:
         raise NotAStore(str(store), "promote needs a store's root, not a part of a store")
     settings = _settings(raw, raw.root, conf)
-    done = plan(settings, repair=repair) if dry_run else make_master(settings, repair=repair)
+    promoting = plan if dry_run else make_master
+    done = promoting(settings, repair=repair, epoch=epoch)
     if as_json:
         click.echo(json.dumps(_as_json(done, dry_run), indent=2, ensure_ascii=False))
         return
@@ -89,6 +103,10 @@ def _lines(done: Promotion, dry_run: bool) -> list[str]:
         lines.append("the store was a master's already: its epoch continues")
     else:
         lines.append(f"a new epoch {would or 'is '}begun at byte {done.end}")
+    if done.epoch != done.epoch_before:
+        lines.append(
+            f"master epoch {would or 'is '}raised from {done.epoch_before} to {done.epoch}"
+        )
     return lines
 
 
@@ -109,6 +127,8 @@ def _as_json(done: Promotion, dry_run: bool) -> dict[str, Any]:
         "movedDelays": _moved(done.delays),
         "movedConsumers": _moved(done.consumers),
         "wasMaster": done.was_master,
+        "masterEpochBefore": done.epoch_before,
+        "masterEpoch": done.epoch,
     }
 
 

@@ -7,10 +7,12 @@ of groups and delay levels that came from the old master, which may have had mor
 brought back into the queues; what is known of that master is forgotten; and an epoch
 begins, closed at once, that the next start takes up.  Its start is the line between what the
 old master wrote and what this one will: a replica that has more than that, such as the old
-master, is not fed until it has cut it off.
+master, is not fed until it has cut it off.  The number of that epoch, the master epoch, is above
+all that this store knows, so that the old master is known for the older one.
 
 Each step can be repeated, and the epoch is the last: what dies before it is promoted by
-another run.  A master's store stays as it is.
+another run, which may raise the number again.  A master's store stays as it is, unless its
+master was fenced by another: then the number alone is raised, above the other's.
 
 Source: docs/operations.rst, Changing roles.
 """
@@ -28,6 +30,7 @@ from twisted.python.failure import Failure
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import DiskFull, Refused, ShutdownFailed, StoreLocked
 from rmqha.ha.epoch import Epoch
+from rmqha.ha.master_epoch import EpochJournal
 from rmqha.logfiles import json_table
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.log_writer import LogWriter
@@ -83,6 +86,8 @@ class Promotion:
     @ivar delays: Delay levels that were moved.
     @ivar consumers: Groups' offsets that were moved.
     @ivar was_master: Whether the log was a master's already, and its epoch goes on.
+    @ivar epoch_before: The master epoch before.
+    @ivar epoch: The master epoch now.
     """
 
     root: Path
@@ -99,15 +104,22 @@ class Promotion:
     delays: tuple[Clamped, ...]
     consumers: tuple[Clamped, ...]
     was_master: bool
+    epoch_before: int
+    epoch: int
 
 
 def promote(
-    settings: StoreSettings, *, repair: bool = False, step: Step = lambda name: None
+    settings: StoreSettings,
+    *,
+    repair: bool = False,
+    epoch: int | None = None,
+    step: Step = lambda name: None,
 ) -> Promotion:
     """
     Make a store a master's.  Blocking.
 
     @param repair: Whether a damaged log may be cut at the damage.
+    @param epoch: Its master epoch, by default one above the highest that the store knows.
     @param step: Told each step's name after it is done; tests die there.
     @raise StoreLocked: If a node is running on it.
     @raise UnfinishedCopy: If it is an unfinished copy.
@@ -115,8 +127,8 @@ def promote(
     @raise LogShortened: If bytes are missing that a clean stop had left there.
     @raise DiskFull: If there is no room for what has to be written.
     @raise FlushFailed: If the disk fails.
-    @raise Refused: If there is nothing to be a master of.
-    @raise TableUnreadable: If a table of offsets cannot be read.
+    @raise Refused: If there is nothing to be a master of, or C{epoch} is too low.
+    @raise TableUnreadable: If a table of offsets, or of epochs, cannot be read.
     """
     # The log as its last writer left it, a slave as a rule; who opens it does not count.
     opening = Opening(
@@ -135,7 +147,7 @@ def promote(
     store = _now(service.ready)
     step("opened")
     try:
-        promoted = _promote(store, step)
+        promoted = _promote(store, epoch, step)
     finally:
         # What failed of it is in the log, and C{abort} tells.
         _now(service.stopService().addErrback(lambda failure: failure.trap(ShutdownFailed)))
@@ -146,18 +158,22 @@ def promote(
     return promoted
 
 
-def _promote(store: Store, step: Step) -> Promotion:
+def _promote(store: Store, epoch: int | None, step: Step) -> Promotion:
     root, log, found = store.settings.root, store.log, store.recovery
     if store.dispatcher.behind:
         raise DiskFull(str(root), store.dispatcher.behind)
     _refuse_empty(log.min_offset, log.confirmed)
+    was_master = Epoch.goes_on(root, log)
+    journal, raised = _raised(root, log.confirmed, epoch, was_master=was_master)
     delays = clamp_delays(root, store.queues)
     step("delays")
     consumers = clamp_consumers(root, store.queues)
     step("consumers")
     _forget_master(root)
     step("record")
-    was_master = Epoch.goes_on(root, log)
+    if raised != journal:
+        raised.write(root)
+    step("number")
     if not was_master:
         Epoch.begin(root, log).close(log, {})
     step("epoch")
@@ -172,7 +188,23 @@ def _promote(store: Store, step: Step) -> Promotion:
         delays=delays,
         consumers=consumers,
         was_master=was_master,
+        epoch_before=journal.number,
+        epoch=raised.number,
     )
+
+
+def _raised(
+    root: Path, end: int, epoch: int | None, *, was_master: bool
+) -> tuple[EpochJournal, EpochJournal]:
+    """
+    A store's master epochs before and after.
+
+    @param end: Where the log ends.
+    @param epoch: The number that is wanted, if it is not just the next.
+    """
+    journal = EpochJournal.read(root).cut(end)
+    stays = was_master and journal.fenced_by is None and epoch in (None, journal.number)
+    return journal, journal if stays else journal.raised(end, epoch)
 
 
 def _forget_master(root: Path) -> None:
@@ -187,7 +219,7 @@ def _forget_master(root: Path) -> None:
             fsync_folder(path.parent)
 
 
-def plan(settings: StoreSettings, *, repair: bool = False) -> Promotion:
+def plan(settings: StoreSettings, *, repair: bool = False, epoch: int | None = None) -> Promotion:
     """
     Say what L{promote} would do, and do nothing.  Blocking.
 
@@ -207,6 +239,8 @@ def plan(settings: StoreSettings, *, repair: bool = False) -> Promotion:
         reader = FolderReader(folder)
         _refuse_empty(reader.min_offset, found.end)
         reader.end = reader.confirmed = found.end
+        was_master = Epoch.goes_on(root, reader)
+        journal, raised = _raised(root, found.end, epoch, was_master=was_master)
         queues.load()
         queues.inspect(reader.min_offset)
         return _told(
@@ -218,7 +252,9 @@ def plan(settings: StoreSettings, *, repair: bool = False) -> Promotion:
             quarantine="",
             delays=clamp_delays(root, queues, change=False),
             consumers=clamp_consumers(root, queues, change=False),
-            was_master=Epoch.goes_on(root, reader),
+            was_master=was_master,
+            epoch_before=journal.number,
+            epoch=raised.number,
         )
     finally:
         queues.close()

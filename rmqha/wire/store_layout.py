@@ -57,6 +57,9 @@ METADATA = "metadata.json"
 EPOCH = "epoch.json"
 """Which life of the log this is."""
 
+MASTER_EPOCHS = "epochs.json"
+"""The master epoch of the log, and where each epoch began."""
+
 DISPATCHED = "dispatched.json"
 """How far queues and index surely go."""
 

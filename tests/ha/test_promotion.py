@@ -12,6 +12,7 @@ from typing import Any
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import LogCorrupt, LogShortened, Refused, StoreLocked, UnfinishedCopy
 from rmqha.ha.epoch import Epoch
+from rmqha.ha.master_epoch import EpochJournal, EpochStart, HigherMaster
 from rmqha.ha.promotion import Promotion, plan, promote
 from rmqha.logfiles import json_table
 from rmqha.logfiles.listing import file_name
@@ -211,6 +212,37 @@ class PromoteTests(PromotionTestCase):
         found = self.epoch()
         self.assertEqual((found["start"], found["end"], found["marks"]), (end, end, {}))
         self.assertTrue(found["master"])
+
+    def test_number(self) -> None:
+        """
+        The master epoch is raised above what the slave followed and met, once.
+        """
+        self.assertEqual(promote(self.settings).epoch, 1)
+        self.assertEqual(EpochJournal.read(self.root).starts, (EpochStart(1, self.end),))
+        done = promote(self.settings)
+        self.assertEqual((done.epoch_before, done.epoch, done.was_master), (1, 1, True))
+
+    def test_number_of_a_fenced_master(self) -> None:
+        """
+        A master that met a higher epoch is promoted above it, and keeps its epoch's marks.
+        """
+        promote(self.settings)
+        fenced = EpochJournal.read(self.root).met(HigherMaster(7, "10.0.0.5:10911", "a slave"))
+        fenced.write(self.root)
+        done = promote(self.settings)
+        self.assertEqual((done.epoch_before, done.epoch, done.was_master), (1, 8, True))
+        self.assertIsNone(EpochJournal.read(self.root).fenced_by)
+
+    def test_chosen_number(self) -> None:
+        """
+        An operator may choose it, and repeat the command; a lower one is refused.
+        """
+        for _ in range(2):
+            self.assertEqual(promote(self.settings, epoch=5).epoch, 5)
+        before = everything(self.root)
+        self.assertRaises(Refused, promote, self.settings, epoch=4)
+        self.assertRaises(Refused, plan, self.settings, epoch=4)
+        self.assertEqual(everything(self.root), before)
 
     def test_cascade(self) -> None:
         """

@@ -1,0 +1,349 @@
+"""
+The master epoch: a number that says which of two masters of one C{brokerName} is the later one.
+
+Two masters of one log can both be sound, answer, and take writes; their files do not tell which
+of them an operator wanted.  So each log has a number, which C{rmqha promote} raises, and whoever
+meets two masters believes the one with the higher number: name servers, slaves, and the other
+master, which takes no more writes then.  A store that was never promoted has 0, and so counts a
+stock broker, which tells none.
+
+B{The number never goes down}, whatever is cut off the log: it speaks of decisions, not of bytes.
+Beside it is a journal of which bytes were written in which epoch, C{(epoch, start)} for each, as
+RocketMQ 5 keeps it in C{epochFileCheckpoint}.  A slave has its master's journal, as far as its
+log goes, and so knows the number that a promotion has to exceed.
+
+B{A higher one} that this store's master has met is remembered, so that a restart does not make
+it forget that it is not the master any more.
+
+It is no part of C{epoch.json} (L{rmqha.ha.epoch}), which is believed only while the log is what
+it was, and is there only where a log is served.
+
+Source: docs/architecture.rst, The master epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Self
+
+from attrs import define, evolve, field, frozen
+from twisted.internet.defer import Deferred, succeed
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from rmqha.errors import DiskFull, Refused, TableUnreadable
+from rmqha.logfiles import json_table
+from rmqha.net.group_commit import GroupCommit
+from rmqha.wire.store_layout import MASTER_EPOCHS, OWN_FOLDER
+
+MOST_STARTS = 64
+"""Entries of the journal that are kept, the newest; one is 50 bytes, and a promotion makes one."""
+
+LARGEST = (1 << 31) - 1
+"""RocketMQ's master epoch has 32 bits."""
+
+
+@frozen
+class EpochStart:
+    """
+    One entry of the journal.
+
+    @ivar epoch: The master epoch.
+    @ivar start: Physical offset of the first byte written in it.
+    """
+
+    epoch: int
+    start: int
+
+
+@frozen
+class HigherMaster:
+    """
+    A master with a higher epoch than ours.
+
+    @ivar epoch: Its master epoch.
+    @ivar address: C{host:port} of its client port.
+    @ivar told_by: Who told of it, in words.
+    """
+
+    epoch: int
+    address: str
+    told_by: str
+
+    def __str__(self) -> str:
+        return f"{self.address} is a master with epoch {self.epoch} ({self.told_by})"
+
+
+@frozen(kw_only=True)
+class EpochJournal:
+    """
+    What a store knows of master epochs.
+
+    @ivar number: The master epoch of this log: of its own master, or of the one it follows.
+    @ivar starts: Where epochs began, ascending; none for a log that was never promoted.
+    @ivar higher: A master with a higher epoch that this one has met.
+    """
+
+    number: int = 0
+    starts: tuple[EpochStart, ...] = ()
+    higher: HigherMaster | None = None
+
+    _log = Logger()
+
+    @classmethod
+    def read(cls, root: Path) -> Self:
+        """
+        Read a store's.  Blocking.
+
+        @param root: The store's root.
+        @raise TableUnreadable: If there is one and it makes no sense: a master that takes itself
+            for an older one is harmless, one that takes itself for a newer one is not.
+        """
+        path = path_of(root)
+        found = json_table.read_generation(path)
+        if found.table is None:
+            return cls()
+        if found.fault:
+            cls._log.warn(
+                "{path} cannot be read ({fault}): the master epoch is taken from the generation "
+                "before it, {path}.bak, and may be lower than it was",
+                path=path,
+                fault=found.fault,
+            )
+        try:
+            return cls._of(found.table)
+        except (KeyError, TypeError, ValueError) as error:
+            raise TableUnreadable(
+                str(path), f"it is no journal of master epochs: {error}"
+            ) from None
+
+    @classmethod
+    def _of(cls, table: json_table.Table) -> Self:
+        higher = table.get("higher")
+        return cls(
+            number=_number(table["number"]),
+            starts=checked(
+                EpochStart(_number(row["epoch"]), _number(row["start"], 1 << 62))
+                for row in table["starts"]
+            ),
+            higher=None
+            if higher is None
+            else HigherMaster(
+                _number(higher["epoch"]), str(higher["address"]), str(higher["toldBy"])
+            ),
+        )
+
+    def write(self, root: Path) -> None:
+        """
+        Make it the store's; durable on return.  Blocking.
+
+        @raise DiskFull: If there is no room.
+        """
+        path = path_of(root)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        higher = self.higher
+        json_table.replace(
+            path,
+            {
+                "number": self.number,
+                "starts": [{"epoch": one.epoch, "start": one.start} for one in self.starts],
+                "higher": None
+                if higher is None
+                else {
+                    "epoch": higher.epoch,
+                    "address": higher.address,
+                    "toldBy": higher.told_by,
+                },
+            },
+        )
+
+    # --- what becomes of it -------------------------------------------------------
+
+    @property
+    def fenced_by(self) -> HigherMaster | None:
+        """
+        Why a master of this store takes no writes, if it takes none.
+        """
+        higher = self.higher
+        return higher if higher is not None and higher.epoch > self.number else None
+
+    @property
+    def next_number(self) -> int:
+        """
+        What a promotion makes the number: above all that is known here.
+        """
+        return max(self.number, self.higher.epoch if self.higher is not None else 0) + 1
+
+    def raised(self, end: int, to: int | None = None) -> EpochJournal:
+        """
+        A promotion: the next byte is the first of a new epoch.
+
+        @param end: Where the log ends.
+        @param to: Its number, at least L{next_number}, which it is by default.
+        @raise Refused: If that is too low, or more than RocketMQ's numbers hold.
+        """
+        number = self.next_number if to is None else to
+        if not self.next_number <= number <= LARGEST:
+            raise Refused(
+                "promotion",
+                f"master epoch {number} is not between {self.next_number} and {LARGEST}",
+            )
+        return EpochJournal(number=number, starts=_continued(self.starts, EpochStart(number, end)))
+
+    def followed(self, number: int, starts: Iterable[EpochStart], end: int) -> EpochJournal:
+        """
+        A slave's log was proven to be the master's: so are its epochs.
+
+        @param number: The master's.
+        @param starts: The master's journal.
+        @param end: Where our log ends: what begins behind is not here yet.
+        """
+        here = tuple(one for one in starts if one.start <= end)[-MOST_STARTS:]
+        return evolve(self, number=number, starts=here, higher=None)
+
+    def met(self, higher: HigherMaster) -> EpochJournal:
+        """
+        There is a higher one; of several the highest counts.
+        """
+        if self.higher is not None and self.higher.epoch >= higher.epoch:
+            return self
+        return evolve(self, higher=higher)
+
+    def cut(self, at: int) -> EpochJournal:
+        """
+        The log was cut, or was found to end, at C{at}: what began behind is not there any more.
+        """
+        return evolve(self, starts=tuple(one for one in self.starts if one.start <= at))
+
+    # --- as text ------------------------------------------------------------------
+
+    def text(self) -> str:
+        """
+        The journal in one line, C{1-0,2-66215}: what lines of RocketMQ's file say.
+        """
+        return ",".join(f"{one.epoch}-{one.start}" for one in self.starts)
+
+
+def path_of(root: Path) -> Path:
+    """
+    Where a store keeps its journal.
+    """
+    return root / OWN_FOLDER / MASTER_EPOCHS
+
+
+def parse(text: str) -> tuple[EpochStart, ...]:
+    """
+    Read what L{EpochJournal.text} made.
+
+    @raise ValueError: If it is something else.
+    """
+    rows = [row.split("-") for row in text.split(",")] if text else []
+    if any(len(row) != 2 or not all(part.isdecimal() for part in row) for row in rows):
+        raise ValueError("not a list of epoch-start")
+    return checked(
+        EpochStart(_number(int(epoch)), _number(int(start), 1 << 62)) for epoch, start in rows
+    )
+
+
+def checked(starts: Iterable[EpochStart]) -> tuple[EpochStart, ...]:
+    """
+    Epochs ascend and their starts do not descend.
+
+    @raise ValueError: If they do not, or there are too many.
+    """
+    found = tuple(starts)
+    if len(found) > MOST_STARTS:
+        raise ValueError(f"{len(found)} epochs, at most {MOST_STARTS} are kept")
+    for one, other in pairwise(found):
+        if other.epoch <= one.epoch or other.start < one.start:
+            raise ValueError(f"epoch {other.epoch} at {other.start} follows {one.epoch}")
+    return found
+
+
+def _continued(starts: tuple[EpochStart, ...], new: EpochStart) -> tuple[EpochStart, ...]:
+    """
+    The journal with one entry more; it takes the place of one without bytes.
+    """
+    before = tuple(one for one in starts if one.start < new.start)
+    return (*before, new)[-MOST_STARTS:]
+
+
+def _number(value: object, limit: int = LARGEST) -> int:
+    if type(value) is not int or not 0 <= value <= limit:
+        raise ValueError(f"{value!r} is no number of an epoch")
+    return value
+
+
+@define(eq=False)
+class MasterEpochs:
+    """
+    A running node's journal: what is known at once, and durable soon.
+
+    @ivar root: The store's root.
+    @ivar journal: As it is now.
+    """
+
+    root: Path
+    in_thread: Callable[..., Deferred[Any]]
+    journal: EpochJournal = field(factory=EpochJournal)
+    _commits: GroupCommit = field(init=False)
+
+    _log = Logger()
+
+    def __attrs_post_init__(self) -> None:
+        self._commits = GroupCommit(lambda: self.in_thread(self.journal.write, self.root))
+
+    @property
+    def number(self) -> int:
+        """
+        The master epoch.
+        """
+        return self.journal.number
+
+    def load(self, end: int) -> None:
+        """
+        Read it, once the log is open.
+
+        @param end: Where the log ends.
+        @raise TableUnreadable: As L{EpochJournal.read} says.
+        """
+        self.journal = EpochJournal.read(self.root).cut(end)
+
+    def become(self, journal: EpochJournal) -> Deferred[None]:
+        """
+        Take another journal, and write it if it is one.
+
+        @return: Fires when it is durable, or could not be written, which is in the log.
+        """
+        if journal == self.journal:
+            return succeed(None)
+        self.journal = journal
+        return self._commits.commit().addErrback(self._not_written)
+
+    def _not_written(self, failure: Failure) -> None:
+        if failure.check(DiskFull, OSError):
+            self._log.error(
+                "Cannot write the master epoch, a restart may not know it: {error}",
+                error=failure.getErrorMessage(),
+            )
+        else:
+            self._log.failure("Writing the master epoch failed", failure)
+
+    def status(self) -> dict[str, Any]:
+        """
+        What C{/status} says of it.
+        """
+        fenced = self.journal.fenced_by
+        return {
+            "masterEpoch": self.number,
+            "epochStarts": [[one.epoch, one.start] for one in self.journal.starts],
+            "fencedBy": None
+            if fenced is None
+            else {
+                "epoch": fenced.epoch,
+                "address": fenced.address,
+                "toldBy": fenced.told_by,
+            },
+        }
