@@ -59,6 +59,7 @@ from rmqha.broker.tables.subscription_groups import Groups
 from rmqha.broker.tables.topics import Topics
 from rmqha.config.settings import Settings
 from rmqha.ha.master.put_service import Putter
+from rmqha.ha.master_epoch import MasterEpochs
 from rmqha.health import HealthReason
 from rmqha.net.allowed_peers import Allowed
 from rmqha.net.remoting.client import RemotingClient
@@ -116,6 +117,7 @@ class Broker:
         ha: Callable[[], HaStatus] = lambda: HaStatus(master=False),
         told: Callable[[RegisterBrokerAnswer], None] = lambda answer: None,
         present: Present | None = None,
+        epochs: MasterEpochs | None = None,
     ) -> None:
         """
         @param store: It is open.
@@ -123,6 +125,7 @@ class Broker:
         @param ha: How replication is doing.
         @param told: Called with what a name server says of this broker's master.
         @param present: The clients of the broker before this one.
+        @param epochs: The log's master epochs; by default those of a new store.
         @raise TableUnreadable: If one of the tables cannot be read.
         @raise BodyInvalid: If one is not of its kind.
         """
@@ -133,6 +136,7 @@ class Broker:
             None if writer is None else TimedPuts(writer, reactor.seconds, self.counts.puts_took)
         )
         self.reactor = reactor
+        self.epochs = epochs or MasterEpochs(store.settings.root, in_thread)
         folder = settings.store.root / CONFIG
         self.topics = Topics(folder, settings.broker, reactor, in_thread, store.now_ms)
         self.groups = Groups(folder, settings.broker, reactor, in_thread, store.now_ms)
@@ -296,6 +300,7 @@ class Broker:
                 delays=self.schedule.offsets,
                 ha=self._ha,
                 first=store.log.end,
+                epochs=self.epochs,
             ),
             Statistics(
                 name=name,

@@ -27,6 +27,7 @@ from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
+from uuid import uuid4
 
 from attrs import define, evolve, field, frozen
 from twisted.internet.defer import Deferred, succeed
@@ -283,11 +284,13 @@ class MasterEpochs:
 
     @ivar root: The store's root.
     @ivar journal: As it is now.
+    @ivar run_id: A name of this process, by which it recognizes itself at another address.
     """
 
     root: Path
     in_thread: Callable[..., Deferred[Any]]
     journal: EpochJournal = field(factory=EpochJournal)
+    run_id: str = field(factory=lambda: uuid4().hex, init=False)
     _commits: GroupCommit = field(init=False)
 
     _log = Logger()

@@ -25,6 +25,7 @@ from rmqha.broker.ports import ClientPorts
 from rmqha.config.settings import Settings
 from rmqha.errors import NotWritable, StoreError
 from rmqha.ha.master.put_service import Putter
+from rmqha.ha.master_epoch import MasterEpochs
 from rmqha.ha.states import NodeState
 from rmqha.health import HealthProbe, HealthReason
 from rmqha.periodic import Job, rows_of
@@ -60,6 +61,7 @@ class Node(Process):
     @ivar clients: The client ports.
     @ivar broker: What they serve, while the store is open.
     @ivar unready: States in which this role does not do what it promises its clients.
+    @ivar epochs: The master epochs of the log.
     """
 
     _log = Logger()
@@ -76,6 +78,7 @@ class Node(Process):
         self._present = Present()
         self._readers: list[dict[str, Any]] = []
         self._looking = False
+        self.epochs = MasterEpochs(settings.store.root, self._in_thread)
         self.environment = self._environment()
         self.store_service = self._new_store_service(self.opening())
 
@@ -146,6 +149,7 @@ class Node(Process):
     def _opened(self, store: Store) -> None:
         if not self.running:
             return
+        self.epochs.load(store.log.confirmed)
         self.serve(store)
         self._changed()
         self.health_log.start()
@@ -225,6 +229,7 @@ class Node(Process):
             ha=self.ha_status,
             told=self.told,
             present=self._present,
+            epochs=self.epochs,
         )
         self.broker.prepare().addCallback(self._let_clients_in, self.broker)
 
@@ -316,6 +321,7 @@ class Node(Process):
             "flushedOffset": log.flushed if log is not None else None,
             "dispatchedOffset": store.dispatcher.position if store is not None else None,
             "syncGuarantee": self.guarantee(),
+            **self.epochs.status(),
             "brokerName": self.settings.broker.name,
             "store": str(self.settings.store.root),
             "recovery": self._recovery(),

@@ -19,6 +19,8 @@ from attrs import define
 from rmqha.broker.meters.latency import TimedPuts
 from rmqha.broker.meters.meters import Flow, Meters
 from rmqha.broker.tables.current_settings import CurrentSettings
+from rmqha.errors import HeaderFieldInvalid
+from rmqha.ha.master_epoch import MasterEpochs
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler
 from rmqha.store.derived.lookup import Lookup
@@ -30,6 +32,8 @@ from rmqha.wire.remoting.bodies.route import KvTable
 from rmqha.wire.remoting.bodies.status import HaStatus
 from rmqha.wire.remoting.codes import CURRENT_VERSION, RequestCode
 from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.fields import from_ext
+from rmqha.wire.remoting.headers.slave import EpochClaim
 
 BOOTED = int(time.time() * 1000)
 """When this process was started, in milliseconds since 1970."""
@@ -71,6 +75,8 @@ class Runtime:
     @ivar puts: What sees all writes; C{None} on a slave.
     @ivar delays: How far each delay level is delivered.
     @ivar ha: How replication is doing.
+    @ivar epochs: The master epoch.
+    @ivar claimed: Told which master another broker of our name knows, and from which host.
     @ivar booted: When the process was started, in milliseconds since 1970.
     """
 
@@ -82,6 +88,8 @@ class Runtime:
     delays: Callable[[], DelayOffsets]
     ha: Callable[[], HaStatus]
     first: int
+    epochs: MasterEpochs
+    claimed: Callable[[str, EpochClaim], None] = lambda host, claim: None
     booted: int = BOOTED
 
     def handlers(self) -> Mapping[RequestCode, Handler]:
@@ -92,10 +100,27 @@ class Runtime:
 
     def info(self, connection: RemotingProtocol, command: Command) -> Answer:
         """
-        28: a table of everything.
+        28: a table of everything.  A broker of ours that asks tells which master it knows.
         """
-        table = self._self() | self._traffic() | self._log() | self._disks() | self._levels()
+        if command.ext:
+            self._hear(connection.host, command)
+        table = (
+            self._self()
+            | self._identity()
+            | self._traffic()
+            | self._log()
+            | self._disks()
+            | self._levels()
+        )
         return command.answer(body=json_body.write(KvTable(table=table)))
+
+    def _hear(self, host: str, command: Command) -> None:
+        try:
+            claim = from_ext(EpochClaim, command.ext)
+        except HeaderFieldInvalid:
+            return  # a client's own fields, which say nothing of masters
+        if claim.broker_name == self.current.settings.broker.name:
+            self.claimed(host, claim)
 
     def ha_status(self, connection: RemotingProtocol, command: Command) -> Answer:
         """
@@ -114,6 +139,19 @@ class Runtime:
             "runtime": f"[ {days} days, {hours} hours, {minutes} minutes, {up % 60} seconds ]",
             "brokerActive": str(self.puts is not None and not self.store.state).lower(),
             "startAcceptSendRequestTimeStamp": str(int(opens * 1000)),
+        }
+
+    def _identity(self) -> dict[str, str]:
+        """
+        Who this is; stock brokers do not tell.
+        """
+        broker, journal = self.current.settings.broker, self.epochs.journal
+        return {
+            "brokerName": broker.name,
+            "brokerId": str(broker.id),
+            "runId": self.epochs.run_id,
+            "masterEpoch": str(journal.number),
+            "epochStarts": journal.text(),
         }
 
     def _traffic(self) -> dict[str, str]:

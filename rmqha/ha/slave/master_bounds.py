@@ -5,6 +5,9 @@ A stock master believes a first report whatever it says, and counts it as an
 acknowledgement until it is restarted.  So a slave should know where the master's log
 ends before it reports anything: request 28, the runtime information that every broker
 gives to any client, has its bounds.  docs/protocol/ha.rst, The client port.
+
+A broker of ours tells who it is besides, and its master epoch, and is told the epoch of the
+master that we know: an old master learns so that it is one.
 """
 
 from __future__ import annotations
@@ -19,10 +22,13 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from rmqha.errors import RequestRefused, RmqhaError, RuntimeInfoInvalid
+from rmqha.ha.master_epoch import EpochStart
+from rmqha.ha.master_epoch import parse as parse_starts
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.wire.remoting import fastjson
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.headers.slave import EpochClaim
 
 ASK_TIMEOUT = 3.0
 """Seconds an answer may take, connecting included: a stock client's patience."""
@@ -39,6 +45,44 @@ LONGEST_TEXT = 200
 """Most characters of a bad answer that an error shows."""
 
 
+@frozen(kw_only=True)
+class BrokerIdentity:
+    """
+    Who a broker is, as far as it tells: one of ours tells all of it, a stock broker nothing.
+
+    @ivar name: Its C{brokerName}.
+    @ivar id: Its C{brokerId}.
+    @ivar run_id: A name of its process, which no other process has.
+    @ivar epoch: Its master epoch.
+    @ivar starts: Where epochs began in its log.
+    """
+
+    name: str = ""
+    id: int | None = None
+    run_id: str = ""
+    epoch: int = 0
+    starts: tuple[EpochStart, ...] = ()
+
+    @classmethod
+    def of_table(cls, table: dict[Any, Any]) -> Self:
+        """
+        What request 28 tells of it.
+
+        @raise RuntimeInfoInvalid: If it is told and makes no sense.
+        """
+        try:
+            starts = parse_starts(str(table.get("epochStarts", "")))
+        except ValueError as error:
+            raise RuntimeInfoInvalid("epochStarts", _shown(error)) from error
+        return cls(
+            name=str(table.get("brokerName", "")),
+            id=_number(table, "brokerId") if "brokerId" in table else None,
+            run_id=str(table.get("runId", "")),
+            epoch=_number(table, "masterEpoch") if "masterEpoch" in table else 0,
+            starts=starts,
+        )
+
+
 @frozen
 class MasterBounds:
     """
@@ -47,11 +91,13 @@ class MasterBounds:
     @ivar min_offset: Its first byte; 0 while there is none.
     @ivar max_offset: Just past its last byte.
     @ivar boot_timestamp: When its process was started, in milliseconds since 1970.
+    @ivar identity: Who answered.
     """
 
     min_offset: int
     max_offset: int
     boot_timestamp: int
+    identity: BrokerIdentity = BrokerIdentity()
 
     @classmethod
     def of_runtime(cls, body: bytes | memoryview) -> Self:
@@ -74,7 +120,8 @@ class MasterBounds:
             raise RuntimeInfoInvalid(
                 "commitLogMaxOffset", f"{end}, below commitLogMinOffset {first}"
             )
-        return cls(first, end, _number(table, "bootTimestamp"))
+        boot = _number(table, "bootTimestamp")
+        return cls(first, end, boot, BrokerIdentity.of_table(table))
 
 
 def _number(table: dict[Any, Any], key: str, least: int = 0) -> int:
@@ -106,11 +153,12 @@ class Client(Protocol):
         """
 
 
-def ask(client: Client, address: str) -> Deferred[MasterBounds]:
+def ask(client: Client, address: str, claim: EpochClaim | None = None) -> Deferred[MasterBounds]:
     """
     Ask a broker for its log's bounds.
 
     @param address: C{host:port} of its client port.
+    @param claim: What to tell it of the master that is known here.
     @return: Fails with L{RequestRefused}, L{RuntimeInfoInvalid}, or what the client has
         to say.
     """
@@ -120,7 +168,7 @@ def ask(client: Client, address: str) -> Deferred[MasterBounds]:
             raise RequestRefused(answer.code, answer.remark, RequestCode.GET_BROKER_RUNTIME_INFO)
         return MasterBounds.of_runtime(answer.body)
 
-    request = Command.request(RequestCode.GET_BROKER_RUNTIME_INFO)
+    request = Command.request(RequestCode.GET_BROKER_RUNTIME_INFO, claim)
     return client.request(address, request, timeout=ASK_TIMEOUT).addCallback(answered)
 
 

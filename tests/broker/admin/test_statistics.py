@@ -15,6 +15,7 @@ from rmqha.broker.meters import meters
 from rmqha.broker.meters.meters import DAY, HOUR, MINUTE, Meter, Meters
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.ha.slave.master_bounds import MasterBounds
+from rmqha.ha.slave.master_bounds import MasterBounds
 from rmqha.wire.remoting import fastjson
 from rmqha.wire.remoting.bodies.clients import (
     ConsumerData,
@@ -288,6 +289,17 @@ class RuntimeTests(StatisticsTestCase):
             expected = {key for key in stock if not moving.match(key)}
             self.assertEqual(expected - table.keys() - own, set(), version)
         self.assertTrue(all(isinstance(value, str) for value in table.values()))
+
+    def test_identity(self) -> None:
+        """
+        A broker tells its name, id, run and master epoch, which a slave's question reads.
+        """
+        self.begin()
+        epochs = self.serving.epochs
+        epochs.become(epochs.journal.raised(500).raised(900))
+        found = MasterBounds.of_runtime(self.ask(28).body).identity
+        self.assertEqual((found.name, found.id, found.run_id), ("broker-a", 0, epochs.run_id))
+        self.assertEqual((found.epoch, found.starts), (2, epochs.journal.starts))
 
     def test_times(self) -> None:
         """

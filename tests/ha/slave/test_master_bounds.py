@@ -17,12 +17,21 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.config.ha_settings import DivergencePolicy, HASettings
 from rmqha.errors import RequestRefused, RuntimeInfoInvalid
+from rmqha.ha.master_epoch import EpochStart
 from rmqha.ha.slave import probe
-from rmqha.ha.slave.master_bounds import ASK_TIMEOUT, PATIENCE, MasterBounds, MasterClientPort, ask
+from rmqha.ha.slave.master_bounds import (
+    ASK_TIMEOUT,
+    PATIENCE,
+    BrokerIdentity,
+    MasterBounds,
+    MasterClientPort,
+    ask,
+)
 from rmqha.ha.slave.reconnect import BoundsFirst
 from rmqha.ha.slave.search import Search
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.headers.slave import EpochClaim
 from tests.support.following import BATCH, SIZE, SIZES, FollowerCase
 from tests.support.logs import STORED, content, encoded
 from tests.support.scripted_master import PuppetEndpoint
@@ -57,6 +66,34 @@ class ParseTests(SynchronousTestCase):
         self.assertEqual(
             MasterBounds.of_runtime(body()), MasterBounds(1048576, 7340032, 1700000000000)
         )
+
+    def test_ours(self) -> None:
+        """
+        A broker of ours tells who it is; what makes no sense is named.
+        """
+        told = {"brokerName": "broker-a", "brokerId": "0", "runId": "r"}
+        told |= {"masterEpoch": "3", "epochStarts": "2-700,3-900"}
+        self.assertEqual(
+            MasterBounds.of_runtime(body(**told)).identity,
+            BrokerIdentity(
+                name="broker-a",
+                id=0,
+                run_id="r",
+                epoch=3,
+                starts=(EpochStart(2, 700), EpochStart(3, 900)),
+            ),
+        )
+        self.assertEqual(MasterBounds.of_runtime(body()).identity, BrokerIdentity())
+        for key, wrong in (
+            ("masterEpoch", "x"),
+            ("masterEpoch", "-1"),
+            ("brokerId", ""),
+            ("epochStarts", "3-900,2-700"),
+        ):
+            error = self.assertRaises(
+                RuntimeInfoInvalid, MasterBounds.of_runtime, body(**(told | {key: wrong}))
+            )
+            self.assertEqual(error.key, key)
 
     def test_no_files(self) -> None:
         """
@@ -108,12 +145,14 @@ class FakeClient:
     def __init__(self, answer: Command) -> None:
         self.answer = answer
         self.asked: list[tuple[str, int, float]] = []
+        self.said: list[dict[str, str]] = []
 
     def request(self, address: str, command: Command, timeout: float = 3.0) -> Deferred[Command]:
         """
         Answer at once.
         """
         self.asked.append((address, command.code, timeout))
+        self.said.append(command.ext)
         return succeed(self.answer)
 
 
@@ -130,6 +169,19 @@ class AskTests(SynchronousTestCase):
         bounds = self.successResultOf(ask(client, "10.0.0.1:10911"))
         self.assertEqual(bounds.max_offset, 7340032)
         self.assertEqual(client.asked, [("10.0.0.1:10911", 28, ASK_TIMEOUT)])
+        self.assertEqual(client.said, [{}])
+
+    def test_tells(self) -> None:
+        """
+        It tells of the master that is known, where there is one.
+        """
+        client = FakeClient(Command(code=0, flag=1, body=body()))
+        claim = EpochClaim(broker_name="a", master_epoch=2, master_addr="10.0.0.6:10911")
+        self.successResultOf(ask(client, "10.0.0.1:10911", claim))
+        self.assertEqual(
+            client.said,
+            [{"brokerName": "a", "masterEpoch": "2", "masterAddr": "10.0.0.6:10911"}],
+        )
 
     def test_refused(self) -> None:
         """

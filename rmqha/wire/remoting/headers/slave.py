@@ -1,5 +1,5 @@
 """
-What 5.x brokers tell each other and a name server about a master and its slaves.
+What brokers tell each other and a name server about a master and its slaves.
 
 Source: docs/protocol/remoting.md, Brokers among themselves.
 """
@@ -39,6 +39,22 @@ class BrokerHeartbeatRequest:
     confirm_offset: Long | None = None
     heartbeat_timeout_mills: Long | None = None
     election_priority: int | None = None
+
+
+@frozen(kw_only=True)
+class EpochClaim:
+    """
+    Code 28, from a broker of ours: the master that it knows.  Stock brokers ask and answer 28
+    without a header.
+
+    @ivar broker_name: The name of the asking broker.
+    @ivar master_epoch: The master epoch of its master, or of itself if it is one.
+    @ivar master_addr: C{host:port} of that master's client port.
+    """
+
+    broker_name: str
+    master_epoch: int
+    master_addr: str
 
 
 @frozen(kw_only=True)
