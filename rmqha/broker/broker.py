@@ -165,7 +165,9 @@ class Broker:
         self.producers, self.consumers = present.producers, present.consumers
         self.current = CurrentSettings(settings)
         self._client = RemotingClient(reactor)
-        self.registration = Registration(self._client, self.current, self.topics, reactor, told)
+        self.registration = Registration(
+            self._client, self.current, self.topics, reactor, told, epochs=self.epochs
+        )
         self._ha = ha
         self._among_brokers(in_thread)
         self.registry = Registry(store.log.together)

@@ -31,6 +31,7 @@ class BrokerRegistration:
     @ivar version: Of its topics.
     @ivar expiry: Seconds it may be silent.
     @ivar channel: What it came over; see L{RouteTable.closed}.
+    @ivar epoch: Its master epoch; a stock broker, which tells none, has 0.
     """
 
     cluster: str
@@ -44,6 +45,7 @@ class BrokerRegistration:
     acting_master: bool | None = None
     expiry: float = EXPIRY
     channel: object = None
+    epoch: int = 0
 
 
 @frozen(kw_only=True)
@@ -51,16 +53,24 @@ class Registered:
     """
     What a registration is answered, and what it changed.
 
-    @ivar master: For a slave whose master is live: the master's address.
-    @ivar ha: For such a slave: where the master's log comes from.
-    @ivar new: Whether this address was not live before.
+    @ivar master: For a slave whose master is live, and for a master that is refused: the live
+        master's address.
+    @ivar ha: For such a broker: where that master's log comes from.
+    @ivar epoch: That master's epoch.
+    @ivar new: Whether this address was not live before, or not refused before.
     @ivar replaced: Another live address that had the same name and id.
+    @ivar replaced_epoch: Its master epoch.
+    @ivar refused: Whether it is a master and was not taken into the routes, because the live one
+        has a higher epoch.
     """
 
     master: str | None = None
     ha: str | None = None
+    epoch: int | None = None
     new: bool = False
     replaced: str | None = None
+    replaced_epoch: int = 0
+    refused: bool = False
 
 
 @frozen

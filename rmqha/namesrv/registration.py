@@ -80,13 +80,25 @@ class Registrations:
                 acting_master=header.enable_acting_master,
                 expiry=silence / 1000 if silence > 0 else EXPIRY,
                 channel=connection,
+                epoch=header.master_epoch or 0,
             ),
             self.clock.seconds(),
         )
         self._tell(header, found, connection)
+        if found.refused and header.master_epoch is None:
+            # A stock master reads nothing of masters in an answer, but logs an error.
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"the master of {header.broker_name} is {found.master}, by its master epoch "
+                f"{found.epoch}; {header.broker_addr} is not in the routes",
+            )
         order = self.kv.table(ORDER_TOPICS)
         return command.answer(
-            header=RegisterBrokerAnswer(ha_server_addr=found.ha, master_addr=found.master),
+            header=RegisterBrokerAnswer(
+                ha_server_addr=found.ha,
+                master_addr=found.master,
+                master_epoch=None if header.master_epoch is None else found.epoch,
+            ),
             body=b"" if order is None else json_body.write(order),
         )
 
@@ -94,7 +106,31 @@ class Registrations:
         self, header: RegisterBrokerRequest, found: Registered, connection: RemotingProtocol
     ) -> None:
         who = {"name": header.broker_name, "id": header.broker_id, "address": header.broker_addr}
-        if found.replaced is not None:
+        epoch = header.master_epoch or 0
+        if found.refused:
+            if found.new:
+                self._log.error(
+                    "Two live masters of {name}: {address} (master epoch {epoch}, from {peer}) is "
+                    "not in the routes, {master} has the higher master epoch {higher}; stop "
+                    "{address}, or start it as a slave",
+                    epoch=epoch,
+                    master=found.master,
+                    higher=found.epoch,
+                    peer=connection.address,
+                    **who,
+                )
+        elif found.replaced is not None and found.replaced_epoch < epoch:
+            self._log.error(
+                "Two live masters of {name}: {address} (master epoch {epoch}, from {peer}) "
+                "replaces {before}, which has the lower master epoch {lower}; stop {before}, or start it "
+                "as a slave",
+                epoch=epoch,
+                before=found.replaced,
+                lower=found.replaced_epoch,
+                peer=connection.address,
+                **who,
+            )
+        elif found.replaced is not None:
             self._log.error(
                 "Two live brokers register as {name} (id {id}): {address} (from {peer}) replaces "
                 "{before}; one of them has a wrong brokerName or brokerId",
@@ -165,6 +201,8 @@ def _check(header: RegisterBrokerRequest) -> None:
             raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"{name} is empty")
     if header.broker_id < 0:
         raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"brokerId is {header.broker_id}")
+    if (header.master_epoch or 0) < 0:
+        raise RequestRefused(ResponseCode.SYSTEM_ERROR, f"masterEpoch is {header.master_epoch}")
     try:
         split_address(header.broker_addr)
     except ValueError as error:

@@ -8,6 +8,9 @@ A broker's address is I{live} from its registration to its end: it is silent for
 its connection closes, or it says so.  A topic's queues stay as long as any address of
 their broker's name is live, so a master that dies leaves its topics to its slaves.
 
+Of two live masters of one name the one with the higher master epoch is in the routes.  Where
+neither has a higher one, as with stock brokers, the last one to register is.
+
 Source: docs/protocol/remoting.md, Name server.
 """
 
@@ -37,6 +40,20 @@ class _Live:
     expiry: float
     channel: object
     filter_servers: tuple[str, ...]
+    epoch: int
+
+
+@define(kw_only=True)
+class _RefusedMaster:
+    """
+    A master that is not in the routes, and what keeps it known.
+    """
+
+    name: str
+    seen: float
+    expiry: float
+    channel: object
+    epoch: int
 
 
 @define(eq=False)
@@ -48,6 +65,7 @@ class RouteTable:
     _queues: dict[str, dict[str, QueueData]] = field(factory=dict, init=False)
     _brokers: dict[str, BrokerData] = field(factory=dict, init=False)
     _live: dict[str, _Live] = field(factory=dict, init=False)
+    _refused: dict[str, _RefusedMaster] = field(factory=dict, init=False)
 
     # --- brokers come and go --------------------------------------------------
 
@@ -65,6 +83,10 @@ class RouteTable:
             self._remove(broker.address)
             before = None
         data = self._brokers.get(broker.name)
+        higher = self._higher_master(broker)
+        if higher is not None:
+            return self._refuse(broker, higher, now)
+        self._refused.pop(broker.address, None)
         if data is None:
             data = BrokerData(broker_name=broker.name, cluster=broker.cluster)
         others = {
@@ -91,17 +113,49 @@ class RouteTable:
             expiry=broker.expiry,
             channel=broker.channel,
             filter_servers=broker.filter_servers,
+            epoch=broker.epoch,
         )
         replaced = previous if previous != broker.address else None
-        if replaced is not None:
-            self._live.pop(replaced, None)
+        gone = self._live.pop(replaced, None) if replaced is not None else None
         master = data.broker_addrs.get(MASTER)
         source = self._live.get(master) if master is not None and broker.id != MASTER else None
         return Registered(
             master=None if source is None else master,
             ha=None if source is None else source.ha_address,
+            epoch=None if source is None else source.epoch,
             new=before is None,
             replaced=replaced,
+            replaced_epoch=0 if gone is None else gone.epoch,
+        )
+
+    def _higher_master(self, broker: BrokerRegistration) -> str | None:
+        """
+        The address of a live master that a registering one must not replace.
+        """
+        data = self._brokers.get(broker.name)
+        if broker.id != MASTER or data is None:
+            return None
+        address = data.broker_addrs.get(MASTER)
+        if address is None or address == broker.address:
+            return None
+        return address if self._live[address].epoch > broker.epoch else None
+
+    def _refuse(self, broker: BrokerRegistration, higher: str, now: float) -> Registered:
+        """
+        Keep a master out of the routes, and note that it is there.
+        """
+        self._remove(broker.address)
+        new = broker.address not in self._refused
+        self._refused[broker.address] = _RefusedMaster(
+            name=broker.name,
+            seen=now,
+            expiry=broker.expiry,
+            channel=broker.channel,
+            epoch=broker.epoch,
+        )
+        live = self._live[higher]
+        return Registered(
+            master=higher, ha=live.ha_address, epoch=live.epoch, new=new, refused=True
         )
 
     def seen(self, address: str, version: DataVersion, now: float) -> DataVersion | None:
@@ -134,6 +188,7 @@ class RouteTable:
 
         @return: Whether there was one of this name, id and address.
         """
+        self._refused.pop(address, None)
         data = self._brokers.get(name)
         if data is None or data.broker_addrs.get(number) != address:
             return False
@@ -144,13 +199,20 @@ class RouteTable:
         """
         A connection is gone, and the brokers that registered over it with it.
         """
+        self._forget_refused(lambda row: row.channel is channel)
         return self._remove_if(lambda live: live.channel is channel)
 
     def expire(self, now: float) -> list[Gone]:
         """
         Remove the brokers that were silent for too long.
         """
+        self._forget_refused(lambda row: now - row.seen > row.expiry)
         return self._remove_if(lambda live: now - live.seen > live.expiry)
+
+    def _forget_refused(self, condition: Callable[[_RefusedMaster], bool]) -> None:
+        for address, row in list(self._refused.items()):
+            if condition(row):
+                del self._refused[address]
 
     def _remove_if(self, condition: Callable[[_Live], bool]) -> list[Gone]:
         found = [
@@ -330,7 +392,22 @@ class RouteTable:
                 ),
                 "cluster": self._brokers[live.name].cluster,
                 "haAddress": live.ha_address,
+                "masterEpoch": live.epoch,
                 "secondsSilent": round(now - live.seen, 1),
             }
             for address, live in sorted(self._live.items())
+        ]
+
+    def refused_status(self, now: float) -> list[dict[str, Any]]:
+        """
+        One row for each master that is not in the routes, for a status page.
+        """
+        return [
+            {
+                "address": address,
+                "brokerName": row.name,
+                "masterEpoch": row.epoch,
+                "secondsSilent": round(now - row.seen, 1),
+            }
+            for address, row in sorted(self._refused.items())
         ]

@@ -170,6 +170,7 @@ class NameServer:
         """
         return {
             "brokers": self.table.status(self.clock.seconds()),
+            "refusedMasters": self.table.refused_status(self.clock.seconds()),
             "topics": len(self.table.topics()),
             **self.factory.connections.status(),
         }

@@ -12,7 +12,7 @@ from typing import Any
 from attrs import define, field
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, fail, succeed
-from twisted.internet.error import ConnectionLost
+from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.logger import LogLevel, globalLogPublisher
@@ -451,6 +451,79 @@ class RequestTests(NamesrvCase):
         self.register(self.peer(), brokerAddr="10.6.6.6:1")
         (error,) = (event for event in told if event["log_level"] is LogLevel.error)
         self.assertEqual((error["address"], error["before"]), ("10.6.6.6:1", "10.0.0.0:10911"))
+
+    def told(self) -> list[dict[str, Any]]:
+        """
+        The errors in the log from now on.
+        """
+        told: list[dict[str, Any]] = []
+
+        def observe(event: Any) -> None:
+            if event["log_level"] is LogLevel.error:
+                told.append(event)
+
+        globalLogPublisher.addObserver(observe)
+        self.addCleanup(globalLogPublisher.removeObserver, observe)
+        return told
+
+    def test_lower_master(self) -> None:
+        """
+        A master of ours hears which other has a higher epoch; the log has it once.
+        """
+        told = self.told()
+        self.register(self.peer(), masterEpoch=2)
+        low = self.peer()
+        for _ in range(2):
+            answer = self.register(low, brokerAddr="10.6.6.6:1", masterEpoch=1)
+            self.assertEqual(answer.code, 0)
+            self.assertEqual(
+                answer.ext,
+                {
+                    "haServerAddr": "10.0.0.0:10912",
+                    "masterAddr": "10.0.0.0:10911",
+                    "masterEpoch": "2",
+                },
+            )
+        (error,) = told
+        self.assertEqual((error["address"], error["master"]), ("10.6.6.6:1", "10.0.0.0:10911"))
+        self.assertEqual((error["epoch"], error["higher"]), (1, 2))
+        (row,) = self.server.status()["refusedMasters"]
+        self.assertEqual((row["address"], row["masterEpoch"]), ("10.6.6.6:1", 1))
+        low.protocol.connectionLost(Failure(ConnectionDone()))
+        self.assertEqual(self.server.status()["refusedMasters"], [])
+
+    def test_lower_stock_master(self) -> None:
+        """
+        A stock master, which tells no epoch, is refused in a way that it logs.
+        """
+        self.register(self.peer(), masterEpoch=1)
+        answer = self.register(self.peer(), brokerAddr="10.6.6.6:1")
+        self.assertEqual(answer.code, 1)
+        self.assertIn("10.0.0.0:10911, by its master epoch 1", str(answer.remark))
+        self.flushLoggedErrors()
+
+    def test_higher_master(self) -> None:
+        """
+        A higher one replaces a lower one, which is told about once.
+        """
+        told = self.told()
+        self.register(self.peer())
+        for _ in range(2):
+            self.register(self.peer(), brokerAddr="10.6.6.6:1", masterEpoch=1)
+        (error,) = told
+        self.assertEqual((error["before"], error["lower"]), ("10.0.0.0:10911", 0))
+        self.assertEqual(
+            [(row["address"], row["masterEpoch"]) for row in self.server.status()["brokers"]],
+            [("10.6.6.6:1", 1)],
+        )
+
+    def test_slave_learns_the_epoch(self) -> None:
+        """
+        A slave of ours hears its master's epoch, one that does not tell its own hears none.
+        """
+        self.register(self.peer(), masterEpoch=3)
+        self.assertEqual(self.register(self.peer(), 1, masterEpoch=0).ext["masterEpoch"], "3")
+        self.assertNotIn("masterEpoch", self.register(self.peer(), 1).ext)
 
     def test_foreign_unregister(self) -> None:
         """

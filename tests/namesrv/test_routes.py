@@ -73,7 +73,7 @@ class RouteTests(SynchronousTestCase):
         self.assertEqual(self.table.register(registration(), 0.0), Registered(new=True))
         self.assertEqual(
             self.table.register(registration(SLAVE, 1), 1.0),
-            Registered(master=MASTER, ha="10.0.0.1:10912"),
+            Registered(master=MASTER, ha="10.0.0.1:10912", epoch=0),
         )
 
     def test_topics_stay_until_they_change(self) -> None:
@@ -129,6 +129,70 @@ class RouteTests(SynchronousTestCase):
         found = self.table.register(registration("10.0.0.9:1", 0, "t"), 1.0)
         self.assertEqual(found.replaced, MASTER)
         self.assertEqual(self.addresses(), {0: "10.0.0.9:1"})
+
+    def test_higher_master(self) -> None:
+        """
+        Of two masters the one with the higher epoch is in the routes, whichever registers last.
+        """
+        other = "10.0.0.9:1"
+        self.table.register(registration(MASTER, 0, "t"), 0.0)
+        found = self.table.register(registration(other, 0, "t", epoch=2), 1.0)
+        self.assertEqual((found.replaced, found.replaced_epoch), (MASTER, 0))
+        for seconds, new in ((2.0, True), (3.0, False)):
+            self.assertEqual(
+                self.table.register(registration(MASTER, 0, "t", "u", epoch=1), seconds),
+                Registered(master=other, ha=other, epoch=2, new=new, refused=True),
+            )
+        self.assertEqual(self.addresses(), {0: other})
+        self.assertIsNone(self.table.route("u"))
+        self.assertIsNone(self.table.seen(MASTER, DataVersion(counter=1), 3.0))
+        (row,) = self.table.refused_status(4.0)
+        self.assertEqual(
+            row,
+            {
+                "address": MASTER,
+                "brokerName": "broker-a",
+                "masterEpoch": 1,
+                "secondsSilent": 1.0,
+            },
+        )
+
+    def test_equal_masters(self) -> None:
+        """
+        Of two with one epoch the last counts, as with stock brokers.
+        """
+        for address in (MASTER, "10.0.0.9:1", MASTER):
+            self.table.register(registration(address, 0, "t", epoch=3), 0.0)
+            self.assertEqual(self.addresses(), {0: address})
+
+    def test_higher_master_is_gone(self) -> None:
+        """
+        A higher one that is gone is in the way of no other, nor is a slave ever refused.
+        """
+        other = "10.0.0.9:1"
+        self.table.register(registration(other, 0, "t", epoch=2), 0.0)
+        self.table.register(registration(MASTER, 0, "t"), 0.0)
+        self.assertFalse(self.table.register(registration(SLAVE, 1, "t"), 0.0).refused)
+        self.table.unregister("broker-a", 0, other)
+        self.assertFalse(self.table.register(registration(MASTER, 0, "t"), 1.0).refused)
+        self.assertEqual(self.addresses(), {0: MASTER, 1: SLAVE})
+        self.assertEqual(self.table.refused_status(1.0), [])
+
+    def test_refused_master_is_gone(self) -> None:
+        """
+        It is forgotten when it leaves, when its connection ends, and when it is silent.
+        """
+        self.table.register(registration("10.0.0.9:1", 0, "t", epoch=2, expiry=1e9), 0.0)
+        low = registration(MASTER, 0, "t", channel="low")
+        for forget in (
+            lambda: self.table.unregister("broker-a", 0, MASTER),
+            lambda: self.table.closed("low"),
+            lambda: self.table.expire(121.0),
+            lambda: self.table.register(evolve(low, id=3), 0.0),
+        ):
+            self.assertTrue(self.table.register(low, 0.0).new)
+            forget()
+            self.assertEqual(self.table.refused_status(0.0), [])
 
     def test_changes_its_role(self) -> None:
         """
@@ -252,21 +316,41 @@ class Histories(RuleBasedStateMachine):
         self.table = RouteTable()
         self.now = 0.0
         self.live: dict[str, tuple[str, int, float, int]] = {}
+        self.epochs: dict[str, int] = {}
 
-    @rule(name=NAMES, number=IDS, address=ADDRESSES, topics=TOPICS, channel=CHANNELS)
+    @rule(
+        name=NAMES,
+        number=IDS,
+        address=ADDRESSES,
+        topics=TOPICS,
+        channel=CHANNELS,
+        epoch=st.integers(0, 2),
+    )
     def register(
-        self, name: str, number: int, address: str, topics: list[str], channel: int
+        self, name: str, number: int, address: str, topics: list[str], channel: int, epoch: int
     ) -> None:
         """
-        One comes; what had its name and id is gone.
+        One comes; what had its name and id is gone, unless that is a master of a higher epoch:
+        then this one is not there.
         """
         found = self.table.register(
             registration(
                 address, number, *topics, name=name, cluster=f"c-{name}",
-                version=len(topics), channel=channel,
+                version=len(topics), channel=channel, epoch=epoch,
             ),
             self.now,
         )  # fmt: skip
+        higher = [
+            one
+            for one, place in self.live.items()
+            if place[:2] == (name, 0) and one != address and self.epochs[one] > epoch
+        ]
+        assert found.refused == bool(higher and number == 0)
+        if found.refused:
+            assert found.master == higher[0]
+            self.live.pop(address, None)
+            return
+        self.epochs[address] = epoch
         taken = [
             one
             for one, place in self.live.items()

@@ -2,7 +2,11 @@
 Telling the name servers of this broker and its topics, and hearing from them of its master.
 
 All name servers are told at once: at the start, when topics change, again and again, and at
-the end.  What the first of them in the order of the configuration answers is believed.
+the end.  Of their answers the one with the highest master epoch is believed, and of several with
+the same, or with none, the first in the order of the configuration.
+
+A master that was fenced tells them nothing more, not even that it goes: a stock name server would
+take the other master out of the routes, because it looks at name and id alone.
 
 Source: docs/protocol/remoting.md, Registration.
 """
@@ -21,6 +25,7 @@ from twisted.python.failure import Failure
 from rmqha.broker.tables.current_settings import CurrentSettings
 from rmqha.broker.tables.topics import READ_WRITE, Topics
 from rmqha.errors import RequestRefused, RmqhaError
+from rmqha.ha.master_epoch import MasterEpochs
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.periodic import Job, Periodic
@@ -58,6 +63,8 @@ class Registration:
     Keeps the name servers informed.
 
     @ivar told: Called with what a name server says of this broker's master.
+    @ivar epochs: The master epoch that is told with it.
+    @ivar suspended: Why name servers are told nothing, in words; C{""} while they are.
     @ivar disagreement: What name servers say differently of it, in words; C{""} if nothing.
     """
 
@@ -66,6 +73,8 @@ class Registration:
     topics: Topics
     clock: IReactorTime
     told: Callable[[RegisterBrokerAnswer], None] = lambda answer: None
+    epochs: MasterEpochs = field(kw_only=True)
+    suspended: str = field(default="", init=False)
     disagreement: str = field(default="", init=False)
     _timed: Periodic = field(init=False)
     _running: bool = field(default=False, init=False)
@@ -124,6 +133,8 @@ class Registration:
         self._timed.stop()
         self.topics.changed.remove(self._changed)
         self._release()
+        if self.suspended:
+            return succeed(None)
         leaving = [
             self.client.request(
                 server, Command.request(RequestCode.UNREGISTER_BROKER, self._who()), FAREWELL
@@ -131,6 +142,14 @@ class Registration:
             for server in self.servers
         ]
         return DeferredList(leaving, consumeErrors=True).addCallback(lambda _: None)
+
+    def suspend(self, reason: str) -> None:
+        """
+        Tell them nothing more, for the rest of this broker's life.
+
+        @param reason: Why, for the status.
+        """
+        self.suspended = reason
 
     def published(self) -> Deferred[None]:
         """
@@ -148,6 +167,8 @@ class Registration:
         """
         Each name server, and how the last registration there went.
         """
+        if self.suspended:
+            return dict.fromkeys(self.servers, f"not registered: {self.suspended}")
         return {server: self._known.get(server, "not yet") for server in self.servers}
 
     def jobs(self) -> Iterator[Job]:
@@ -223,7 +244,7 @@ class Registration:
         """
         Tell all of them once.
         """
-        if not self._running:
+        if not self._running or self.suspended:
             return succeed([])
         table = self._table()
         compressed = self.current.settings.registration.compressed
@@ -234,22 +255,24 @@ class Registration:
 
     def _heard(self, results: list[tuple[bool, Command | None]]) -> None:
         """
-        Take note of what the first one says.
+        Take note of what they say.
         """
-        answer = next((answer for _, answer in results if answer is not None), None)
-        if answer is None or not self._running:
+        answers = [answer for _, answer in results if answer is not None]
+        if not answers or not self._running:
             return
         self._compare([answer for _, answer in results])
-        self.told(from_ext(RegisterBrokerAnswer, answer.ext))
-        if answer.body:
-            self._order(json_body.read(KvTable, answer.body).table)
+        said = [from_ext(RegisterBrokerAnswer, answer.ext) for answer in answers]
+        self.told(max(said, key=lambda one: -1 if one.master_epoch is None else one.master_epoch))
+        if answers[0].body:
+            self._order(json_body.read(KvTable, answers[0].body).table)
 
     def _compare(self, answers: list[Command | None]) -> None:
         """
         Name servers do not talk to each other: see whether they know the same master.
         """
+        # Stock name servers tell no epoch, which is no disagreement.
         masters = {
-            server: from_ext(RegisterBrokerAnswer, answer.ext)
+            server: evolve(from_ext(RegisterBrokerAnswer, answer.ext), master_epoch=None)
             for server, answer in zip(self.servers, answers, strict=False)
             if answer is not None
         }
@@ -281,7 +304,7 @@ class Registration:
                 return None  # it has taken leave in the meantime
             request = Command.request(RequestCode.REGISTER_BROKER, self._header(body), body)
             answer = await self._ask(server, request)
-            self._known[server] = REGISTERED
+            self._known[server] = self._outcome(answer)
             return answer
         except Exception:
             failure = Failure()
@@ -295,6 +318,17 @@ class Registration:
                 **ours,
             )
             return None
+
+    def _outcome(self, answer: Command) -> str:
+        """
+        What became of a registration: a master of ours is told when another is in the routes.
+        """
+        if not self.current.settings.broker.role.is_master:
+            return REGISTERED
+        said = from_ext(RegisterBrokerAnswer, answer.ext)
+        if said.master_epoch is None or said.master_epoch <= self.epochs.number:
+            return REGISTERED
+        return f"refused: {said.master_addr} is master with master epoch {said.master_epoch}"
 
     async def _is_news(self, server: str, table: TopicTable) -> bool:
         version = json_body.write(table.data_version)
@@ -350,6 +384,7 @@ class Registration:
             broker_id=settings.broker.id,
             compressed=settings.registration.compressed,
             body_crc32=checksum(body),
+            master_epoch=self.epochs.number,
         )
 
     def _order(self, table: dict[str, str]) -> None:

@@ -15,7 +15,6 @@ from rmqha.broker.meters import meters
 from rmqha.broker.meters.meters import DAY, HOUR, MINUTE, Meter, Meters
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.ha.slave.master_bounds import MasterBounds
-from rmqha.ha.slave.master_bounds import MasterBounds
 from rmqha.wire.remoting import fastjson
 from rmqha.wire.remoting.bodies.clients import (
     ConsumerData,

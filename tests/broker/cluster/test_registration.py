@@ -82,6 +82,7 @@ class RegistrationTests(BrokerTestCase):
             broker.topics,
             self.clock,
             self.heard.append,
+            epochs=broker.epochs,
         )
         self.registration.start()
         self.clock.advance(0)
@@ -106,7 +107,7 @@ class RegistrationTests(BrokerTestCase):
 
     def test_like_java(self) -> None:
         """
-        Header and body have the names a stock broker's have.
+        Header and body have the names a stock broker's have, and the master epoch.
         """
         self.begin()
         _, ours = self.servers.taken()[0]
@@ -115,7 +116,7 @@ class RegistrationTests(BrokerTestCase):
             for frame in frames("broker-namesrv-4.9.7")
             if frame.request_code == RequestCode.REGISTER_BROKER and not frame.is_answer
         )
-        self.assertEqual(ours.ext.keys(), theirs.ext.keys())
+        self.assertEqual(ours.ext.keys(), theirs.ext.keys() | {"masterEpoch"})
         mine, stock = json.loads(bytes(ours.body)), json.loads(theirs.body)
         self.assertEqual(mine.keys(), stock.keys())
         wrapper = "topicConfigSerializeWrapper"
@@ -253,6 +254,71 @@ class RegistrationTests(BrokerTestCase):
             for part in parts:
                 self.assertIn(part, self.registration.disagreement)
             self.assertEqual(self.heard[-1].master_addr, "10.0.0.8:10911")
+
+    def again(self) -> None:
+        """
+        The next round.
+        """
+        self.clock.advance(30)
+        self.clock.advance(0)
+
+    def test_highest_epoch(self) -> None:
+        """
+        Of several masters the one with the highest epoch is believed; a name server that tells
+        none does not disagree by that.
+        """
+        stock = {"haServerAddr": "10.0.0.8:10912", "masterAddr": "10.0.0.8:10911"}
+        other = {"haServerAddr": "10.0.0.7:10912", "masterAddr": "10.0.0.7:10911"}
+        self.begin()
+        for first, second, expected, agree in (
+            (stock, other | {"masterEpoch": "0"}, "10.0.0.7:10911", False),
+            (stock | {"masterEpoch": "1"}, other | {"masterEpoch": "2"}, "10.0.0.7:10911", False),
+            (stock | {"masterEpoch": "2"}, other | {"masterEpoch": "2"}, "10.0.0.8:10911", False),
+            (stock, stock | {"masterEpoch": "2"}, "10.0.0.8:10911", True),
+        ):
+            self.servers.answers = {ONE: (first, b""), TWO: (second, b"")}
+            self.again()
+            self.assertEqual(self.heard[-1].master_addr, expected)
+            self.assertEqual(self.registration.disagreement == "", agree)
+
+    def test_tells_its_epoch(self) -> None:
+        """
+        Each registration has the master epoch of the moment.
+        """
+        self.begin()
+        epochs = self.serving.epochs
+        epochs.become(epochs.journal.raised(0))
+        self.again()
+        told = [request.ext["masterEpoch"] for _, request in self.servers.taken()]
+        self.assertEqual(told, ["0", "0", "1", "1"])
+
+    def test_refused(self) -> None:
+        """
+        A master that is not in the routes is not called registered.
+        """
+        self.begin()
+        theirs = {"masterAddr": "10.0.0.8:10911", "masterEpoch": "2"}
+        self.servers.answers = {ONE: (theirs, b"")}
+        self.again()
+        self.assertEqual(
+            self.registration.status(),
+            {ONE: "refused: 10.0.0.8:10911 is master with master epoch 2", TWO: "registered"},
+        )
+
+    def test_suspended(self) -> None:
+        """
+        One that was fenced tells nothing more, and does not take leave: a stock name server would
+        take the other master out of the routes.
+        """
+        self.begin()
+        self.servers.taken()
+        self.registration.suspend("fenced")
+        self.again()
+        self.serving.topics.put(TopicConfig(topic_name="T"))
+        self.clock.advance(0)
+        self.successResultOf(self.registration.stop())
+        self.assertEqual(self.servers.taken(), [])
+        self.assertEqual(self.registration.status()[ONE], "not registered: fenced")
 
     def test_order(self) -> None:
         """

@@ -23,6 +23,7 @@ class RegisterBrokerRequest:
     @ivar body_crc32: CRC-32 of the body as sent without its highest bit; 0 is no check.
     @ivar heartbeat_timeout_millis: How long it may be silent; 5.x.
     @ivar enable_acting_master: 5.x.
+    @ivar master_epoch: From brokers of ours: of two masters the one with the higher counts.
     """
 
     broker_name: str
@@ -34,16 +35,21 @@ class RegisterBrokerRequest:
     body_crc32: int = 0
     heartbeat_timeout_millis: Long | None = None
     enable_acting_master: bool | None = None
+    master_epoch: int | None = None
 
 
 @frozen(kw_only=True)
 class RegisterBrokerAnswer:
     """
-    Tells a slave where its master is.
+    Tells a slave where its master is, and a master of ours that it is not in the routes because
+    another has a higher epoch.
+
+    @ivar master_epoch: That master's; from name servers of ours.
     """
 
     ha_server_addr: str | None = None
     master_addr: str | None = None
+    master_epoch: int | None = None
 
 
 @frozen(kw_only=True)
