@@ -122,8 +122,8 @@ class Registrations:
         elif found.replaced is not None and found.replaced_epoch < epoch:
             self._log.error(
                 "Two live masters of {name}: {address} (master epoch {epoch}, from {peer}) "
-                "replaces {before}, which has the lower master epoch {lower}; stop {before}, or start it "
-                "as a slave",
+                "replaces {before}, which has the lower master epoch {lower}; stop {before}, or "
+                "start it as a slave",
                 epoch=epoch,
                 before=found.replaced,
                 lower=found.replaced_epoch,
