@@ -444,6 +444,33 @@ class NotWritable(StoreError):
 
 
 @frozen
+class TwinMaster(RmqhaError):
+    """
+    A master must not start beside another live one of its name.
+
+    @ivar name: The C{brokerName}.
+    @ivar address: C{host:port} of the client port of the one that is to start.
+    @ivar epoch: Its master epoch.
+    @ivar other: C{host:port} of the client port of the live one.
+    @ivar other_epoch: Its master epoch.
+    """
+
+    name: str
+    address: str
+    epoch: int
+    other: str
+    other_epoch: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.other} is a live master of {self.name} with master epoch {self.other_epoch}; "
+            f"this store, to be served at {self.address}, has master epoch {self.epoch}: start it "
+            f"as a slave (brokerRole=SLAVE, brokerId above 0), or stop the other master; --force "
+            f"starts this one all the same"
+        )
+
+
+@frozen
 class StoreLocked(StoreError):
     """
     Another process holds the store's lock.

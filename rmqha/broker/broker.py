@@ -29,6 +29,8 @@ from rmqha.broker.clients.heartbeats import SWEEP, Heartbeats
 from rmqha.broker.clients.registry import Present
 from rmqha.broker.cluster.broker_members import Members
 from rmqha.broker.cluster.duplicate_id import DuplicateIdCheck
+from rmqha.broker.cluster.fencing import Fencing
+from rmqha.broker.cluster.master_twin import MasterTwinCheck, TwinSearch
 from rmqha.broker.cluster.metadata_offsets import OffsetSync
 from rmqha.broker.cluster.metadata_tables import Copies
 from rmqha.broker.cluster.offsets_from_slaves import Return
@@ -60,6 +62,8 @@ from rmqha.broker.tables.topics import Topics
 from rmqha.config.settings import Settings
 from rmqha.ha.master.put_service import Putter
 from rmqha.ha.master_epoch import MasterEpochs
+from rmqha.ha.slave import master_bounds
+from rmqha.ha.slave.master_bounds import MasterBounds
 from rmqha.health import HealthReason
 from rmqha.net.allowed_peers import Allowed
 from rmqha.net.remoting.client import RemotingClient
@@ -73,6 +77,7 @@ from rmqha.store.store import Store
 from rmqha.wire.remoting.bodies.status import HaStatus
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
+from rmqha.wire.remoting.headers.slave import EpochClaim
 from rmqha.wire.store_layout import CONFIG
 
 STOP_WITHIN = 30.0
@@ -100,7 +105,9 @@ class Broker:
     @ivar offsets: The table of consumers' offsets.
     @ivar schedule: Delayed messages.
     @ivar metadata: Keeps a slave's tables like its master's; it does nothing on a master.
-    @ivar siblings: Looks for another broker of our name and id.
+    @ivar siblings: On a slave, looks for another broker of our name and id.
+    @ivar twins: On a master, looks for another master of our name.
+    @ivar fencing: Stops a master's writes when there is one with a higher epoch.
     @ivar registry: All handlers.
     """
 
@@ -303,6 +310,7 @@ class Broker:
                 ha=self._ha,
                 first=store.log.end,
                 epochs=self.epochs,
+                claimed=lambda *said: None if self.writer is None else self.fencing.claimed(*said),
             ),
             Statistics(
                 name=name,
@@ -333,6 +341,7 @@ class Broker:
             in_thread=in_thread,
         )
         self.siblings = DuplicateIdCheck(members, self.registration, broker.id, clock)
+        self._among_masters(members)
         copies = Copies(
             root=store.settings.root,
             name=broker.name,
@@ -359,6 +368,46 @@ class Broker:
             now_ms=store.now_ms,
         )
 
+    def _among_masters(self, members: Members) -> None:
+        """
+        What a master does about other masters of its name.
+        """
+        broker, replicas = self.settings.broker, self.settings.ha.allowed_peers
+        address = self.registration.address
+        self.fencing = Fencing(
+            name=broker.name,
+            epochs=self.epochs,
+            replicas=Allowed(replicas) if replicas else None,
+            ask=self._who,
+            stop_writes=self.store.fence,
+            stop_registering=self.registration.suspend,
+            clock=self.reactor,
+        )
+        self.twins = MasterTwinCheck(
+            search=TwinSearch(
+                members=members,
+                name=broker.name,
+                address=address,
+                run_id=self.epochs.run_id,
+                ask=self._who,
+            ),
+            servers=self.registration.servers,
+            epochs=self.epochs,
+            met=self.fencing.met,
+            clock=self.reactor,
+        )
+
+    def _who(self, address: str) -> Deferred[MasterBounds]:
+        """
+        Ask who is at an address, and tell that we are a master.
+        """
+        claim = EpochClaim(
+            broker_name=self.settings.broker.name,
+            master_epoch=self.epochs.number,
+            master_addr=self.registration.address,
+        )
+        return master_bounds.ask(self._client, address, claim)
+
     def _knows(self, topic: str, group: str) -> bool:
         return self.topics.get(topic) is not None and self.groups.get(group) is not None
 
@@ -381,6 +430,8 @@ class Broker:
         Answer clients and register with the name servers, once L{prepare} has fired.
         """
         self._heartbeats.forget_ended()
+        if self.writer is not None:
+            self.fencing.start()
         ports.open(self.registry, self._heartbeats.lost)
         self._sweeping.start(SWEEP)
         self.counts.start()
@@ -388,6 +439,7 @@ class Broker:
         if self.writer is not None:
             self._transactions.start()
             self.schedule.start()
+            self.twins.start()
         else:
             self.metadata.start()
             self.siblings.start()
@@ -413,6 +465,7 @@ class Broker:
             ("long polling", self._holds.stop),
             ("statistics", self.counts.stop),
             ("the check for a duplicate broker id", self.siblings.stop),
+            ("the check for another master", self.twins.stop),
         )
         for name, stop in at_once:
             await shutdown.step(name, stop)
@@ -460,6 +513,7 @@ class Broker:
             )
         if self.siblings.twin:
             yield HealthReason("twin", self.siblings.twin)
+        yield from self.twins.health()
         if self.registration.disagreement:
             yield HealthReason("name-servers-disagree", self.registration.disagreement)
 
@@ -481,6 +535,7 @@ class Broker:
         yield from self._transactions.jobs()
         yield from self.metadata.jobs()
         yield from self.siblings.jobs()
+        yield from self.twins.jobs()
         yield from self.registration.jobs()
         yield from self._client.connections.jobs()
 
@@ -494,6 +549,7 @@ class Broker:
             "olderTables": self._older_tables(),
             "nameServers": self.registration.status(),
             "nameServersDisagree": self.registration.disagreement,
-            "twin": self.siblings.twin,
+            "twin": self.siblings.twin or self.twins.twin,
+            **self.fencing.status(),
             "delayed": self.schedule.status(),
         }

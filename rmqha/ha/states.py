@@ -16,6 +16,7 @@ class NodeState(StrEnum):
     SERVING = "serving"
     READ_ONLY = "read-only"
     DISK_FULL = "disk-full"
+    FENCED = "fenced"
     FAILED = "failed"
     STOPPED = "stopped"
 

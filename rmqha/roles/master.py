@@ -1,19 +1,28 @@
 """
-The master: takes writes, serves the log to slaves.
+The master: takes writes, serves the log to slaves; unless another master of its name does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
+from attrs import evolve
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IListeningPort
 
+from rmqha.broker.cluster.broker_members import Members
+from rmqha.broker.cluster.master_twin import TwinSearch
 from rmqha.config.settings import Settings
+from rmqha.errors import TwinMaster
 from rmqha.ha.master.put_service import Writer
 from rmqha.ha.master.replicas import ReplicaState
+from rmqha.ha.master_epoch import HigherMaster
+from rmqha.ha.slave import master_bounds
+from rmqha.ha.states import NodeState
 from rmqha.health import HealthReason
 from rmqha.logfiles.log_writer import crashed_from
+from rmqha.net.remoting.client import RemotingClient
 from rmqha.periodic import Job
 from rmqha.roles.node import UNHEALTHY, Node
 from rmqha.roles.serving import Serving
@@ -22,6 +31,9 @@ from rmqha.store.log.bootstrap_marker import refuse_unfinished
 from rmqha.store.opening import Opening
 from rmqha.store.store import Store
 from rmqha.wire.remoting.bodies.status import HaConnectionInfo, HaStatus
+from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
+
+T = TypeVar("T")
 
 
 class MasterNode(Node):
@@ -35,9 +47,16 @@ class MasterNode(Node):
     role = "master"
     unready = UNHEALTHY  # whatever else it still does, it takes no writes
     writer: Writer | None = None
+    _looking_for_twin: Deferred[None] | None = None
 
-    def __init__(self, settings: Settings, reactor: Any, *, repair: bool = False) -> None:
+    def __init__(
+        self, settings: Settings, reactor: Any, *, repair: bool = False, force: bool = False
+    ) -> None:
+        """
+        @param force: Whether to start beside another master, and although this one was fenced.
+        """
         super().__init__(settings, reactor, repair=repair)
+        self.force = force
         self.serving = Serving(settings, reactor)
 
     def opening(self) -> Opening:
@@ -57,6 +76,85 @@ class MasterNode(Node):
         """
         return self.serving.listen()
 
+    # --- other masters ------------------------------------------------------------
+
+    def admitted(self) -> Deferred[None]:
+        """
+        A master is not served beside a live one of its name whose epoch is not lower.
+
+        @return: Fails with L{TwinMaster} if there is one.
+        """
+        if self.force:
+            return self._forced()
+        if not self.settings.broker.namesrv:
+            return succeed(None)
+
+        def over(result: T) -> T:
+            self._looking_for_twin = None
+            return result
+
+        looking = self._looking_for_twin = Deferred.fromCoroutine(self._refuse_twin())
+        looking.addBoth(over)
+        return looking
+
+    def _forced(self) -> Deferred[None]:
+        journal = self.epochs.journal
+        if journal.fenced_by is not None:
+            self._log.critical(
+                "Starting with --force although {higher}, ours is {number}",
+                higher=journal.fenced_by,
+                number=journal.number,
+            )
+        return self.epochs.become(evolve(journal, higher=None))
+
+    async def _refuse_twin(self) -> None:
+        broker, client = self.settings.broker, RemotingClient(self.reactor)
+        search = TwinSearch(
+            members=Members(client, broker.name, broker.cluster),
+            name=broker.name,
+            address=f"{broker.ip1}:{broker.listen_port}",
+            run_id=self.epochs.run_id,
+            ask=lambda address: master_bounds.ask(client, address),
+        )
+        try:
+            found = await search.look(filter(None, broker.namesrv.split(";")))
+        finally:
+            client.close()
+        for one in found:
+            if one.epoch >= self.epochs.number:
+                raise TwinMaster(
+                    broker.name, search.address, self.epochs.number, one.address, one.epoch
+                )
+            self._log.warn(
+                "{address} is a live master of {name} too; its master epoch {epoch} is lower than "
+                "ours, {number}: stop it, or start it as a slave",
+                address=one.address,
+                name=broker.name,
+                epoch=one.epoch,
+                number=self.epochs.number,
+            )
+
+    def told(self, answer: RegisterBrokerAnswer) -> None:
+        """
+        A name server of ours told that another master is in the routes.
+        """
+        if self.broker is None or answer.master_epoch is None or not answer.master_addr:
+            return
+        self.broker.fencing.met(
+            HigherMaster(answer.master_epoch, answer.master_addr, "told by a name server")
+        )
+
+    @property
+    def state(self) -> NodeState:
+        """
+        What the node can do: while it looks for another master it does not serve yet.
+        """
+        state = super().state
+        waits = self._looking_for_twin is not None and state is NodeState.SERVING
+        return NodeState.RECOVERING if waits else state
+
+    # --- the work -----------------------------------------------------------------
+
     def serve(self, store: Store) -> None:
         """
         Begin an epoch, let slaves and clients in.
@@ -71,6 +169,8 @@ class MasterNode(Node):
         Answer waiting writes, close all connections, end the epoch.
         """
         shutdown = Shutdown("serving", self.reactor)
+        if self._looking_for_twin is not None:
+            self._looking_for_twin.cancel()
         broker = shutdown.step("the broker", self.shut_broker)
         # Writes that wait are answered by this, before their connections are closed.
         slaves = shutdown.step("replication to slaves", self.serving.end)

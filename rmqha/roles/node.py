@@ -45,7 +45,7 @@ UNHEALTHY = frozenset(NodeState) - {NodeState.SERVING}
 CLOSED = frozenset({NodeState.RECOVERING, NodeState.STOPPED, NodeState.FAILED})
 """States in which C{/readyz} says so too, whatever the role; a master has others."""
 
-ALARMING = frozenset({NodeState.READ_ONLY, NodeState.DISK_FULL, NodeState.FAILED})
+ALARMING = frozenset({NodeState.READ_ONLY, NodeState.DISK_FULL, NodeState.FENCED, NodeState.FAILED})
 """States the log warns of: each start and clean stop passes through the others."""
 
 LOOK_PATIENCE = 1.0
@@ -89,6 +89,14 @@ class Node(Process):
         How this role opens its store.
         """
         raise NotImplementedError
+
+    def admitted(self) -> Deferred[None]:
+        """
+        The store is open: whether it may be served.
+
+        @return: Fires when it may; fails with why it may not.
+        """
+        return succeed(None)
 
     def serve(self, store: Store) -> None:
         """
@@ -144,12 +152,15 @@ class Node(Process):
         @raise CannotListenError: If a port is in use.
         """
         super().startService()
-        self.store_service.ready.addCallback(self._opened).addErrback(self._not_opened)
+        self.store_service.ready.addCallback(self._recovered).addErrback(self._not_opened)
+
+    def _recovered(self, store: Store) -> Deferred[None]:
+        self.epochs.load(store.log.confirmed)
+        return self.admitted().addCallback(lambda _: self._opened(store))
 
     def _opened(self, store: Store) -> None:
         if not self.running:
             return
-        self.epochs.load(store.log.confirmed)
         self.serve(store)
         self._changed()
         self.health_log.start()

@@ -16,8 +16,10 @@ from rmqha.config.errors import ConfigProblems
 from rmqha.config.load import NAMESRV, load
 from rmqha.errors import ConfigError
 
+MASTER = "master"
+
 ROLES = {
-    "master": "rmqha.roles.master.MasterNode",
+    MASTER: "rmqha.roles.master.MasterNode",
     "slave": "rmqha.roles.slave.SlaveNode",
     NAMESRV: "rmqha.roles.namesrv.NamesrvNode",
 }
@@ -50,6 +52,11 @@ class Options(usage.Options):
             None,
             "Cut a damaged log at the damage; what followed is kept in a quarantine file.",
         ],
+        [
+            "force",
+            None,
+            "Start a master although another one of its brokerName is live, or was met.",
+        ],
     ]
 
     def __init__(self) -> None:
@@ -79,7 +86,9 @@ class Options(usage.Options):
         except ConfigError as error:
             raise usage.UsageError(str(error)) from error
         if name is None:
-            name = "master" if self.settings.broker.role.is_master else "slave"
+            name = MASTER if self.settings.broker.role.is_master else "slave"
+        if self["force"] and name != MASTER:
+            raise usage.UsageError("--force is for a master")
         self.role: str = name
 
 
@@ -96,4 +105,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     node = namedAny(ROLES[options.role])
     if options.role == NAMESRV:
         return cast(IService, node(options.settings, reactor))  # it has no log to repair
-    return cast(IService, node(options.settings, reactor, repair=bool(options["repair"])))
+    how = {"repair": bool(options["repair"])}
+    if options.role == MASTER:
+        how["force"] = bool(options["force"])
+    return cast(IService, node(options.settings, reactor, **how))

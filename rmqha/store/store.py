@@ -40,7 +40,7 @@ DISK_LOOK = 1.0
 CLOSING_SLICE = 5.0
 """Seconds that a stop spends on dispatch; a start goes on where it ended."""
 
-PRECEDENCE = ("stopped", "failed", "disk-full", "read-only")
+PRECEDENCE = ("stopped", "failed", "fenced", "disk-full", "read-only")
 """Why writes may be refused; what comes first is told when there are several."""
 
 
@@ -271,6 +271,12 @@ class Store:
             ids.append(offset_msg_id(message.store_host, offset))
             offset += len(record)
         return Receipt(begin, offset, first, ",".join(ids))
+
+    def fence(self, reason: str) -> None:
+        """
+        Refuse writes for the rest of the store's life: another master is the later one.
+        """
+        self._refuse("fenced", reason)
 
     def disk_full(self, error: DiskFull) -> None:
         """

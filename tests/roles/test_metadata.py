@@ -10,6 +10,7 @@ from attrs import evolve
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IListeningPort
 
+from rmqha.broker.cluster.master_twin import TIMEOUT
 from rmqha.net.remoting.handlers import Registry
 from rmqha.roles.master import MasterNode
 from rmqha.store.environment import StoreEnvironment
@@ -144,7 +145,7 @@ class ReturnTests(LogTestCase):
 
     def start(self, namesrv: str) -> MasterNode:
         """
-        A master.
+        A master that has looked for another one, as long as its name server may take.
         """
         self.reactor = NodeReactor()
         given = settings(self.folder() / "store", role="master", master=None)
@@ -152,6 +153,7 @@ class ReturnTests(LogTestCase):
         node = PlainMaster(given, self.reactor)
         node.startService()
         self.addCleanup(self.stop, node)
+        self.reactor.advance(TIMEOUT)
         self.successResultOf(node.ready)
         return node
 

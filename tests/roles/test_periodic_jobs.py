@@ -65,7 +65,9 @@ class MasterTests(LogTestCase):
         self.node = PlainMaster(given, self.reactor)
         self.node.startService()
         self.addCleanup(self.stop)
-        self.reactor.advance(4.0)
+        # It looks for another master, and then for offsets that its slaves have.
+        for _ in range(2):
+            self.reactor.advance(4.0)
 
     def stop(self) -> None:
         """
@@ -82,7 +84,12 @@ class MasterTests(LogTestCase):
         """
         self.assertEqual(
             names(self.node.status()),
-            OF_ALL_BROKERS | {"HA heartbeats and housekeeping", "checking transactions"},
+            OF_ALL_BROKERS
+            | {
+                "HA heartbeats and housekeeping",
+                "checking transactions",
+                "looking for another master of the brokerName",
+            },
         )
 
     def test_vital(self) -> None:
