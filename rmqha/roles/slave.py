@@ -29,7 +29,7 @@ from rmqha.periodic import Job
 from rmqha.roles.node import Node
 from rmqha.roles.serving import Serving
 from rmqha.shutdown import Shutdown
-from rmqha.store.files.mapped import LogFolder
+from rmqha.store.files.mapped import LogFolder, disk_error
 from rmqha.store.log.bootstrap_marker import marker
 from rmqha.store.log.truncate import aside_of, intend, set_log_aside
 from rmqha.store.opening import Opening
@@ -242,6 +242,14 @@ class SlaveNode(Node):
         return marker(self.settings.store.root)
 
     def _mark_bootstrap(self, on: bool) -> None:
+        try:
+            self._write_marker(on)
+        except OSError as error:
+            raise disk_error(error, str(self._marker), 0) from error
+        if not on:
+            self._let_in(self.store)
+
+    def _write_marker(self, on: bool) -> None:
         if on:
             self._marker.parent.mkdir(parents=True, exist_ok=True)
             json_table.replace(self._marker, {"master": str(self.settings.ha.master)})
@@ -249,7 +257,6 @@ class SlaveNode(Node):
             for name in (self._marker, self._marker.with_name(self._marker.name + BACKUP_SUFFIX)):
                 name.unlink(missing_ok=True)
             fsync_folder(self._marker.parent)
-            self._let_in(self.store)
 
     # --- repairs ------------------------------------------------------------------
 
@@ -327,7 +334,9 @@ class SlaveNode(Node):
         self._refuse_when_stopping()
         self._reopening = True
         try:
-            service = self._new_store_service(Opening(master=False, repair=True, before=careful))
+            service = self._new_store_service(
+                Opening(master=False, repair=True, before=careful, patient=True)
+            )
             self.store_service = service
             service.startService()
             self.serve(await service.ready)

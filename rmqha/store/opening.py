@@ -62,6 +62,8 @@ class Opening:
     @ivar ours_from: Where rmqha began to write this log as a master; C{None} if never.
     @ivar keep_torn: Whether a torn tail is quarantined too, before it is cut.
     @ivar before: Done first, under the lock, in the thread: a repair.
+    @ivar patient: Whether to wait until there is a file descriptor: a process that starts
+        without one ends instead, and says so.
     """
 
     master: bool
@@ -69,6 +71,7 @@ class Opening:
     ours_from: int | None = None
     keep_torn: bool = False
     before: Callable[[StoreSettings], None] | None = None
+    patient: bool = False
 
 
 def mark_path(root: Path) -> Path:
@@ -127,6 +130,7 @@ class Opener:
 
     @ivar wanted: Whether the store is still to be opened.
     @ivar recovery: What was found at the log's end, C{None} until that is known.
+    @ivar prepared: Whether what is done before has been done: it is not done twice.
     """
 
     settings: StoreSettings
@@ -134,6 +138,7 @@ class Opener:
     environment: StoreEnvironment
     wanted: Callable[[], bool]
     recovery: Recovery | None = field(default=None, init=False)
+    prepared: bool = field(default=False, init=False)
     _kept: CutIntent | None = field(default=None, init=False)
 
     _log = Logger()
@@ -143,7 +148,7 @@ class Opener:
         Do everything that takes time; blocking.
 
         @return: The open files.  When dispatch was not wanted to the end, it goes on from
-            where it is.
+            where it is.  After an error it may be tried again.
         @raise StoreError: If the store cannot be opened; nothing is left open.
         """
         with ExitStack() as undo:
@@ -153,8 +158,9 @@ class Opener:
 
     def _open(self, undo: ExitStack) -> StoreParts:
         settings, root = self.settings, self.settings.root
-        if self.opening.before is not None:
+        if self.opening.before is not None and not self.prepared:
             self.opening.before(settings)
+        self.prepared = True
         crashed = (root / ABORT).exists()
         checkpoint = Checkpoint.load(root / CHECKPOINT)
         folder = LogFolder.load(settings.commitlog, settings.file_size)

@@ -14,17 +14,22 @@ from __future__ import annotations
 from attrs import define, field
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IDelayedCall
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.config.store_settings import StoreSettings
-from rmqha.errors import NotWritable
+from rmqha.errors import NotWritable, StoreLocked
 from rmqha.store.environment import StoreEnvironment
 from rmqha.store.files.lock import StoreLock
+from rmqha.store.files.mapped import none_left
 from rmqha.store.log.recovery import Recovery
 from rmqha.store.opening import Opener, Opening, StoreParts
 from rmqha.store.store import Store
 from rmqha.wire.store_layout import LOCK
+
+RETRY = 1.0
+"""Seconds until a store that could not be opened for lack of descriptors is tried again."""
 
 
 @define(eq=False)
@@ -46,6 +51,7 @@ class StoreService(Service):
     _opener: Opener | None = field(default=None, init=False)
     _opening: Deferred[None] | None = field(default=None, init=False)
     _state: tuple[str, str] = field(default=("recovering", ""), init=False)
+    _later: IDelayedCall | None = field(default=None, init=False)
 
     _log = Logger()
 
@@ -82,13 +88,27 @@ class StoreService(Service):
         @raise StoreLocked: If a running node has the store.
         """
         self.settings.root.mkdir(parents=True, exist_ok=True)
-        self._lock.take()
+        try:
+            self._lock.take()
+        except OSError as error:
+            if not (self.opening.patient and none_left(error)):
+                raise
         super().startService()
-        self._opening = Deferred()
         self._opener = Opener(
             self.settings, self.opening, self.environment, lambda: bool(self.running)
         )
-        self.environment.in_thread(self._opener.open).addCallback(self._opened).addErrback(
+        self._open(self._opener)
+
+    def _open(self, opener: Opener) -> None:
+        self._later = None
+        try:
+            if not self._lock.held:
+                self._lock.take()
+        except (OSError, StoreLocked):
+            self._not_opened(Failure())
+            return
+        self._opening = Deferred()
+        self.environment.in_thread(opener.open).addCallback(self._opened).addErrback(
             self._not_opened
         ).addBoth(self._opening_over)
 
@@ -108,10 +128,26 @@ class StoreService(Service):
         return None
 
     def _not_opened(self, failure: Failure) -> None:
+        if self.opening.patient and self.running and none_left(failure.value):
+            self._wait(f"no file descriptor left: {failure.getErrorMessage()}")
+            return
         self._lock.release()
         if self._state[0] != "stopped":
             self._become("failed", failure.getErrorMessage())
         self.ready.errback(failure)
+
+    def _wait(self, reason: str) -> None:
+        """
+        There was no file descriptor: try again soon.
+        """
+        if not self._state[1]:
+            self._log.warn(
+                "Cannot open the store again, trying every {retry} s: {error}",
+                retry=RETRY,
+                error=reason,
+            )
+        self._become("recovering", reason)
+        self._later = self.environment.clock.callLater(RETRY, self._open, self._opener)
 
     def _opening_over(self, result: object) -> None:
         over, self._opening = self._opening, None
@@ -146,6 +182,11 @@ class StoreService(Service):
                 self._lock.release()
             return
         self._become("stopped", "the node is stopping")
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None
+            self._lock.release()
+            self.ready.errback(NotWritable("stopped", "the node was stopped while it waited"))
         if self._opening is not None:
             # The thread looks whether this runs; until it ends the files are its own.
             await self._opening

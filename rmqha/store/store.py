@@ -24,6 +24,7 @@ from rmqha.shutdown import Shutdown
 from rmqha.store.derived import dispatch_mark
 from rmqha.store.derived.dispatch import DispatchMark
 from rmqha.store.environment import StoreEnvironment
+from rmqha.store.files.mapped import disk_error
 from rmqha.store.log.flush import Flusher
 from rmqha.store.log.retention import Retention
 from rmqha.store.opening import StoreParts, mark_path
@@ -373,7 +374,11 @@ class Store:
         self.queues.flush()
         if self.index is not None:
             self.index.flush()
-        dispatch_mark.save(mark_path(self.settings.root), self.log, mark)
+        path = mark_path(self.settings.root)
+        try:
+            dispatch_mark.save(path, self.log, mark)
+        except OSError as error:
+            raise disk_error(error, str(path), 0) from error
         self.checkpoint.queues = max(self.checkpoint.queues, stored)
         self.checkpoint.index = max(self.checkpoint.index, stored)
         self.checkpoint.save(self.settings.root / CHECKPOINT)

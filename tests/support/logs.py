@@ -187,7 +187,9 @@ class LogTestCase(SynchronousTestCase):
         @param more: Attributes of its environment and of the opening, and C{settings}.
         """
         opening = {
-            name: more.pop(name) for name in ("repair", "ours_from", "before") if name in more
+            name: more.pop(name)
+            for name in ("repair", "ours_from", "before", "patient")
+            if name in more
         }
         given = {
             "clock": clock or Clock(),

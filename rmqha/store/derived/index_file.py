@@ -26,9 +26,9 @@ import numpy as np
 from attrs import define, field, frozen
 from numpy.typing import NDArray
 
-from rmqha.errors import DerivedFault, DiskFull
+from rmqha.errors import DerivedFault
 from rmqha.store.files.descriptors import Descriptors
-from rmqha.store.files.mapped import NO_SPACE, zero_range
+from rmqha.store.files.mapped import disk_error, zero_range
 
 HEADER = Struct(">qqqqii")
 HEADER_SIZE = 40
@@ -168,7 +168,7 @@ class IndexFile:
         Map the slots for writing, with blocks behind them: a store into a hole of a full
         disk would kill the process.
 
-        @raise DiskFull: There is no room for them.
+        @raise DiskFull: There is no room for them, or no descriptor for the map.
         """
         if self._slots is None:
             size = self.shape.entries_at
@@ -180,9 +180,7 @@ class IndexFile:
             try:
                 area = self.descriptors.use(self.path, mapped)
             except OSError as error:
-                if error.errno in NO_SPACE:
-                    raise DiskFull(self.path, size) from error
-                raise
+                raise disk_error(error, self.path, size) from error
             self._slots = np.frombuffer(area, ">i4", self.shape.slots, HEADER_SIZE)
         return self._slots
 

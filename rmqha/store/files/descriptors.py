@@ -9,6 +9,7 @@ with a number and never a signal (see docs/architecture.rst, Disk full).
 from __future__ import annotations
 
 import os
+import resource
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
@@ -18,12 +19,26 @@ from typing import TypeVar
 from attrs import define, field
 
 from rmqha.errors import FlushFailed
-from rmqha.store.files.mapped import disk_error, write_all
+from rmqha.store.files.mapped import NO_DESCRIPTOR, disk_error, write_all
 
-# Far below the usual hard limit of 1,048,576, and below the soft one of 1,024.
-DEFAULT_LIMIT = 512
+MOST_OPEN = 512
+"""Most descriptors kept open, where the process may have as many as it likes."""
+
+SHARE = 8
+"""A process that may open few files keeps so much less of them here: one in eight."""
 
 _T = TypeVar("_T")
+
+
+def open_limit(files: int) -> int:
+    """
+    How many descriptors are kept open by a process that may have C{files} of them.
+    """
+    return max(1, min(MOST_OPEN, files // SHARE))
+
+
+def _own_limit() -> int:
+    return open_limit(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 @define
@@ -31,14 +46,19 @@ class Descriptors:
     """
     An LRU of file descriptors, keyed by path, that remembers what needs an fsync.
 
-    All methods may be called from any thread; L{flush} is meant for another one.
+    All methods may be called from any thread; L{flush} is meant for another one.  Where the
+    process has no descriptor left, the file used longest ago is closed for the one that is
+    wanted: what is kept open here is also what this is sure of.
 
     @ivar limit: The most descriptors kept open.
     @ivar read_only: Open files for reading only; writing fails then.
+    @ivar failure: The fsync that failed, if one did: then none is tried again, as it would
+        succeed without the data being there.
     """
 
-    limit: int = DEFAULT_LIMIT
+    limit: int = field(factory=_own_limit)
     read_only: bool = False
+    failure: FlushFailed | None = field(init=False, default=None)
     _open: OrderedDict[str, int] = field(init=False, factory=OrderedDict)
     _dirty: set[str] = field(init=False, factory=set)
     _folders: set[str] = field(init=False, factory=set)
@@ -57,13 +77,14 @@ class Descriptors:
 
         A file left by an attempt that failed is taken over.
 
-        @raise DiskFull: There is no room for the file or its folders.
+        @raise DiskFull: There is no room for the file or its folders, or no descriptor.
         """
         folder = os.path.dirname(path)
         try:
             if not os.path.isdir(folder):
                 self._make_folders(folder)
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            with self._lock:
+                fd = self._get(lambda: os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
             try:
                 os.ftruncate(fd, size)
             except BaseException:
@@ -98,12 +119,16 @@ class Descriptors:
     def read(self, path: str, size: int, offset: int) -> bytes:
         """
         Read up to C{size} bytes at byte C{offset}; fewer only at the file's end.
+
+        @raise OutOfDescriptors: The file cannot be opened now.
         """
         return self.use(path, lambda fd: os.pread(fd, size, offset))
 
     def use(self, path: str, work: Callable[[int], _T]) -> _T:
         """
         Call C{work} with the file's descriptor, which stays open meanwhile.
+
+        @raise OutOfDescriptors: The file cannot be opened now.
         """
         with self._lock:
             return work(self._descriptor(path))
@@ -140,15 +165,29 @@ class Descriptors:
 
         @return: How many files were written out.
         @raise FlushFailed: The disk refused; this is final for the store.
+        @raise OutOfDescriptors: A file cannot be opened now; the next call goes on.
         """
+        if self.failure is not None:
+            raise self.failure
         with self._lock:
             dirty, self._dirty = self._dirty, set()
             folders, self._folders = self._folders, set()
-        for path in sorted(dirty):
-            self._sync(path)
-        for folder in sorted(folders):
-            _sync_folder(folder)
-        return len(dirty)
+        count = len(dirty)
+        try:
+            for path in sorted(dirty):
+                self._sync(path)
+                dirty.discard(path)
+            for folder in sorted(folders):
+                self._sync_folder(folder)
+                folders.discard(folder)
+        except FlushFailed as error:
+            self.failure = error
+            raise
+        finally:
+            with self._lock:
+                self._dirty |= dirty
+                self._folders |= folders
+        return count
 
     def close(self) -> None:
         """
@@ -164,9 +203,12 @@ class Descriptors:
         # kernel has kept for it; and it cannot be closed under us by the LRU.
         try:
             with self._lock:
-                fd = os.dup(self._descriptor(path))
+                descriptor = self._descriptor(path)
+                fd = self._get(lambda: os.dup(descriptor), spare=path)
         except FileNotFoundError:
             return  # deleted since it was written
+        except OSError as error:
+            raise disk_error(error, path, 0) from error
         try:
             os.fdatasync(fd)
         except OSError as error:
@@ -174,15 +216,50 @@ class Descriptors:
         finally:
             os.close(fd)
 
+    def _sync_folder(self, folder: str) -> None:
+        try:
+            with self._lock:
+                fd = self._get(lambda: os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise disk_error(error, folder, 0) from error
+        try:
+            os.fsync(fd)
+        except OSError as error:
+            raise FlushFailed(folder, os.strerror(error.errno or 0)) from error
+        finally:
+            os.close(fd)
+
     def _descriptor(self, path: str) -> int:
         fd = self._open.get(path)
         if fd is None:
             mode = os.O_RDONLY if self.read_only else os.O_RDWR
-            fd = os.open(path, mode | os.O_CLOEXEC)
+            try:
+                fd = self._get(lambda: os.open(path, mode | os.O_CLOEXEC))
+            except OSError as error:
+                if error.errno in NO_DESCRIPTOR:
+                    raise disk_error(error, path, 0) from error
+                raise
             self._keep(path, fd)
         else:
             self._open.move_to_end(path)
         return fd
+
+    def _get(self, descriptor: Callable[[], int], spare: str = "") -> int:
+        """
+        Get one more descriptor, if need be for one of ours.
+
+        @param spare: A file that stays open.
+        """
+        while True:
+            try:
+                return descriptor()
+            except OSError as error:
+                oldest = next((path for path in self._open if path != spare), None)
+                if error.errno not in NO_DESCRIPTOR or oldest is None:
+                    raise
+                os.close(self._open.pop(oldest))
 
     def _keep(self, path: str, fd: int) -> None:
         self._open[path] = fd
@@ -198,16 +275,3 @@ class Descriptors:
         os.makedirs(folder, exist_ok=True)
         with self._lock:
             self._folders.update(os.path.dirname(path) for path in missing)
-
-
-def _sync_folder(folder: str) -> None:
-    try:
-        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return
-    try:
-        os.fsync(fd)
-    except OSError as error:
-        raise FlushFailed(folder, os.strerror(error.errno or 0)) from error
-    finally:
-        os.close(fd)

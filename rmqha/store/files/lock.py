@@ -39,6 +39,13 @@ class StoreLock:
     path: Path
     _fd: int = field(default=-1, init=False)
 
+    @property
+    def held(self) -> bool:
+        """
+        Whether it was taken, and not given back.
+        """
+        return self._fd >= 0
+
     def take(self) -> None:
         """
         Take the lock.

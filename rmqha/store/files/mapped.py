@@ -55,6 +55,15 @@ def disk_error(error: OSError, path: str, wanted: int) -> Exception:
     return error
 
 
+def none_left(error: BaseException) -> bool:
+    """
+    Whether an error says that there is no descriptor, so that the same may work later.
+    """
+    if isinstance(error, OSError):
+        return error.errno in NO_DESCRIPTOR
+    return isinstance(error, OutOfDescriptors)
+
+
 def zero_range(fd: int, start: int, end: int) -> int:
     """
     Turn C{[start, end)} of a file into zeros, touching only what is not.
@@ -143,19 +152,35 @@ class MappedFile:
     def fd(self) -> int:
         """
         The open descriptor; it is opened when first asked for.
+
+        @raise OutOfDescriptors: If there is none left; asking again later is fine.
         """
         if self._fd < 0:
-            self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            try:
+                self._fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+            except OSError as error:
+                self._say_if_none_left(error)
+                raise
         return self._fd
 
     @property
     def view(self) -> memoryview:
         """
         The whole file.  A kept slice keeps the mapping.
+
+        @raise OutOfDescriptors: If there is none left; asking again later is fine.
         """
         if self._view is None:
-            self._view = memoryview(mmap.mmap(self.fd, self.size))
+            try:
+                self._view = memoryview(mmap.mmap(self.fd, self.size))  # it takes a descriptor too
+            except OSError as error:
+                self._say_if_none_left(error)
+                raise
         return self._view
+
+    def _say_if_none_left(self, error: OSError) -> None:
+        if error.errno in NO_DESCRIPTOR:
+            raise OutOfDescriptors(str(self.path), self.size) from error
 
     def allocate(self, upto: int, *, prefault: bool = False) -> None:
         """

@@ -14,8 +14,7 @@ from typing import Self
 
 from attrs import define
 
-from rmqha.errors import DiskFull
-from rmqha.store.files.mapped import NO_SPACE
+from rmqha.store.files.mapped import disk_error
 
 CHECKPOINT_SIZE = 4096
 """Bytes of the file; all but the first 24 are zero.  5.x keeps two more numbers
@@ -59,20 +58,19 @@ class Checkpoint:
         """
         Write and fsync the file in place; blocking.
 
-        @raise DiskFull: If there is no room, which can only be the first time.
+        @raise DiskFull: If there is no room, which can only be the first time, or no descriptor.
         """
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
-            page = _TIMES.pack(self.log, self.queues, self.index)
-            os.pwrite(fd, page.ljust(CHECKPOINT_SIZE, b"\0"), 0)
-            os.ftruncate(fd, CHECKPOINT_SIZE)
-            os.fsync(fd)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            try:
+                page = _TIMES.pack(self.log, self.queues, self.index)
+                os.pwrite(fd, page.ljust(CHECKPOINT_SIZE, b"\0"), 0)
+                os.ftruncate(fd, CHECKPOINT_SIZE)
+                os.fsync(fd)
+            finally:
+                os.close(fd)
         except OSError as error:
-            if error.errno in NO_SPACE:
-                raise DiskFull(str(path), CHECKPOINT_SIZE) from error
-            raise
-        finally:
-            os.close(fd)
+            raise disk_error(error, str(path), CHECKPOINT_SIZE) from error
 
     def safe_time(self, *, index: bool) -> int:
         """

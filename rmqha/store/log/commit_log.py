@@ -228,13 +228,14 @@ class CommitLog:
 
     def has_room(self, wanted: int) -> bool:
         """
-        Whether the disk has room again for a record of C{wanted} bytes.
+        Whether the disk has room again for a record of C{wanted} bytes, and the process a
+        descriptor for its file.
         """
         try:
-            self._allocated(min(wanted, self.file_size - MIN_BLANK))
+            file = self._allocated(min(wanted, self.file_size - MIN_BLANK))
+            return len(file.view) == file.size
         except DiskFull:
             return False
-        return True
 
     # --- a slave's door -----------------------------------------------------
 

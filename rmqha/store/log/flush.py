@@ -19,7 +19,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.config.store_settings import FlushDisk, StoreSettings
-from rmqha.errors import FlushFailed, NotWritable
+from rmqha.errors import FlushFailed, NotWritable, OutOfDescriptors
 from rmqha.periodic import Job, Periodic
 from rmqha.store.files.allocate import InThread
 from rmqha.store.files.mapped import NO_DESCRIPTOR
@@ -191,8 +191,8 @@ class Flusher:
         target, rewinds = self.log.end, self.log.rewinds
         try:
             files = self._dirty_files()
-        except OSError as error:
-            if error.errno not in NO_DESCRIPTOR:
+        except (OSError, OutOfDescriptors) as error:
+            if isinstance(error, OSError) and error.errno not in NO_DESCRIPTOR:
                 self._failed(Failure(FlushFailed(str(self.log.folder.path), str(error))))
                 return
             if not self._starved:
@@ -223,7 +223,7 @@ class Flusher:
                 for file in self.log.folder.files
                 if file.end > self.log.flushed and file.start < self.log.end
             )
-        except OSError:
+        except BaseException:
             for _, fd in files:
                 os.close(fd)
             raise

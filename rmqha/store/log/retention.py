@@ -28,6 +28,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.config.store_settings import StoreSettings
+from rmqha.errors import OutOfDescriptors
 from rmqha.periodic import Job, Periodic
 from rmqha.store.files.allocate import InThread
 from rmqha.store.files.mapped import MappedFile
@@ -200,6 +201,8 @@ class Retention:
             self.held_back = self.held_back if self._due else None
             self._left = self.settings.delete_batch
             self._next()
+        except OutOfDescriptors:
+            self._left = 0  # the oldest file cannot be looked at; it is the same at the next run
         except Exception:
             self._left = 0
             raise
@@ -283,6 +286,8 @@ class Retention:
         try:
             self.look()
             self._next()
+        except OutOfDescriptors:
+            self._left = 0
         except Exception:
             self._left = 0
             self._log.failure("Retention failed to delete old log files, retrying")

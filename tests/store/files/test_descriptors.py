@@ -8,9 +8,10 @@ import errno
 import os
 from unittest.mock import patch
 
-from rmqha.errors import DiskFull, FlushFailed
-from rmqha.store.files.descriptors import Descriptors
+from rmqha.errors import DiskFull, FlushFailed, OutOfDescriptors
+from rmqha.store.files.descriptors import Descriptors, open_limit
 from tests.support.derived import DerivedTestCase
+from tests.support.no_descriptors import NoDescriptors
 
 
 class DescriptorsTests(DerivedTestCase):
@@ -96,3 +97,85 @@ class DescriptorsTests(DerivedTestCase):
         self.addCleanup(reader.close)
         self.assertEqual(reader.read(self.path(0), 2, 0), b"\0\0")
         self.assertRaises(OSError, reader.write, self.path(0), b"x", 0)
+
+
+class NoDescriptorTests(DerivedTestCase):
+    """
+    Others have taken all file descriptors of the process.
+    """
+
+    def setUp(self) -> None:
+        self.root = self.folder()
+        self.descriptors = Descriptors(limit=3)
+        self.addCleanup(self.descriptors.close)
+        self.none = NoDescriptors().install(self)
+
+    def path(self, number: int) -> str:
+        return str(self.root / f"{number}")
+
+    def test_the_one_used_longest_ago_is_given_up(self) -> None:
+        """
+        A file is opened, or made, for one that is open here.
+        """
+        for number in range(3):
+            self.descriptors.create(self.path(number), 100)
+        self.none.left = 0
+        self.descriptors.create(self.path(3), 100)
+        self.descriptors.write(self.path(0), b"x", 0)
+        self.assertEqual(self.descriptors.read(self.path(1), 1, 0), b"\0")
+
+    def test_nothing_to_give_up(self) -> None:
+        """
+        With no file open here it is an error that may pass, and no other.
+        """
+        self.descriptors.create(self.path(0), 100)
+        self.descriptors.forget(self.path(0))
+        self.none.left = 0
+        self.assertRaises(OutOfDescriptors, self.descriptors.write, self.path(0), b"x", 0)
+        self.assertRaises(OutOfDescriptors, self.descriptors.read, self.path(0), 1, 0)
+        self.assertRaises(OutOfDescriptors, self.descriptors.create, self.path(1), 100)
+        self.none.left = 1000
+        self.descriptors.write(self.path(0), b"x", 0)
+
+    def test_a_flush_goes_on_where_it_was(self) -> None:
+        """
+        What a flush could not open is still to be flushed: the next one does.
+        """
+        with patch("os.fdatasync"), patch("os.fsync"):
+            self.descriptors.create(self.path(0), 100)
+            self.descriptors.flush()
+            self.descriptors.write(self.path(0), b"x", 0)
+            self.none.left = 0
+            self.assertRaises(OutOfDescriptors, self.descriptors.flush)
+            self.none.left = 1000
+            self.assertEqual(self.descriptors.flush(), 1)
+            self.assertEqual(self.descriptors.flush(), 0)
+
+    def test_a_folder_too(self) -> None:
+        """
+        The same for a folder whose names are to be durable.
+        """
+        with patch("os.fdatasync"), patch("os.fsync") as fsync:
+            self.descriptors.create(self.path(0), 100)
+            self.descriptors.remove(self.path(0))
+            self.none.left = 0
+            self.assertRaises(OutOfDescriptors, self.descriptors.flush)
+            fsync.assert_not_called()
+            self.none.left = 1000
+            self.descriptors.flush()
+            fsync.assert_called_once()
+
+    def test_a_failed_fsync_is_final(self) -> None:
+        """
+        Asking again would succeed without the data being there, so it is not asked.
+        """
+        self.descriptors.create(self.path(0), 100)
+        with patch("os.fdatasync", side_effect=OSError(errno.EIO, "I/O error")):
+            self.assertRaises(FlushFailed, self.descriptors.flush)
+        self.assertRaises(FlushFailed, self.descriptors.flush)
+
+    def test_few_files(self) -> None:
+        """
+        A process that may open few files keeps few of them here.
+        """
+        self.assertEqual([open_limit(n) for n in (4, 120, 1024, 20_000)], [1, 15, 128, 512])
