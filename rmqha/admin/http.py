@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred, succeed
+from twisted.internet.interfaces import IAddress
+from twisted.python.failure import Failure
 from twisted.web import http
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
@@ -19,6 +21,8 @@ from rmqha.health import HealthProbe, HealthReason, failing
 
 PROBES = {b"livez": HealthProbe.LIVE, b"readyz": HealthProbe.READY, b"healthz": HealthProbe.HEALTH}
 """The paths of the probes."""
+MOST_CONNECTIONS = 32
+"""Most connections at once: each takes a file descriptor from the store."""
 
 
 class Described(Protocol):
@@ -160,10 +164,31 @@ class AdminSite(Resource):
 class AdminPort(Site):
     """
     The HTTP server around it.
+
+    @ivar connections: How many there are.
     """
 
     noisy = False
     displayTracebacks = False
+    connections = 0
+
+    def buildProtocol(self, addr: IAddress | None) -> Any:
+        """
+        Take a connection, if there are not L{MOST_CONNECTIONS} already.
+        """
+        if self.connections >= MOST_CONNECTIONS:
+            return None
+        channel = super().buildProtocol(addr)
+        if channel is not None:
+            self.connections += 1
+            ended = channel.connectionLost
+
+            def gone(reason: Failure) -> None:
+                self.connections -= 1
+                ended(reason)
+
+            channel.connectionLost = gone
+        return channel
 
     def logPrefix(self) -> str:
         """

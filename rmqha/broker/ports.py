@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.interfaces import IListeningPort
 
 from rmqha.config.settings import RemotingSettings
+from rmqha.net.connection_shares import ConnectionShares
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.connections import Connections
+from rmqha.net.remoting.connections import ConnectionLimits, Connections
 from rmqha.net.remoting.handlers import Answer, Registry
 from rmqha.net.remoting.listening import listen_twice
 from rmqha.net.remoting.server import RemotingFactory
@@ -95,11 +97,15 @@ class ClientPorts:
     C{listenPort} and, two below it, the VIP port.
     """
 
-    def __init__(self, settings: RemotingSettings, port: int, reactor: Any) -> None:
+    def __init__(
+        self, settings: RemotingSettings, port: int, reactor: Any, shares: ConnectionShares
+    ) -> None:
         """
         @param port: C{listenPort}; 0 for none.
+        @param shares: How many connections both ports may have together.
         """
         self._settings = settings
+        self._shares = shares
         self._port = port
         self._reactor = reactor
         self._doors = (ServedPort(), ServedPort(NOT_ON_VIP))
@@ -124,11 +130,26 @@ class ClientPorts:
         gate = configured_gate(self._settings)
         names = "client port", "VIP port"
         first, vip = (
-            RemotingFactory(door, self._reactor, gate=gate, name=name)
-            for door, name in zip(self._doors, names, strict=True)
+            RemotingFactory(
+                door,
+                self._reactor,
+                gate=gate,
+                name=name,
+                limits=ConnectionLimits(connections=partial(self._most, number)),
+            )
+            for number, (door, name) in enumerate(zip(self._doors, names, strict=True))
         )
         self._connections = (first.connections, vip.connections)
+        first.connections.door.relief = vip.connections.door.expel
+        vip.connections.door.relief = first.connections.door.expel
         return listen_twice(self._reactor, first, vip, self._port, self._settings.bind_address)
+
+    def _most(self, number: int) -> int:
+        """
+        How many connections one of the ports may have: what the other one leaves.
+        """
+        others = self._connections[:number] + self._connections[number + 1 :]
+        return self._shares.clients - sum(len(each.live) for each in others)
 
     def open(self, registry: Registry, lost: Callable[[RemotingProtocol], None]) -> None:
         """

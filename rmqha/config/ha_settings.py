@@ -161,7 +161,11 @@ class HASettings:
     power failure."""
 
     max_connections: int = key("haMaxConnections", Integer(1), "2000", origin=Origin.OURS)
-    """Most connections on the HA port."""
+    """Most connections on the HA port. A limit of open files that leaves fewer lowers it."""
+
+    max_unproven: int = key("haMaxUnprovenPerAddress", Integer(1), "8", origin=Origin.OURS)
+    """Most connections of one address to the HA port that have acknowledged nothing beyond the
+    offset they began at; for one more the oldest of them is closed."""
 
     replica_identity: ReplicaIdentity = key(
         "haReplicaIdentity", Choice(ReplicaIdentity), "address", origin=Origin.OURS

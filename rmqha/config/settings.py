@@ -74,6 +74,10 @@ class RemotingSettings:
     bind_address: str = key("bindAddress", Address(), "", origin=Origin.RMQ53)
     """The address that the client ports listen on; empty is all."""
 
+    max_connections: int = key("clientMaxConnections", Integer(0), "0", origin=Origin.OURS)
+    """Most connections of clients, on all client ports together. 0 is as many as the limit of open
+    files leaves, 65536 at most."""
+
     tls: TlsMode = key("tlsMode", Choice(TlsMode), "permissive", aliases=("tls.server.mode",))
     """Whether the client ports accept TLS, plain text or both. Without a certificate, permissive
     accepts plain text only."""

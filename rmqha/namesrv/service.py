@@ -26,6 +26,7 @@ from rmqha.namesrv.requests import Changes, KvRequests, Questions
 from rmqha.namesrv.routes import RouteTable
 from rmqha.net.allowed_peers import Allowed
 from rmqha.net.remoting.connection import RemotingProtocol
+from rmqha.net.remoting.connections import ConnectionLimits
 from rmqha.net.remoting.handlers import Answer, Handler, Registry
 from rmqha.net.remoting.server import RemotingFactory
 from rmqha.net.remoting.tls import TlsGate
@@ -68,6 +69,7 @@ class NameServer:
         clock: IReactorTime,
         kv: KvConfig,
         gate: TlsGate | None = None,
+        limits: ConnectionLimits | None = None,
     ) -> None:
         """
         @param clock: Its C{seconds} must not jump.
@@ -88,7 +90,9 @@ class NameServer:
         ):
             for code, handler in part.handlers().items():
                 registry.register(code, self._guard(handler) if code in GUARDED else handler)
-        self.factory = RemotingFactory(registry, clock, gate=gate, name="name server port")
+        self.factory = RemotingFactory(
+            registry, clock, limits=limits, gate=gate, name="name server port"
+        )
         self.factory.connections.lost.append(self._lost)
         self._graces: set[IDelayedCall] = set()
         self._sweeping = Periodic("removing silent brokers", clock, self._sweep, vital=True)

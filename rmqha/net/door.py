@@ -7,7 +7,7 @@ are counted by reason, and logged at a bounded rate.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -20,6 +20,10 @@ from rmqha.net.rate_limited_log import RateLimitedLog
 
 FAREWELL = 1.0
 """Seconds a connection has at a stop to take what was written to it."""
+
+LEAVING = 8
+"""Most connections that may be on their way out to make room: their sockets are open until the
+reactor's next turn."""
 
 
 def host_of(address: IAddress | None) -> str:
@@ -41,11 +45,18 @@ def peer_of(address: IAddress | None) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
+CROWDED_OUT = "crowded-out"
+"""Why a connection was closed that had to make room for another one."""
+
+
 class Visitor(Protocol):
     """
     What a door asks of a connection.
+
+    @ivar host: The peer's address without the port.
     """
 
+    host: str
     transport: Any
 
     def close(self, reason: str, error: Exception | None = None, *, gently: bool = False) -> None:
@@ -63,28 +74,47 @@ class Door(Generic[Inside]):
     """
     Let connections in and out.
 
+    Who comes is a I{stranger} until the owner says that it is known.  When there is no room for
+    another one, the stranger that has been there longest goes, so that those who only take up
+    room can keep nobody out.
+
     @ivar inside: The open ones, in the order they came.
     @ivar closed: How many ended, or were refused, by reason; the door itself counts
-        C{not-allowed}, C{too-many} and C{stopped}.
+        C{not-allowed}, C{too-many} and C{stopped}, and names C{crowded-out} to who goes to
+        make room.
     @ivar stopping: Whether nobody is let in any more.
     @ivar quiet: Writes lines about peers.
+    @ivar relief: Makes room at another door that shares its limit with this one.
     """
 
     def __init__(
-        self, clock: IReactorTime, log: Logger, most: int, allowed: Iterable[Network] = ()
+        self,
+        *,
+        clock: IReactorTime,
+        log: Logger,
+        most: Callable[[], int],
+        allowed: Iterable[Network] = (),
+        strangers: int = 0,
     ) -> None:
         """
         @param log: Where lines go, under the owner's namespace.
-        @param most: Most connections at once.
+        @param most: Most connections at once, as it is now.
         @param allowed: Who may come in; empty is everybody.
+        @param strangers: Most strangers of one address; 0 is any number.
         """
         self.inside: dict[Inside, None] = {}
         self.closed: Counter[str] = Counter()
         self.stopping = False
+        self.relief: Callable[[str], bool] = lambda host: False
         self.quiet = RateLimitedLog(log, clock)
         self._clock = clock
         self._most = most
         self._allowed = Allowed(allowed)
+        self._most_strangers = strangers
+        # In the order they came: all that may have to make room, and those of each address.
+        self._strangers: dict[Inside, None] = {}
+        self._of_host: defaultdict[str, dict[Inside, None]] = defaultdict(dict)
+        self._leaving: set[Inside] = set()
         self._farewell: IDelayedCall | None = None
         self._waiting: list[Deferred[None]] = []
 
@@ -99,7 +129,7 @@ class Door(Generic[Inside]):
         elif self.stopping:
             refusal = "stopped"
         else:
-            refusal = shut() or ("too-many" if len(self.inside) >= self._most else "")
+            refusal = shut() or ("" if self._make_room(host) else "too-many")
         if refusal:
             self.closed[refusal] += 1
             self.quiet.warn(
@@ -110,17 +140,76 @@ class Door(Generic[Inside]):
             )
         return not refusal
 
-    def entered(self, connection: Inside) -> None:
+    def _make_room(self, host: str) -> bool:
         """
-        One is open.
+        See that one more has room; if need be, a stranger goes.
+
+        @param host: Where it comes from.
+        """
+        alike = self._of_host.get(host, {})
+        if self._most_strangers and len(alike) >= self._most_strangers:
+            return self._expel(next(iter(alike)), host)
+        if len(self.inside) - len(self._leaving) < self._most():
+            return True
+        return self.expel(host) or self.relief(host)
+
+    def expel(self, host: str) -> bool:
+        """
+        Close the stranger that has been here longest.
+
+        @param host: Where who needs the room comes from.
+        @return: Whether there is one.
+        """
+        oldest = next(iter(self._strangers), None)
+        return oldest is not None and self._expel(oldest, host)
+
+    def _expel(self, oldest: Inside, host: str) -> bool:
+        if len(self._leaving) >= LEAVING:
+            return False
+        self.known(oldest)
+        self._leaving.add(oldest)
+        self.quiet.warn(
+            CROWDED_OUT,
+            oldest.host,
+            "Closed an old connection of {peer} to make room for one of {host}: {cause} "
+            "(open connections: {open})",
+            host=host,
+            open=len(self.inside),
+        )
+        oldest.close(CROWDED_OUT)
+        return True
+
+    def entered(self, connection: Inside, *, expected: bool = False) -> None:
+        """
+        One is open, a stranger so far.
+
+        @param expected: Whether it comes from where a friend does: it makes room for others from
+            there only.
         """
         self.inside[connection] = None
+        if not expected:
+            self._strangers[connection] = None
+        if self._most_strangers:
+            self._of_host[connection.host][connection] = None
+
+    def known(self, connection: Inside) -> None:
+        """
+        One is no stranger any longer.  Saying it twice is the same as once.
+        """
+        self._strangers.pop(connection, None)
+        alike = self._of_host.get(connection.host)
+        if alike is not None:
+            alike.pop(connection, None)
+            if not alike:
+                del self._of_host[connection.host]
 
     def left(self, connection: Inside) -> None:
         """
         One's socket is closed.
         """
         self.inside.pop(connection, None)
+        self.known(connection)
+        self._leaving.discard(connection)
         self._check_empty()
 
     def shut(self) -> None:

@@ -30,6 +30,8 @@ from twisted.internet.interfaces import IListeningPort, IProtocolFactory, IStrea
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from rmqha.net.accepting import PatientPort
+
 Part = bytes | memoryview
 
 TURN = 1024 * 1024
@@ -199,7 +201,7 @@ class ZeroCopyServer(tcp.Server):
         self._part_bytes = 0
 
 
-class ZeroCopyPort(tcp.Port):
+class ZeroCopyPort(PatientPort):
     """
     A listening port whose connections are L{ZeroCopyServer}s.
     """

@@ -57,7 +57,7 @@ class MasterNode(Node):
         """
         super().__init__(settings, reactor, repair=repair)
         self.force = force
-        self.serving = Serving(settings, reactor)
+        self.serving = Serving(settings, reactor, self.shares)
 
     def opening(self) -> Opening:
         """

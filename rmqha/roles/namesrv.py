@@ -13,6 +13,7 @@ from twisted.internet.interfaces import IListeningPort
 from rmqha.logfiles import json_table
 from rmqha.namesrv.kv import KvConfig
 from rmqha.namesrv.service import NameServer
+from rmqha.net.remoting.connections import ConnectionLimits
 from rmqha.net.remoting.listening import listen
 from rmqha.net.remoting.tls import configured_gate
 from rmqha.periodic import Job
@@ -39,7 +40,8 @@ class NamesrvNode(Process):
         settings, remoting = self.settings.namesrv, self.settings.remoting
         kv = KvConfig(self._save)
         kv.load(json_table.read(settings.kv_path))
-        self.server = NameServer(settings, self.reactor, kv, configured_gate(remoting))
+        limits = ConnectionLimits(connections=lambda: self.shares.clients)
+        self.server = NameServer(settings, self.reactor, kv, configured_gate(remoting), limits)
         factory = self.server.factory
         return [listen(self.reactor, factory, settings.listen_port, remoting.bind_address)]
 
@@ -47,6 +49,7 @@ class NamesrvNode(Process):
         """
         Begin to look for brokers that are gone.
         """
+        self.tell_shares()
         self.server.start()
         self.health_log.start()
         self._log.info(

@@ -28,6 +28,7 @@ from rmqha.ha.master.put_service import Putter
 from rmqha.ha.master_epoch import MasterEpochs
 from rmqha.ha.states import NodeState
 from rmqha.health import HealthProbe, HealthReason
+from rmqha.net.connection_shares import ConnectionShares
 from rmqha.periodic import Job, rows_of
 from rmqha.roles.process import NAMED, Process
 from rmqha.shutdown import Shutdown
@@ -73,7 +74,9 @@ class Node(Process):
         self.ready: Deferred[None] = Deferred()
         self._fsync = ThreadPool(0, 1, "rmqha-fsync")
         self._told = ""
-        self.clients = ClientPorts(settings.remoting, settings.broker.listen_port, reactor)
+        self.clients = ClientPorts(
+            settings.remoting, settings.broker.listen_port, reactor, self.shares
+        )
         self.broker: Broker | None = None
         self._present = Present()
         self._readers: list[dict[str, Any]] = []
@@ -83,6 +86,22 @@ class Node(Process):
         self.store_service = self._new_store_service(self.opening())
 
     # --- for a role to say ----------------------------------------------------
+
+    def connection_shares(self, settings: Settings) -> ConnectionShares:
+        """
+        What is left beside the files of the store.
+        """
+        ha = settings.ha
+        return ConnectionShares(
+            files=0,
+            clients_wanted=settings.remoting.max_connections,
+            ha_wanted=ha.max_connections if ha.listen_port else 0,
+            stored=self._stored,
+        )
+
+    def _stored(self) -> int:
+        store = self.store_service.opened
+        return 0 if store is None else store.most_open
 
     def opening(self) -> Opening:
         """
@@ -161,6 +180,7 @@ class Node(Process):
     def _opened(self, store: Store) -> None:
         if not self.running:
             return
+        self.tell_shares()
         self.serve(store)
         self._changed()
         self.health_log.start()
@@ -341,7 +361,8 @@ class Node(Process):
             "published": store.publisher.status() if store is not None else None,
             "readers": self._readers,
             "remoting": self._remoting(),
-            "fileLimit": self.file_limit,
+            "fileLimit": self.shares.files,
+            "connectionLimits": self.shares.status(),
             "pid": os.getpid(),
             "periodicJobs": rows_of(self.jobs()),
         }

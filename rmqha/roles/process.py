@@ -28,11 +28,17 @@ from rmqha.admin.http import AdminPort, AdminSite
 from rmqha.config.settings import Settings
 from rmqha.errors import RmqhaError
 from rmqha.health import HealthReason
+from rmqha.net.accepting import PatientPort
+from rmqha.net.connection_shares import ConnectionShares
 from rmqha.periodic import Job, health_of, rows_of
 from rmqha.shutdown import Shutdown
 
 NAMED = (RmqhaError, OSError, CannotListenError)
 """What can keep a process from starting and says all there is to say; else it is a bug."""
+
+
+ADMIN_BACKLOG = 50
+"""Connections to the admin port that may wait to be accepted."""
 
 
 def raise_file_limit() -> int:
@@ -96,8 +102,9 @@ class Process(Service):
     """
     The parts all roles share.
 
-    @ivar file_limit: How many files this process may open.
     @ivar health_log: Logs the edges of L{health}, from when the role is at work to its stop.
+    @ivar shares: How many files this process may open, and how many connections each port
+        may have of them.
     """
 
     _log = Logger()
@@ -108,11 +115,18 @@ class Process(Service):
     def __init__(self, settings: Settings, reactor: Any) -> None:
         self.settings = settings
         self.reactor = reactor
-        self.file_limit = 0
         self.health_log = HealthLog(self.health, reactor)
+        self.shares = self.connection_shares(settings)
+        self._unmet: list[str] = []
         self._ports: list[IListeningPort] = []
 
     # --- for a role to say ----------------------------------------------------
+
+    def connection_shares(self, settings: Settings) -> ConnectionShares:
+        """
+        What each port may have, once the limit of open files is known.
+        """
+        return ConnectionShares(files=0, clients_wanted=settings.remoting.max_connections)
 
     def listen(self) -> list[IListeningPort]:
         """
@@ -156,7 +170,8 @@ class Process(Service):
         """
         return {
             "role": self.role,
-            "fileLimit": self.file_limit,
+            "fileLimit": self.shares.files,
+            "connectionLimits": self.shares.status(),
             "pid": os.getpid(),
             "periodicJobs": rows_of(self.jobs()),
         }
@@ -175,7 +190,7 @@ class Process(Service):
 
         @raise CannotListenError: If a port is in use.
         """
-        self.file_limit = raise_file_limit()
+        self.shares.files = raise_file_limit()
         if self.settings.ignored:
             self._log.info("Ignored RocketMQ keys: {keys}", keys=", ".join(self.settings.ignored))
         for note in self.settings.notes:
@@ -193,6 +208,20 @@ class Process(Service):
                 self.without_traceback(error)
             raise
         super().startService()
+
+    def tell_shares(self) -> None:
+        """
+        Say what the limit of open files cannot give.
+        """
+        unmet, before = self.shares.unmet(), self._unmet
+        self._unmet = unmet
+        if unmet and unmet != before:
+            self._log.warn(
+                "The limit of open files is {files} (RLIMIT_NOFILE, LimitNOFILE of systemd, "
+                "ulimit -n), which is too low: {unmet}",
+                files=self.shares.files,
+                unmet="; ".join(unmet),
+            )
 
     def stopService(self) -> Deferred[None]:
         """
@@ -218,7 +247,11 @@ class Process(Service):
         if not admin.listen_port:
             return []
         site = AdminPort(AdminSite(self))
-        return [self.reactor.listenTCP(admin.listen_port, site, interface=admin.listen_address)]
+        port = PatientPort(
+            admin.listen_port, site, ADMIN_BACKLOG, admin.listen_address, self.reactor
+        )
+        port.startListening()
+        return [port]
 
     def _in_thread(self, function: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
         pool = self.reactor.getThreadPool()

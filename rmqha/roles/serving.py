@@ -26,6 +26,7 @@ from rmqha.ha.master.master import MasterFactory
 from rmqha.ha.master.transfer import GroupTransfer, replicas_needed
 from rmqha.ha.states import Standing
 from rmqha.health import HealthReason
+from rmqha.net.connection_shares import ConnectionShares
 from rmqha.net.zero_copy_send import ZeroCopyServerEndpoint
 from rmqha.periodic import Job
 from rmqha.roles.process import listen_now
@@ -67,6 +68,7 @@ class Serving:
     What a node does for the slaves behind it.
 
     @ivar reactor: Listens, and is the clock.
+    @ivar shares: How many connections there may be.
     @ivar standing: What the log is worth.
     @ivar factory: Feeds the slaves; C{None} while none is let in.
     @ivar epoch: The log's, as long.
@@ -75,6 +77,7 @@ class Serving:
 
     settings: Settings
     reactor: Any
+    shares: ConnectionShares
     standing: Callable[[], Standing] = lambda: Standing.WHOLE
     factory: MasterFactory | None = field(default=None, init=False)
     epoch: Epoch | None = field(default=None, init=False)
@@ -126,6 +129,7 @@ class Serving:
             ledger=ledger,
             transfer=transfer,
             standing=self.standing,
+            most=lambda: self.shares.ha,
         )
         factory.start()
         self.factory = self.gate.inner = factory

@@ -60,7 +60,7 @@ class SlaveNode(Node):
 
     def __init__(self, settings: Settings, reactor: Any, *, repair: bool = False) -> None:
         super().__init__(settings, reactor, repair=repair)
-        self.serving = Serving(settings, reactor, self._standing)
+        self.serving = Serving(settings, reactor, self.shares, self._standing)
         self._client = RemotingClient(reactor, close_on_timeout=True)
         client = settings.ha.master_client
         self._master_clients = "" if client is None else Endpoint().show(client)

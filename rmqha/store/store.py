@@ -220,6 +220,16 @@ class Store:
         yield from self.flusher.jobs()
         yield from self.retention.jobs()
 
+    @property
+    def most_open(self) -> int:
+        """
+        How many files of the store may be open: of the log each, and its map once more.
+        """
+        derived = self.queues.descriptors.limit
+        if self.index is not None:
+            derived += self.index.descriptors.limit
+        return derived + 2 * len(self.log.folder.files)
+
     def _count_offsets(self) -> None:
         """
         Each queue goes on where dispatch found its end, once it has found it.

@@ -9,6 +9,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.broker.ports import CLOSED, NOT_ON_VIP, ClientPorts, ServedPort
 from rmqha.config.settings import RemotingSettings
+from rmqha.net.connection_shares import ConnectionShares
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.connections import ConnectionLimits, Connections
 from rmqha.net.remoting.handlers import Answer, Registry
@@ -91,7 +92,7 @@ class ClientPortsTests(SynchronousTestCase):
         """
         A node may have no client port at all.
         """
-        ports = ClientPorts(RemotingSettings(), 0, Clock())
+        ports = ClientPorts(RemotingSettings(), 0, Clock(), ConnectionShares(files=100))
         self.assertEqual(ports.listen(), [])
         ports.open(Registry(), lambda connection: None)
         ports.shut()

@@ -51,6 +51,7 @@ class MasterProtocol(Protocol):
     """
 
     claim: Claim | None = None
+    _stranger = True
     _paused = False
     _greeted = False
     _later: IDelayedCall | None = None
@@ -137,6 +138,9 @@ class MasterProtocol(Protocol):
         except ReportRejected as error:
             self.close(error.reason, error)
             return
+        if self._stranger and claim.proven:
+            self._stranger = False
+            self.factory.proven(self)
         self.heard = self._clock.seconds()
         self.factory.transfer.acked(claim)
 
@@ -262,7 +266,6 @@ class MasterProtocol(Protocol):
         claim = self.claim
         if claim is None:
             return
-        claim.breathe()
         housekeeping = self.factory.settings.housekeeping
         oldest = self.factory.log.min_offset
         if not claim.live:

@@ -36,6 +36,12 @@ before is history both have), or at most the I{mark} of that address, the highes
 offset it was sent in this epoch.  Marks are by address even where replicas are
 counted by connection, and they only rise.
 
+B{Who is waited for.}  A write waits for a replica only where that may help.  A peer that
+takes what it is sent and never acknowledges any of it, as somebody does who has mistaken
+the port, would make every write wait in vain: after L{PATIENCE} seconds of that its
+address is I{mute}.  Only a claim that has acknowledged something is then waited for
+there.  This decides how long a write waits, never whether it counts.
+
 What no ledger can see: an allowed peer that speaks the protocol and lies; a slave whose
 foreign bytes end below the epoch's start, or below the mark of another slave
 behind the same address (our own slaves compare before they follow; stock ones do not).
@@ -57,13 +63,18 @@ from rmqha.logfiles.reader import LogReader
 
 MOST_REPEATS = 1000
 """
-Reports that repeat the one before, between two calls of L{Claim.breathe} (a second): a
+Reports that repeat the one before, between two calls of L{Ledger.breathe} (a second): a
 stock slave sends one each 5 s, so more is a flood of eight-byte garbage, such as zeros.
 """
 
 MOST_MARKS = 10_000
 """
 Most addresses remembered, so that a peer with many of them cannot fill the memory.
+"""
+
+PATIENCE = 3.0
+"""
+Seconds that an address may be sent bytes, and acknowledge none, before no write waits for it.
 """
 
 
@@ -144,7 +155,7 @@ class Claim:
 
     def breathe(self) -> None:
         """
-        A second has passed: repeated reports are counted anew.
+        Up to a second has passed: repeated reports are counted anew.
         """
         self._repeats = 0
 
@@ -154,6 +165,13 @@ class Claim:
         """
         if self.live:
             self._ledger.drop(self, keep_span=True)
+
+    @property
+    def proven(self) -> bool:
+        """
+        Whether it acknowledged anything that it was sent: who only takes up room does not.
+        """
+        return self.acked > self.origin
 
     def covers(self, begin: int, end: int) -> bool:
         """
@@ -202,6 +220,8 @@ class Ledger:
     accept_unproven: bool = False
     _claims: dict[str, list[Claim]] = field(factory=dict, init=False)
     _spans: dict[str, tuple[int, int]] = field(factory=dict, init=False)
+    # For how many seconds an address has acknowledged nothing of what it was sent.
+    _mute: dict[str, float] = field(factory=dict, init=False)
     _shared: set[str] = field(factory=set, init=False)
 
     def open(self, identity: str, host: str) -> Claim:
@@ -241,20 +261,42 @@ class Ledger:
 
     def eligible(self, end: int, fallbehind_max: int, enough: int) -> int:
         """
-        Count the distinct replicas worth waiting for: they have reported, and lack less
-        than C{fallbehind_max} bytes of a log that ends at C{end}.
+        Count the distinct replicas worth waiting for: they have reported, lack less than
+        C{fallbehind_max} bytes of a log that ends at C{end}, and are not mute.
 
         @param enough: Stop counting here.
         """
         count = 0
         for claims in self._claims.values():
             for claim in claims:
-                if end - claim.acked < fallbehind_max:
+                if end - claim.acked < fallbehind_max and (
+                    claim.proven or self._mute.get(claim.host, 0) < PATIENCE
+                ):
                     count += 1
                     break
             if count >= enough:
                 break
         return count
+
+    def breathe(self, seconds: float) -> None:
+        """
+        Some time has passed, up to a second: repeated reports are counted anew, and who let
+        it pass without acknowledging anything is so much closer to being mute.
+        """
+        silent: set[str] = set()
+        heard: set[str] = set()
+        for claim in self:
+            claim.breathe()
+            if claim.proven:
+                heard.add(claim.host)
+            elif claim.sent > claim.origin:
+                silent.add(claim.host)
+        for host in heard:
+            self._mute.pop(host, None)
+        for host in silent - heard:
+            self._mute[host] = self._mute.pop(host, 0.0) + seconds
+        while len(self._mute) > MOST_MARKS:
+            del self._mute[next(iter(self._mute))]
 
     def held_from(self) -> int | None:
         """
@@ -317,6 +359,8 @@ class Ledger:
         if not claims:
             del self._claims[claim.identity]
         host = claim.host
+        if claim.proven:
+            self._mute.pop(host, None)
         # Taken out and put in again, so that the longest unseen is the first to go.
         self.marks[host] = max(self.marks.pop(host, -1), claim.sent)
         if keep_span:

@@ -97,7 +97,11 @@ class MasterFactory(ServerFactory):
         ledger: Ledger,
         transfer: GroupTransfer,
         standing: Callable[[], Standing] = lambda: Standing.WHOLE,
+        most: Callable[[], int] | None = None,
     ) -> None:
+        """
+        @param most: Most connections at once; what the settings say by default.
+        """
         self.log = log
         self.settings = settings
         self.clock = clock
@@ -109,7 +113,11 @@ class MasterFactory(ServerFactory):
         if settings.max_send_rate:
             self.turn = max(self.batch, min(TURN, settings.max_send_rate // 20))
         self.door: Door[MasterProtocol] = Door(
-            clock, self._log, settings.max_connections, settings.allowed_peers
+            clock=clock,
+            log=self._log,
+            most=most or (lambda: settings.max_connections),
+            allowed=settings.allowed_peers,
+            strangers=settings.max_unproven,
         )
         self._timeline = Timeline()
         self._fed: dict[MasterProtocol, None] = {}
@@ -217,6 +225,12 @@ class MasterFactory(ServerFactory):
                 acked=claim.acked,
             )
 
+    def proven(self, connection: MasterProtocol) -> None:
+        """
+        A peer acknowledged what it was sent.
+        """
+        self.door.known(connection)
+
     def gone(self, connection: MasterProtocol) -> None:
         """
         A connection's socket is closed.
@@ -266,6 +280,7 @@ class MasterFactory(ServerFactory):
                 connection.close("upstream")
         # What may be sent can grow without the log: with what is known about its end.
         self._feed()
+        self.ledger.breathe(self._interval)
         # Early rather than late: the next sweep would be past the interval.
         heartbeat_after = self.settings.heartbeat - self._interval
         for connection in [each for each in self.door.inside if each.claim is not None]:
@@ -342,7 +357,8 @@ class MasterFactory(ServerFactory):
         """
         How many connections ended, or were refused, by reason: C{peer} (it left),
         C{not-allowed}, C{too-many}, C{no-report}, C{silent}, C{lost}, C{stopped},
-        C{internal}, C{upstream} (our log is doubtful), or the reason of a L{ReportRejected}.
+        C{internal}, C{upstream} (our log is doubtful), C{crowded-out} (others came), or the
+        reason of a L{ReportRejected}.
         """
         return self.door.closed
 

@@ -50,6 +50,7 @@ class RemotingProtocol(Protocol):
     peer = ("", 0)
     transport: Any
     _handshake: float | None = None
+    _stranger = True
 
     def __init__(
         self,
@@ -97,6 +98,9 @@ class RemotingProtocol(Protocol):
         except RemotingFrameError as error:
             self.close(type(error).__name__, error)
             return
+        if self._stranger and commands:
+            self._stranger = False
+            self._all.door.known(self)
         self._outbox.cork()
         if len(commands) > 1:
             with self._all.registry.together():

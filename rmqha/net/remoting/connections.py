@@ -16,6 +16,7 @@ from twisted.python.failure import Failure
 
 from rmqha.errors import RequestRefused, RmqhaError
 from rmqha.net.allowed_peers import Network
+from rmqha.net.connection_shares import MOST_CLIENTS
 from rmqha.net.door import Door
 from rmqha.net.remoting.handlers import Registry
 from rmqha.net.remoting.outbox import Outbox
@@ -39,7 +40,7 @@ class ConnectionLimits:
 
     @ivar idle: Seconds without a byte in either direction before a connection is closed; stock
         brokers and clients both have 120.
-    @ivar connections: Most connections at once.
+    @ivar connections: Most connections at once, as it is now.
     @ivar requests: Most requests of one connection in progress; more are answered C{SYSTEM_BUSY}.
         Stock brokers queue 10,000 sends of all connections.
     @ivar unread: Most bytes that wait for a peer, looked at in each sweep.  It is not read from
@@ -49,7 +50,7 @@ class ConnectionLimits:
     """
 
     idle: float = 120.0
-    connections: int = 65_536
+    connections: Callable[[], int] = lambda: MOST_CLIENTS
     requests: int = 10_000
     unread: int = 64 * MiB
     stuck: float = 30.0
@@ -81,7 +82,9 @@ class Connections:
         self.clock = clock
         self.registry = registry
         self.limits = limits
-        self.door: Door[RemotingProtocol] = Door(clock, self._log, limits.connections, allowed)
+        self.door: Door[RemotingProtocol] = Door(
+            clock=clock, log=self._log, most=limits.connections, allowed=allowed
+        )
         self.unasked = 0
         self.lost: list[Callable[[RemotingProtocol], None]] = []
         self._due: list[Outbox] = []
@@ -99,8 +102,8 @@ class Connections:
         """
         How many ended, or were refused, by reason: C{peer} (it left), C{idle}, C{not-reading},
         C{timeout}, C{not-allowed}, C{too-many}, C{tls-disabled}, C{tls-handshake}, C{clear-text},
-        C{released}, C{stopped}, or the class of the L{RemotingFrameError
-        <rmqha.errors.RemotingFrameError>}.
+        C{released}, C{crowded-out} (it had sent nothing, and others came), C{stopped}, or the
+        class of the L{RemotingFrameError <rmqha.errors.RemotingFrameError>}.
         """
         return self.door.closed
 

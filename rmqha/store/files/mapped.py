@@ -55,7 +55,7 @@ def disk_error(error: OSError, path: str, wanted: int) -> Exception:
     return error
 
 
-def none_left(error: BaseException) -> bool:
+def none_left(error: object) -> bool:
     """
     Whether an error says that there is no descriptor, so that the same may work later.
     """

@@ -20,7 +20,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from rmqha.config.ha_settings import FirstSync
 from rmqha.errors import ReportRejected
 from rmqha.ha.master import ledger
-from rmqha.ha.master.ledger import Claim, Ledger
+from rmqha.ha.master.ledger import PATIENCE, Claim, Ledger
 from rmqha.logfiles.reader import LogReader
 from tests.support.effort import tries
 from tests.support.sending_log import MemoryLog
@@ -418,6 +418,74 @@ class CountingTests(LedgerCase):
         self.assertEqual(self.ledger.eligible(1000, 501, 9), 3)
         self.assertEqual(self.ledger.eligible(1000, 501, 2), 2)
 
+    def test_mute(self) -> None:
+        """
+        Who is sent bytes and never acknowledges any is waited for only a while, and so are the
+        connections that follow from there; until something is acknowledged.
+        """
+        self.log.put(bytes(100))
+        deaf = self.fed(0, host="b")
+        good = self.fed(host="a")
+        good.report(1100)
+        self.ledger.breathe(PATIENCE - 0.5)
+        self.assertEqual(self.ledger.eligible(1100, 2000, 9), 2)
+        self.ledger.breathe(0.5)
+        self.assertEqual(self.ledger.eligible(1100, 2000, 9), 1)
+        deaf.close()
+        again = self.fed(0, host="b")
+        self.assertEqual(self.ledger.eligible(1100, 2000, 9), 1)
+        again.report(0)
+        self.assertEqual(self.ledger.eligible(1100, 2000, 9), 1)
+        again.report(1)
+        self.assertEqual(self.ledger.eligible(1100, 2000, 9), 2)
+        again.close()
+        self.fed(host="b")
+        self.assertEqual(self.ledger.eligible(1100, 2000, 9), 2)
+
+    def test_mute_counts_all_the_same(self) -> None:
+        """
+        What an address acknowledges counts, mute or not, in the same call.
+        """
+        write = self.log.put(bytes(100))
+        deaf = self.fed(host="b")
+        self.ledger.breathe(PATIENCE)
+        self.assertEqual(self.ledger.covers(*write), 0)
+        deaf.report(1100)
+        self.assertEqual((self.ledger.covers(*write), self.ledger.quorum(1)), (1, 1100))
+
+    def test_idle_is_not_mute(self) -> None:
+        """
+        A slave that was sent nothing has nothing to acknowledge.
+        """
+        self.fed(host="a")
+        self.ledger.breathe(100 * PATIENCE)
+        self.assertEqual(self.ledger.eligible(1000, 500, 9), 1)
+
+    def test_beside_a_good_one(self) -> None:
+        """
+        An address with a slave that acknowledges is not mute, whoever else connects from there.
+        """
+        self.log.put(bytes(100))
+        good, deaf = self.fed(host="a"), self.fed(0, host="a")
+        good.report(1100)
+        self.ledger.breathe(PATIENCE)
+        self.assertEqual(self.ledger.eligible(1100, 2000, 9), 1)
+        good.close()
+        self.ledger.breathe(PATIENCE)
+        self.assertEqual((self.ledger.eligible(1100, 2000, 9), deaf.live), (0, True))
+
+    def test_mutes_are_bounded(self) -> None:
+        """
+        Many addresses do not fill the memory; the one heard of longest ago is forgotten.
+        """
+        self.patch(ledger, "MOST_MARKS", 3)
+        self.log.put(bytes(100))
+        for number in range(6):
+            claim = self.fed(0, host=f"10.0.0.{number}")
+            self.ledger.breathe(PATIENCE)
+            claim.close()
+        self.assertEqual(list(self.ledger._mute), ["10.0.0.3", "10.0.0.4", "10.0.0.5"])
+
     def test_held_from(self) -> None:
         """
         Retention hears of the replica that is furthest behind.
@@ -476,6 +544,8 @@ class LedgerMachine(RuleBasedStateMachine):
             first_sync=FirstSync.LAST_FILE if last_file else FirstSync.BEGINNING,
         )
         self.writes: list[tuple[int, int]] = []
+        # For how long each address has acknowledged nothing new, at the most.
+        self.quiet: dict[str, float] = {}
         self.all = [
             Slave("full", [True] * 40),
             Slave("behind", [True] * 25),
@@ -531,6 +601,8 @@ class LedgerMachine(RuleBasedStateMachine):
             return
         slave.said = max(slave.said, claim.origin, len(slave.held) - back)
         claim.report(slave.said)
+        if claim.acked > claim.origin:
+            self.quiet[slave.host] = 0.0
         for begin, end in self.writes:
             if begin >= claim.origin and end <= slave.said:
                 assert claim.covers(begin, end), "an honest report did not count"
@@ -574,6 +646,34 @@ class LedgerMachine(RuleBasedStateMachine):
         else:
             assert later in (first, claim.origin), "it was sent nothing"
         claim.close()
+
+    @rule(seconds=st.floats(0.1, 1.0))
+    def breathe(self, seconds: float) -> None:
+        """
+        Time passes.
+        """
+        self.ledger.breathe(seconds)
+        for host in {slave.host for slave in self.all}:
+            self.quiet[host] = self.quiet.get(host, 0.0) + seconds
+
+    @invariant()
+    def who_acknowledges_is_waited_for(self) -> None:
+        """
+        No claim that has acknowledged what it was sent, and no address that did so lately, is
+        left out; nobody is waited for who was not before.
+        """
+        if not hasattr(self, "ledger"):
+            return
+        end = self.log.end
+        for most in (1, 10, 1000):
+            near = [claim for claim in self.ledger if end - claim.acked < most]
+            surely = {
+                claim.identity
+                for claim in near
+                if claim.proven or self.quiet.get(claim.host, 0.0) < PATIENCE
+            }
+            waited = self.ledger.eligible(end, most, 1000)
+            assert len(surely) <= waited <= len({claim.identity for claim in near})
 
     @invariant()
     def nothing_is_invented(self) -> None:

@@ -602,16 +602,58 @@ class ConnectionTests(MasterCase):
 
     def test_limit(self) -> None:
         """
-        Beyond C{haMaxConnections} peers are refused, until one has left.
+        Beyond C{haMaxConnections} replicas are refused, until one has left.
         """
         self.build(max_connections=2)
-        first, _ = self.connect()
-        self.connect()
+        first, second = (self.fed(249_000, host)[0] for host in ("10.0.0.1", "10.0.0.2"))
+        for replica in (first, second):
+            replica.dataReceived(encode_report(249_500))
         address = IPv4Address("TCP", "10.0.0.3", 1)
         self.assertIsNone(self.factory.buildProtocol(address))
         self.assertEqual(self.factory.closed, {"too-many": 1})
         self.lose(first)
         self.assertIsNotNone(self.factory.buildProtocol(address))
+
+    def test_strangers(self) -> None:
+        """
+        Beyond C{haMaxUnprovenPerAddress} the oldest connection that has acknowledged nothing it
+        was sent goes, whatever it repeats; one that has acknowledged a byte stays.
+        """
+        self.build(max_unproven=3)
+        good, _ = self.fed(249_000)
+        good.dataReceived(encode_report(249_001))
+        strangers: list[MasterProtocol] = []
+        for _ in range(10):
+            stranger, _ = self.fed(0)
+            stranger.dataReceived(encode_report(0))
+            strangers.append(stranger)
+            if len(strangers) > 3:
+                oldest = strangers.pop(0)
+                self.assertIsNone(oldest.claim)
+                self.lose(oldest)
+            self.assertTrue(all(each.claim is not None for each in strangers))
+        self.assertIsNotNone(good.claim)
+        self.assertEqual(self.factory.closed, {"crowded-out": 7})
+
+    def test_strangers_when_full(self) -> None:
+        """
+        Strangers from anywhere keep no slave out.
+        """
+        self.build(max_connections=4)
+        strangers = [self.fed(0, f"10.0.1.{number}")[0] for number in range(4)]
+        self.fed(250_000, "10.0.0.1")
+        self.assertEqual([each.claim is None for each in strangers], [True, False, False, False])
+
+    def test_mute_strangers(self) -> None:
+        """
+        A write does not wait for who has acknowledged nothing for seconds.
+        """
+        self.fed(0)
+        first = self.transfer.wait(*self.log.put(bytes(100)))
+        self.clock.pump([1.0] * 4)
+        self.assertEqual(self.successResultOf(first), PutStatus.FLUSH_SLAVE_TIMEOUT)
+        second = self.transfer.wait(*self.log.put(bytes(100)))
+        self.assertEqual(self.successResultOf(second), PutStatus.SLAVE_NOT_AVAILABLE)
 
     def test_allowed(self) -> None:
         """

@@ -55,12 +55,30 @@ class AdmissionTests(SynchronousTestCase):
 
     def test_too_many(self) -> None:
         """
-        One connection too many is refused; the others stay.
+        One connection too many is refused; the others, which have asked something, stay.
         """
-        factory = RemotingFactory(Registry(), Clock(), limits=ConnectionLimits(connections=2))
-        self.assertEqual([self.join(factory) is not None for _ in range(3)], [True, True, False])
+        limits = ConnectionLimits(connections=lambda: 2)
+        factory = RemotingFactory(Registry(), Clock(), limits=limits)
+        for _ in range(2):
+            self.assertIsNotNone(self.join(factory))
+            self.protocol.dataReceived(FRAME)
+        self.assertIsNone(self.join(factory))
         self.assertEqual(factory.connections.status()["connections"], 2)
         self.assertEqual(factory.connections.closed, {"too-many": 1})
+
+    def test_silent_ones_make_room(self) -> None:
+        """
+        Connections that have sent no request keep nobody out: the oldest of them goes.
+        """
+        limits = ConnectionLimits(connections=lambda: 2)
+        factory = RemotingFactory(Registry(), Clock(), limits=limits)
+        self.join(factory)
+        self.protocol.dataReceived(FRAME[:-1])
+        silent = self.protocol
+        self.join(factory)
+        self.assertIsNotNone(self.join(factory))
+        self.assertFalse(silent.opened)
+        self.assertEqual(factory.connections.closed, {"crowded-out": 1})
 
     def test_stopped(self) -> None:
         """
