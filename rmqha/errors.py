@@ -752,6 +752,48 @@ class NotAStore(StoreError):
 
 
 @frozen
+class NotTheOwner(StoreError):
+    """
+    A command is to change a store of another user's.
+
+    @ivar path: The store's root.
+    @ivar owner: Whom it belongs to.
+    @ivar user: Who runs the command.
+    """
+
+    path: str
+    owner: str
+    user: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} belongs to {self.owner}, and {self.user} cannot act as that user: what "
+            f"is made here would keep the node from starting; use sudo -u {self.owner}"
+        )
+
+
+@frozen
+class ForeignFile(StoreError):
+    """
+    The owner of a store cannot write a part of it.
+
+    @ivar path: The file or folder.
+    @ivar owner: Whom it belongs to.
+    @ivar wanted: Whom the store belongs to.
+    """
+
+    path: str
+    owner: str
+    wanted: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} belongs to {self.owner}, the store to {self.wanted}, who cannot write "
+            f"it: give the whole store to {self.wanted} with chown -R"
+        )
+
+
+@frozen
 class UnfinishedCopy(StoreError):
     """
     A store is an unfinished copy of a master's, and is to be a master's.

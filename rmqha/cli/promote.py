@@ -54,8 +54,9 @@ def promote(
     """Turn a slave's store into a master's store.
 
     Refused while a node is running on it, for an unfinished first copy, and for a damaged
-    log.  Run it as the user that the node runs as.  The old master must not run as a master
-    any more: see docs/operations.rst, Changing roles.
+    log.  Run it as root or as the user that the node runs as: what is made belongs to that
+    user.  The old master must not run as a master any more: see docs/operations.rst,
+    Changing roles.
     """
     raw = RawLog.open(store)
     if raw.root is None:

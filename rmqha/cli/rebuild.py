@@ -25,13 +25,14 @@ from rmqha.store.offline.rebuild_in_place import exclusively, remake
 def rebuild(store: Path, conf: Path | None) -> None:
     """Make the consume queues and the index of STORE again from its log.
 
-    Refused while a node is running on it.  Without --conf the new files get the sizes
+    Refused while a node is running on it.  Run it as root or as the user that the node runs
+    as: what is made belongs to that user.  Without --conf the new files get the sizes
     of the old ones, or RocketMQ's defaults if there are none.
     """
     raw = RawLog.open(store)
     if raw.root is None:
         raise NotAStore(str(store), "rebuild needs a store's root, not a part of a store")
-    with exclusively(raw.root):
+    with exclusively(raw.root, raw.path):
         settings = store_settings(conf, raw.root, raw.path, raw.file_size)
         with bar("checking the log") as progress:
             log = OfflineLog.of(raw, progress=progress)

@@ -40,6 +40,7 @@ from rmqha.store.derived.rebuild import open_derived
 from rmqha.store.environment import StoreEnvironment
 from rmqha.store.files.lock import is_locked
 from rmqha.store.files.mapped import LogFolder
+from rmqha.store.files.owner import as_owner
 from rmqha.store.log.bootstrap_marker import refuse_unfinished
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.log.recovery import FolderReader, Recovery, first_file, recover
@@ -116,12 +117,14 @@ def promote(
     step: Step = lambda name: None,
 ) -> Promotion:
     """
-    Make a store a master's.  Blocking.
+    Make a store a master's.  Blocking.  All that is made belongs to the store's owner.
 
     @param repair: Whether a damaged log may be cut at the damage.
     @param epoch: Its master epoch, by default one above the highest that the store knows.
     @param step: Told each step's name after it is done; tests die there.
     @raise StoreLocked: If a node is running on it.
+    @raise NotTheOwner: If it is another user's.
+    @raise ForeignFile: If a part of it is not its owner's.
     @raise UnfinishedCopy: If it is an unfinished copy.
     @raise LogCorrupt: If the log is damaged.
     @raise LogShortened: If bytes are missing that a clean stop had left there.
@@ -130,6 +133,13 @@ def promote(
     @raise Refused: If there is nothing to be a master of, or C{epoch} is too low.
     @raise TableUnreadable: If a table of offsets, or of epochs, cannot be read.
     """
+    with as_owner(settings.root, settings.commitlog):
+        return _promote_store(settings, repair=repair, epoch=epoch, step=step)
+
+
+def _promote_store(
+    settings: StoreSettings, *, repair: bool, epoch: int | None, step: Step
+) -> Promotion:
     # The log as its last writer left it, a slave as a rule; who opens it does not count.
     opening = Opening(
         master=True,

@@ -273,7 +273,7 @@ class OfflineTests(AnswerTestCase):
         C{rmqha rebuild}, which refuses a damaged log, and one with a file that is not whole.
         """
         raw = RawLog.open(root, FILE_SIZE)
-        with exclusively(root):
+        with exclusively(root, root / "commitlog"):
             taken = OfflineLog.of(raw)
             if raw.broken is not None:
                 self.assertRaises(Refused, remake, taken, settings(root))

@@ -25,6 +25,7 @@ from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.scan import judge
 from rmqha.store.derived.rebuild import Progress, RebuiltFiles, rebuild
 from rmqha.store.files.lock import StoreLock
+from rmqha.store.files.owner import as_owner
 from rmqha.wire.log.record import Fault
 from rmqha.wire.store_layout import (
     BACKUP_SUFFIX,
@@ -38,20 +39,25 @@ from rmqha.wire.store_layout import (
 
 
 @contextmanager
-def exclusively(root: Path) -> Iterator[None]:
+def exclusively(root: Path, commitlog: Path) -> Iterator[None]:
     """
-    Keep nodes away from a store, and finish first what an earlier run left half done.
+    Keep nodes away from a store, and finish first what an earlier run left half done.  What is
+    made meanwhile is the store's owner's.
 
+    @param commitlog: The folder with the log, wherever that is.
     @raise StoreLocked: If a node is running on the store.
+    @raise NotTheOwner: If it is another user's.
+    @raise ForeignFile: If a part of it is not its owner's.
     """
     lock = StoreLock(root / LOCK)
-    lock.take()
-    try:
-        for name in (CONSUMEQUEUE, INDEX):
-            _put_back(root / OWN_FOLDER / REBUILD, root, name)
-        yield
-    finally:
-        lock.release()
+    with as_owner(root, commitlog):
+        lock.take()
+        try:
+            for name in (CONSUMEQUEUE, INDEX):
+                _put_back(root / OWN_FOLDER / REBUILD, root, name)
+            yield
+        finally:
+            lock.release()
 
 
 def remake(

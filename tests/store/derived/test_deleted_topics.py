@@ -89,7 +89,7 @@ class DeletedTests(LogTestCase):
         self.successResultOf(self.delete())
         self.close_store(self.here)
         raw = RawLog.open(self.root)
-        with exclusively(self.root):
+        with exclusively(self.root, self.root / "commitlog"):
             remake(OfflineLog.of(raw), self.here.settings)
         self.assertEqual([], derived_faults(self.here.settings, exact=False))
         self.here = self.open()
