@@ -186,6 +186,15 @@ class StoreSettings:
     such as the Spark pipeline, how far the log may be read. It is not written while nothing
     changes."""
 
+    scrub_rate: int = key(
+        "scrubBytesPerSecond", Integer(0, unit="bytes"), "8388608", origin=Origin.OURS
+    )
+    """How fast a node reads its whole commit log again, to find damage at rest. 0 switches it off.
+    The page cache stays as it is."""
+
+    scrub_interval: float = key("scrubInterval", Millis(), "86400000", origin=Origin.OURS)
+    """Shortest time from the start of one such pass to the start of the next."""
+
     @property
     def max_record(self) -> int:
         """

@@ -359,6 +359,7 @@ class Node(Process):
             "retention": store.retention.status() if store is not None else None,
             "derivedFaults": store.dispatcher.fault_count if store is not None else None,
             "published": store.publisher.status() if store is not None else None,
+            "scrub": store.scrubber.status() if store is not None else None,
             "readers": self._readers,
             "remoting": self._remoting(),
             "fileLimit": self.shares.files,

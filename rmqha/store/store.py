@@ -30,6 +30,7 @@ from rmqha.store.log.retention import Retention
 from rmqha.store.opening import StoreParts, mark_path
 from rmqha.store.paced_dispatch import PacedDispatch
 from rmqha.store.published.publish import Publisher
+from rmqha.store.scrub.scrubber import Scrubber
 from rmqha.wire.log.encode import encode, encode_batch
 from rmqha.wire.log.properties import PAIR_END
 from rmqha.wire.log.record import Message, offset_msg_id, stored_at
@@ -141,6 +142,13 @@ class Store:
             local_hour=environment.local_hour,
             disk_use=environment.disk_use,
         )
+        self.scrubber = Scrubber(
+            log=log,
+            settings=settings,
+            clock=environment.clock,
+            in_thread=environment.in_thread,
+            now_ms=environment.now_ms,
+        )
 
     # --- start and stop -----------------------------------------------------
 
@@ -158,6 +166,7 @@ class Store:
             log.appended.append(self.flusher.nudge)
         self.publisher.start()
         self.retention.start()
+        self.scrubber.start()
         if self._parts.starved is not None:
             # What dispatch has not seen may use queue offsets: no writes before it has.
             self._dispatch.starve(self._parts.starved)
@@ -179,6 +188,7 @@ class Store:
         await shutdown.step("waiting for room on the disk", self._room.stop)
         derived = shutdown.step("flushing queues and index", self._derived.stop)
         await shutdown.step("dispatch", self._dispatch.stop)
+        await shutdown.step("the scrubber", self.scrubber.stop)
         await shutdown.step("retention", self.retention.stop)
         await shutdown.step("publishing", self.publisher.stop)
         await shutdown.step("flushing the log", self.flusher.stop)
@@ -210,6 +220,7 @@ class Store:
         What is wrong with the files, beyond L{state}.
         """
         yield from self.publisher.health()
+        yield from self.scrubber.health()
 
     def jobs(self) -> Iterator[Job]:
         """
@@ -219,6 +230,7 @@ class Store:
         yield self._derived
         yield from self.flusher.jobs()
         yield from self.retention.jobs()
+        yield from self.scrubber.jobs()
 
     @property
     def most_open(self) -> int:

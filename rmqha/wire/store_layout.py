@@ -69,6 +69,9 @@ DELETED_TOPICS = "deleted.json"
 TRUNCATION = "truncate.json"
 """A cut of the log that has begun and is not finished."""
 
+SCRUB = "scrub.json"
+"""How far the log was read again, to find damage, and what was found."""
+
 BOOTSTRAPPING = "bootstrapping.json"
 """There while a slave copies a log from nothing."""
 

@@ -34,6 +34,7 @@ OF_ALL_BROKERS = {
     "flushing the log",
     "forgetting silent clients",
     "registration at the name servers",
+    "scrubbing the log",
     "statistics of the last minutes",
     "statistics of the last seconds",
     "writing consumerOffset.json",

@@ -299,7 +299,8 @@ class LifeTests(StoreTestCase):
         thread = Held()
         clock = Clock()
         root = self.folder() / "store"
-        service = self.service(root, settings=SIZES, in_thread=thread, clock=clock)
+        sizes = SIZES | {"scrub_rate": 0}
+        service = self.service(root, settings=sizes, in_thread=thread, clock=clock)
         service.startService()
         thread.work()
         store = self.opened_by(service)

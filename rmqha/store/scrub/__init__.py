@@ -1,0 +1,3 @@
+"""
+Reading a log again that was written long ago, to see whether the disk still has it.
+"""

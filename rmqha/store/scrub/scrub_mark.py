@@ -1,0 +1,97 @@
+"""
+How far a scrub is and what it has found, kept beside the log (C{rmqha/scrub.json}).
+
+With it a node that is restarted every day still gets to the end of a large log, and says of a
+damaged place that it is damaged from its start on.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from attrs import asdict, field, frozen
+
+from rmqha.errors import TableUnreadable
+from rmqha.logfiles import json_table
+from rmqha.logfiles.tail_crc import tail_crc
+from rmqha.store.scrub.cold_log import ColdLog
+from rmqha.store.scrub.slices import ScrubFault
+
+
+@frozen(kw_only=True)
+class ScrubPass:
+    """
+    One way through the whole log.
+
+    @ivar began: When, in milliseconds since 1970.
+    @ivar start: Physical offset of the first byte checked.
+    @ivar stop: Physical offset at which it ends: where the log ended when it began.
+    @ivar ended: When, in milliseconds since 1970; 0 while it goes on.
+    """
+
+    began: int
+    start: int
+    stop: int
+    ended: int = 0
+
+
+@frozen(kw_only=True)
+class ScrubMark:
+    """
+    What is known of a log's scrubbing.
+
+    @ivar position: Where a record begins that is to be checked next.
+    @ivar running: The pass that goes on, C{None} between two.
+    @ivar last: The last whole pass, C{None} before there is one.
+    @ivar faults: What is bad.
+    """
+
+    position: int = 0
+    running: ScrubPass | None = None
+    last: ScrubPass | None = None
+    faults: tuple[ScrubFault, ...] = field(default=())
+
+
+def save(path: Path, log: ColdLog, mark: ScrubMark) -> None:
+    """
+    Keep a mark.  Blocking.
+
+    @raise OSError: If the log cannot be read before it, or the disk cannot be written.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    held = log.min_offset <= mark.position <= log.end
+    json_table.replace(
+        path,
+        {
+            "position": mark.position,
+            "crc": tail_crc(log, mark.position) if held else 0,
+            "running": None if mark.running is None else asdict(mark.running),
+            "last": None if mark.last is None else asdict(mark.last),
+            "faults": [asdict(fault) for fault in mark.faults],
+        },
+    )
+
+
+def load(path: Path, log: ColdLog) -> ScrubMark:
+    """
+    The mark, as far as it speaks of this log.  Blocking.
+
+    @return: With the start of a file as its position, if the bytes before the position are not
+        those that were there: a record begins at least there.
+    """
+    try:
+        table = json_table.read(path)
+        if not table:
+            return ScrubMark()
+        position = int(table["position"])
+        running = None if table["running"] is None else ScrubPass(**table["running"])
+        last = None if table["last"] is None else ScrubPass(**table["last"])
+        faults = tuple(ScrubFault(**fault) for fault in table["faults"])
+        inside = log.min_offset <= position <= log.end
+        if not inside:
+            position, running = log.min_offset, None
+        elif table["crc"] != tail_crc(log, position):
+            position = log.file_start(position)
+    except (TableUnreadable, OSError, KeyError, TypeError, ValueError):
+        return ScrubMark()
+    return ScrubMark(position=position, running=running, last=last, faults=faults)

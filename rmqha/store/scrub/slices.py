@@ -1,0 +1,180 @@
+"""
+One slice of a scrub: about a mebibyte of a log, read from the disk and checked like any other.
+
+It is followed from record to record, as C{rmqha verify} does.  Behind a bad place the next valid
+record is searched for, slice by slice too.
+
+Source: docs/operations.rst, Cold damage.
+"""
+
+from __future__ import annotations
+
+import os
+
+from attrs import evolve, frozen
+
+from rmqha.logfiles.scan import judge, next_valid, scan
+from rmqha.store.scrub.cold_log import MOST, ColdLog
+from rmqha.wire.columnar.record_blocks import Block
+from rmqha.wire.log.layout import MIN_BLANK
+from rmqha.wire.log.record import Fault
+from rmqha.wire.log.record_crc import MARK, whole_crc_holds
+
+SLICE = 1 << 20
+"""Bytes of one slice, records that are larger apart: checking them takes less than a
+millisecond, so nobody else waits long for the interpreter."""
+
+
+@frozen(kw_only=True)
+class ScrubFault:
+    """
+    A place where the disk does not hold the log that was written.
+
+    @ivar offset: Physical offset of its first byte.
+    @ivar end: Physical offset just past it, as far as was searched: the next valid record.
+    @ivar path: The file.
+    @ivar reason: What is wrong.
+    @ivar found: When it was found, in milliseconds since 1970; 0 before that is filled in.
+    """
+
+    offset: int
+    end: int
+    path: str
+    reason: str
+    found: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.path} at byte {self.offset}: {self.reason}"
+
+
+@frozen(kw_only=True)
+class SliceResult:
+    """
+    Where a scrub is after a slice.
+
+    @ivar position: Physical offset of what comes next.
+    @ivar faults: What was found bad.
+    @ivar lost: The bad place behind which a record is searched for from C{position} on; C{None}
+        where a record begins there.
+    """
+
+    position: int
+    faults: tuple[ScrubFault, ...] = ()
+    lost: ScrubFault | None = None
+
+
+def check_slice(log: ColdLog, position: int) -> SliceResult:
+    """
+    Check a slice of records.  Blocking.
+
+    @param position: Where a record begins.
+    @raise FileNotFoundError: If the file is gone.
+    """
+    try:
+        return _check(log, position)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        fault = _fault(log, position, f"unreadable: {os.strerror(error.errno or 0)}")
+        return _lose(log, fault, min(position + SLICE, log.file_end(position)))
+
+
+def _check(log: ColdLog, position: int) -> SliceResult:
+    stop = min(position + SLICE, log.end)
+    end, block, faults = _scanned(log, position, stop)
+    if end == position and block is not None and block.fault is Fault.INCOMPLETE:
+        # One record, larger than a slice.
+        stop = min(position + _announced(log, position), log.end)
+        end, block, faults = _scanned(log, position, stop)
+    bad = None if block is None else block.fault
+    if bad is Fault.INCOMPLETE and (end > position or not log.whole):
+        bad = None
+    if bad is not None:
+        # The log ends behind a whole record: one that is incomplete announces too much.
+        return _lose(log, _fault(log, end, bad.value), end + 1, faults)
+    if block is not None and not block.blank and end == log.file_end(block.base):
+        faults += (_fault(log, end - 1, "the file ends without a blank: cut, or overwritten"),)
+    return SliceResult(position=end, faults=faults)
+
+
+def search_slice(log: ColdLog, lost: ScrubFault, position: int) -> SliceResult:
+    """
+    Search a slice for the next valid record.  Blocking.
+
+    @param lost: The bad place.
+    @param position: Where to go on searching.
+    @raise FileNotFoundError: If the file is gone.
+    """
+    log.until = min(position + SLICE, log.end)
+    try:
+        found = next_valid(log, position)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        # Of one bad place, however large.
+        found = None
+    if found is not None:
+        return SliceResult(position=found, faults=(evolve(lost, end=found),))
+    return _lose(log, lost, log.until)
+
+
+def still_bad(log: ColdLog, fault: ScrubFault) -> bool:
+    """
+    Look at a known fault again.  Blocking.
+    """
+    try:
+        size = judge(log, fault.offset)
+        if isinstance(size, Fault):
+            return True
+        return size > 0 and whole_crc_holds(log.read(fault.offset, size)) is False
+    except (OSError, ValueError):
+        return True
+
+
+def _scanned(
+    log: ColdLog, start: int, stop: int
+) -> tuple[int, Block | None, tuple[ScrubFault, ...]]:
+    """
+    @return: Where the valid records end, the last block of them, and what else is wrong.
+    """
+    faults: tuple[ScrubFault, ...] = ()
+    end, last = start, None
+    for view, block in scan(log, start, stop, window=max(SLICE, stop - start)):
+        end, last = block.end, block
+        if MARK in bytes(view):
+            faults += _whole_crcs(log, view, block)
+        if block.blank:
+            break
+    return end, last, faults
+
+
+def _whole_crcs(log: ColdLog, view: memoryview, block: Block) -> tuple[ScrubFault, ...]:
+    """
+    Records that are not what the CRC at their end says.
+    """
+    found = []
+    for start, size in zip(block.start.tolist(), block.size.tolist(), strict=True):
+        place = start - block.base
+        if whole_crc_holds(view[place : place + size]) is False:
+            fault = _fault(log, start, "the CRC of the whole record, in its properties")
+            found.append(evolve(fault, end=start + size))
+    return tuple(found)
+
+
+def _announced(log: ColdLog, offset: int) -> int:
+    size = int.from_bytes(log.read(offset, 4), "big", signed=True)
+    return min(max(size, MIN_BLANK), MOST)
+
+
+def _fault(log: ColdLog, offset: int, reason: str) -> ScrubFault:
+    return ScrubFault(offset=offset, end=offset + 1, path=str(log.path_of(offset)), reason=reason)
+
+
+def _lose(
+    log: ColdLog, fault: ScrubFault, position: int, faults: tuple[ScrubFault, ...] = ()
+) -> SliceResult:
+    """
+    Nobody knows where the next record begins.
+    """
+    fault = evolve(fault, end=min(position, log.end))
+    return SliceResult(position=min(position, log.end), faults=(*faults, fault), lost=fault)
