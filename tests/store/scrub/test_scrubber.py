@@ -157,7 +157,9 @@ class FoundTests(ScrubTestCase):
         self.assertEqual(self.places(scrubber), [(at, at + 700, "body crc")])
         path = self.file(1)
         self.assertEqual(self.health(scrubber), f"cold-damage: {path} at byte {at}: body crc")
-        self.assertEqual(scrubber.doubt(at, at + 1), f"damage at rest: {path} at byte {at}: body crc")
+        self.assertEqual(
+            scrubber.doubt(at, at + 1), f"damage at rest: {path} at byte {at}: body crc"
+        )
         for start, end in ((at - 700, at), (at + 700, at + 1400)):
             self.assertEqual(scrubber.doubt(start, end), "")
 
