@@ -163,6 +163,17 @@ def missing(log: FolderReader, writes: Iterable[Write]) -> list[str]:
     return found
 
 
+def lost(settings: StoreSettings, writes: Iterable[Write]) -> list[str]:
+    """
+    The writes that a dead node's files do not hold, whatever lies around them.
+    """
+    reader = FolderReader(LogFolder.load(settings.commitlog, settings.file_size))
+    reader.end = reader.confirmed = reader.folder.files[-1].end
+    found = missing(reader, writes)
+    reader.folder.close()
+    return found
+
+
 def _why_missing(log: FolderReader, write: Write) -> str:
     if write.begin < log.min_offset:
         return ""  # deleted by retention

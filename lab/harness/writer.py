@@ -143,6 +143,7 @@ class Driver(Piped, Node):
 
     @ivar history: What it was told and what became of it.
     @ivar die: Places to die at, from L{lab.harness.kill_points}; used up by one start.
+    @ivar synced: Where it keeps a copy of what it made durable, see L{lab.harness.power_cut}.
     """
 
     def __init__(
@@ -157,12 +158,15 @@ class Driver(Piped, Node):
         super().__init__(folder, role, name, **keys)
         self.history = history if history is not None else History()
         self.die: list[str] = []
+        self.synced: Path | None = None
 
     def launch(self) -> None:
         """
         Start it, and do not wait.
         """
         command = [sys.executable, "-m", "lab.harness.writer_child"]
+        if self.synced is not None:
+            command[2:] = ["lab.harness.power_cut", str(self.root), str(self.synced)]
         for place in self.die:
             command += ["--die", place]
         self.die = []
