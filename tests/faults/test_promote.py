@@ -156,7 +156,11 @@ class UnplannedTests(PromotionTestCase):
         slave.until_synced(master.status()["maxOffset"])
         if unreplicated:
             slave.kill9()
-        lost = master.put(unreplicated, size=SIZE).wait() if unreplicated else []
+        lost = (
+            master.put(unreplicated, size=SIZE, concurrency=1 + unreplicated // 100).wait()
+            if unreplicated
+            else []
+        )
         self.assertNotIn("PUT_OK", {write.status for write in lost})
         master.kill9()
         slave.kill9()
@@ -197,6 +201,12 @@ class UnplannedTests(PromotionTestCase):
         What only the old master had is cut off and kept, though the new one wrote nothing yet.
         """
         self.switch(unreplicated=7, written=0)
+
+    def test_far_ahead(self) -> None:
+        """
+        F37: the same with thousands of messages.
+        """
+        self.switch(unreplicated=5000, written=100)
 
     def test_diverged(self) -> None:
         """
