@@ -350,6 +350,29 @@ class GlossaryTests(SynchronousTestCase):
         self.assertEqual(set(), wanted - terms)
 
 
+class FaultMatrixTests(SynchronousTestCase):
+    """
+    The page of faults names tests that are there.
+    """
+
+    text = (ROOT / "docs" / "fault-matrix.rst").read_text(encoding="utf-8")
+
+    def test_complete(self) -> None:
+        """
+        Each of the fifty faults has a row.
+        """
+        rows = re.findall(r"^   \* - (F\d\d)$", self.text, re.MULTILINE)
+        self.assertEqual([f"F{number:02}" for number in range(1, 51)], rows)
+
+    def test_tests_exist(self) -> None:
+        """
+        Each file is there, with the class that is named behind it.
+        """
+        for path, name in re.findall(r"``(tests/[\w/]+\.py)``(?: ``(\w+)``)?", self.text):
+            code = (ROOT / path).read_text(encoding="utf-8")
+            self.assertTrue(not name or f"class {name}(" in code, f"{path} has no {name}")
+
+
 class PipelineTests(SynchronousTestCase):
     """
     The public names of the pipeline.

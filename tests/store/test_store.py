@@ -18,6 +18,7 @@ from twisted.internet.task import Clock
 from lab.harness import golden
 from rmqha.config.store_settings import FlushDisk
 from rmqha.errors import (
+    DiskFull,
     FileSizeMismatch,
     FlushFailed,
     MessageIllegal,
@@ -26,7 +27,6 @@ from rmqha.errors import (
     ShutdownFailed,
     StoreLocked,
 )
-from rmqha.store.derived import index_file
 from rmqha.store.files import mapped
 from rmqha.store.files.lock import StoreLock
 from rmqha.store.log.checkpoint import Checkpoint
@@ -573,7 +573,7 @@ class TroubleTests(StoreTestCase):
 
         def run(budget: float) -> bool:
             if full:
-                raise index_file.DiskFull("index", 10)
+                raise DiskFull("index", 10)
             return real(budget)
 
         self.patch(type(store.dispatcher), "run", lambda self, budget: run(budget))
