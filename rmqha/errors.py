@@ -470,6 +470,43 @@ class TwinMaster(RmqhaError):
         )
 
 
+@frozen(kw_only=True)
+class HeldForAnotherMaster(StoreError):
+    """
+    A log must not be cut as one master wants it, because the bytes were reported to another one
+    as held.
+
+    @ivar operation: What is refused.
+    @ivar start: The first byte that would go, a physical offset.
+    @ivar end: Up to where the log was reported as held.
+    @ivar holder: C{host:port} of the HA port of the master that was told so.
+    @ivar holder_epoch: Its master epoch; C{None} if it told none.
+    @ivar master: C{host:port} of the HA port of the master that does not have them.
+    @ivar master_epoch: Its master epoch; C{None} if it told none.
+    """
+
+    operation: str
+    start: int
+    end: int
+    holder: str
+    holder_epoch: int | None
+    master: str
+    master_epoch: int | None
+
+    def __str__(self) -> str:
+        epochs = [
+            "unknown" if epoch is None else str(epoch)
+            for epoch in (self.holder_epoch, self.master_epoch)
+        ]
+        return (
+            f"{self.operation} refused: bytes {self.start} to {self.end} were acknowledged to "
+            f"master {self.holder} (master epoch {epochs[0]}), and master {self.master} (master "
+            f"epoch {epochs[1]}) does not have them. If {self.master} is the right master, start "
+            f"this slave once with haTrustMaster={self.master}; if {self.holder} is, stop the "
+            f"other one"
+        )
+
+
 @frozen
 class StoreLocked(StoreError):
     """

@@ -141,6 +141,11 @@ class HASettings:
     )
     """What a slave does when its log diverges from its master's."""
 
+    trust_master: tuple[str, int] | None = key("haTrustMaster", Endpoint(), "", origin=Origin.OURS)
+    """On a slave, host:port of the HA port of a master that an operator has decided for: it is
+    followed although its master epoch is lower than one that was followed before, and
+    haDivergencePolicy may cut bytes that were acknowledged to another master. For one run."""
+
     accept_unproven: bool = key("haAcceptUnproven", Switch(), "false", origin=Origin.OURS)
     """Whether a slave replicates although its log could not be compared with its master's."""
 

@@ -193,16 +193,18 @@ class EpochJournal:
             )
         return EpochJournal(number=number, starts=_continued(self.starts, EpochStart(number, end)))
 
-    def followed(self, number: int, starts: Iterable[EpochStart], end: int) -> EpochJournal:
+    def followed(self, number: int, starts: tuple[EpochStart, ...]) -> EpochJournal:
         """
-        A slave's log was proven to be the master's: so are its epochs.
+        A slave's log was proven to be the master's: so are its epochs, those too that begin
+        behind our end.
 
         @param number: The master's.
         @param starts: The master's journal.
-        @param end: Where our log ends: what begins behind is not here yet.
         """
-        here = tuple(one for one in starts if one.start <= end)[-MOST_STARTS:]
-        return evolve(self, number=number, starts=here, higher=None)
+        higher = self.higher
+        if higher is not None and higher.epoch <= number:
+            higher = None
+        return EpochJournal(number=number, starts=starts, higher=higher)
 
     def met(self, higher: HigherMaster) -> EpochJournal:
         """

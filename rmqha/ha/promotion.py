@@ -31,6 +31,7 @@ from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import DiskFull, Refused, ShutdownFailed, StoreLocked
 from rmqha.ha.epoch import Epoch
 from rmqha.ha.master_epoch import EpochJournal
+from rmqha.ha.slave.followed import end_following
 from rmqha.logfiles import json_table
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.log_writer import LogWriter
@@ -179,7 +180,7 @@ def _promote(store: Store, epoch: int | None, step: Step) -> Promotion:
     step("delays")
     consumers = clamp_consumers(root, store.queues)
     step("consumers")
-    _forget_master(root)
+    _forget_master(root, log.confirmed)
     step("record")
     if raised != journal:
         raised.write(root)
@@ -217,10 +218,12 @@ def _raised(
     return journal, journal if stays else journal.raised(end, epoch)
 
 
-def _forget_master(root: Path) -> None:
+def _forget_master(root: Path, end: int) -> None:
     """
-    A slave's record of a master that is none any more would speak of it to the next one.
+    A slave's record of a master that is none any more would speak of it to the next one; what is
+    held for that master stays so.
     """
+    end_following(root, end)
     # The generation before it first: alone it would be taken for the record.
     for name in (METADATA + BACKUP_SUFFIX, METADATA):
         path = root / OWN_FOLDER / name

@@ -50,6 +50,7 @@ class SyncState(StrEnum):
     BELOW_MIN = "below-min"
     AHEAD = "ahead"
     DIVERGED = "diverged"
+    LOWER_EPOCH = "lower-epoch"
     GAP = "gap"
     FILE_SIZE = "file-size"
     DISK_FULL = "disk-full"
@@ -73,8 +74,10 @@ class SyncState(StrEnum):
         """
         if self is SyncState.IN_SYNC:
             return Standing.WHOLE
-        # What a full disk holds is right; what was copied from nothing may start over.
-        doubtful = self.is_stop and self is not SyncState.DISK_FULL
+        # What a full disk holds is right, and what came from a later master; what was copied from
+        # nothing may start over.
+        right = self in (SyncState.DISK_FULL, SyncState.LOWER_EPOCH)
+        doubtful = self.is_stop and not right
         if doubtful or self is SyncState.BOOTSTRAPPING:
             return Standing.DOUBTFUL
         return Standing.PART
@@ -86,6 +89,7 @@ _STOPS = frozenset(
         SyncState.BELOW_MIN,
         SyncState.AHEAD,
         SyncState.DIVERGED,
+        SyncState.LOWER_EPOCH,
         SyncState.GAP,
         SyncState.FILE_SIZE,
         SyncState.DISK_FULL,

@@ -19,6 +19,7 @@ from rmqha.ha.master.put_service import Writer
 from rmqha.ha.master.replicas import ReplicaState
 from rmqha.ha.master_epoch import HigherMaster
 from rmqha.ha.slave import master_bounds
+from rmqha.ha.slave.followed import end_following
 from rmqha.ha.states import NodeState
 from rmqha.health import HealthReason
 from rmqha.logfiles.log_writer import crashed_from
@@ -159,6 +160,7 @@ class MasterNode(Node):
         """
         Begin an epoch, let slaves and clients in.
         """
+        end_following(self.settings.store.root, store.log.confirmed)
         transfer = self.serving.begin(store).transfer
         self.writer = Writer(store, transfer, self.settings.broker.role)
         self.open_broker(store, self.writer)

@@ -14,20 +14,18 @@ from twisted.internet.interfaces import IListeningPort, IStreamClientEndpoint
 from rmqha.config.ha_settings import DivergencePolicy
 from rmqha.config.settings import Settings
 from rmqha.config.store_settings import FlushDisk, StoreSettings
-from rmqha.config.values import Endpoint
 from rmqha.errors import Refused, RmqhaError, StoreError
-from rmqha.ha.slave import master_bounds
 from rmqha.ha.slave.follower import Follower
 from rmqha.ha.slave.repair import Divergence, plan_cut
 from rmqha.ha.states import NodeState, Standing
 from rmqha.health import HealthReason
 from rmqha.logfiles import json_table
 from rmqha.logfiles.json_table import fsync_folder
-from rmqha.net.remoting.client import RemotingClient, split_address
 from rmqha.net.zero_copy_receive import ZeroCopyClientEndpoint
 from rmqha.periodic import Job
 from rmqha.roles.node import Node
 from rmqha.roles.serving import Serving
+from rmqha.roles.upstream import Upstream
 from rmqha.shutdown import Shutdown
 from rmqha.store.files.mapped import LogFolder, disk_error
 from rmqha.store.log.bootstrap_marker import marker
@@ -51,6 +49,7 @@ class SlaveNode(Node):
     A slave's service tree.
 
     @ivar follower: Replication, once C{ready} has fired.
+    @ivar upstream: Where the master is.
     @ivar serving: The slaves behind this one.
     """
 
@@ -61,9 +60,14 @@ class SlaveNode(Node):
     def __init__(self, settings: Settings, reactor: Any, *, repair: bool = False) -> None:
         super().__init__(settings, reactor, repair=repair)
         self.serving = Serving(settings, reactor, self.shares, self._standing)
-        self._client = RemotingClient(reactor, close_on_timeout=True)
-        client = settings.ha.master_client
-        self._master_clients = "" if client is None else Endpoint().show(client)
+        self.upstream = Upstream(
+            settings=settings,
+            reactor=reactor,
+            epochs=self.epochs,
+            in_thread=self._in_thread,
+            dialled=self._dialled,
+            moved=self._ask_master,
+        )
 
     def opening(self) -> Opening:
         """
@@ -86,50 +90,39 @@ class SlaveNode(Node):
         self._ask_master()
         if self.follower is not None:
             return
-        ha = self.settings.ha
-        self.follower = Follower(
-            endpoint=self._endpoint(),
-            address="" if ha.master is None else f"{ha.master[0]}:{ha.master[1]}",
+        upstream = self.upstream
+        upstream.followed.load()
+        self.follower = upstream.follower = Follower(
+            endpoint=upstream.endpoint(),
+            address=upstream.address,
             current_log=lambda: self.store.log,
-            settings=ha,
+            settings=self.settings.ha,
             clock=self.reactor,
             repair=self._repair,
             bootstrapping=self._mark_bootstrap,
             is_bootstrapping=self._marker.exists(),
             hold_flushed=self.settings.store.flush_disk is FlushDisk.SYNC_FLUSH,
-            bounds=self._bounds(),
+            bounds=upstream.bounds(),
+            client=upstream.client_port,
+            followed=upstream.followed,
             connected=self._ask_master,
         )
         self.follower.startService()
 
     def told(self, answer: RegisterBrokerAnswer) -> None:
         """
-        A name server said where the master is.  The configuration knows better, if it knows.
+        A name server said where the master is.
         """
-        ha_address, client_address = answer.ha_server_addr, answer.master_addr
-        if client_address and client_address != self._master_clients:
-            self._master_clients = client_address
-            self._ask_master()
-        if self.settings.ha.master is not None or self.follower is None or not ha_address:
-            return
-        try:
-            host, port = split_address(ha_address)
-        except ValueError as error:
-            self._log.warn(
-                "Ignoring an invalid master address from the name server: {error}", error=error
-            )
-            return
-        ask = (lambda: master_bounds.ask(self._client, client_address)) if client_address else None
-        self.follower.dial(self._dialled(host, port), ha_address, ask)
+        self.upstream.told(answer)
 
     def _ask_master(self) -> None:
         """
         Have the master's tables asked for soon, where its clients connect: a name server knows
         best, for it is the master that said so.
         """
-        broker = self.broker
-        if broker is not None and self._master_clients != broker.registration.address:
-            broker.metadata.follow(self._master_clients)
+        broker, address = self.broker, self.upstream.client_port
+        if broker is not None and address != broker.registration.address:
+            broker.metadata.follow(address)
             broker.metadata.hurry()
 
     def ha_status(self) -> HaStatus:
@@ -157,30 +150,17 @@ class SlaveNode(Node):
         ago = self.reactor.seconds() - moment
         return self.environment.now_ms() - int(ago * 1000) if moment else 0
 
-    def _endpoint(self) -> IStreamClientEndpoint | None:
-        master = self.settings.ha.master
-        return None if master is None else self._dialled(*master)
-
     def _dialled(self, host: str, port: int) -> IStreamClientEndpoint:
         ha = self.settings.ha
         bind = (ha.local_address, 0) if ha.local_address else None
         return ZeroCopyClientEndpoint(self.reactor, host, port, CONNECT_TIMEOUT, bind)
-
-    def _bounds(self) -> master_bounds.AskBounds | None:
-        """
-        Asks the master's client port, if it is to be asked.
-        """
-        port = self.settings.ha.master_client
-        if port is None:
-            return None
-        address = Endpoint().show(port)
-        return lambda: master_bounds.ask(self._client, address)
 
     async def unserve(self) -> None:
         """
         Disconnect on both sides, and let a repair that is under way come to its end.
         """
         shutdown = Shutdown("serving", self.reactor)
+        await shutdown.step("the choice of a master", self.upstream.choice.stop)
         steps = [
             shutdown.step("the broker", self.shut_broker),
             shutdown.step("client connections", self.clients.close),
@@ -192,7 +172,7 @@ class SlaveNode(Node):
             steps.append(shutdown.step("the store", self.store_service.stopService))
         for step in steps:
             await step
-        await shutdown.step("the connection to the master's client port", self._client.close)
+        await shutdown.step("the connection to the master's client port", self.upstream.close)
         await shutdown.step("replication to slaves", self.serving.end)
         shutdown.finish()
 
@@ -272,6 +252,9 @@ class SlaveNode(Node):
             ).addCallback(self._truncate)
         if self._marker.exists():
             return self._reopen(self._start_over, "starting the unfinished copy over")
+        held = self.upstream.objection(policy, at=0, end=self.store.log.end)
+        if held is not None:
+            return fail(held)
         aside = aside_of(self.settings.store.commitlog)
         if aside.exists():
             return fail(Refused("rebootstrap", f"{aside} exists: only one old log is kept aside"))
@@ -281,6 +264,9 @@ class SlaveNode(Node):
 
     def _truncate(self, at: int) -> Deferred[str]:
         end = self.store.log.end
+        held = self.upstream.objection(DivergencePolicy.TRUNCATE, at=at, end=end)
+        if held is not None:
+            return fail(held)
 
         def cut(settings: StoreSettings) -> None:
             folder = LogFolder.load(settings.commitlog, settings.file_size)
@@ -339,7 +325,9 @@ class SlaveNode(Node):
             )
             self.store_service = service
             service.startService()
-            self.serve(await service.ready)
+            store = await service.ready
+            self.epochs.become(self.epochs.journal.cut(store.log.confirmed))
+            self.serve(store)
         finally:
             self._reopening = False
         if wrong:
@@ -381,20 +369,15 @@ class SlaveNode(Node):
         """
         yield from super().jobs()
         yield from self.serving.jobs()
-        yield from self._client.connections.jobs()
-        if self.follower is not None:
-            yield from self.follower.jobs()
+        yield from self.upstream.jobs()
 
     def status(self) -> dict[str, Any]:
         """
         A node's status, the replicas, and the upstream.
         """
         status = super().status() | self.serving.status()
-        if self.follower is not None:
-            store = self.store_service.opened if self.store_service.running else None
-            stored = store.last_record_stored() if store is not None else 0
-            status["upstream"] = self.follower.sync.status(stored)
-        else:
-            status["upstream"] = None
+        store = self.store_service.opened if self.store_service.running else None
+        stored = store.last_record_stored() if store is not None else 0
+        status["upstream"] = self.upstream.status(stored)
         status["metadata"] = None if self.broker is None else self.broker.metadata.status()
         return status

@@ -60,6 +60,9 @@ EPOCH = "epoch.json"
 MASTER_EPOCHS = "epochs.json"
 """The master epoch of the log, and where each epoch began."""
 
+FOLLOWED = "followed.json"
+"""On a slave, the master that its log is a copy of."""
+
 DISPATCHED = "dispatched.json"
 """How far queues and index surely go."""
 

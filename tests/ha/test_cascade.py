@@ -222,14 +222,16 @@ class StandingTests(CascadeCase):
 
     def test_states(self) -> None:
         """
-        Only in sync it knows the end; a stop makes its log doubtful, a full disk does not.
+        Only in sync it knows the end; a stop makes its log doubtful, a full disk and an older
+        master do not.
         """
         found: dict[Standing, set[str]] = {}
         for state in SyncState:
             found.setdefault(state.standing, set()).add(state.value)
         self.assertEqual(found[Standing.WHOLE], {"in-sync"})
         self.assertEqual(
-            found[Standing.PART], {"connecting", "probing", "catching-up", "disk-full"}
+            found[Standing.PART],
+            {"connecting", "probing", "catching-up", "disk-full", "lower-epoch"},
         )
         self.assertLessEqual(
             {"diverged", "ahead", "gap", "bootstrapping"}, found[Standing.DOUBTFUL]

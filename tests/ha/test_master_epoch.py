@@ -82,11 +82,12 @@ class JournalTests(SynchronousTestCase):
 
     def test_followed(self) -> None:
         """
-        A slave has its master's epochs as far as its log goes, and the number at once.
+        A slave has its master's epochs, and forgets a higher one that is not higher any more.
         """
-        starts = (EpochStart(2, 100), EpochStart(3, 900), EpochStart(5, 1000))
-        found = journal((1, 50)).met(OTHER).followed(5, starts, 900)
-        self.assertEqual(found, journal((2, 100), (3, 900), number=5))
+        starts = (EpochStart(2, 100), EpochStart(3, 900))
+        before = journal((1, 50)).met(OTHER)
+        self.assertEqual(before.followed(4, starts), EpochJournal(number=4, starts=starts))
+        self.assertEqual(before.followed(3, starts).fenced_by, OTHER)
 
     def test_cut(self) -> None:
         """

@@ -28,7 +28,9 @@ from rmqha.errors import (
     RecordFault,
     StartNotAligned,
 )
+from rmqha.ha.slave.choice import PresentMaster
 from rmqha.ha.slave.connection import SlaveProtocol
+from rmqha.ha.slave.followed import FollowedMasters
 from rmqha.ha.slave.master_bounds import AskBounds, MasterClientPort
 from rmqha.ha.slave.probe import ProbeKind
 from rmqha.ha.slave.reconnect import Backoff
@@ -63,6 +65,8 @@ class FollowState:
     @ivar is_bootstrapping: Whether a copy from nothing is under way.
     @ivar hold_flushed: Whether only flushed bytes are reported (SYNC_FLUSH).
     @ivar bounds: Asks the master's client port; C{None} to go without.
+    @ivar client: Where that is; C{""} if it is not known.
+    @ivar followed: Which masters this log has followed; C{None} to believe every master.
     @ivar state: The slave's state; L{reason} explains it with numbers.
     @ivar divergence: Where the logs part, while that is known.
     @ivar connection: The one there is.
@@ -78,6 +82,8 @@ class FollowState:
     is_bootstrapping: bool = False
     hold_flushed: bool = False
     bounds: AskBounds | None = None
+    client: str = ""
+    followed: FollowedMasters | None = None
     state: SyncState = field(default=SyncState.CONNECTING, init=False)
     reason: str = field(default="", init=False)
     divergence: Divergence | None = field(default=None, init=False)
@@ -96,6 +102,8 @@ class FollowState:
     _behind: float | None = field(default=None, init=False)
     # When a master was last heard, on a connection that is over; at first, when we began.
     _heard: float = field(init=False)
+    # The connection by which the master at this address was proven to have our log.
+    _proven: SlaveProtocol | None = field(default=None, init=False)
 
     _log = Logger()
 
@@ -108,11 +116,12 @@ class FollowState:
             self._bucket = TokenBucket(self.settings.max_receive_rate, self.clock)
         self.port = MasterClientPort(self.bounds, self.clock, self.address)
 
-    def moved_to(self, address: str, bounds: AskBounds | None) -> None:
+    def moved_to(self, address: str, bounds: AskBounds | None, client: str = "") -> None:
         """
         The master is somewhere else: what was learned of it is worth nothing there.
         """
-        self.address, self.bounds = address, bounds
+        self.address, self.bounds, self.client = address, bounds, client
+        self._proven = None
         self.port = MasterClientPort(bounds, self.clock, address)
         self._search = Search(self.settings, self.hold_flushed)
         self._backoff.reset()
@@ -145,6 +154,10 @@ class FollowState:
             # Part of a record: never reported, so cheaper fetched again than compared.
             log.rewind()
         bounds = self.port.bounds
+        low = self._too_low()
+        if low:
+            self.stop(SyncState.LOWER_EPOCH, low)
+            return None
         verdict = self._search.ruled_out(log, bounds)
         if verdict is not None and bounds is not None:
             self._follow(
@@ -173,6 +186,15 @@ class FollowState:
             bucket=self._bucket,
         )
         return self.connection
+
+    def _too_low(self) -> str:
+        """
+        Why the master is an older one than one that we have followed; C{""} if it is not.
+        """
+        bounds = self.port.bounds
+        if self.followed is None or bounds is None:
+            return ""
+        return self.followed.too_low(self.address, bounds.identity.epoch)
 
     def _marked(self) -> bool:
         """
@@ -278,7 +300,7 @@ class FollowState:
         elif self.state.is_stop:
             # What is compared equal has not mended what stopped us.
             return
-        self._good()
+        self._good(connection)
         near = self.state is SyncState.IN_SYNC and not connection.behind
         if self.is_bootstrapping and (near or self._has_what_there_was(connection)):
             self._bootstrap(False)
@@ -343,12 +365,18 @@ class FollowState:
 
     # --- what they mean -----------------------------------------------------
 
-    def _good(self) -> None:
+    def _good(self, connection: SlaveProtocol) -> None:
         """
         This master and this log belong together.
         """
         self._search.found()
         self.divergence = None
+        if connection is not self._proven:
+            self._proven = connection
+            if self.followed is not None:
+                self.followed.proven(
+                    self.address, self.client, self.port.bounds, connection.log.confirmed
+                )
 
     def _succeeded(self) -> None:
         self._backoff.reset()
@@ -356,7 +384,7 @@ class FollowState:
 
     def _caught_up(self, connection: SlaveProtocol) -> None:
         if connection.cursor is not None:
-            self._good()
+            self._good(connection)
             self._succeeded()
             if self.is_bootstrapping:
                 self._bootstrap(False)
@@ -390,6 +418,8 @@ class FollowState:
         if not (self.state is state and self.reason.startswith(reason)):
             self.become(state, reason)
         self._search.forget()
+        if state is not SyncState.DISK_FULL and not self._refetching:
+            self._proven = None
         self.drop(reason)
         self.stopped()
 
@@ -499,6 +529,13 @@ class FollowState:
         """
         heard = None if self.connection is None else self.connection.heard
         return self.clock.seconds() - max(self._heard, heard or 0.0)
+
+    def present(self) -> PresentMaster:
+        """
+        The master that we have, for the choice of another.
+        """
+        silent = None if self._proven is None else self.silent()
+        return PresentMaster(address=self.address, silent=silent)
 
     def status(self, last_stored: int) -> dict[str, Any]:
         """

@@ -30,6 +30,7 @@ from rmqha.config.ha_settings import DivergencePolicy, HASettings
 from rmqha.errors import Refused, RmqhaError, StoreError
 from rmqha.ha.slave.connection import SlaveProtocol
 from rmqha.ha.slave.follow_state import FollowState
+from rmqha.ha.slave.followed import FollowedMasters
 from rmqha.ha.slave.master_bounds import AskBounds
 from rmqha.ha.slave.reconnect import (
     NEXT_QUESTION,
@@ -67,6 +68,8 @@ class Follower(Service):
         the owner keeps a marker on the disk.
     @ivar hold_flushed: Whether only flushed bytes are reported (SYNC_FLUSH).
     @ivar bounds: Asks the master's client port; C{None} to go without.
+    @ivar client: Where that is; C{""} if it is not known.
+    @ivar followed: Which masters this log has followed; C{None} to believe every master.
     @ivar connected: Called when the master let us in, each time.
     @ivar sync: What is known of the log and its master.
     """
@@ -81,6 +84,8 @@ class Follower(Service):
     _unfinished: bool = field(default=False, alias="is_bootstrapping")
     hold_flushed: bool = False
     bounds: AskBounds | None = None
+    client: str = ""
+    followed: FollowedMasters | None = None
     connected: Callable[[], None] = lambda: None
     sync: FollowState = field(init=False)
     _client: ClientService | None = field(default=None, init=False)
@@ -100,6 +105,8 @@ class Follower(Service):
             is_bootstrapping=self._unfinished,
             hold_flushed=self.hold_flushed,
             bounds=self.bounds,
+            client=self.client,
+            followed=self.followed,
         )
 
     # --- the service ----------------------------------------------------------
@@ -139,18 +146,25 @@ class Follower(Service):
         if self.sync.connection is not None:
             self.sync.connection.violation(error)
 
-    def dial(self, endpoint: IStreamClientEndpoint, address: str, bounds: AskBounds | None) -> None:
+    def dial(
+        self,
+        endpoint: IStreamClientEndpoint,
+        address: str,
+        bounds: AskBounds | None,
+        client: str = "",
+    ) -> None:
         """
         Follow a master that is somewhere else, or the first one there is.
 
         @param endpoint: Its HA port.
         @param address: The same in words.
         @param bounds: Asks its client port.
+        @param client: Where that is; C{""} if it is not known.
         """
         if address == self.address and self.endpoint is not None:
             return
         self.endpoint, self.address, self.bounds = endpoint, address, bounds
-        self.sync.moved_to(address, bounds)
+        self.sync.moved_to(address, bounds, client)
         if not self.running or self.sync.state is SyncState.FAILED:
             return
         self.sync.become(SyncState.CONNECTING, f"the master is at {address}")

@@ -1,0 +1,196 @@
+"""
+A slave's way to its master: where that is, by the configuration or by name servers, and which one
+it is of those that are named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from attrs import define, field
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.logger import Logger
+
+from rmqha.config.ha_settings import DivergencePolicy
+from rmqha.config.settings import Settings
+from rmqha.config.values import Endpoint
+from rmqha.errors import HeldForAnotherMaster
+from rmqha.ha.master_epoch import MasterEpochs
+from rmqha.ha.slave import master_bounds
+from rmqha.ha.slave.choice import MasterChoice, NamedMaster, PresentMaster
+from rmqha.ha.slave.followed import FollowedMasters
+from rmqha.ha.slave.follower import Follower
+from rmqha.ha.slave.master_bounds import AskBounds, MasterBounds
+from rmqha.net.remoting.client import RemotingClient, split_address
+from rmqha.periodic import Job
+from rmqha.store.files.allocate import InThread
+from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
+
+
+@define(eq=False, kw_only=True)
+class Upstream:
+    """
+    What a slave knows of where its master is.
+
+    @ivar follower: Follows it; C{None} before the store is open.
+    @ivar dialled: Makes the endpoint of an HA port.
+    @ivar moved: Called when the master's clients connect somewhere else.
+    @ivar client_port: Where they connect; C{""} if that is not known.
+    @ivar followed: Which masters the log has followed.
+    @ivar choice: Decides when name servers name another.
+    """
+
+    settings: Settings
+    reactor: Any
+    epochs: MasterEpochs
+    in_thread: InThread
+    dialled: Callable[[str, int], IStreamClientEndpoint]
+    moved: Callable[[], None]
+    follower: Follower | None = field(default=None, init=False)
+    client_port: str = field(init=False)
+    followed: FollowedMasters = field(init=False)
+    choice: MasterChoice = field(init=False)
+    _client: RemotingClient = field(init=False)
+
+    _log = Logger()
+
+    def __attrs_post_init__(self) -> None:
+        ha = self.settings.ha
+        self.client_port = Endpoint().show(ha.master_client)
+        self._client = RemotingClient(self.reactor, close_on_timeout=True)
+        self.followed = FollowedMasters(
+            root=self.settings.store.root,
+            name=self.settings.broker.name,
+            epochs=self.epochs,
+            trusted=Endpoint().show(ha.trust_master),
+            in_thread=self.in_thread,
+        )
+        self.choice = MasterChoice(
+            present=self._present,
+            number=lambda: self.epochs.number,
+            trusted=self.followed.trusted,
+            patience=ha.housekeeping,
+            ask=self._who,
+            follow=self._follow,
+            clock=self.reactor,
+        )
+
+    # --- what is configured -----------------------------------------------------------
+
+    @property
+    def address(self) -> str:
+        """
+        The configured HA port; C{""} for none.
+        """
+        return Endpoint().show(self.settings.ha.master)
+
+    def endpoint(self) -> IStreamClientEndpoint | None:
+        """
+        The same as an endpoint.
+        """
+        master = self.settings.ha.master
+        return None if master is None else self.dialled(*master)
+
+    def bounds(self) -> AskBounds | None:
+        """
+        Asks the configured client port, if it is to be asked.
+        """
+        port = self.settings.ha.master_client
+        if port is None:
+            return None
+        address = Endpoint().show(port)
+        return lambda: self._who(address)
+
+    # --- what name servers say --------------------------------------------------------
+
+    def told(self, answer: RegisterBrokerAnswer) -> None:
+        """
+        A name server said where the master is.  The configuration knows better, if it knows, but
+        for where clients of the master connect.
+        """
+        address, client, epoch = answer.ha_server_addr, answer.master_addr, answer.master_epoch
+        if self.settings.ha.master is not None:
+            if client and (epoch is None or epoch >= self.epochs.number):
+                self._clients_at(client)
+        elif self.follower is not None and address:
+            try:
+                split_address(address)
+            except ValueError as error:
+                self._log.warn(
+                    "Ignoring an invalid master address from the name server: {error}", error=error
+                )
+                return
+            self.choice.hear(NamedMaster(address=address, client=client or "", epoch=epoch))
+
+    def _follow(self, named: NamedMaster) -> None:
+        """
+        Follow a master that a name server named.
+        """
+        if named.client:
+            self._clients_at(named.client)
+        if self.follower is None:
+            return
+        ask = (lambda: self._who(named.client)) if named.client else None
+        endpoint = self.dialled(*split_address(named.address))
+        self.follower.dial(endpoint, named.address, ask, named.client)
+
+    def _clients_at(self, address: str) -> None:
+        if address != self.client_port:
+            self.client_port = address
+            self.moved()
+
+    def _present(self) -> PresentMaster:
+        return PresentMaster() if self.follower is None else self.follower.sync.present()
+
+    def _who(self, address: str) -> Deferred[MasterBounds]:
+        """
+        Ask who is at a client port, and tell of the master that we know.
+        """
+        return master_bounds.ask(self._client, address, self.followed.claim())
+
+    # --- for the node -------------------------------------------------------------------
+
+    def objection(
+        self, policy: DivergencePolicy, *, at: int, end: int
+    ) -> HeldForAnotherMaster | None:
+        """
+        Why the log may not be cut as the present master wants it: another one was told that it
+        is here.
+
+        @param at: The first byte that would go.
+        @param end: Where the log ends.
+        """
+        if self.follower is None:
+            return None
+        sync = self.follower.sync
+        return self.followed.objection(
+            policy.value, at=at, end=end, address=sync.address, bounds=sync.port.bounds
+        )
+
+    def close(self) -> Deferred[None]:
+        """
+        Ask client ports nothing more.
+
+        @return: Fires when the connections to them are gone.
+        """
+        return self._client.close()
+
+    def jobs(self) -> Iterator[Job]:
+        """
+        What is done again and again.
+        """
+        yield from self._client.connections.jobs()
+        if self.follower is not None:
+            yield from self.follower.jobs()
+
+    def status(self, last_stored: int) -> dict[str, Any] | None:
+        """
+        C{upstream} of C{/status}.
+
+        @param last_stored: Store time of the last record held, in milliseconds, 0 if none.
+        """
+        if self.follower is None:
+            return None
+        return self.follower.sync.status(last_stored) | {"named": self.choice.other}
