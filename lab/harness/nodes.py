@@ -13,6 +13,7 @@ import atexit
 import json
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
@@ -21,7 +22,8 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -106,9 +108,11 @@ class Process:
 
     @ivar log_path: Everything it said, over all its starts.
     @ivar cwd: Its current folder.
+    @ivar files: How many files it may open, soft and hard; C{None} is as many as we may.
     """
 
     cwd = ROOT
+    files: int | None = None
 
     def __init__(self, name: str, log_path: Path) -> None:
         self.name = name
@@ -124,6 +128,8 @@ class Process:
         """
         if self.running:
             raise RuntimeError(f"{self.name} runs already")
+        if self.files is not None:
+            command = ["sh", "-c", f'ulimit -n {self.files}; exec "$@"', "sh", *command]
         environment = dict(os.environ, PYTHONUNBUFFERED="1")
         # Nodes are started hundreds of times: what is compiled once is half of a start.
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -241,6 +247,22 @@ class Process:
         """
         text = Path(f"/proc/{self.pid}/status").read_text(encoding="ascii")
         return int(re.findall(r"RssAnon:\s+(\d+) kB", text)[0]) * 1024
+
+    @contextmanager
+    def no_descriptors(self) -> Iterator[None]:
+        """
+        Let it open no file more than it has open now.
+        """
+        before = resource.prlimit(self.pid, resource.RLIMIT_NOFILE)
+        # A descriptor's number counts, not how many there are.
+        highest = max(map(int, os.listdir(f"/proc/{self.pid}/fd")))
+        free = set(range(highest)) - set(map(int, os.listdir(f"/proc/{self.pid}/fd")))
+        lowest = min(free, default=highest + 1)
+        resource.prlimit(self.pid, resource.RLIMIT_NOFILE, (lowest, before[1]))
+        try:
+            yield
+        finally:
+            resource.prlimit(self.pid, resource.RLIMIT_NOFILE, before)
 
     def open_files(self) -> int:
         """

@@ -1,0 +1,222 @@
+"""
+Strangers, or others on the machine, take all the room there is: file descriptors, connections,
+places on the HA port.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+from collections.abc import Iterator
+
+from attrs import define, field
+
+from lab.harness.nodes import Node, until
+from lab.harness.writer import Driver
+from tests.faults.harness import NOT_HELD, SOON_SILENT, FaultTestCase, rounds, seconds
+
+#: Where strangers come from; the nodes' own connections come from 127.0.0.1.
+ELSEWHERE = "127.0.0.9"
+
+
+@define(eq=False)
+class Strangers:
+    """
+    Connections that say the same again and again, and come back when they are closed.
+
+    @ivar said: What each says; nothing is to be silent.
+    @ivar again: Seconds until it is said again.
+    @ivar came: How often one of them connected.
+    """
+
+    address: tuple[str, int]
+    count: int
+    said: bytes = b""
+    again: float = 1.0
+    host: str = ELSEWHERE
+    came: int = field(default=0, init=False)
+    _open: list[socket.socket] = field(factory=list, init=False)
+    _end: threading.Event = field(factory=threading.Event, init=False)
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        """
+        Have them there for a while.
+        """
+        thread = threading.Thread(target=self._run, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._end.set()
+            thread.join(60)
+            for each in self._open:
+                each.close()
+
+    def _run(self) -> None:
+        while not self._end.is_set():
+            self._open = [each for each in self._open if self._lives(each)]
+            while len(self._open) < self.count and not self._end.is_set():
+                try:
+                    peer = socket.create_connection(self.address, 5, (self.host, 0))
+                except OSError:
+                    break
+                peer.setblocking(False)
+                self.came += 1
+                self._open.append(peer)
+            self._end.wait(self.again)
+
+    def _lives(self, peer: socket.socket) -> bool:
+        try:
+            if self.said:
+                peer.send(self.said)
+            if peer.recv(1 << 16) != b"":
+                return True
+        except BlockingIOError:
+            return True
+        except OSError:
+            pass
+        peer.close()
+        return False
+
+
+class DescriptorTests(FaultTestCase):
+    """
+    No file descriptor is left, or connections would take the last.
+    """
+
+    def attacked(self, node: Node, *ports: int) -> None:
+        """
+        Have far more connections than a node may open files, for some seconds.  It keeps
+        descriptors for itself, and a log that can be read.
+        """
+        assert node.files is not None, "its limit is what is to be reached"
+        lines, begun = node.log().count("\n"), time.monotonic()
+        with contextlib.ExitStack() as attack:
+            for port in ports:
+                count = 2 * node.files // len(ports)
+                strangers = Strangers(("127.0.0.1", port), count, again=0.5)
+                attack.enter_context(strangers.at_work())
+            self.passes(seconds(2.5, 20))
+            self.assertLess(node.open_files(), node.files - 5)
+        written, took = node.log().count("\n") - lines, time.monotonic() - begun
+        self.tell(f"{node.name}: {written} lines in {took:.0f} s")
+        self.assertLess(written, 20 + 15 * took, node.tail())
+
+    def limited(self, master_files: int, slave_files: int | None = None) -> tuple[Driver, Node]:
+        """
+        A pair that may open so many files.
+        """
+        master = self.master(flushDiskType="SYNC_FLUSH")
+        slave = self.slave(master.address)
+        master.files, slave.files = master_files, slave_files
+        self.start_both(master, slave)
+        slave.until_synced(0)
+        return master, slave
+
+    def go_on(self, master: Driver, slave: Node) -> None:
+        """
+        Both are well again without a restart, and nothing that was promised is lost.
+        """
+        master.until(lambda status: status["state"] == "serving", "serving")
+        slave.until_synced(master.status()["maxOffset"])
+        self.write(master, 100)
+        self.settle(master, slave)
+
+    def test_idle_clients(self) -> None:
+        """
+        Idle connections to the client port leave a master's writes and its slave alone.
+        """
+        master, slave = self.limited(512)
+        burst = master.put(3_000, size=4_000, rate=600)
+        self.attacked(master, master.port)
+        self.assertEqual({"PUT_OK"}, {write.status for write in burst.wait()}, master.tail())
+        self.assertEqual(0, slave.status()["upstream"]["reconnects"])
+        self.go_on(master, slave)
+
+    def test_both_ports(self) -> None:
+        """
+        The same with very few descriptors and strangers on the HA port too.
+        """
+        master, slave = self.limited(120)
+        burst = master.put(1_500, size=4_000, rate=300)
+        self.attacked(master, master.port, master.ha_port)
+        self.assertEqual({"PUT_OK"}, {write.status for write in burst.wait()}, master.tail())
+        self.go_on(master, slave)
+
+    def test_slave(self) -> None:
+        """
+        A slave's ports likewise.
+        """
+        master, slave = self.limited(1024, 120)
+        burst = master.put(1_500, size=4_000, rate=300)
+        self.attacked(slave, slave.port, slave.ha_port)
+        self.assertEqual({"PUT_OK"}, {write.status for write in burst.wait()}, master.tail())
+        self.go_on(master, slave)
+
+    def test_none_left(self) -> None:
+        """
+        Whatever else takes them all: writes are refused or wait, nothing fails for good, and both
+        nodes go on by themselves when there are descriptors again.
+        """
+        flush = self.random.choice(["SYNC_FLUSH", "ASYNC_FLUSH"])
+        master = self.master(flushDiskType=flush)
+        slave = self.slave(master.address, flushDiskType=flush)
+        self.start_both(master, slave)
+        slave.until_synced(0)
+        self.write(master, 50)
+        for _ in rounds(1):
+            for nodes in ((master,), (slave,), (master, slave)):
+                burst = master.put(2_000, size=2_000, concurrency=8)
+                with contextlib.ExitStack() as taken:
+                    for node in nodes:
+                        taken.enter_context(node.no_descriptors())
+                    self.passes(seconds(0.5, 5) + self.random.random())
+                burst.wait(120)
+                self.assertLessEqual(
+                    {write.status for write in burst.writes},
+                    {"PUT_OK", "REFUSED", "FLUSH_DISK_TIMEOUT", *NOT_HELD},
+                )
+                master.until(lambda status: status["state"] == "serving", "serving")
+                slave.until_synced(master.status()["maxOffset"])
+        self.assertNotIn("is failed", master.log() + slave.log())
+        self.go_on(master, slave)
+
+
+class PlaceTests(FaultTestCase):
+    """
+    Strangers take the places on the HA port.
+    """
+
+    def test_zeros(self) -> None:
+        """
+        Connections that repeat eight zero bytes lock no slave out, not from its own address
+        either, and are not waited for.
+        """
+        master, slave = self.pair(**SOON_SILENT, haMaxConnections=100)
+        for host in (ELSEWHERE, "127.0.0.1"):
+            strangers = Strangers(master.address, 150, struct.pack(">q", 0), host=host)
+            with strangers.at_work():
+                until(lambda strangers=strangers: strangers.came > 300, "strangers come back")
+                self.assertLessEqual(master.status()["connections"], 20)
+                slave.kill9()
+                self.left_alone(master)
+                slave.start().until_synced(master.status()["maxOffset"])
+                self.write(master, 50)
+        self.settle(master, slave)
+
+    def left_alone(self, master: Driver) -> None:
+        """
+        Without a slave no write counts, and in the end none waits.
+        """
+
+        def quick() -> bool:
+            begun = time.monotonic()
+            (write,) = master.put(1).wait()
+            self.assertIn(write.status, NOT_HELD)
+            return write.status == "SLAVE_NOT_AVAILABLE" and time.monotonic() - begun < 2.5
+
+        until(quick, "writes are answered at once", tell=lambda: str(master.status()["replicas"]))
