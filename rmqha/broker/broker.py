@@ -74,11 +74,12 @@ from rmqha.store.derived.deleted_topics import Deletion
 from rmqha.store.derived.lookup import Lookup
 from rmqha.store.files.allocate import InThread
 from rmqha.store.store import Store
+from rmqha.store.tables.checked_table import CheckedTables
+from rmqha.store.tables.table_verdict import Source, TableRead
 from rmqha.wire.remoting.bodies.status import HaStatus
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 from rmqha.wire.remoting.headers.slave import EpochClaim
-from rmqha.wire.store_layout import CONFIG
 
 STOP_WITHIN = 30.0
 """Seconds that a stop waits for each part of a broker: what a thread that hangs keeps from ending
@@ -144,10 +145,12 @@ class Broker:
         )
         self.reactor = reactor
         self.epochs = epochs or MasterEpochs(store.settings.root, in_thread)
-        folder = settings.store.root / CONFIG
-        self.topics = Topics(folder, settings.broker, reactor, in_thread, store.now_ms)
-        self.groups = Groups(folder, settings.broker, reactor, in_thread, store.now_ms)
-        self.offsets = ConsumerOffsetTable(folder, reactor, in_thread)
+        self._in_thread = in_thread
+        files = self._checked = CheckedTables(settings.store.root)
+        self.topics = Topics(files, settings.broker, reactor, in_thread, store.now_ms)
+        self.groups = Groups(files, settings.broker, reactor, in_thread, store.now_ms)
+        pause = settings.store.offset_journal_interval
+        self.offsets = ConsumerOffsetTable(files, reactor, in_thread, pause)
         self._tables = (self.topics, self.groups, self.offsets)
         for table in self._tables:
             table.load()
@@ -155,9 +158,11 @@ class Broker:
             self.topics.bring_back(
                 (queue.topic, queue.queue_id) for queue in store.queues if queue.max_offset
             )
+            if not store.dispatcher.behind:
+                self.offsets.bring_back(self._queue_end)
         self.messages = Messages.of(settings)
         self.lookup = Lookup(store.log, store.queues, store.index, self.messages.levels)
-        levels = LevelOffsets(folder, store, reactor, in_thread)
+        levels = LevelOffsets(files, store, reactor, in_thread)
         levels.load()
         self._files = tuple(table.file for table in (*self._tables, levels))
         self.schedule = Schedule(
@@ -343,7 +348,7 @@ class Broker:
         self.siblings = DuplicateIdCheck(members, self.registration, broker.id, clock)
         self._among_masters(members)
         copies = Copies(
-            root=store.settings.root,
+            tables=self._checked,
             name=broker.name,
             cluster=broker.cluster,
             topics=self.topics,
@@ -415,6 +420,10 @@ class Broker:
         config = self.topics.get(topic)
         return config is not None and 0 <= queue_id < config.read_queue_nums
 
+    def _queue_end(self, topic: str, queue_id: int) -> int | None:
+        queue = self.store.queues.get(topic, queue_id)
+        return None if queue is None else queue.max_offset
+
     # --- life -------------------------------------------------------------------------
 
     def prepare(self) -> Deferred[None]:
@@ -474,6 +483,7 @@ class Broker:
         delivering = shutdown.step("delayed messages", self.schedule.stop)
         for step in (leaving, writing, delivering):
             await step
+        await shutdown.step("checksums of tables", lambda: self._in_thread(self._checked.settle))
         shutdown.finish()
 
     async def _leave(self) -> None:
@@ -521,7 +531,7 @@ class Broker:
         """
         Why files were not read at the start, but those that they had replaced.
         """
-        return {file.path.name: file.fault for file in self._files if file.fault}
+        return self._faults(lambda read: read.older)
 
     def jobs(self) -> Iterator[Job]:
         """
@@ -547,9 +557,18 @@ class Broker:
             "topics": len(self.topics.names()),
             "groups": len(self.groups.names()),
             "olderTables": self._older_tables(),
+            "changedTables": self._faults(lambda read: read.source is Source.CHANGED),
+            "offsetJournal": self.offsets.journal.status(),
             "nameServers": self.registration.status(),
             "nameServersDisagree": self.registration.disagreement,
             "twin": self.siblings.twin or self.twins.twin,
             **self.fencing.status(),
             "delayed": self.schedule.status(),
         }
+
+    def _faults(self, wanted: Callable[[TableRead], bool]) -> dict[str, str]:
+        """
+        What was wrong with tables at the start, by their files' names.
+        """
+        reads = {file.path.name: file.read for file in self._files}
+        return {name: read.fault for name, read in reads.items() if read and wanted(read)}

@@ -195,6 +195,14 @@ class StoreSettings:
     scrub_interval: float = key("scrubInterval", Millis(), "86400000", origin=Origin.OURS)
     """Shortest time from the start of one such pass to the start of the next."""
 
+    offset_journal_interval: float = key(
+        "offsetJournalInterval", Millis(0), "150", origin=Origin.OURS
+    )
+    """Shortest pause between two writes of the journal that keeps consumer offsets between two
+    writes of consumerOffset.json, and after which the slaves get what was written. A crash costs
+    what was committed since. 0 writes no journal: a crash then costs the commits of some seconds,
+    as in stock brokers."""
+
     @property
     def max_record(self) -> int:
         """

@@ -132,8 +132,16 @@ def replace(path: Path, table: Table, step: Callable[[str], None] | None = None)
     @param step: Called with a name before each change on the disk; for tests of just that.
     @raise DiskFull: If there is no room; the old generation stays.
     """
+    replace_text(path, render(table), step)
+
+
+def replace_text(path: Path, data: bytes, step: Callable[[str], None] | None = None) -> None:
+    """
+    The same of a table that is rendered already.
+
+    @param data: What L{render} made of it.
+    """
     step = step or _ignore
-    data = render(table)
     new = _beside(path, NEW_SUFFIX)
     old = _beside(path, ".old")
     try:

@@ -54,6 +54,15 @@ READERS = "readers"
 METADATA = "metadata.json"
 """What a slave knows of its master's tables, and owes it."""
 
+TABLE_CHECKSUMS = "tables.json"
+"""Checksums of the tables in L{CONFIG}, and of L{METADATA}."""
+
+OFFSET_JOURNAL = "offsets"
+"""A folder with what happened to consumers' offsets since their table was written."""
+
+JOURNAL_SUFFIX = ".journal"
+"""Of the files in it, which are numbered."""
+
 EPOCH = "epoch.json"
 """Which life of the log this is."""
 

@@ -27,6 +27,7 @@ from rmqha.net.remoting.handlers import Registry
 from rmqha.store.derived.lookup import Lookup
 from rmqha.store.paced_dispatch import LIVE_PAUSE
 from rmqha.store.store import Receipt, Store
+from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.properties import encode as encode_properties
 from rmqha.wire.log.record import Message, Record, decode
@@ -79,11 +80,11 @@ class Consuming:
 
     def __attrs_post_init__(self) -> None:
         store, clock = self.store, self.clock
-        config = store.settings.root / "config"
-        tables = (config, BrokerSettings(), clock, now, lambda: STORED)
+        files = CheckedTables(store.settings.root)
+        tables = (files, BrokerSettings(), clock, now, lambda: STORED)
         self.topics, self.groups = Topics(*tables), Groups(*tables)
         self.topics.put(TopicConfig(topic_name=TOPIC, read_queue_nums=4, write_queue_nums=4))
-        self.offsets = ConsumerOffsetTable(config, clock, now)
+        self.offsets = ConsumerOffsetTable(files, clock, now)
         self.offsets.load()
         self.heartbeats = Heartbeats(
             self.producers,

@@ -6,9 +6,8 @@ Source: docs/protocol/remoting.md, Brokers among themselves; docs/architecture.r
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from enum import StrEnum
-from pathlib import Path
 from typing import Any
 
 from attrs import define, field, frozen
@@ -26,6 +25,7 @@ from rmqha.broker.tables.topics import Topics
 from rmqha.errors import BodyInvalid, StoreError
 from rmqha.periodic import Job
 from rmqha.store.files.allocate import InThread
+from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.wire.names import PRESET_GROUPS
 from rmqha.wire.remoting.bodies.common import DataVersion
 from rmqha.wire.remoting.bodies.offsets import DelayOffsets
@@ -110,7 +110,7 @@ class Copies:
     """
     The tables of one master, at one address, and ours.
 
-    @ivar root: The store's folder.
+    @ivar tables: The store's files of tables.
     @ivar name: Our broker's name.
     @ivar cluster: Our cluster's.
     @ivar delays: Takes the master's delay offsets.
@@ -119,7 +119,7 @@ class Copies:
     @ivar parts: The state of each table.
     """
 
-    root: Path
+    tables: CheckedTables
     name: str
     cluster: str
     topics: Topics
@@ -138,8 +138,14 @@ class Copies:
 
     def __attrs_post_init__(self) -> None:
         self._new_parts()
-        path = self.root / OWN_FOLDER / METADATA
-        self._file = Persisted(path, self._record, self.clock, self.in_thread, RECORD_INTERVAL)
+        self._file = Persisted(
+            self.tables.root / OWN_FOLDER / METADATA,
+            self._record,
+            self.clock,
+            self.in_thread,
+            RECORD_INTERVAL,
+            tables=self.tables,
+        )
         self.owed.changed = self._file.dirty
 
     @property
@@ -166,6 +172,18 @@ class Copies:
         self.parts[TOPICS].last = Last(version=record.topics)
         self.parts[GROUPS].last = Last(version=record.groups)
         self.owed.committed.update(record.committed)
+
+    def recall(self, by_clients: Mapping[str, Mapping[int, int]]) -> None:
+        """
+        Owe the master what clients committed here shortly before a crash: that is in the journal
+        of offsets before it is in the record.
+
+        @param by_clients: Offsets by queue id by C{topic@group}.
+        """
+        for key, queues in by_clients.items():
+            self.owed.committed.setdefault(key, {}).update(queues)
+        if by_clients:
+            self._file.dirty()
 
     def stop(self) -> Deferred[None]:
         """

@@ -105,7 +105,10 @@ class MetadataSync:
         Begin: at once, if the master is known.
         """
         self.copies.load()
-        self.copies.offsets.offsets.committed.append(self.copies.owed.note)
+        offsets = self.copies.offsets.offsets
+        if offsets.read is not None:
+            self.copies.recall(offsets.read.by_clients)
+        offsets.committed.append(self.copies.owed.note)
         self._client = self.connect()
         self._timed.start(PERIOD, now=True)
 

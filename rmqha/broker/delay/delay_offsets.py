@@ -13,7 +13,6 @@ Source: docs/protocol/remoting.md, Delayed messages.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 from attrs import evolve, frozen
 from twisted.internet.defer import Deferred
@@ -23,6 +22,7 @@ from rmqha.broker.tables.persisted import Persisted
 from rmqha.periodic import Job
 from rmqha.store.files.allocate import InThread
 from rmqha.store.store import Store
+from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.wire.names import SCHEDULE_TOPIC
 from rmqha.wire.remoting.bodies.offsets import DelayOffsets
 from rmqha.wire.remoting.json_body import from_json
@@ -54,14 +54,15 @@ class LevelOffsets:
     """
 
     def __init__(
-        self, folder: Path, store: Store, clock: IReactorTime, in_thread: InThread
+        self, tables: CheckedTables, store: Store, clock: IReactorTime, in_thread: InThread
     ) -> None:
         """
-        @param folder: C{config} in the store's folder.
+        @param tables: The store's.
         @param store: It is open.
         """
         self._store = store
-        self.file = Persisted(folder / DELAY_OFFSETS, self._counting, clock, in_thread, INTERVAL)
+        path = tables.path(DELAY_OFFSETS)
+        self.file = Persisted(path, self._counting, clock, in_thread, INTERVAL, tables=tables)
         self._rest = DelayOffsets()
         self._now: dict[int, int] = {}
         self._durable: dict[int, int] = {}

@@ -4,25 +4,31 @@ How far each group has come in each queue: C{config/consumerOffset.json}.
 An offset only grows, unless a client commits a lower one by a request of its own, which is
 done and logged, or a master that a slave follows set it back.
 
+The file is written every few seconds; between two writes a journal keeps what changed
+(L{rmqha.broker.tables.offset_journal}).
+
 Source: docs/protocol/remoting.md, Offsets.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from pathlib import Path
 
 from attrs import evolve
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from rmqha.broker.tables.offset_journal import OffsetJournal
 from rmqha.broker.tables.persisted import Persisted
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.periodic import Job
 from rmqha.store.files.allocate import InThread
+from rmqha.store.tables import offset_segments
+from rmqha.store.tables.checked_table import CheckedTables
+from rmqha.store.tables.offset_segments import ALL_QUEUES, BACK, BY_CLIENT
+from rmqha.store.tables.offset_table import OffsetsRead, read_offsets
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets as OffsetTable
-from rmqha.wire.remoting.json_body import from_json
 from rmqha.wire.store_layout import CONSUMER_OFFSETS
 
 INTERVAL = 5.0
@@ -34,34 +40,64 @@ class ConsumerOffsetTable:
     The table of offsets, in messages.
 
     @ivar file: Their file.
+    @ivar journal: What changed since that was written.
+    @ivar read: What there was at the start.
     @ivar committed: Each is called after a client's commit with group, topic, queue id, offset.
     """
 
     _log = Logger()
 
-    def __init__(self, folder: Path, clock: IReactorTime, in_thread: InThread) -> None:
+    def __init__(
+        self, tables: CheckedTables, clock: IReactorTime, in_thread: InThread, pause: float = 0.0
+    ) -> None:
         """
-        @param folder: C{config} in the store's folder.
+        @param tables: The store's.
+        @param pause: Least seconds between two writes of the journal; 0 for none.
         """
-        self.file = Persisted(folder / CONSUMER_OFFSETS, self.table, clock, in_thread, INTERVAL)
-        self._quiet = RateLimitedLog(self._log, clock)
-        self.committed: list[Callable[[str, str, int, int], None]] = []
         # By topic@group; a topic has no @.
         self._table: dict[str, dict[int, int]] = {}
         self._rest = OffsetTable()
+        self._tables = tables
+        folder = offset_segments.folder_of(tables.root)
+        self.journal = OffsetJournal(folder, self._table, clock, in_thread, pause)
+        self.file = Persisted(
+            tables.path(CONSUMER_OFFSETS),
+            self.table,
+            clock,
+            in_thread,
+            INTERVAL,
+            tables=tables,
+            journal=self.journal,
+        )
+        self.read: OffsetsRead | None = None
+        self.committed: list[Callable[[str, str, int, int], None]] = []
+        self._quiet = RateLimitedLog(self._log, clock)
 
     def load(self) -> None:
         """
-        Read the file.
+        Read the file, and let happen again what the journal has.
 
-        @raise TableUnreadable: If there is one, and it cannot be read.
+        @raise TableUnreadable: If there is a file, and it cannot be read.
         @raise BodyInvalid: If it is no table of offsets.
         """
-        found = self.file.load()
-        if found is not None:
-            table = from_json(OffsetTable, found)
-            self._rest = evolve(table, offset_table={})
-            self._table = table.offset_table
+        read = self.read = read_offsets(self._tables, own=True)
+        self.file.loaded(read.file)
+        self.journal.segment = read.next_segment
+        if read.offsets is not None:
+            self._rest = evolve(read.offsets, offset_table={})
+            self._table.clear()
+            self._table.update(read.offsets.offset_table)
+        if read.replayed:
+            self.file.dirty()
+            self._log.info(
+                "Replayed the journal of consumer offsets: {count} offsets are newer than in "
+                "{path}; {torn} bytes at its end are not whole",
+                count=read.replayed,
+                path=self.file.path.name,
+                torn=read.torn,
+            )
+        for damage in read.damaged:
+            self._log.warn("The journal of consumer offsets is damaged: {damage}", damage=damage)
 
     def save(self) -> Deferred[None]:
         """
@@ -77,13 +113,14 @@ class ConsumerOffsetTable:
 
         @return: Fires when that is done, well or not.
         """
-        return self.file.stop()
+        return self.journal.stop().addCallback(lambda _: self.file.stop())
 
     def jobs(self) -> Iterator[Job]:
         """
         What is done again and again.
         """
         yield self.file.job
+        yield from self.journal.jobs()
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:
         """
@@ -104,13 +141,16 @@ class ConsumerOffsetTable:
 
         @param who: The client, for the log.
         """
-        queues = self._table.setdefault(f"{topic}@{group}", {})
+        key = f"{topic}@{group}"
+        queues = self._table.setdefault(key, {})
         before = queues.get(queue_id)
+        kind = BY_CLIENT
         for listener in self.committed:
             listener(group, topic, queue_id, offset)
         if before == offset:
             return
         if before is not None and offset < before:
+            kind |= BACK
             self._quiet.warn(
                 "offset lowered",
                 who.rpartition(":")[0],
@@ -124,7 +164,7 @@ class ConsumerOffsetTable:
                 offset=offset,
             )
         queues[queue_id] = offset
-        self.file.dirty()
+        self._changed(key, queue_id, kind)
 
     def advance(self, group: str, topic: str, queue_id: int, offset: int) -> bool:
         """
@@ -135,16 +175,51 @@ class ConsumerOffsetTable:
         before = self.get(group, topic, queue_id)
         if offset <= (-1 if before is None else before):
             return False
-        self._table.setdefault(f"{topic}@{group}", {})[queue_id] = offset
-        self.file.dirty()
+        key = f"{topic}@{group}"
+        self._table.setdefault(key, {})[queue_id] = offset
+        self._changed(key, queue_id)
         return True
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """
         Set an offset, also to a lower one, because the master did; the caller tells the log.
         """
-        self._table.setdefault(f"{topic}@{group}", {})[queue_id] = offset
-        self.file.dirty()
+        key = f"{topic}@{group}"
+        self._table.setdefault(key, {})[queue_id] = offset
+        self._changed(key, queue_id, BACK)
+
+    def bring_back(self, end: Callable[[str, int], int | None]) -> int:
+        """
+        Let no offset be above its queue: a crash may have cost the log its last messages, and
+        others come to their places, which the group would pass over.
+
+        @param end: Just past a queue's last message, by topic and queue id; C{None} if there is no
+            such queue.
+        @return: How many offsets moved.
+        """
+        moved = 0
+        for key, queues in self._table.items():
+            topic, _, group = key.partition("@")
+            for queue_id, offset in queues.items():
+                most = end(topic, queue_id)
+                if most is None or offset <= most:
+                    continue
+                queues[queue_id] = most
+                self._changed(key, queue_id, BACK)
+                moved += 1
+                self._quiet.warn(
+                    "offset above its queue",
+                    self.file.path.name,
+                    "Moved the offset of group {group} in queue {queue_id} of {topic} back from "
+                    "{before} to {offset}, where the queue ends: the log lost what came after",
+                    group=group,
+                    queue_id=queue_id,
+                    topic=topic,
+                    before=offset,
+                    offset=most,
+                )
+        self._quiet.flush()
+        return moved
 
     def merge_max(self, table: OffsetTable) -> int:
         """
@@ -161,8 +236,8 @@ class ConsumerOffsetTable:
             if higher:
                 self._table[key] = ours | higher
                 moved += len(higher)
-        if moved:
-            self.file.dirty()
+                for queue_id in higher:
+                    self._changed(key, queue_id)
         return moved
 
     def topics_of(self, group: str) -> set[str]:
@@ -183,29 +258,28 @@ class ConsumerOffsetTable:
         """
         Forget a group's offsets in a topic.
         """
-        if self._table.pop(f"{topic}@{group}", None) is not None:
-            self.file.dirty()
+        self._remove(f"{topic}@{group}")
 
     def remove_group(self, group: str) -> None:
+        """
+        Forget a group's offsets in all topics.
+        """
         for topic in self.topics_of(group):
-            del self._table[f"{topic}@{group}"]
-            self.file.dirty()
+            self._remove(f"{topic}@{group}")
 
     def remove_topics(self, topics: Collection[str]) -> None:
         """
         Forget all groups' offsets in some topics.
         """
         for key in [key for key in self._table if key.partition("@")[0] in topics]:
-            del self._table[key]
-            self.file.dirty()
+            self._remove(key)
 
     def remove_topic(self, topic: str) -> None:
         """
         Forget all groups' offsets in a topic.
         """
         for group in self.groups_of(topic):
-            del self._table[f"{topic}@{group}"]
-            self.file.dirty()
+            self._remove(f"{topic}@{group}")
 
     def rest(self, table: OffsetTable) -> None:
         """
@@ -222,3 +296,11 @@ class ConsumerOffsetTable:
         """
         copy = {key: dict(queues) for key, queues in self._table.items()}
         return evolve(self._rest, offset_table=copy)
+
+    def _changed(self, key: str, queue_id: int, kind: int = 0) -> None:
+        self.file.dirty()
+        self.journal.mark(key, queue_id, kind)
+
+    def _remove(self, key: str) -> None:
+        if self._table.pop(key, None) is not None:
+            self._changed(key, ALL_QUEUES)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
@@ -24,10 +24,30 @@ from rmqha.net.group_commit import GroupCommit
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.periodic import Job
 from rmqha.store.files.allocate import InThread
+from rmqha.store.tables.checked_table import CheckedTables
+from rmqha.store.tables.table_verdict import Source, TableRead
 from rmqha.wire.remoting.json_body import to_json
 
 RETRY = 5.0
 """Seconds until a table that could not be written is tried again."""
+
+
+class Journal(Protocol):
+    """
+    What keeps a table's changes until the next generation is on the disk.
+    """
+
+    def rotate(self) -> int:
+        """
+        A generation is taken: begin a new file.
+
+        @return: Its number.
+        """
+
+    def forget(self, least: int) -> None:
+        """
+        Delete the files before one.  Blocking.
+        """
 
 
 class Persisted:
@@ -36,8 +56,7 @@ class Persisted:
 
     @ivar path: The file.
     @ivar job: How writing it goes.
-    @ivar fault: Why the table that was read is an older one than was written last; empty if it
-        is not.
+    @ivar read: How it stood with the file when it was loaded; C{None} before.
     """
 
     _log = Logger()
@@ -49,16 +68,23 @@ class Persisted:
         clock: IReactorTime,
         in_thread: InThread,
         interval: float = 0.0,
+        *,
+        tables: CheckedTables,
+        journal: Journal | None = None,
     ) -> None:
         """
         @param snapshot: Gives the table as it is now, as a body class or a C{dict}.  It is read
             in a thread, so it must not change afterwards.
         @param interval: Most seconds from a change to its being written; what changes while
             one table is being written goes into the next, together.
+        @param tables: The store's, with their checksums.
+        @param journal: What keeps changes between two writes.
         """
         self.path = path
         self.job = Job(f"writing {path.name}", clock, vital=True)
-        self.fault = ""
+        self.read: TableRead | None = None
+        self._tables = tables
+        self._journal = journal
         self._snapshot = snapshot
         self._clock = clock
         self._in_thread = in_thread
@@ -71,21 +97,21 @@ class Persisted:
 
     def load(self) -> json_table.Table | None:
         """
-        Read the table; C{None} if there is none yet.  One of which only the generation before
-        can be read is older than what was acknowledged, so that is said.
+        Read the table; C{None} if there is none yet.  What is not as it was written is said.
 
         @raise TableUnreadable: If there is one, and it cannot be read.
         """
-        found = json_table.read_generation(self.path)
-        self.fault = found.fault
-        if found.fault and found.table is not None:
-            self._log.warn(
-                "{path} cannot be read ({fault}): going on with the generation before it, "
-                "{path}.bak, whose rows and offsets may be older than what was acknowledged",
-                path=self.path,
-                fault=found.fault,
-            )
-        return found.table
+        self.loaded(self._tables.load(self.path))
+        assert self.read is not None
+        return self.read.table
+
+    def loaded(self, read: TableRead) -> None:
+        """
+        The table was read.  One that is not what its file held is written again.
+        """
+        self.read = read
+        if read.source is Source.BACKUP:
+            self.dirty()
 
     def dirty(self) -> None:
         """
@@ -126,13 +152,15 @@ class Persisted:
             return succeed(None)
         self._dirty = False
         self.job.begun()
-        return self._in_thread(self._write, self._snapshot()).addCallbacks(
+        follows = None if self._journal is None else self._journal.rotate()
+        return self._in_thread(self._write, self._snapshot(), follows).addCallbacks(
             lambda _: self.job.succeeded(), self._not_written
         )
 
-    def _write(self, table: Any) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        json_table.replace(self.path, to_json(table))
+    def _write(self, table: Any, follows: int | None) -> None:
+        needed = self._tables.replace(self.path, to_json(table), journal=follows)
+        if self._journal is not None and needed is not None:
+            self._journal.forget(needed)
 
     def _not_written(self, failure: Failure) -> Failure:
         self._dirty = True

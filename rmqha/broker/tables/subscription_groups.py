@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 from twisted.internet.interfaces import IReactorTime
 
@@ -16,6 +15,7 @@ from rmqha.broker.tables.table import ConfigTable
 from rmqha.config.broker_settings import BrokerSettings
 from rmqha.errors import RequestRefused
 from rmqha.store.files.allocate import InThread
+from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.wire.log.encode import MAX_TOPIC
 from rmqha.wire.names import PRESET_GROUPS, RETRY_PREFIX, SYSTEM_GROUP_PREFIX
 from rmqha.wire.remoting.bodies.tables import GroupConfig, GroupTable
@@ -55,18 +55,19 @@ class Groups(ConfigTable[GroupConfig, GroupTable]):
 
     def __init__(
         self,
-        folder: Path,
+        tables: CheckedTables,
         settings: BrokerSettings,
         clock: IReactorTime,
         in_thread: InThread,
         now_ms: Callable[[], int],
     ) -> None:
         """
-        @param folder: C{config} in the store's folder.
+        @param tables: The store's.
         @param now_ms: Milliseconds since 1970, for the table's version.
         """
         super().__init__(
-            path=folder / SUBSCRIPTION_GROUPS,
+            name=SUBSCRIPTION_GROUPS,
+            tables=tables,
             body=GroupTable,
             rows="subscription_group_table",
             presets={name: GroupConfig(group_name=name) for name in PRESET_GROUPS},

@@ -8,7 +8,6 @@ Source: docs/protocol/remoting.md, Tables.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from attrs import evolve
@@ -18,6 +17,7 @@ from twisted.internet.interfaces import IReactorTime
 from rmqha.broker.tables.persisted import Persisted
 from rmqha.periodic import Job
 from rmqha.store.files.allocate import InThread
+from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.wire.remoting.bodies.common import DataVersion
 from rmqha.wire.remoting.json_body import from_json
 
@@ -41,7 +41,8 @@ class ConfigTable(Generic[Row, Body]):
     def __init__(
         self,
         *,
-        path: Path,
+        name: str,
+        tables: CheckedTables,
         body: type[Body],
         rows: str,
         presets: Mapping[str, Row],
@@ -50,13 +51,15 @@ class ConfigTable(Generic[Row, Body]):
         now_ms: Callable[[], int],
     ) -> None:
         """
+        @param name: The file's.
+        @param tables: The store's.
         @param body: What is in the file, and in the answer to who asks for all.
         @param rows: Its field with the rows.
         @param presets: The rows that are there from the start.
         @param now_ms: Milliseconds since 1970, for the version.
         """
         self.changed: list[Callable[[Row | None], None]] = []
-        self.file = Persisted(path, self.table, clock, in_thread)
+        self.file = Persisted(tables.path(name), self.table, clock, in_thread, tables=tables)
         self._body, self._rows, self._presets = body, rows, presets
         self._now_ms = now_ms
         self._table = dict(presets)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from pathlib import Path
 
 from attrs import evolve
 from twisted.internet.interfaces import IReactorTime
@@ -18,6 +17,7 @@ from rmqha.broker.tables.table import ConfigTable
 from rmqha.config.broker_settings import BrokerSettings
 from rmqha.errors import RequestRefused
 from rmqha.store.files.allocate import InThread
+from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.wire.log.encode import MAX_TOPIC
 from rmqha.wire.names import (
     BENCHMARK_TOPIC,
@@ -102,18 +102,19 @@ class Topics(ConfigTable[TopicConfig, TopicTable]):
 
     def __init__(
         self,
-        folder: Path,
+        tables: CheckedTables,
         settings: BrokerSettings,
         clock: IReactorTime,
         in_thread: InThread,
         now_ms: Callable[[], int],
     ) -> None:
         """
-        @param folder: C{config} in the store's folder.
+        @param tables: The store's.
         @param now_ms: Milliseconds since 1970, for the table's version.
         """
         super().__init__(
-            path=folder / TOPICS,
+            name=TOPICS,
+            tables=tables,
             body=TopicTable,
             rows="topic_config_table",
             presets={topic.topic_name: topic for topic in _presets(settings)},

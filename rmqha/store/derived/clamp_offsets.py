@@ -15,12 +15,13 @@ from pathlib import Path
 
 from attrs import evolve, frozen
 
-from rmqha.logfiles import json_table
 from rmqha.store.derived.consume_queues import ConsumeQueues
+from rmqha.store.tables.checked_table import CheckedTables
+from rmqha.store.tables.offset_table import read_offsets, write_offsets
 from rmqha.wire.names import SCHEDULE_TOPIC
-from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets, DelayOffsets
+from rmqha.wire.remoting.bodies.offsets import DelayOffsets
 from rmqha.wire.remoting.json_body import from_json, to_json
-from rmqha.wire.store_layout import CONFIG, CONSUMER_OFFSETS, DELAY_OFFSETS
+from rmqha.wire.store_layout import DELAY_OFFSETS
 
 
 @frozen
@@ -61,11 +62,10 @@ def clamp_consumers(
     @raise TableUnreadable: If there is a table and it cannot be read.
     @raise BodyInvalid: If it is no table of offsets.
     """
-    path = root / CONFIG / CONSUMER_OFFSETS
-    found = json_table.read(path)
-    if found is None:
+    tables = CheckedTables(root)
+    table = read_offsets(tables).offsets
+    if table is None:
         return ()
-    table = from_json(ConsumerOffsets, found)
     offsets = {key: dict(of_queues) for key, of_queues in table.offset_table.items()}
     clamped = []
     for key, of_queues in offsets.items():
@@ -76,7 +76,8 @@ def clamp_consumers(
                 clamped.append(Clamped(f"group {group}", topic, queue_id, offset, most))
                 of_queues[queue_id] = most
     if clamped and change:
-        json_table.replace(path, to_json(evolve(table, offset_table=offsets)))
+        read = read_offsets(tables, own=True)
+        write_offsets(tables, evolve(table, offset_table=offsets), read)
     return tuple(clamped)
 
 
@@ -89,8 +90,9 @@ def clamp_delays(root: Path, queues: ConsumeQueues, *, change: bool = True) -> t
     @raise TableUnreadable: If there is a table and it cannot be read.
     @raise BodyInvalid: If it is no table of offsets.
     """
-    path = root / CONFIG / DELAY_OFFSETS
-    found = json_table.read(path)
+    tables = CheckedTables(root)
+    path = tables.path(DELAY_OFFSETS)
+    found = tables.read(path).table
     if found is None:
         return ()
     table = from_json(DelayOffsets, found)
@@ -103,7 +105,9 @@ def clamp_delays(root: Path, queues: ConsumeQueues, *, change: bool = True) -> t
             clamped.append(Clamped(who, SCHEDULE_TOPIC, level - 1, offset, inside))
             offsets[level] = inside
     if clamped and change:
-        json_table.replace(path, to_json(evolve(table, offset_table=offsets)))
+        tables.load(path)
+        tables.replace(path, to_json(evolve(table, offset_table=offsets)))
+        tables.settle()
     return tuple(clamped)
 
 

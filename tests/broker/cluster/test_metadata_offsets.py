@@ -16,6 +16,7 @@ from rmqha.broker.cluster.metadata_offsets import SLICE, OffsetSync, merge, take
 from rmqha.broker.cluster.offsets_owed import WINDOW, Owed
 from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.errors import RemotingTimeout
+from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets as OffsetTable
 from rmqha.wire.remoting.command import Command
 from tests.support.effort import tries
@@ -45,7 +46,7 @@ class OffsetTestCase(LogTestCase):
         """
         An empty one again.
         """
-        self.offsets = ConsumerOffsetTable(self.folder(), self.clock, now)
+        self.offsets = ConsumerOffsetTable(CheckedTables(self.folder()), self.clock, now)
         self.sync = OffsetSync(
             self.offsets,
             self.clock,

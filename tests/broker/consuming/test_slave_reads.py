@@ -11,6 +11,7 @@ from twisted.internet.task import Clock
 from rmqha.broker.consuming.pull import UNCERTAIN
 from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.config.broker_settings import PullSettings
+from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.wire.remoting.bodies.tables import GroupConfig, TopicConfig
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
@@ -267,8 +268,8 @@ class UntoldTests(ConsumingTestCase):
         """
         self.ask(self.peer, commit(1, topic="Untold"))
         self.broker.clock.advance(5)
-        folder = self.broker.store.settings.root / "config"
-        again = ConsumerOffsetTable(folder, Clock(), now)
+        files = CheckedTables(self.broker.store.settings.root)
+        again = ConsumerOffsetTable(files, Clock(), now)
         again.load()
         self.assertEqual(again.get(GROUP, "Untold", 0), 1)
 

@@ -9,6 +9,7 @@ from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 from rmqha.broker.consuming.consumer_progress import NONE_YET
 from rmqha.broker.tables.consumer_offsets import INTERVAL, ConsumerOffsetTable
 from rmqha.logfiles import json_table
+from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets as OffsetTable
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
@@ -139,7 +140,8 @@ class TableTests(ConsumingTestCase):
         self.assertEqual(
             json_table.read(self.path), {"offsetTable": {"TopicA@group-a": {0: 3, 1: 4}}}
         )
-        again = ConsumerOffsetTable(self.path.parent, self.broker.clock, now)
+        files = CheckedTables(self.path.parent.parent)
+        again = ConsumerOffsetTable(files, self.broker.clock, now)
         again.load()
         self.assertEqual(again.queues(GROUP, TOPIC), {0: 3, 1: 4})
 

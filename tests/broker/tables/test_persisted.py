@@ -11,6 +11,7 @@ from twisted.internet.task import Clock
 
 from rmqha.broker.tables.persisted import RETRY, Persisted
 from rmqha.logfiles import json_table
+from rmqha.store.tables.checked_table import CheckedTables
 from tests.support.health import unhealthy
 from tests.support.logs import Held, LogTestCase, now
 
@@ -28,11 +29,18 @@ class PersistedTests(LogTestCase):
         self.path = self.folder() / "config" / "numbers.json"
         self.number = 0
 
-    def made(self, in_thread: Any = now) -> Persisted:
+    def made(self, in_thread: Any = now, interval: float = 0.0) -> Persisted:
         """
         The table's file.
         """
-        return Persisted(self.path, lambda: {"n": self.number}, self.clock, in_thread)
+        return Persisted(
+            self.path,
+            lambda: {"n": self.number},
+            self.clock,
+            in_thread,
+            interval,
+            tables=CheckedTables(self.path.parent.parent),
+        )
 
     def on_disk(self) -> object:
         """
@@ -45,7 +53,7 @@ class PersistedTests(LogTestCase):
         """
         Many changes are one write, at most the interval after the first.
         """
-        table = Persisted(self.path, lambda: {"n": self.number}, self.clock, now, 1.0)
+        table = self.made(now, 1.0)
         written: list[Path] = []
         real = json_table.replace
         self.patch(
@@ -73,20 +81,42 @@ class PersistedTests(LogTestCase):
 
     def test_generation_before(self) -> None:
         """
-        A table that is cut short is not silently an older one.
+        A table that is cut short is not silently an older one; what it was is kept, and the table
+        is written again.
         """
         table = self.made()
         for self.number in (1, 2):
             table.dirty()
             self.successResultOf(table.save_now())
-        self.assertEqual(self.made().fault, "")
         self.path.write_bytes(self.path.read_bytes()[:3])
         again = self.made()
         self.assertEqual(again.load(), {"n": 1})
-        self.assertIn("numbers.json: ", again.fault)
+        assert again.read is not None
+        self.assertTrue(again.read.older)
+        self.assertIn("numbers.json: ", again.read.fault)
+        (aside,) = (self.path.parent.parent / "rmqha" / "aside").iterdir()
+        self.assertEqual(len(aside.read_bytes()), 3)
+        self.number = 1
+        self.clock.advance(0)
+        self.assertEqual(self.on_disk(), 1)
+        well = self.made()
+        self.assertEqual(well.load(), {"n": 1})
+        assert well.read is not None
+        self.assertEqual(well.read.fault, "")
+
+    def test_gone(self) -> None:
+        """
+        A table whose file is gone is the generation before it.
+        """
+        table = self.made()
+        for self.number in (1, 2):
+            table.dirty()
+            self.successResultOf(table.save_now())
         self.path.unlink()
+        again = self.made()
         self.assertEqual(again.load(), {"n": 1})
-        self.assertEqual(again.fault, "numbers.json is missing")
+        assert again.read is not None
+        self.assertEqual(again.read.fault, "numbers.json is missing")
 
     def test_at_once(self) -> None:
         """

@@ -18,6 +18,7 @@ from rmqha.broker.tables.topics import Topics, perm_text
 from rmqha.config.broker_settings import BrokerSettings
 from rmqha.errors import BodyInvalid, RequestRefused
 from rmqha.logfiles import json_table
+from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.wire.names import PRESET_GROUPS
 from rmqha.wire.remoting.bodies.tables import GroupConfig, TopicConfig
 from tests.support.logs import LogTestCase, now
@@ -50,13 +51,14 @@ class TableTestCase(LogTestCase):
         self.clock = Clock()
         self.config = self.folder() / "config"
         self.config.mkdir()
+        self.files = CheckedTables(self.config.parent)
         self.now = NOW
 
     def made(self, cls: Any, **settings: Any) -> Any:
         """
         A table that is loaded.
         """
-        table = cls(self.config, evolve(SETTINGS, **settings), self.clock, now, lambda: self.now)
+        table = cls(self.files, evolve(SETTINGS, **settings), self.clock, now, lambda: self.now)
         table.load()
         return table
 

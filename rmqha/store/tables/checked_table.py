@@ -1,0 +1,224 @@
+"""
+Reads and writes the tables of one store, with their checksums.
+
+Source: docs/protocol/store.rst, Checksums of tables; docs/operations.rst, Damaged tables.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from twisted.logger import Logger
+
+from rmqha.errors import StoreError, TableUnreadable
+from rmqha.logfiles import json_table
+from rmqha.logfiles.json_table import Table, fsync_folder
+from rmqha.store.tables import checksums
+from rmqha.store.tables.checksums import Fingerprint, Known
+from rmqha.store.tables.table_verdict import (
+    Source,
+    TableLook,
+    TableRead,
+    Verdict,
+    content_of,
+    look_at,
+)
+from rmqha.wire.store_layout import (
+    ASIDE,
+    CONFIG,
+    METADATA,
+    OWN_FOLDER,
+    TABLE_CHECKSUMS,
+)
+
+
+class CheckedTables:
+    """
+    The tables of a store.
+
+    All methods block.  Several threads may write, each a table of its own.
+
+    @ivar root: The store's root.
+    """
+
+    _log = Logger()
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._path = root / OWN_FOLDER / TABLE_CHECKSUMS
+        self._lock = threading.Lock()
+        self._settled = True
+        self._known: dict[str, Known] = {}
+        try:
+            self._known = checksums.load(self._path)
+        except (OSError, ValueError) as error:
+            self._log.warn(
+                "Cannot read the checksums of tables in {path}, taking the tables as they are: "
+                "{error}",
+                path=self._path,
+                error=error,
+            )
+
+    def path(self, name: str) -> Path:
+        """
+        Where one of RocketMQ's tables is.
+        """
+        return self.root / CONFIG / name
+
+    # --- reading ------------------------------------------------------------------
+
+    def read(self, path: Path) -> TableRead:
+        """
+        Read a table, or the generation before it where its own file is damaged or gone.
+
+        @raise TableUnreadable: If something is there and nothing of it can be read.
+        """
+        return self._look(path).read()
+
+    def load(self, path: Path) -> TableRead:
+        """
+        Read a table to go on from it: who does writes it next.  Says in the log what is not as it
+        was written.
+
+        A file that was not taken is moved aside, so that it does not become the next C{.bak}.
+
+        @raise TableUnreadable: As L{read} does.
+        """
+        look = self._look(path)
+        read = look.read()
+        self._tell(path, look.verdict)
+        if read.source is Source.BACKUP and look.present.data is not None:
+            self._set_aside(path, look.present.data)
+        known = look.going_on()
+        if known.present:
+            self._known[path.name] = known
+        else:
+            self._known.pop(path.name, None)
+        return read
+
+    def accept(self, path: Path) -> bool:
+        """
+        Take a table's own file for right as it is, because the operator says so.
+
+        @return: Whether it was not taken for that before.
+        @raise TableUnreadable: If it cannot be read.
+        """
+        look = self._look(path)
+        if look.present.table is None:
+            raise TableUnreadable(str(path), look.present.fault)
+        if look.verdict.generation is not None and look.verdict.source is Source.PRESENT:
+            return False
+        with self._lock:
+            self._known[path.name] = look.accepted()
+            self._save()
+        return True
+
+    def _look(self, path: Path) -> TableLook:
+        return look_at(path, self._known.get(path.name))
+
+    def _tell(self, path: Path, found: Verdict) -> None:
+        if found.source is Source.FOREIGN:
+            self._log.info(
+                "{path} was written by another program since, such as a RocketMQ broker, and is "
+                "taken as it is: {fault}",
+                path=path,
+                fault=found.fault,
+            )
+        elif found.source is Source.CHANGED:
+            self._log.warn(
+                "{path} was changed since it was written and is taken as it is, as there is no "
+                "generation before it: {fault}",
+                path=path,
+                fault=found.fault,
+            )
+        elif found.source is Source.BACKUP:
+            self._log.warn(
+                "{path} is damaged or was changed by hand ({fault}): going on with the generation "
+                "before it, {path}.bak; rmqha tables --accept takes one that was changed on "
+                "purpose",
+                path=path,
+                fault=found.fault,
+            )
+        elif found.fault and path.name in self._known:
+            self._log.warn("{path} is gone, and its .bak too: going on without it", path=path)
+
+    def _set_aside(self, path: Path, data: bytes) -> None:
+        folder = self.root / OWN_FOLDER / ASIDE
+        folder.mkdir(parents=True, exist_ok=True)
+        target = folder / f"{path.name}-{zlib.crc32(data):08x}"
+        os.replace(path, target)
+        fsync_folder(folder)
+        fsync_folder(path.parent)
+        self._log.warn("What {path} held is kept in {target}", path=path, target=target)
+
+    # --- writing ------------------------------------------------------------------
+
+    def replace(
+        self,
+        path: Path,
+        table: Table,
+        *,
+        journal: int | None = None,
+        step: Callable[[str], None] | None = None,
+    ) -> int | None:
+        """
+        Write a table's next generation, durable on return.  A crash at any moment leaves the old
+        or the new one, each with its checksum.
+
+        @param journal: From which file of the offset journal on changes follow it.
+        @param step: Called with a name before each change on the disk; for tests of just that.
+        @return: The oldest file of the journal that is still needed.
+        @raise DiskFull: If there is no room; the old generation stays.
+        """
+        data = json_table.render(table)
+        new = Fingerprint.of(data, table, journal)
+        known = self._known.get(path.name, Known())
+        writing = known.writing(new)
+        self._now(path, writing)
+        try:
+            with self._lock:
+                self._save(step)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            json_table.replace_text(path, data, step)
+        except (OSError, StoreError):
+            there = content_of(path).data
+            replaced = there is not None and new.fits(there)
+            self._now(path, writing.written(whole=False) if replaced else known)
+            raise
+        self._now(path, writing.written())
+        return self._known[path.name].journal
+
+    def _now(self, path: Path, known: Known) -> None:
+        """
+        Keep in mind how a write went; it is written down with the next table's, or by L{settle}.
+        """
+        with self._lock:
+            self._known[path.name] = known
+            self._settled = False
+
+    def settle(self) -> None:
+        """
+        Write down that all tables are what they were to become.
+        """
+        with self._lock:
+            if not self._settled:
+                self._save()
+
+    def _save(self, step: Callable[[str], None] | None = None) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        json_table.replace(self._path, checksums.text_of(self._known), step)
+        self._settled = True
+
+    # --- for people ---------------------------------------------------------------
+
+    def verdicts(self) -> Iterator[tuple[Path, Verdict]]:
+        """
+        How it stands with each table there are checksums of.
+        """
+        for name in sorted(self._known):
+            path = self.root / OWN_FOLDER / name if name == METADATA else self.path(name)
+            yield path, self._look(path).verdict

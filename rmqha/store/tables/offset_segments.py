@@ -1,0 +1,272 @@
+"""
+The journal of consumer offsets on the disk: what happened to them since their table was written.
+
+The table is written as a whole, every few seconds.  What a group committed since then would be
+lost in a crash, and its messages consumed again.  So each offset that changed is appended here
+many times a second; the journal begins a new file with each generation of the table, and files
+that no generation on the disk needs are deleted.
+
+An offset that moved on counts by maximum, so that a record may be applied to a table that has it
+already.  One that was set back, or deleted, is a record of its own kind and counts as it stands:
+applied in their order to any state they came from, the records lead to the last one.
+
+Source: docs/protocol/store.rst, The journal of consumer offsets.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from attrs import frozen
+
+from rmqha.logfiles.json_table import fsync_folder
+from rmqha.wire.store_layout import JOURNAL_SUFFIX, OFFSET_JOURNAL, OWN_FOLDER
+
+MAGIC = b"RMQHAOJ1"
+
+BACK, DROPPED, BY_CLIENT = 1, 2, 4
+"""The bits of a record's kind: the offset counts though it may be lower; the group has no offsets
+in the topic any more; a client committed it to this broker.  0 is an offset that moved on."""
+
+ALL_QUEUES = -1
+"""The queue id of a record that is about all queues."""
+
+_HEAD = struct.Struct(">8sq")
+_BATCH = struct.Struct(">iI")
+_RECORD = struct.Struct(">BiqH")
+
+_MOST = 1 << 63
+_LONGEST = (1 << 16) - 1
+"""What the numbers of a record can hold."""
+
+
+@frozen
+class OffsetChange:
+    """
+    What one record says.
+
+    @ivar kind: Bits.
+    @ivar key: C{topic@group}.
+    @ivar queue_id: L{ALL_QUEUES} of a group whose offsets are gone.
+    @ivar offset: In messages.
+    """
+
+    kind: int
+    key: str
+    queue_id: int
+    offset: int
+
+
+@frozen
+class Segment:
+    """
+    One file of the journal.
+
+    @ivar number: Files are applied in the order of their numbers.
+    @ivar changes: What is in it, up to where it is whole.
+    @ivar torn: Bytes behind that.
+    @ivar fault: Why it cannot be read at all.
+    """
+
+    number: int
+    changes: tuple[OffsetChange, ...] = ()
+    torn: int = 0
+    fault: str = ""
+
+    def __str__(self) -> str:
+        fault = self.fault or f"{self.torn} bytes at its end are no whole records"
+        return f"{name_of(self.number)}: {fault}"
+
+
+def encode_head(number: int) -> bytes:
+    """
+    What a file begins with.
+    """
+    return _HEAD.pack(MAGIC, number)
+
+
+def encode_batch(changes: Iterable[OffsetChange]) -> bytes:
+    """
+    Records that are written together, and count together or not at all.  Empty if there are none;
+    what no client can have committed (more than 64 bits) is left to the table.
+    """
+    parts = []
+    for change in changes:
+        key = change.key.encode("utf-8", "backslashreplace")
+        if len(key) > _LONGEST or not -_MOST <= change.offset < _MOST:
+            continue
+        parts.append(_RECORD.pack(change.kind, change.queue_id, change.offset, len(key)))
+        parts.append(key)
+    payload = b"".join(parts)
+    if not payload:
+        return b""
+    return _BATCH.pack(len(payload), zlib.crc32(payload)) + payload
+
+
+def decode(number: int, data: bytes) -> Segment:
+    """
+    Read a file, up to the first batch that is not whole: a crash tears the last one.
+    """
+    if len(data) < _HEAD.size or _HEAD.unpack_from(data) != (MAGIC, number):
+        return Segment(number, (), len(data))
+    changes: list[OffsetChange] = []
+    position = _HEAD.size
+    while position + _BATCH.size <= len(data):
+        size, crc = _BATCH.unpack_from(data, position)
+        start = position + _BATCH.size
+        payload = data[start : start + size]
+        if size <= 0 or len(payload) != size or zlib.crc32(payload) != crc:
+            break
+        try:
+            changes += _records(payload)
+        except (struct.error, UnicodeDecodeError):
+            break
+        position = start + size
+    return Segment(number, tuple(changes), len(data) - position)
+
+
+def _records(payload: bytes) -> Iterator[OffsetChange]:
+    position = 0
+    while position < len(payload):
+        kind, queue_id, offset, length = _RECORD.unpack_from(payload, position)
+        position += _RECORD.size
+        key = payload[position : position + length].decode()
+        position += length
+        yield OffsetChange(kind, key, queue_id, offset)
+
+
+def apply(table: dict[str, dict[int, int]], changes: Iterable[OffsetChange]) -> int:
+    """
+    Let changes happen to a table again.
+
+    @param table: Offsets by queue id by C{topic@group}.
+    @return: How many changed it.
+    """
+    count = 0
+    for change in changes:
+        if change.kind & DROPPED:
+            count += table.pop(change.key, None) is not None
+            continue
+        queues = table.setdefault(change.key, {})
+        before = queues.get(change.queue_id)
+        if (
+            before is None
+            or before < change.offset
+            or (change.kind & BACK and before != change.offset)
+        ):
+            queues[change.queue_id] = change.offset
+            count += 1
+    return count
+
+
+# --- the folder -------------------------------------------------------------------
+
+
+def folder_of(root: Path) -> Path:
+    """
+    Where the journal of a store is.
+    """
+    return root / OWN_FOLDER / OFFSET_JOURNAL
+
+
+def numbers_in(folder: Path) -> list[int]:
+    """
+    The numbers of the files there are, in their order.
+    """
+    if not folder.is_dir():
+        return []
+    names = (path.name.removesuffix(JOURNAL_SUFFIX) for path in folder.iterdir())
+    return sorted(int(name) for name in names if len(name) == 20 and name.isdigit())
+
+
+def name_of(number: int) -> str:
+    """
+    A file's name.
+    """
+    return f"{number:020}{JOURNAL_SUFFIX}"
+
+
+def path_of(folder: Path, number: int) -> Path:
+    """
+    Where one file is.
+    """
+    return folder / name_of(number)
+
+
+def read(folder: Path, first: int) -> Iterator[Segment]:
+    """
+    Read the journal.
+
+    @param first: From this file on.
+    """
+    for number in numbers_in(folder):
+        if number < first:
+            continue
+        try:
+            yield decode(number, path_of(folder, number).read_bytes())
+        except OSError as error:
+            yield Segment(number, fault=str(error))
+
+
+def forget(folder: Path, least: int) -> None:
+    """
+    Delete the files that no generation of the table needs any more.
+
+    @param least: The oldest one that is still needed.
+    """
+    for number in numbers_in(folder):
+        if number < least:
+            path_of(folder, number).unlink(missing_ok=True)
+
+
+class SegmentWriter:
+    """
+    Appends to the journal.  All methods block; one is called at a time.
+
+    @ivar size: Bytes of the file that is written to.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._fd = -1
+        self._number = -1
+        self.size = 0
+
+    def append(self, number: int, changes: Iterable[OffsetChange]) -> None:
+        """
+        Add a batch, durable on return.
+
+        @param number: Of the file; a new one is made when it is not the last call's.
+        @raise OSError: If that failed.  Whatever is in the file then, nothing more must be written
+            to it: the next call is given another number.
+        """
+        data = encode_batch(changes)
+        if not data:
+            return
+        new = number != self._number
+        if new:
+            self.close()
+            self._folder.mkdir(parents=True, exist_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+            self._fd = os.open(path_of(self._folder, number), flags, 0o644)
+            self._number, self.size = number, 0
+            data = encode_head(number) + data
+        view = memoryview(data)
+        while view:
+            view = view[os.write(self._fd, view) :]
+        os.fdatasync(self._fd)
+        self.size += len(data)
+        if new:
+            fsync_folder(self._folder)
+
+    def close(self) -> None:
+        """
+        Let go of the file.
+        """
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = self._number = -1

@@ -1,0 +1,261 @@
+"""
+Which of a table's two files is taken: its own, or the C{.bak}.
+
+What is not as it was written was changed by the disk, by an operator's editor, or by another
+program that ran on the store, and the C{.bak} tells them apart.  RocketMQ's own brokers leave there
+what they found; a disk and an editor leave there what we did.
+
+Source: docs/protocol/store.rst, Checksums of tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+
+from attrs import frozen
+
+from rmqha.errors import TableUnreadable
+from rmqha.logfiles import json_table
+from rmqha.logfiles.json_table import Table
+from rmqha.store.tables.checksums import Fingerprint, Known
+from rmqha.wire.store_layout import BACKUP_SUFFIX
+
+
+class Source(StrEnum):
+    """
+    What a table is read from, and how sure that is.
+    """
+
+    PRESENT = "present"
+    """Its own file, which is as we wrote it; or there are no checksums."""
+
+    FOREIGN = "foreign"
+    """Its own file, which another program has written since."""
+
+    CHANGED = "changed"
+    """Its own file, although it was changed: there is nothing else that is known."""
+
+    BACKUP = "backup"
+    """The C{.bak}, as the file itself is damaged, was changed or is gone."""
+
+    NOTHING = "nothing"
+    """There is no table."""
+
+
+@frozen(kw_only=True)
+class Content:
+    """
+    One of a table's two files.
+
+    @ivar name: Its name.
+    @ivar data: What is in it; C{None} if there is no such file.
+    @ivar table: What that means; C{None} if it is no table.
+    @ivar fault: Why not.
+    @ivar unreadable: Whether there is more than nothing in it, and that is no table.
+    """
+
+    name: str
+    data: bytes | None = None
+    table: Table | None = None
+    fault: str = ""
+    unreadable: bool = False
+
+    def among(self, known: tuple[Fingerprint, ...]) -> Fingerprint | None:
+        """
+        Which of some generations it is.
+        """
+        data = self.data
+        return None if data is None else next((each for each in known if each.fits(data)), None)
+
+
+@frozen(kw_only=True)
+class Verdict:
+    """
+    What is taken for a table.
+
+    @ivar fault: What is wrong with its own file; empty if nothing is.
+    @ivar generation: Which generation is taken; C{None} if it is not known.
+    """
+
+    source: Source
+    fault: str = ""
+    generation: Fingerprint | None = None
+
+
+def judge(present: Content, backup: Callable[[], Content], known: Known | None) -> Verdict:
+    """
+    Decide which of a table's files is taken.
+
+    @param backup: Reads the C{.bak}, which is not needed as a rule.
+    @param known: C{None} if there are no checksums of this table.
+    """
+    if known is None:
+        return _unchecked(present, backup)
+    found = present.among(known.present)
+    if found is not None and present.table is not None:
+        return Verdict(source=Source.PRESENT, generation=found)
+    return _not_ours(present, backup(), known)
+
+
+def _not_ours(present: Content, backup: Content, known: Known) -> Verdict:
+    fault = _fault(present, known)
+    ours = backup.among(known.before)
+    if ours is not None and backup.table is not None:
+        return Verdict(source=Source.BACKUP, fault=fault, generation=ours)
+    if present.table is None:
+        if backup.table is not None:
+            return Verdict(source=Source.BACKUP, fault=fault)
+        return Verdict(source=Source.NOTHING, fault=fault)
+    # A broker of RocketMQ has left what it found there, which was ours, or its own by then.
+    if backup.table is not None:
+        return Verdict(source=Source.FOREIGN, fault=fault)
+    return Verdict(source=Source.CHANGED, fault=fault)
+
+
+def _unchecked(present: Content, backup: Callable[[], Content]) -> Verdict:
+    if present.table is not None:
+        return Verdict(source=Source.PRESENT)
+    before = backup()
+    if before.table is not None:
+        return Verdict(source=Source.BACKUP, fault=present.fault)
+    nothing = present.data is None and before.data is None
+    return Verdict(source=Source.NOTHING, fault="" if nothing else present.fault)
+
+
+def _fault(present: Content, known: Known) -> str:
+    """
+    What is wrong with a table's own file, which is not what we wrote there.
+    """
+    if present.table is None:
+        return present.fault
+    newest = known.present[0] if known.present else None
+    older = present.among(known.before)
+    if older is not None:
+        return f"{present.name} is an older generation than the one written last ({newest})"
+    is_now = Fingerprint.of(present.data or b"", present.table)
+    return f"{present.name} does not match its checksum: {is_now}, written were {newest}"
+
+
+@frozen(kw_only=True)
+class TableRead:
+    """
+    What was found where a table should be.
+
+    @ivar table: The table; C{None} if there is none.
+    @ivar source: What it was read from.
+    @ivar fault: What is wrong with the table's own file; empty if nothing is.
+    @ivar journal: From which file of the offset journal on changes follow what was read; C{None} if
+        none does.
+    """
+
+    table: Table | None
+    source: Source
+    fault: str = ""
+    journal: int | None = None
+
+    @property
+    def older(self) -> bool:
+        """
+        Whether something else was read than the table's own file, or nothing where one was.
+        """
+        return bool(self.fault) and self.source in (Source.BACKUP, Source.NOTHING)
+
+
+class LateContent:
+    """
+    A file that is read when it is wanted, once.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._content: Content | None = None
+
+    def __call__(self) -> Content:
+        if self._content is None:
+            self._content = content_of(self._path)
+        return self._content
+
+
+@frozen(kw_only=True)
+class TableLook:
+    """
+    A table's two files, what is known of them, and which one is taken.
+    """
+
+    path: Path
+    known: Known | None
+    present: Content
+    backup: LateContent
+    verdict: Verdict
+
+    def read(self) -> TableRead:
+        """
+        What is taken for the table.
+
+        @raise TableUnreadable: If something is there and nothing of it can be read.
+        """
+        source, generation = self.verdict.source, self.verdict.generation
+        table = self.present.table
+        if source is Source.BACKUP:
+            table = self.backup().table
+        elif source is Source.NOTHING and (self.present.unreadable or self.backup().unreadable):
+            raise TableUnreadable(str(self.path), f"{self.present.fault}; {self.backup().fault}")
+        journal = None if generation is None else generation.journal
+        if self.known is None:
+            journal = 0
+        elif source is Source.CHANGED and self.known.present:
+            journal = self.known.present[0].journal
+        return TableRead(table=table, source=source, fault=self.verdict.fault, journal=journal)
+
+    def going_on(self) -> Known:
+        """
+        What is known when that was taken, and what was not is moved aside.
+        """
+        source, generation = self.verdict.source, self.verdict.generation
+        before = self.known.before if self.known is not None else _of(self.backup())
+        if source is Source.BACKUP:
+            taken = _of(self.backup()) if generation is None else (generation,)
+            return Known(taken, taken)
+        if source is Source.FOREIGN:
+            before = _of(self.backup())
+        return Known(_of(self.present) if generation is None else (generation,), before)
+
+    def accepted(self) -> Known:
+        """
+        What is known when the file is right as it is.
+        """
+        return Known(_of(self.present), _of(self.backup()))
+
+
+def content_of(path: Path) -> Content:
+    """
+    Read one file.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return Content(name=path.name, fault=f"{path.name} is missing")
+    except OSError as error:
+        return Content(name=path.name, fault=f"{path.name}: {error}", unreadable=True)
+    try:
+        table = json_table.parse(data)
+    except ValueError as error:
+        return Content(name=path.name, data=data, fault=f"{path.name}: {error}", unreadable=True)
+    fault = "" if table is not None else f"{path.name} is empty"
+    return Content(name=path.name, data=data, table=table, fault=fault)
+
+
+def _of(content: Content) -> tuple[Fingerprint, ...]:
+    return () if content.data is None else (Fingerprint.of(content.data, content.table),)
+
+
+def look_at(path: Path, known: Known | None) -> TableLook:
+    """
+    Read what is there.
+    """
+    backup = LateContent(path.with_name(path.name + BACKUP_SUFFIX))
+    present = content_of(path)
+    verdict = judge(present, backup, known)
+    return TableLook(path=path, known=known, present=present, backup=backup, verdict=verdict)
