@@ -521,6 +521,10 @@ class Broker:
             yield HealthReason(
                 "older-tables", f"the generation before was loaded: {rows}", told=True
             )
+        changed = self._changed_tables()
+        if changed:
+            rows = ", ".join(f"{name} ({fault})" for name, fault in changed.items())
+            yield HealthReason("changed-tables", f"loaded as they are: {rows}", told=True)
         if self.siblings.twin:
             yield HealthReason("twin", self.siblings.twin)
         yield from self.twins.health()
@@ -532,6 +536,12 @@ class Broker:
         Why files were not read at the start, but those that they had replaced.
         """
         return self._faults(lambda read: read.older)
+
+    def _changed_tables(self) -> dict[str, str]:
+        """
+        What was wrong with files that were read all the same.
+        """
+        return self._faults(lambda read: read.source is Source.CHANGED)
 
     def jobs(self) -> Iterator[Job]:
         """
@@ -557,7 +567,7 @@ class Broker:
             "topics": len(self.topics.names()),
             "groups": len(self.groups.names()),
             "olderTables": self._older_tables(),
-            "changedTables": self._faults(lambda read: read.source is Source.CHANGED),
+            "changedTables": self._changed_tables(),
             "offsetJournal": self.offsets.journal.status(),
             "nameServers": self.registration.status(),
             "nameServersDisagree": self.registration.disagreement,

@@ -14,6 +14,7 @@ from rmqha.cli.promote import promote
 from rmqha.cli.rebuild import rebuild
 from rmqha.cli.spark.main import spark
 from rmqha.cli.status import status
+from rmqha.cli.tables import tables
 from rmqha.cli.verify import verify
 
 
@@ -22,9 +23,10 @@ from rmqha.cli.verify import verify
 def main() -> None:
     """Show rmqha nodes, and check, read and repair RocketMQ stores.
 
-    Nodes are started by twistd (see README).  Only `rebuild` and `promote` change a store.
+    Nodes are started by twistd (see README).  Only `rebuild`, `promote` and `tables --accept`
+    change a store.
     """
 
 
-for command in (status, verify, dump, rebuild, diverge, promote, config, spark):
+for command in (status, verify, dump, rebuild, diverge, promote, tables, config, spark):
     main.add_command(command)

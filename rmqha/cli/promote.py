@@ -5,6 +5,7 @@ C{rmqha promote}: turns a slave's store into a master's.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from rmqha.ha.promotion import Promotion, plan
 from rmqha.ha.promotion import promote as make_master
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.store.derived.clamp_offsets import Clamped
+from rmqha.store.tables.merge_tables import MergedTables
 from rmqha.wire.store_layout import INDEX
 
 SHOWN = 10
@@ -42,6 +44,12 @@ SHOWN = 10
     type=click.IntRange(1, LARGEST),
     help="The new master epoch; by default one above the highest that the store knows.",
 )
+@click.option(
+    "--tables",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The old master's store, or a copy of its config folder: what it knows is merged.",
+)
 @JSON
 def promote(
     store: Path,
@@ -49,6 +57,7 @@ def promote(
     dry_run: bool,
     repair: bool,
     epoch: int | None,
+    tables: Path | None,
     as_json: bool,
 ) -> None:
     """Turn a slave's store into a master's store.
@@ -63,7 +72,14 @@ def promote(
         raise NotAStore(str(store), "promote needs a store's root, not a part of a store")
     settings = _settings(raw, raw.root, conf)
     promoting = plan if dry_run else make_master
-    done = promoting(settings, repair=repair, epoch=epoch)
+    done = promoting(settings, repair=repair, epoch=epoch, tables=tables)
+    if done.owed and tables is None:
+        note(
+            f"{done.owed} consumer offsets were committed here that the old master may not have; "
+            "it may have others that are not here: if its tables can be had, give --tables"
+        )
+    for fault in [] if done.merged is None else done.merged.faults:
+        note(f"in {tables}: {fault}; merged with the generation before it")
     if as_json:
         click.echo(json.dumps(_as_json(done, dry_run), indent=2, ensure_ascii=False))
         return
@@ -97,6 +113,8 @@ def _lines(done: Promotion, dry_run: bool) -> list[str]:
         where = f", kept in {done.quarantine}" if done.quarantine else " and kept"
         lines.append(f"{done.cut} bytes after the last whole record {would}cut{where}")
     lines.append(f"{done.queues} queues continue from the log, {done.levels} of delay levels")
+    if done.merged is not None:
+        lines += _merged(done.merged, would)
     lines += [str(moved) for moved in (*done.delays, *done.consumers)]
     if not (done.delays or done.consumers):
         lines.append("no consumer offset or delay level's offset is above its queue")
@@ -109,6 +127,20 @@ def _lines(done: Promotion, dry_run: bool) -> list[str]:
             f"master epoch {would or 'is '}raised from {done.epoch_before} to {done.epoch}"
         )
     return lines
+
+
+def _merged(merged: MergedTables, would: str) -> Iterator[str]:
+    """
+    What the other node's tables had.
+    """
+    yield (
+        f"{merged.moved} consumer offsets and {merged.moved_delays} offsets of delay levels "
+        f"{would}taken from {merged.source}, which are higher there"
+    )
+    for what, names in (("topics", merged.topics), ("groups", merged.groups)):
+        if names:
+            more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
+            yield f"{len(names)} {what} {would}taken from there: {', '.join(names[:SHOWN])}{more}"
 
 
 def _as_json(done: Promotion, dry_run: bool) -> dict[str, Any]:
@@ -127,6 +159,8 @@ def _as_json(done: Promotion, dry_run: bool) -> dict[str, Any]:
         "unlistedTopics": list(done.unlisted),
         "movedDelays": _moved(done.delays),
         "movedConsumers": _moved(done.consumers),
+        "mergedTables": None if done.merged is None else done.merged.as_json(),
+        "owedOffsets": done.owed,
         "wasMaster": done.was_master,
         "masterEpochBefore": done.epoch_before,
         "masterEpoch": done.epoch,

@@ -1,10 +1,11 @@
 """
 A slave's store becomes a master's, offline.
 
-It is a master's start and clean stop without serving anyone, and four things besides: a torn
+It is a master's start and clean stop without serving anyone, and some things besides: a torn
 tail is kept before it is cut, as there may be no master any more that has its bytes; offsets
 of groups and delay levels that came from the old master, which may have had more, are
-brought back into the queues; what is known of that master is forgotten; and an epoch
+brought back into the queues, after those that the old master's tables have were merged into
+them, if they are given; what is known of that master is forgotten; and an epoch
 begins, closed at once, that the next start takes up.  Its start is the line between what the
 old master wrote and what this one will: a replica that has more than that, such as the old
 master, is not fed until it has cut it off.  The number of that epoch, the master epoch, is above
@@ -28,7 +29,7 @@ from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
 from rmqha.config.store_settings import StoreSettings
-from rmqha.errors import DiskFull, Refused, ShutdownFailed, StoreLocked
+from rmqha.errors import DiskFull, Refused, ShutdownFailed, StoreLocked, TableUnreadable
 from rmqha.ha.epoch import Epoch
 from rmqha.ha.master_epoch import EpochJournal
 from rmqha.ha.slave.followed import end_following
@@ -49,6 +50,8 @@ from rmqha.store.log.truncate import Step, pending
 from rmqha.store.opening import Opening, shortened
 from rmqha.store.service import StoreService
 from rmqha.store.store import Store
+from rmqha.store.tables.checked_table import CheckedTables
+from rmqha.store.tables.merge_tables import MergedTables, merge_tables, write_merged
 from rmqha.wire.names import BROKERS_TOPIC_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 from rmqha.wire.remoting.bodies.tables import TopicTable
 from rmqha.wire.remoting.json_body import from_json
@@ -87,6 +90,9 @@ class Promotion:
         read before the topics are made again.
     @ivar delays: Delay levels that were moved.
     @ivar consumers: Groups' offsets that were moved.
+    @ivar merged: What the other node's tables had; C{None} if they were not given.
+    @ivar owed: Offsets that were committed here and that the old master may not have: then it may
+        have some that are not here.
     @ivar was_master: Whether the log was a master's already, and its epoch goes on.
     @ivar epoch_before: The master epoch before.
     @ivar epoch: The master epoch now.
@@ -105,6 +111,8 @@ class Promotion:
     unlisted: tuple[str, ...]
     delays: tuple[Clamped, ...]
     consumers: tuple[Clamped, ...]
+    merged: MergedTables | None
+    owed: int
     was_master: bool
     epoch_before: int
     epoch: int
@@ -115,6 +123,7 @@ def promote(
     *,
     repair: bool = False,
     epoch: int | None = None,
+    tables: Path | None = None,
     step: Step = lambda name: None,
 ) -> Promotion:
     """
@@ -122,6 +131,7 @@ def promote(
 
     @param repair: Whether a damaged log may be cut at the damage.
     @param epoch: Its master epoch, by default one above the highest that the store knows.
+    @param tables: The old master's store, or a folder with its tables, to merge with this one's.
     @param step: Told each step's name after it is done; tests die there.
     @raise StoreLocked: If a node is running on it.
     @raise NotTheOwner: If it is another user's.
@@ -132,14 +142,21 @@ def promote(
     @raise DiskFull: If there is no room for what has to be written.
     @raise FlushFailed: If the disk fails.
     @raise Refused: If there is nothing to be a master of, or C{epoch} is too low.
-    @raise TableUnreadable: If a table of offsets, or of epochs, cannot be read.
+    @raise TableUnreadable: If a table of offsets, or of epochs, cannot be read, or one of those to
+        be merged.
+    @raise BodyInvalid: If one of them is no such table.
     """
     with as_owner(settings.root, settings.commitlog):
-        return _promote_store(settings, repair=repair, epoch=epoch, step=step)
+        return _promote_store(settings, repair=repair, epoch=epoch, tables=tables, step=step)
 
 
 def _promote_store(
-    settings: StoreSettings, *, repair: bool, epoch: int | None, step: Step
+    settings: StoreSettings,
+    *,
+    repair: bool,
+    epoch: int | None,
+    tables: Path | None,
+    step: Step,
 ) -> Promotion:
     # The log as its last writer left it, a slave as a rule; who opens it does not count.
     opening = Opening(
@@ -158,7 +175,7 @@ def _promote_store(
     store = _now(service.ready)
     step("opened")
     try:
-        promoted = _promote(store, epoch, step)
+        promoted = _promote(store, epoch, tables, step)
     finally:
         # What failed of it is in the log, and C{abort} tells.
         _now(service.stopService().addErrback(lambda failure: failure.trap(ShutdownFailed)))
@@ -169,13 +186,18 @@ def _promote_store(
     return promoted
 
 
-def _promote(store: Store, epoch: int | None, step: Step) -> Promotion:
+def _promote(store: Store, epoch: int | None, tables: Path | None, step: Step) -> Promotion:
     root, log, found = store.settings.root, store.log, store.recovery
     if store.dispatcher.behind:
         raise DiskFull(str(root), store.dispatcher.behind)
     _refuse_empty(log.min_offset, log.confirmed)
     was_master = Epoch.goes_on(root, log)
     journal, raised = _raised(root, log.confirmed, epoch, was_master=was_master)
+    merged = None if tables is None else merge_tables(root, tables)
+    if merged is not None:
+        write_merged(root, merged)
+        step("tables")
+    owed = _owed(root)
     delays = clamp_delays(root, store.queues)
     step("delays")
     consumers = clamp_consumers(root, store.queues)
@@ -198,6 +220,8 @@ def _promote(store: Store, epoch: int | None, step: Step) -> Promotion:
         quarantine=kept.quarantine if kept is not None else "",
         delays=delays,
         consumers=consumers,
+        merged=merged,
+        owed=owed,
         was_master=was_master,
         epoch_before=journal.number,
         epoch=raised.number,
@@ -230,9 +254,29 @@ def _forget_master(root: Path, end: int) -> None:
         if path.exists():
             path.unlink()
             fsync_folder(path.parent)
+    CheckedTables(root).forget(METADATA)
 
 
-def plan(settings: StoreSettings, *, repair: bool = False, epoch: int | None = None) -> Promotion:
+def _owed(root: Path) -> int:
+    """
+    How many offsets the old master may not have, by the slave's record.
+    """
+    try:
+        record = json_table.read(root / OWN_FOLDER / METADATA) or {}
+    except TableUnreadable:
+        return 0
+    committed = record.get("committed")
+    rows = committed.values() if isinstance(committed, dict) else ()
+    return sum(len(queues) for queues in rows if isinstance(queues, dict))
+
+
+def plan(
+    settings: StoreSettings,
+    *,
+    repair: bool = False,
+    epoch: int | None = None,
+    tables: Path | None = None,
+) -> Promotion:
     """
     Say what L{promote} would do, and do nothing.  Blocking.
 
@@ -256,6 +300,7 @@ def plan(settings: StoreSettings, *, repair: bool = False, epoch: int | None = N
         journal, raised = _raised(root, found.end, epoch, was_master=was_master)
         queues.load()
         queues.inspect(reader.min_offset)
+        merged = None if tables is None else merge_tables(root, tables)
         return _told(
             root,
             found,
@@ -263,8 +308,14 @@ def plan(settings: StoreSettings, *, repair: bool = False, epoch: int | None = N
             queues,
             cut=max(0, found.tail - found.end) if found.reason is not None else 0,
             quarantine="",
-            delays=clamp_delays(root, queues, change=False),
-            consumers=clamp_consumers(root, queues, change=False),
+            delays=clamp_delays(
+                root, queues, change=False, planned=None if merged is None else merged.delays
+            ),
+            consumers=clamp_consumers(
+                root, queues, change=False, planned=None if merged is None else merged.offsets
+            ),
+            merged=merged,
+            owed=_owed(root),
             was_master=was_master,
             epoch_before=journal.number,
             epoch=raised.number,
@@ -316,16 +367,18 @@ def _told(root: Path, found: Recovery, least: int, queues: ConsumeQueues, **more
         ended_by=found.reason.value if found.reason is not None else "end of files",
         queues=len(queues),
         levels=sum(queue.topic == SCHEDULE_TOPIC for queue in queues),
-        unlisted=_unlisted(root, queues),
+        unlisted=_unlisted(root, queues, more["merged"]),
         **more,
     )
 
 
-def _unlisted(root: Path, queues: ConsumeQueues) -> tuple[str, ...]:
+def _unlisted(root: Path, queues: ConsumeQueues, merged: MergedTables | None) -> tuple[str, ...]:
     found = json_table.read(root / CONFIG / TOPICS)
-    listed = from_json(TopicTable, found or {}).topic_config_table
+    listed = set(from_json(TopicTable, found or {}).topic_config_table)
+    if merged is not None:
+        listed.update(merged.topics)
     held = {queue.topic for queue in queues if not queue.topic.startswith(OWN_TOPICS)}
-    return tuple(sorted(held - listed.keys()))
+    return tuple(sorted(held - listed))
 
 
 def _now(deferred: Deferred[T]) -> T:

@@ -19,7 +19,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from rmqha.broker.cluster.metadata_rules import SHOWN, age
+from rmqha.broker.cluster.metadata_rules import SHOWN
 from rmqha.broker.cluster.offsets_owed import OffsetMove, Owed, told
 from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.net.rate_limited_log import RateLimitedLog
@@ -209,4 +209,4 @@ def _older(table: OffsetTable, last: OffsetTable) -> bool:
     """
     if table.data_version is None or last.data_version is None:
         return False
-    return age(table.data_version) < age(last.data_version)
+    return table.data_version.age < last.data_version.age

@@ -58,13 +58,6 @@ class TableChecks:
     own: frozenset[str] = frozenset()
 
 
-def age(version: DataVersion) -> tuple[int, int, int]:
-    """
-    What orders the versions of one table.  The counter goes before the time: clocks step back.
-    """
-    return version.state_version, version.counter, version.timestamp
-
-
 def topics(body: bytes, held: TableChecks, broker: str, cluster: str) -> TopicTable:
     """
     The table of an answer to request 21.
@@ -170,7 +163,7 @@ def _judge(what: str, found: Collection[str], version: DataVersion, held: TableC
     its version counts changes.
     """
     last = held.last
-    if last.version is not None and age(version) < age(last.version):
+    if last.version is not None and version.age < last.version.age:
         raise MetadataRefused(
             what, f"{_version(version)} is older than the adopted {_version(last.version)}"
         )

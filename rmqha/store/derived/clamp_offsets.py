@@ -19,7 +19,7 @@ from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.store.tables.offset_table import read_offsets, write_offsets
 from rmqha.wire.names import SCHEDULE_TOPIC
-from rmqha.wire.remoting.bodies.offsets import DelayOffsets
+from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets, DelayOffsets
 from rmqha.wire.remoting.json_body import from_json, to_json
 from rmqha.wire.store_layout import DELAY_OFFSETS
 
@@ -50,7 +50,11 @@ class Clamped:
 
 
 def clamp_consumers(
-    root: Path, queues: ConsumeQueues, *, change: bool = True
+    root: Path,
+    queues: ConsumeQueues,
+    *,
+    change: bool = True,
+    planned: ConsumerOffsets | None = None,
 ) -> tuple[Clamped, ...]:
     """
     Let no group's offset be above its queue's next one.  Blocking.
@@ -59,11 +63,12 @@ def clamp_consumers(
 
     @param root: The store's root.
     @param change: Whether the table is written; without it the answer is all there is.
+    @param planned: What the table would hold by then, if not what it does.
     @raise TableUnreadable: If there is a table and it cannot be read.
     @raise BodyInvalid: If it is no table of offsets.
     """
     tables = CheckedTables(root)
-    table = read_offsets(tables).offsets
+    table = planned if planned is not None else read_offsets(tables).offsets
     if table is None:
         return ()
     offsets = {key: dict(of_queues) for key, of_queues in table.offset_table.items()}
@@ -81,21 +86,28 @@ def clamp_consumers(
     return tuple(clamped)
 
 
-def clamp_delays(root: Path, queues: ConsumeQueues, *, change: bool = True) -> tuple[Clamped, ...]:
+def clamp_delays(
+    root: Path,
+    queues: ConsumeQueues,
+    *,
+    change: bool = True,
+    planned: DelayOffsets | None = None,
+) -> tuple[Clamped, ...]:
     """
     Let each delay level go on inside its queue.  Blocking.
 
     @param root: The store's root.
     @param change: Whether the table is written.
+    @param planned: As in L{clamp_consumers}.
     @raise TableUnreadable: If there is a table and it cannot be read.
     @raise BodyInvalid: If it is no table of offsets.
     """
     tables = CheckedTables(root)
     path = tables.path(DELAY_OFFSETS)
     found = tables.read(path).table
-    if found is None:
+    if found is None and planned is None:
         return ()
-    table = from_json(DelayOffsets, found)
+    table = planned if planned is not None else from_json(DelayOffsets, found or {})
     offsets, clamped = dict(table.offset_table), []
     for level, offset in offsets.items():
         least, most = _range(queues, SCHEDULE_TOPIC, level - 1)

@@ -200,6 +200,14 @@ class CheckedTables:
             self._known[path.name] = known
             self._settled = False
 
+    def forget(self, name: str) -> None:
+        """
+        A table is deleted on purpose.
+        """
+        with self._lock:
+            if self._known.pop(name, None) is not None:
+                self._save()
+
     def settle(self) -> None:
         """
         Write down that all tables are what they were to become.

@@ -23,6 +23,7 @@ from rmqha.store.tables.offset_segments import SegmentWriter
 from rmqha.store.tables.table_verdict import Source
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets as OffsetTable
 from tests.support.effort import tries
+from tests.support.health import unhealthy
 from tests.support.logs import Held, LogTestCase, now
 
 PAUSE = 0.15
@@ -358,7 +359,7 @@ class TroubleTests(JournalTestCase):
         self.assertIs(SegmentWriter.append, real)
         self.clock.advance(RETRY)
         self.assertEqual(self.held(self.crashed()), {"T@g": {0: 5, 1: 6}})
-        self.assertEqual(self.offsets.journal.job.trouble(), "")
+        self.assertEqual(unhealthy(self.offsets.journal.job), "")
 
     def test_trouble(self) -> None:
         """
@@ -368,8 +369,8 @@ class TroubleTests(JournalTestCase):
         self.commit(5)
         self.clock.pump([0.0, RETRY, RETRY])
         self.assertIn(
-            'the job "writing the offset journal" failed 3 times',
-            self.offsets.journal.job.trouble(),
+            '"writing the offset journal" failed 3 times in a row',
+            unhealthy(self.offsets.journal.job),
         )
 
     def test_slow(self) -> None:

@@ -32,6 +32,13 @@ class DataVersion:
     timestamp: int = 0
     state_version: int = 0
 
+    @property
+    def age(self) -> tuple[int, int, int]:
+        """
+        What orders the versions of one table.  The counter goes before the time: clocks step back.
+        """
+        return self.state_version, self.counter, self.timestamp
+
     def changed(self, now: int) -> DataVersion:
         """
         The version after one more change.

@@ -1,0 +1,232 @@
+"""
+The tables of two nodes of one broker made one, offline.
+
+When roles change, each node may know what the other does not: a master what was committed in its
+last moments, a slave what was committed to it since.  Offsets only grow, so the higher is the
+later.  Topics and groups have versions: of a row that both have the newer table's counts, and
+none is left out.
+
+Source: docs/operations.rst, Changing roles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from attrs import define, evolve, field
+
+from rmqha.errors import Refused
+from rmqha.logfiles import json_table
+from rmqha.store.tables.checked_table import CheckedTables
+from rmqha.store.tables.offset_table import read_offsets, write_offsets
+from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets, DelayOffsets
+from rmqha.wire.remoting.bodies.tables import GroupTable, TopicTable
+from rmqha.wire.remoting.json_body import from_json, to_json
+from rmqha.wire.store_layout import (
+    CONFIG,
+    CONSUMER_OFFSETS,
+    DELAY_OFFSETS,
+    OWN_FOLDER,
+    SUBSCRIPTION_GROUPS,
+    TOPICS,
+)
+
+NAMES = (TOPICS, SUBSCRIPTION_GROUPS, CONSUMER_OFFSETS, DELAY_OFFSETS)
+"""The tables that are merged."""
+
+B = TypeVar("B", bound=Any)
+
+
+@define(kw_only=True)
+class MergedTables:
+    """
+    What two nodes know together.
+
+    @ivar source: Where the other's tables are.
+    @ivar offsets: The offsets of groups; C{None} if neither has any.
+    @ivar delays: The offsets of delay levels, the same.
+    @ivar moved: How many offsets of groups are higher than in the store, or new.
+    @ivar moved_delays: How many of delay levels.
+    @ivar changed: Tables of topics or groups that are not the store's, by file name.
+    @ivar topics: The names of topics that only the other had.
+    @ivar groups: The names of groups, the same.
+    @ivar faults: What is wrong with the other's files.
+    """
+
+    source: Path
+    offsets: ConsumerOffsets | None = None
+    delays: DelayOffsets | None = None
+    moved: int = 0
+    moved_delays: int = 0
+    changed: dict[str, Any] = field(factory=dict)
+    topics: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    faults: list[str] = field(factory=list)
+
+    def as_json(self) -> dict[str, Any]:
+        """
+        For scripts.
+        """
+        return {
+            "from": str(self.source),
+            "offsets": self.moved,
+            "delayOffsets": self.moved_delays,
+            "topics": list(self.topics),
+            "groups": list(self.groups),
+            "changed": sorted(self.changed),
+            "faults": self.faults,
+        }
+
+
+def merge_tables(root: Path, other: Path) -> MergedTables:
+    """
+    Read two nodes' tables, and change nothing.  Blocking.
+
+    @param root: The store's root.
+    @param other: The other node's store, a copy of it, or a folder with its tables alone.
+    @raise Refused: If there are no tables, or they are the store's own.
+    @raise TableUnreadable: If a table is there and cannot be read.
+    @raise BodyInvalid: If one is not of its kind.
+    """
+    ours, theirs = CheckedTables(root), _Other(other)
+    if theirs.folder.resolve() == (root / CONFIG).resolve():
+        raise Refused("merge", f"{other} has the store's own tables")
+    if not any((theirs.folder / name).exists() for name in NAMES):
+        raise Refused("merge", f"{other} has none of {', '.join(NAMES)}")
+    merged = MergedTables(source=other)
+    _merge_offsets(merged, ours, theirs)
+    _merge_delays(merged, ours, theirs)
+    merged.topics = _merge_rows(merged, ours, theirs, TOPICS, TopicTable)
+    merged.groups = _merge_rows(merged, ours, theirs, SUBSCRIPTION_GROUPS, GroupTable)
+    merged.faults += theirs.faults
+    return merged
+
+
+def write_merged(root: Path, merged: MergedTables) -> None:
+    """
+    Make them the tables of a store on which no node runs.  Blocking.
+
+    @raise DiskFull: If there is no room; what was not written yet is as it was.
+    """
+    tables = CheckedTables(root)
+    if merged.moved and merged.offsets is not None:
+        write_offsets(tables, merged.offsets, read_offsets(tables, own=True))
+    if merged.moved_delays and merged.delays is not None:
+        _write(tables, DELAY_OFFSETS, merged.delays)
+    for name, table in merged.changed.items():
+        _write(tables, name, table)
+    tables.settle()
+
+
+class _Other:
+    """
+    The tables of the other node.
+
+    @ivar folder: Where they are.
+    @ivar faults: What is wrong with them.
+    """
+
+    def __init__(self, path: Path) -> None:
+        if path.name == CONFIG and (path.parent / OWN_FOLDER).is_dir():
+            path = path.parent
+        self._store = CheckedTables(path) if (path / CONFIG).is_dir() else None
+        self.folder = path if self._store is None else path / CONFIG
+        self.faults: list[str] = []
+
+    def read(self, name: str) -> json_table.Table | None:
+        """
+        Read one.
+        """
+        if self._store is None:
+            found = json_table.read_generation(self.folder / name)
+            table, fault = found.table, found.fault
+        else:
+            read = self._store.read(self.folder / name)
+            table, fault = read.table, read.fault
+        if fault and table is not None:
+            self.faults.append(fault)
+        return table
+
+    def offsets(self) -> ConsumerOffsets | None:
+        """
+        The offsets of groups; with a store also what its journal has.
+        """
+        table = self.read(CONSUMER_OFFSETS)
+        if self._store is not None:
+            return read_offsets(self._store).offsets
+        return None if table is None else from_json(ConsumerOffsets, table)
+
+
+def _merge_offsets(merged: MergedTables, ours: CheckedTables, theirs: _Other) -> None:
+    own, others = read_offsets(ours).offsets, theirs.offsets()
+    base = own if own is not None else others
+    if base is None or others is None:
+        merged.offsets = base
+        return
+    table = {key: dict(queues) for key, queues in own.offset_table.items()} if own else {}
+    for key, queues in others.offset_table.items():
+        mine = table.setdefault(key, {})
+        higher = _higher(mine, queues)
+        merged.moved += len(higher)
+        mine |= higher
+    merged.offsets = evolve(base, offset_table=table)
+
+
+def _merge_delays(merged: MergedTables, ours: CheckedTables, theirs: _Other) -> None:
+    found = ours.read(ours.path(DELAY_OFFSETS)).table, theirs.read(DELAY_OFFSETS)
+    own, others = (None if table is None else from_json(DelayOffsets, table) for table in found)
+    base = own if own is not None else others
+    if base is None or others is None:
+        merged.delays = base
+        return
+    mine = dict(own.offset_table) if own is not None else {}
+    higher = _higher(mine, others.offset_table)
+    merged.moved_delays = len(higher)
+    merged.delays = evolve(base, offset_table=mine | higher)
+
+
+def _higher(mine: Mapping[int, int], others: Mapping[int, int]) -> dict[int, int]:
+    return {number: at for number, at in others.items() if at > mine.get(number, -1)}
+
+
+def _merge_rows(
+    merged: MergedTables, ours: CheckedTables, theirs: _Other, name: str, cls: type[B]
+) -> tuple[str, ...]:
+    """
+    Merge the tables of topics, or of groups.
+
+    @return: The names of the rows that only the other has.
+    """
+    found = ours.read(ours.path(name)).table, theirs.read(name)
+    own, others = (from_json(cls, table or {}) for table in found)
+    mine, more = _rows(own), _rows(others)
+    new = tuple(sorted(more.keys() - mine.keys()))
+    newer, older = (
+        (others, own) if others.data_version.age > own.data_version.age else (own, others)
+    )
+    rows = _rows(older) | _rows(newer)
+    version = newer.data_version
+    if rows != _rows(newer):
+        # It is a table that neither node had, so slaves must see it as a new one.
+        version = version.changed(max(version.timestamp, older.data_version.timestamp))
+    whole = evolve(newer, **{_member(newer): rows}, data_version=version)
+    if whole != own:
+        merged.changed[name] = whole
+    return new
+
+
+def _member(table: TopicTable | GroupTable) -> str:
+    return "topic_config_table" if isinstance(table, TopicTable) else "subscription_group_table"
+
+
+def _rows(table: TopicTable | GroupTable) -> dict[str, Any]:
+    rows: dict[str, Any] = getattr(table, _member(table))
+    return rows
+
+
+def _write(tables: CheckedTables, name: str, table: Any) -> None:
+    path = tables.path(name)
+    tables.load(path)
+    tables.replace(path, to_json(table))
