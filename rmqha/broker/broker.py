@@ -40,6 +40,7 @@ from rmqha.broker.cluster.slave_sync import MetadataSync
 from rmqha.broker.consuming.consumer_progress import Progress
 from rmqha.broker.consuming.long_polling import LongPolling
 from rmqha.broker.consuming.lookups import Lookups
+from rmqha.broker.consuming.offset_changes import OffsetChanges
 from rmqha.broker.consuming.pull import Pulls
 from rmqha.broker.consuming.queue_locks import Locks
 from rmqha.broker.consuming.queue_reader import QueueReader, physical_memory
@@ -282,8 +283,9 @@ class Broker:
             delays=self.schedule.offsets,
             slave=slave,
         )
+        self._changes = OffsetChanges(self.offsets, self.reactor, self._in_thread)
         lookups = Lookups(self.lookup, settings.pull, settings.store.max_msgs_num_batch)
-        return pulls, progress, lookups
+        return pulls, progress, self._changes, lookups
 
     def _administering(self) -> tuple[RequestHandler, ...]:
         """
@@ -472,6 +474,7 @@ class Broker:
         at_once = (
             ("forgetting silent clients", self._sweeping.stop),
             ("long polling", self._holds.stop),
+            ("slaves that wait for offsets", self._changes.stop),
             ("statistics", self.counts.stop),
             ("the check for a duplicate broker id", self.siblings.stop),
             ("the check for another master", self.twins.stop),

@@ -16,6 +16,7 @@ from rmqha.broker.clients.registry import Consumers, Producers
 from rmqha.broker.consuming.consumer_progress import Progress
 from rmqha.broker.consuming.long_polling import LongPolling
 from rmqha.broker.consuming.lookups import Lookups
+from rmqha.broker.consuming.offset_changes import OffsetChanges
 from rmqha.broker.consuming.pull import Pulls
 from rmqha.broker.consuming.queue_locks import Locks
 from rmqha.broker.consuming.queue_reader import QueueReader
@@ -117,6 +118,7 @@ class Consuming:
             Progress(
                 self.offsets, reader, store.queues, self.topics, self.groups, slave=self.slave
             ),
+            OffsetChanges(self.offsets, clock, now),
             Lookups(lookup, self.settings, store.settings.max_msgs_num_batch),
         )
         for part in parts:

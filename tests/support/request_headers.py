@@ -54,7 +54,9 @@ REQUESTS: dict[int, Headers] = {
     Code.NOTIFY_CONSUMER_IDS_CHANGED: Headers(clients.ConsumerGroupRequest),
     Code.LOCK_BATCH_MQ: _NONE,
     Code.UNLOCK_BATCH_MQ: _NONE,
-    Code.GET_ALL_CONSUMER_OFFSET: _NONE,
+    Code.GET_ALL_CONSUMER_OFFSET: Headers(
+        offsets.ConsumerOffsetsRequest, offsets.ConsumerOffsetsAnswer
+    ),
     Code.GET_ALL_DELAY_OFFSET: _NONE,
     Code.CHECK_CLIENT_CONFIG: _NONE,
     Code.UPDATE_AND_CREATE_ACL_CONFIG: Headers(admin.AclConfigRequest),

@@ -152,6 +152,30 @@ class OffsetSync:
             self._last, self._boot = table, boot
         return moved
 
+    @property
+    def given(self) -> OffsetTable:
+        """
+        The table that the master gave last, with what changed since.
+        """
+        return self._last or OffsetTable()
+
+    async def adopt_changes(self, table: OffsetTable, master: str) -> int:
+        """
+        Take over what changed since L{adopt}, in the same life of the master's process.
+
+        @param table: The offsets that changed.
+        @param master: Its address, for the log.
+        @return: How many offsets moved here.
+        """
+        given = self.given.offset_table
+        before = {key: given[key] for key in table.offset_table if key in given}
+        after = {key: {**given.get(key, {}), **now} for key, now in table.offset_table.items()}
+        moved = self._follow(taken_back(before, after), master)
+        moved += await merge(self.offsets, table.offset_table.items(), self.clock)
+        if self._last is not None:
+            self._last.offset_table.update(after)
+        return moved
+
     def _follow(self, change: Change, master: str) -> int:
         """
         Within one life of a master's process nothing is lost: it was told to go back.

@@ -304,6 +304,27 @@ class Copies:
         await self.owed.give_back(table, ask, self.master)
         return bool(moved)
 
+    async def adopt_offset_changes(self, body: bytes) -> bool:
+        """
+        Take over what changed in the table of L{adopt_offsets} since.
+
+        @param body: An answer to request 43 that has only that.
+        @return: Whether that changed anything.
+        @raise MetadataRefused: If it is not believed.
+        """
+        table = await self.in_thread(metadata_rules.offsets, body, False)
+        moved = await self.offsets.adopt_changes(table, self.master)
+        # The next whole table is compared with what was given last, not with the last whole one.
+        self.parts[OFFSETS].body = None
+        return bool(moved)
+
+    async def give_back(self, ask: SendRequest) -> None:
+        """
+        Tell the master of what was committed here, in a round that does not fetch its offsets.
+        """
+        if self.owed.committed:
+            await self.owed.give_back(self.offsets.given, ask, self.master)
+
     async def forget_deleted(self, end: int) -> None:
         """
         Delete the queues of topics that were deleted.

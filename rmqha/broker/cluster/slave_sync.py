@@ -2,7 +2,8 @@
 A slave asks its master for its tables: topics, groups, consumers' offsets, delay offsets.
 
 They are asked for at once and every ten seconds, each by a request of its own: one that fails
-leaves the others.  Which answers are believed is said in
+leaves the others.  Consumers' offsets of a master of ours come between, as they change
+(L{rmqha.broker.cluster.offset_feed}).  Which answers are believed is said in
 L{rmqha.broker.cluster.metadata_rules}; what is not leaves the table as it was, on disk and in
 memory.
 
@@ -12,6 +13,7 @@ Source: docs/protocol/remoting.md, Brokers among themselves.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any
 
 from attrs import define, field
@@ -23,6 +25,7 @@ from twisted.python.failure import Failure
 
 from rmqha.broker.cluster.metadata_rules import DELAYS, GROUPS, OFFSETS, TOPICS
 from rmqha.broker.cluster.metadata_tables import Copies, TableState
+from rmqha.broker.cluster.offset_feed import OffsetFeed
 from rmqha.errors import (
     AnotherBroker,
     MetadataRefused,
@@ -38,6 +41,8 @@ from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.periodic import Job, Periodic
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.fields import from_ext
+from rmqha.wire.remoting.headers.offsets import ConsumerOffsetsAnswer, ConsumerOffsetsRequest
 
 PERIOD = 10.0
 """Seconds between two rounds; those of 4.9 brokers."""
@@ -55,6 +60,9 @@ CODES = {
     OFFSETS: RequestCode.GET_ALL_CONSUMER_OFFSET,
 }
 """What is asked in a round, topics first: they tell whose tables these are."""
+
+WHOLE = ConsumerOffsetsRequest(offsets_since="")
+"""Asks for all consumer offsets, and for their version."""
 
 UNREACHED = (RmqhaError, OSError, ConnectionClosed)
 """How an answer may fail to come."""
@@ -90,6 +98,7 @@ class MetadataSync:
     _again: bool = field(default=False, init=False)
     _began: float = field(default=float("-inf"), init=False)
     _stranger: str = field(default="", init=False)
+    _feed: OffsetFeed = field(init=False)
     _quiet: RateLimitedLog = field(init=False)
 
     _log = Logger()
@@ -97,6 +106,7 @@ class MetadataSync:
     def __attrs_post_init__(self) -> None:
         self._quiet = RateLimitedLog(self._log, self.clock)
         self._timed = Periodic("copying the master's tables", self.clock, self._due, vital=True)
+        self._feed = OffsetFeed(self._changed, self.hurry, self.clock)
 
     # --- life -------------------------------------------------------------------------
 
@@ -119,6 +129,7 @@ class MetadataSync:
         @return: Fires when that is done, well or not.
         """
         self._timed.stop()
+        self._feed.stop()
         if self._soon is not None:
             self._soon.cancel()
             self._soon = None
@@ -145,6 +156,7 @@ class MetadataSync:
         if self._round is not None:
             self._round.cancel()
         self._stranger = ""
+        self._feed.stop()
         self.copies.moved(address)
         self.hurry()
 
@@ -167,11 +179,12 @@ class MetadataSync:
         yield self._timed
         if self._timed.running:
             yield from self.copies.jobs()
+            yield from self._feed.jobs()
         if self._client is not None:
             yield from self._client.connections.jobs()
 
     def status(self) -> dict[str, Any]:
-        return self.copies.status()
+        return {**self.copies.status(), "offsetFeed": self._feed.status()}
 
     # --- a round ------------------------------------------------------------------------
 
@@ -227,26 +240,63 @@ class MetadataSync:
         except UNREACHED as error:
             self._unreachable(str(error))
             return
+        followed = self._feed.live
         boot = self._ask(connection, RequestCode.GET_BROKER_RUNTIME_INFO)
-        asked = {name: self._ask(connection, code) for name, code in CODES.items()}
+        asked = {
+            name: self._ask(connection, code, WHOLE if name == OFFSETS else None)
+            for name, code in CODES.items()
+            if name != OFFSETS or not followed
+        }
         await self._take(TOPICS, asked[TOPICS], self.copies.adopt_topics)
         await self._take(GROUPS, asked[GROUPS], self.copies.adopt_groups)
         await self._take(DELAYS, asked[DELAYS], self.copies.adopt_delays)
         booted = _boot_in(await boot)
-        await self._take(
-            OFFSETS,
-            asked[OFFSETS],
-            lambda body: self.copies.adopt_offsets(
-                body, booted, lambda command: connection.request(command, TIMEOUT)
-            ),
-        )
+        if followed:
+            await self._give_back(connection)
+        else:
+            await self._take_offsets(connection, await asked[OFFSETS], booted)
         await self._forget(end)
         if all(part.state is TableState.UNREACHABLE for part in self.copies.parts.values()):
             # Whatever that connection leads to, the next round is on another.
             connection.close("silent")
 
-    def _ask(self, connection: RemotingProtocol, code: RequestCode) -> Deferred[Outcome]:
-        return connection.request(Command.request(code), TIMEOUT).addBoth(lambda found: (found,))
+    def _ask(
+        self,
+        connection: RemotingProtocol,
+        code: RequestCode,
+        header: ConsumerOffsetsRequest | None = None,
+    ) -> Deferred[Outcome]:
+        command = Command.request(code, header)
+        return connection.request(command, TIMEOUT).addBoth(lambda found: (found,))
+
+    async def _take_offsets(
+        self, connection: RemotingProtocol, outcome: Outcome, boot: int | None
+    ) -> None:
+        """
+        Take the whole table over, and follow it if the master names its version.
+        """
+
+        def adopt(body: bytes) -> Awaitable[bool]:
+            return self.copies.adopt_offsets(
+                body, boot, partial(connection.request, timeout=TIMEOUT)
+            )
+
+        await self._take(OFFSETS, succeed(outcome), adopt)
+        version = _version_in(outcome)
+        if self.copies.parts[OFFSETS].state is TableState.ADOPTED and version is not None:
+            self._feed.start(connection, version)
+
+    async def _give_back(self, connection: RemotingProtocol) -> None:
+        try:
+            await self.copies.give_back(partial(connection.request, timeout=TIMEOUT))
+        except UNREACHED as error:
+            self._note(OFFSETS, TableState.UNREACHABLE, str(error) or type(error).__name__)
+
+    async def _changed(self, body: bytes) -> None:
+        """
+        The master tells of offsets that changed.
+        """
+        self._adopted(OFFSETS, await self.copies.adopt_offset_changes(body))
 
     async def _take(
         self, name: str, asked: Deferred[Outcome], adopt: Callable[[bytes], Awaitable[bool]]
@@ -336,6 +386,16 @@ def _boot_in(outcome: Outcome) -> int | None:
         return MasterBounds.of_runtime(_body(outcome)).boot_timestamp
     except UNREACHED:
         return None
+
+
+def _version_in(outcome: Outcome) -> str | None:
+    """
+    The version of a table of offsets; C{None} if the master names none.
+    """
+    (answer,) = outcome
+    if isinstance(answer, Failure) or answer.code != ResponseCode.SUCCESS:
+        return None
+    return from_ext(ConsumerOffsetsAnswer, answer.ext).offsets_version
 
 
 def _body(outcome: Outcome) -> bytes:

@@ -1,5 +1,5 @@
 """
-How far a group is: asked (14), said (15), and all of it for a slave (43, 45).
+How far a group is: asked (14), said (15), and how far delayed messages are, for a slave (45).
 
 Source: docs/protocol/remoting.md, Offsets.
 """
@@ -63,7 +63,6 @@ class Progress:
         return {
             RequestCode.QUERY_CONSUMER_OFFSET: self._query,
             RequestCode.UPDATE_CONSUMER_OFFSET: self._update,
-            RequestCode.GET_ALL_CONSUMER_OFFSET: self._all,
             RequestCode.GET_ALL_DELAY_OFFSET: self._all_delays,
         }
 
@@ -129,9 +128,6 @@ class Progress:
                 f"commitOffset[{offset}] is illegal, topic:[{topic}] queueId:[{queue_id}]"
                 f" maxOffset:[{end}]",
             )
-
-    def _all(self, connection: RemotingProtocol, command: Command) -> Command:
-        return command.answer(body=write(self._offsets.table(), numeric_keys="bare"))
 
     def _all_delays(self, connection: RemotingProtocol, command: Command) -> Command:
         return command.answer(body=write(self._delays(), numeric_keys="bare"))

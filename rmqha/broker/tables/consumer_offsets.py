@@ -290,6 +290,18 @@ class ConsumerOffsetTable:
             self._rest = rest
             self.file.dirty()
 
+    def some(self, places: Collection[tuple[str, int]]) -> OffsetTable:
+        """
+        The offsets of some queues, each by C{topic@group} and queue id, as far as there are any.
+        Threads may ask.
+        """
+        found: dict[str, dict[int, int]] = {}
+        for key, queue_id in places:
+            offset = self._table.get(key, {}).get(queue_id)
+            if offset is not None:
+                found.setdefault(key, {})[queue_id] = offset
+        return OffsetTable(offset_table=found)
+
     def table(self) -> OffsetTable:
         """
         The whole table as it is now; it is not changed any more.

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from attrs import define, field
 from twisted.internet.defer import Deferred, succeed
@@ -53,6 +54,7 @@ class OffsetJournal:
     @ivar folder: Where its files are.
     @ivar offsets: The table itself: threads read it while it changes.
     @ivar interval: Least seconds between the starts of two writes; 0 for no journal.
+    @ivar life: Tells the versions of this object from those of another.
     @ivar segment: The number of the file that is written to.
     @ivar version: How many batches are durable; slaves are told.
     @ivar flushed: Each is called when a batch is durable.
@@ -64,6 +66,7 @@ class OffsetJournal:
     clock: IReactorTime
     in_thread: InThread
     interval: float
+    life: str = field(factory=lambda: uuid4().hex, init=False)
     segment: int = field(default=1, init=False)
     version: int = field(default=0, init=False)
     flushed: list[Callable[[], None]] = field(factory=list, init=False)

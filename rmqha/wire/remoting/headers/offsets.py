@@ -38,6 +38,35 @@ class UpdateConsumerOffsetRequest:
 
 
 @frozen(kw_only=True)
+class ConsumerOffsetsRequest:
+    """
+    Code 43, the fields of a slave of ours; a stock slave sends none, a stock master looks at none.
+
+    @ivar offsets_since: The version of the table that it has, as an answer named it; empty if it
+        has none.
+    @ivar wait_millis: How long it waits for a newer one.
+    """
+
+    offsets_since: str | None = None
+    wait_millis: int | None = None
+
+
+@frozen(kw_only=True)
+class ConsumerOffsetsAnswer:
+    """
+    Answers code 43 for such a slave.
+
+    @ivar offsets_version: Which version of the table the slave has then.
+    @ivar changes_only: Whether the body has only what changed since the version it named.
+    @ivar keys_gone: Whether groups' offsets in a topic were deleted since, which are not in it.
+    """
+
+    offsets_version: str | None = None
+    changes_only: bool | None = None
+    keys_gone: bool | None = None
+
+
+@frozen(kw_only=True)
 class SearchOffsetRequest:
     """
     Code 29: the offset for a store time.

@@ -1,0 +1,172 @@
+"""
+All offsets of all groups, for a slave (43); or, for one of ours, what changed since it last asked.
+
+A stock slave asks for the whole table, which it is given.  One of ours names the version of the
+table that it has, and is answered when something newer is durable here: so it is behind by as
+much as a message takes, and costs nothing while no group moves.
+
+Source: docs/protocol/remoting.md, Brokers among themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from attrs import define, field
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.python.failure import Failure
+
+from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
+from rmqha.broker.tables.offset_journal import Marks
+from rmqha.errors import RequestRefused
+from rmqha.net.remoting.connection import RemotingProtocol
+from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.store.files.allocate import InThread
+from rmqha.store.tables.offset_segments import ALL_QUEUES
+from rmqha.wire.remoting.codes import RequestCode, ResponseCode
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.fields import from_ext
+from rmqha.wire.remoting.headers.offsets import ConsumerOffsetsAnswer, ConsumerOffsetsRequest
+from rmqha.wire.remoting.json_body import write
+
+MOST = 64
+"""Most requests that wait at a time; what comes above is answered at once."""
+
+LONGEST = 30.0
+"""Most seconds that one waits, whatever it asks for."""
+
+
+@define(eq=False)
+class _Waiting:
+    """
+    A request that is answered when something changes.
+    """
+
+    command: Command
+    version: int
+    answer: Deferred[Answer]
+    timer: IDelayedCall
+
+
+@define(eq=False)
+class OffsetChanges:
+    """
+    Tells slaves of offsets.
+    """
+
+    offsets: ConsumerOffsetTable
+    clock: IReactorTime
+    in_thread: InThread
+    _waiting: list[_Waiting] = field(factory=list, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.offsets.journal.flushed.append(self._wake)
+
+    def handlers(self) -> Mapping[RequestCode, Handler]:
+        return {RequestCode.GET_ALL_CONSUMER_OFFSET: self.ask}
+
+    def ask(self, connection: RemotingProtocol, command: Command) -> Answer | Deferred[Answer]:
+        """
+        43: the whole table, or what changed.
+        """
+        request = from_ext(ConsumerOffsetsRequest, command.ext)
+        journal = self.offsets.journal
+        if request.offsets_since is None or not journal.active:
+            return self._whole(command)
+        version = self._version_in(request.offsets_since)
+        marks = None if version is None else journal.changes_since(version)
+        if version is None or marks is None:
+            return self._whole(command, self._now())
+        wait = min((request.wait_millis or 0) / 1000, LONGEST)
+        if marks or wait <= 0 or len(self._waiting) >= MOST:
+            return self._changed(command, marks)
+        return self._wait(command, version, wait)
+
+    def stop(self) -> None:
+        """
+        Refuse all that wait: the store is about to close.
+        """
+        for waiting in tuple(self._waiting):
+            self._drop(waiting)
+            waiting.answer.errback(
+                RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, "the store is closing")
+            )
+
+    # --- waiting --------------------------------------------------------------------
+
+    def _wait(self, command: Command, version: int, seconds: float) -> Deferred[Answer]:
+        answer: Deferred[Answer] = Deferred(lambda _: self._drop(waiting))
+        timer = self.clock.callLater(seconds, lambda: self._finish(waiting))
+        waiting = _Waiting(command, version, answer, timer)
+        self._waiting.append(waiting)
+        return answer
+
+    def _wake(self) -> None:
+        """
+        Something is durable that was not.
+        """
+        for waiting in tuple(self._waiting):
+            self._finish(waiting)
+
+    def _finish(self, waiting: _Waiting) -> None:
+        self._drop(waiting)
+        marks = self.offsets.journal.changes_since(waiting.version)
+        if marks is None:
+            waiting.answer.callback(self._whole(waiting.command, self._now()))
+        else:
+            self._changed(waiting.command, marks).addBoth(_settle, waiting.answer)
+
+    def _drop(self, waiting: _Waiting) -> None:
+        if waiting.timer.active():
+            waiting.timer.cancel()
+        if waiting in self._waiting:
+            self._waiting.remove(waiting)
+
+    # --- answers --------------------------------------------------------------------
+
+    def _now(self) -> str:
+        journal = self.offsets.journal
+        return f"{journal.life}-{journal.version}"
+
+    def _version_in(self, text: str) -> int | None:
+        """
+        The version that a slave has; C{None} if it is not one of this life of the table.
+        """
+        life, _, version = text.rpartition("-")
+        if life != self.offsets.journal.life or not version.isdigit():
+            return None
+        return int(version)
+
+    def _whole(self, command: Command, version: str | None = None) -> Command:
+        header = None if version is None else ConsumerOffsetsAnswer(offsets_version=version)
+        return command.answer(header=header, body=write(self.offsets.table(), numeric_keys="bare"))
+
+    def _changed(self, command: Command, marks: Marks) -> Deferred[Answer]:
+        """
+        The answer with what changed, which is made in a thread: it may be much.
+        """
+        header = ConsumerOffsetsAnswer(
+            offsets_version=self._now(),
+            changes_only=True,
+            keys_gone=any(queue_id == ALL_QUEUES for _, queue_id in marks),
+        )
+        made: Deferred[Answer] = self.in_thread(self._body, marks).addCallback(
+            lambda body: command.answer(header=header, body=body)
+        )
+        return made
+
+    def _body(self, marks: Marks) -> bytes:
+        return write(self.offsets.some(marks), numeric_keys="bare")
+
+
+def _settle(result: Answer | Failure, answer: Deferred[Answer]) -> None:
+    """
+    Answer, if the slave is still there.
+    """
+    if answer.called:
+        return
+    if isinstance(result, Failure):
+        answer.errback(result)
+    else:
+        answer.callback(result)
