@@ -44,6 +44,7 @@ from rmqha.broker.consuming.offset_changes import OffsetChanges
 from rmqha.broker.consuming.pull import Pulls
 from rmqha.broker.consuming.queue_locks import Locks
 from rmqha.broker.consuming.queue_reader import QueueReader, physical_memory
+from rmqha.broker.consuming.served_records import Doubt, ServedRecords, trusted
 from rmqha.broker.delay.delay_offsets import LevelOffsets
 from rmqha.broker.delay.schedule import Schedule
 from rmqha.broker.meters.latency import TimedPuts
@@ -105,6 +106,7 @@ class Broker:
     @ivar topics: The table of topics.
     @ivar groups: The table of groups.
     @ivar offsets: The table of consumers' offsets.
+    @ivar served: Judges what is sent to consumers.
     @ivar schedule: Delayed messages.
     @ivar metadata: Keeps a slave's tables like its master's; it does nothing on a master.
     @ivar siblings: On a slave, looks for another broker of our name and id.
@@ -127,6 +129,7 @@ class Broker:
         told: Callable[[RegisterBrokerAnswer], None] = lambda answer: None,
         present: Present | None = None,
         epochs: MasterEpochs | None = None,
+        doubt: Doubt = trusted,
     ) -> None:
         """
         @param store: It is open.
@@ -135,6 +138,7 @@ class Broker:
         @param told: Called with what a name server says of this broker's master.
         @param present: The clients of the broker before this one.
         @param epochs: The log's master epochs; by default those of a new store.
+        @param doubt: Where the log may not be the master's.
         @raise TableUnreadable: If one of the tables cannot be read.
         @raise BodyInvalid: If one is not of its kind.
         """
@@ -161,6 +165,7 @@ class Broker:
             )
             if not store.dispatcher.behind:
                 self.offsets.bring_back(self._queue_end)
+        self.served = ServedRecords(store.log, store.scrubber.doubt, doubt)
         self.messages = Messages.of(settings)
         self.lookup = Lookup(store.log, store.queues, store.index, self.messages.levels)
         levels = LevelOffsets(files, store, reactor, in_thread)
@@ -256,7 +261,8 @@ class Broker:
         Make what clients read by: pulls, lookups, consumer progress.
         """
         store, settings, slave = self.store, self.settings, self.writer is None
-        reader = QueueReader(store.log, store.queues, settings.pull, physical_memory(), slave=slave)
+        served, memory = self.served, physical_memory()
+        reader = QueueReader(served, store.queues, settings.pull, memory, slave=slave)
         self._holds = LongPolling(self.reactor, store.queues, store.dispatcher)
         pulls = Pulls(
             settings=settings.pull,
@@ -284,7 +290,8 @@ class Broker:
             slave=slave,
         )
         self._changes = OffsetChanges(self.offsets, self.reactor, self._in_thread)
-        lookups = Lookups(self.lookup, settings.pull, settings.store.max_msgs_num_batch)
+        most = settings.store.max_msgs_num_batch
+        lookups = Lookups(self.lookup, served, settings.pull, most)
         return pulls, progress, self._changes, lookups
 
     def _administering(self) -> tuple[RequestHandler, ...]:

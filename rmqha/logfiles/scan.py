@@ -74,7 +74,7 @@ def scan(
         position = block.end
 
 
-def judge(log: SparseLog, offset: int) -> int | Fault:
+def judge(log: LogReader, offset: int) -> int | Fault:
     """
     The verdict of L{check<rmqha.wire.log.record.check>} on one place.
     """

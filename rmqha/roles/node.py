@@ -142,6 +142,12 @@ class Node(Process):
         """
         return None
 
+    def doubt(self, start: int, end: int) -> str:
+        """
+        Why bytes C{[start, end)} of the log may not be the master's; empty where they are.
+        """
+        return ""
+
     def bad_record(self, error: StoreError) -> None:
         """
         Dispatch found a bad record in the log.
@@ -261,6 +267,7 @@ class Node(Process):
             told=self.told,
             present=self._present,
             epochs=self.epochs,
+            doubt=self.doubt,
         )
         self.broker.prepare().addCallback(self._let_clients_in, self.broker)
 
@@ -357,6 +364,7 @@ class Node(Process):
             "store": str(self.settings.store.root),
             "recovery": self._recovery(),
             "retention": store.retention.status() if store is not None else None,
+            "servedFaults": self.broker.served.faults if self.broker is not None else None,
             "derivedFaults": store.dispatcher.fault_count if store is not None else None,
             "published": store.publisher.status() if store is not None else None,
             "scrub": store.scrubber.status() if store is not None else None,

@@ -182,6 +182,12 @@ class SlaveNode(Node):
         """
         return self.serving.held_from()
 
+    def doubt(self, start: int, end: int) -> str:
+        """
+        While the logs differ nothing is served from the first difference on.
+        """
+        return "" if self.follower is None else self.follower.sync.doubt(end)
+
     def bad_record(self, error: StoreError) -> None:
         """
         The master sent what is no record, or the disk changed it: the connection ends.

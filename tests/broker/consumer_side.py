@@ -20,6 +20,7 @@ from rmqha.broker.consuming.offset_changes import OffsetChanges
 from rmqha.broker.consuming.pull import Pulls
 from rmqha.broker.consuming.queue_locks import Locks
 from rmqha.broker.consuming.queue_reader import QueueReader
+from rmqha.broker.consuming.served_records import ServedRecords
 from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.broker.tables.subscription_groups import Groups
 from rmqha.broker.tables.topics import Topics
@@ -78,6 +79,7 @@ class Consuming:
     holds: LongPolling = field(init=False)
     locks: Locks = field(init=False)
     pulls: Pulls = field(init=False)
+    served: ServedRecords = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         store, clock = self.store, self.clock
@@ -97,7 +99,10 @@ class Consuming:
         )
         self.holds = LongPolling(clock, store.queues, store.dispatcher)
         self.locks = Locks(clock, self._has_queue)
-        reader = QueueReader(store.log, store.queues, self.settings, self.memory, slave=self.slave)
+        self.served = ServedRecords(store.log)
+        reader = QueueReader(
+            self.served, store.queues, self.settings, self.memory, slave=self.slave
+        )
         levels = DelayLevels.parse(store.settings.delay_levels)
         lookup = Lookup(store.log, store.queues, store.index, levels)
         self.pulls = Pulls(
@@ -119,7 +124,7 @@ class Consuming:
                 self.offsets, reader, store.queues, self.topics, self.groups, slave=self.slave
             ),
             OffsetChanges(self.offsets, clock, now),
-            Lookups(lookup, self.settings, store.settings.max_msgs_num_batch),
+            Lookups(lookup, self.served, self.settings, store.settings.max_msgs_num_batch),
         )
         for part in parts:
             for code, handler in part.handlers().items():

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rmqha.broker.consuming.served_records import ServedRecords
 from rmqha.config.broker_settings import PullSettings
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler, Scattered
-from rmqha.store.derived.lookup import Lookup
+from rmqha.store.derived.lookup import ByKey, Lookup
+from rmqha.wire.log.layout import MIN_RECORD
 from rmqha.wire.log.record import Record
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
@@ -42,11 +44,15 @@ class Lookups:
     Answers about single messages and places.
     """
 
-    def __init__(self, lookup: Lookup, settings: PullSettings, most: int) -> None:
+    def __init__(
+        self, lookup: Lookup, served: ServedRecords, settings: PullSettings, most: int
+    ) -> None:
         """
+        @param served: Judges what is sent.
         @param most: Most messages of one answer.
         """
         self._lookup = lookup
+        self._served = served
         self._settings = settings
         self._most = most
 
@@ -116,21 +122,61 @@ class Lookups:
     def _view(self, connection: RemotingProtocol, command: Command) -> Command:
         offset = from_ext(ViewMessageRequest, command.ext).offset
         record = self._lookup.claimed(offset)
+        what = f"the message at byte {offset}"
         if record is None:
+            # Whether there ever was one is for the queue to say, if as much is left of it.
+            harmed = self._lookup.record(offset)
+            if harmed is not None and self._knows(harmed):
+                raise self._served.refusal(offset, harmed.size, what)
+            if self._served.doubted(offset, offset + 1):
+                raise self._served.refusal(offset, 1, what)
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR, f"can not find message by the offset, {offset}"
             )
+        if self._served.doubted(offset, offset + record.size):
+            raise self._served.refusal(offset, record.size, what)
         return command.answer(body=self._lookup.log.read(offset, record.size))
+
+    def _knows(self, record: Record) -> bool:
+        """
+        Whether a record's queue has it.
+        """
+        queue = self._lookup.queues.get(record.topic, record.queue_id)
+        unit = None if queue is None else queue.unit(record.queue_offset)
+        return unit is not None and unit[:2] == (record.offset, record.size)
+
+    def _sound(self, found: ByKey) -> list[Record]:
+        """
+        Those that may be sent.
+
+        @raise RequestRefused: If there are some, and none may be.
+        """
+        sound, refusal = [], None
+        for record in found.records:
+            doubted = self._served.doubted(record.offset, record.offset + record.size)
+            if record.body_holds and not doubted:
+                sound.append(record)
+            else:
+                what = f"the message at byte {record.offset}"
+                refusal = self._served.refusal(record.offset, record.size, what)
+        for offset in found.bad:
+            what = f"the message that the index has at byte {offset}"
+            refusal = self._served.refusal(offset, MIN_RECORD, what)
+        if refusal is not None and not sound:
+            raise refusal
+        return sound
 
     def _by_key(self, connection: RemotingProtocol, command: Command) -> Answer:
         request = from_ext(QueryMessageRequest, command.ext)
         wanted = self._settings.query_most if request.unique_key_query else request.max_num
-        found = self._lookup.by_key(
-            request.topic,
-            request.key,
-            max_num=min(wanted, self._most),
-            begin=request.begin_timestamp,
-            end=request.end_timestamp,
+        found = self._sound(
+            self._lookup.by_key(
+                request.topic,
+                request.key,
+                max_num=min(wanted, self._most),
+                begin=request.begin_timestamp,
+                end=request.end_timestamp,
+            )
         )
         index = self._lookup.index
         header = QueryMessageAnswer(

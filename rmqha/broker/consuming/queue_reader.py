@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from enum import StrEnum
 from functools import lru_cache
 from struct import Struct
+from typing import NamedTuple
 
 import numpy as np
 from attrs import frozen
 
+from rmqha.broker.consuming.served_records import ServedRecords, first_wrong
 from rmqha.config.broker_settings import PullSettings
-from rmqha.errors import DerivedFault
-from rmqha.logfiles.reader import LogReader
 from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.wire.columnar.queue_units import BLANK_SIZE, UNIT, UNIT_TYPE
@@ -80,6 +80,26 @@ def physical_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
+class ChosenUnits(NamedTuple):
+    """
+    What a reading takes of a queue's units.
+
+    @ivar done: How many units are done with.
+    @ivar runs: Pieces of the log.
+    @ivar counts: How many messages each piece has.
+    @ivar rows: Which units they are, counted from the first.
+    @ivar starts: Physical offset of each message.
+    @ivar sizes: Size of each, in bytes.
+    """
+
+    done: int
+    runs: list[Run]
+    counts: list[int]
+    rows: Sequence[int]
+    starts: Sequence[int]
+    sizes: Sequence[int]
+
+
 class QueueReader:
     """
     Reads queues within the limits of an answer.
@@ -87,7 +107,7 @@ class QueueReader:
 
     def __init__(
         self,
-        log: LogReader,
+        served: ServedRecords,
         queues: ConsumeQueues,
         settings: PullSettings,
         memory: int,
@@ -95,11 +115,11 @@ class QueueReader:
         slave: bool = False,
     ) -> None:
         """
-        @param log: An open log.
+        @param served: Judges what is read of the log.
         @param memory: The machine's memory, in bytes.
         @param slave: Whether the log may be behind another's.
         """
-        self._log = log
+        self._served, self._log = served, served.log
         self._queues = queues
         self._machine, self._slave = memory, slave
         self.apply(settings)
@@ -181,40 +201,100 @@ class QueueReader:
             count, room = limits.memory_count, limits.memory_bytes
         if most_bytes is not None:
             room = min(room, most_bytes)
-        scanned, runs = choose(raw, min(count, most), room, codes)
-        status = ReadStatus.FOUND if runs else ReadStatus.NO_MATCHED_MESSAGE
+        chosen = choose(raw, min(count, most), room, codes)
+        body: Sequence[memoryview] = ()
+        if chosen.runs:
+            chosen, body = self._sound(queue, offset, raw, room, codes, chosen)
         # What fills a gap in the queue says that it is at 0, which is nowhere.
-        last = max(first, UNIT.unpack_from(raw, (scanned - 1) * UNIT_SIZE)[0])
+        last = max(first, UNIT.unpack_from(raw, (chosen.done - 1) * UNIT_SIZE)[0])
         return ReadResult(
-            status,
-            offset + scanned,
+            ReadStatus.FOUND if body else ReadStatus.NO_MATCHED_MESSAGE,
+            offset + chosen.done,
             queue.min_offset,
             queue.max_offset,
-            self._views(queue, runs) if runs else (),
+            body,
             self.on_disk(last),
         )
 
-    def _views(self, queue: ConsumeQueue, runs: list[Run]) -> list[memoryview]:
+    def _sound(
+        self,
+        queue: ConsumeQueue,
+        offset: int,
+        raw: bytes,
+        room: int,
+        codes: frozenset[int] | None,
+        chosen: ChosenUnits,
+    ) -> tuple[ChosenUnits, list[memoryview]]:
+        """
+        The pieces of the log, up to the first record that is not what its unit says.
+
+        @raise RequestRefused: If that is the first one.
+        """
+        views = self._views(chosen.runs)
+        good = self._good(chosen, views, offset)
+        if good == len(chosen.starts):
+            return chosen, views
+        if good:
+            chosen = choose(raw, good, room, codes)
+            return chosen, self._views(chosen.runs)
+        if len(chosen.starts) > 1:
+            # One of those side by side with it may be behind the log's end.
+            return self._sound(queue, offset, raw, room, codes, choose(raw, 1, room, codes))
+        number = offset + chosen.rows[0]
+        what = f"message {number} of queue {queue.queue_id} of topic {queue.topic}"
+        raise self._served.refusal(chosen.starts[0], chosen.sizes[0], what)
+
+    def _good(self, chosen: ChosenUnits, views: list[memoryview], offset: int) -> int:
+        """
+        How many of the records may be sent.
+
+        @param views: Of the pieces, as far as the log has them.
+        """
+        row = 0
+        for count, (begin, size), view in zip(chosen.counts, chosen.runs, views, strict=False):
+            part = slice(row, row + count)
+            starts, sizes = chosen.starts[part], chosen.sizes[part]
+            if self._served.doubted(begin, begin + size):
+                doubted = map(self._served.doubted, starts, map(int.__add__, starts, sizes))
+                return row + next(at for at, reason in enumerate(doubted) if reason)
+            wrong = first_wrong(view, starts, sizes, _numbers(chosen.rows[part], offset))
+            row += wrong
+            if wrong < count:
+                break
+        return row
+
+    def _views(self, runs: list[Run]) -> list[memoryview]:
         """
         Pieces of the log.  They are cut out of one that holds them all, as far as a file goes.
+
+        @return: Those before the first that the log does not hold.
         """
-        views = []
+        views: list[memoryview] = []
         last, base, span = sum(runs[-1]), 0, memoryview(b"")
         for offset, size in runs:
             if offset - base + size > len(span):
+                if not self._log.min_offset <= offset <= self._log.end:
+                    break
                 base, span = offset, self._log.read(offset, last - offset)
             view = span[offset - base : offset - base + size]
             if len(view) != size:
-                raise DerivedFault(
-                    queue.folder, offset, f"the log does not hold the {size} bytes it points to"
-                )
+                break
             views.append(view)
         return views
 
 
-def choose(
-    raw: bytes, most: int, most_bytes: int, codes: frozenset[int] | None
-) -> tuple[int, list[Run]]:
+def _numbers(rows: Sequence[int], offset: int) -> Sequence[int]:
+    """
+    Queue offsets of units.
+
+    @param offset: That of the first unit that was read.
+    """
+    if isinstance(rows, range):
+        return range(rows.start + offset, rows.stop + offset)
+    return [offset + row for row in rows]
+
+
+def choose(raw: bytes, most: int, most_bytes: int, codes: frozenset[int] | None) -> ChosenUnits:
     """
     Choose from a queue's units.
 
@@ -222,43 +302,64 @@ def choose(
     @param most: How many messages are wanted.
     @param most_bytes: How many bytes are wanted; the first message is chosen anyway.
     @param codes: The tags codes wanted; C{None} is all.
-    @return: How many units are done with, and the pieces of the log.
     """
     total = len(raw) // UNIT_SIZE
     if codes is None:
         count = min(total, most)
-        flat = _units(count).unpack_from(raw)
-        size = sum(flat[1::3])
-        if size <= most_bytes and flat[-3] + flat[-2] - flat[0] == size:
+        flat = _places(count).unpack_from(raw)
+        starts, sizes = flat[::2], flat[1::2]
+        size = sum(sizes)
+        if size <= most_bytes and flat[-2] + flat[-1] - flat[0] == size:
             # All of them, side by side.
-            return count, [(flat[0], size)]
-    runs: list[Run] = []
-    done = total
-    size = count = begin = end = 0
+            return ChosenUnits(count, [(flat[0], size)], [count], range(count), starts, sizes)
+    rows: list[int] = []
+    places: list[Run] = []
+    done, size = total, 0
     for index in _candidates(raw, total, codes):
         start, length, code = UNIT.unpack_from(raw, index * UNIT_SIZE)
         if length == BLANK_SIZE or (codes is not None and code not in codes):
             continue
-        if count == most or (count and size + length > most_bytes):
+        if len(rows) == most or (rows and size + length > most_bytes):
             done = index
             break
-        if start != end:
-            if end:
-                runs.append((begin, end - begin))
-            begin = start
-        end = start + length
-        count += 1
+        rows.append(index)
+        places.append((start, length))
         size += length
-    if end:
-        runs.append((begin, end - begin))
-    return done, runs
+    runs, counts = _joined(places)
+    return ChosenUnits(
+        done, runs, counts, rows, [at for at, _ in places], [size for _, size in places]
+    )
+
+
+def _joined(places: list[Run]) -> tuple[list[Run], list[int]]:
+    """
+    Make one piece of records that stand side by side.
+
+    @return: The pieces, and how many records each has.
+    """
+    runs: list[Run] = []
+    counts: list[int] = []
+    begin = end = -1
+    for start, size in places:
+        if start == end:
+            counts[-1] += 1
+        else:
+            if runs:
+                runs[-1] = begin, end - begin
+            runs.append((start, size))
+            counts.append(1)
+            begin = start
+        end = start + size
+    if runs:
+        runs[-1] = begin, end - begin
+    return runs, counts
 
 
 def matches(raw: bytes, codes: frozenset[int]) -> bool:
     """
     Whether any unit is of a message with one of these tags codes.
     """
-    return bool(choose(raw, 1, 0, codes)[1])
+    return bool(choose(raw, 1, 0, codes).runs)
 
 
 def _candidates(raw: bytes, total: int, codes: frozenset[int] | None) -> Sequence[int]:
@@ -276,5 +377,8 @@ def _candidates(raw: bytes, total: int, codes: frozenset[int] | None) -> Sequenc
 
 
 @lru_cache(maxsize=1024)
-def _units(count: int) -> Struct:
-    return Struct(">" + "qiq" * count)
+def _places(count: int) -> Struct:
+    """
+    Reads offsets and sizes of units, and passes over their tags codes.
+    """
+    return Struct(">" + "qi8x" * count)

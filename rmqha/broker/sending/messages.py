@@ -97,8 +97,11 @@ class Messages:
         What a delayed message becomes in the end: itself, in the queue it was sent to.  Its
         properties still tell of the delay, as in RocketMQ.
 
-        @return: C{None} if it does not say where that is, or names a topic that takes no messages.
+        @return: C{None} if it does not say where that is, names a topic that takes no messages, or
+            is damaged: stored anew, a damaged body would get a checksum that is right.
         """
+        if not record.body_holds:
+            return None
         topic = record.properties.get(REAL_TOPIC, "")
         queue_id = record.properties.get(REAL_QUEUE, "")
         if not topic or topic in FORBIDDEN or not _QUEUE_ID.fullmatch(queue_id):

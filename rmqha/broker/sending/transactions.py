@@ -22,7 +22,7 @@ from rmqha.broker.sending.half_messages import QUEUE, HalfMessages
 from rmqha.broker.sending.messages import Messages
 from rmqha.broker.tables.current_settings import CurrentSettings
 from rmqha.broker.tables.topics import Topics
-from rmqha.errors import MessageIllegal, NotWritable, RequestRefused, StoreError
+from rmqha.errors import MessageIllegal, NotWritable, RecordFault, RequestRefused, StoreError
 from rmqha.ha.master.put_service import PutResult, Putter
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler
@@ -31,7 +31,7 @@ from rmqha.store.store import Store
 from rmqha.wire.log import properties
 from rmqha.wire.log.encode import encode, place
 from rmqha.wire.log.layout import MAX_RECORD_OVERHEAD
-from rmqha.wire.log.record import Message, Record
+from rmqha.wire.log.record import Fault, Message, Record
 from rmqha.wire.log.sys_flag import COMMIT, TRANSACTION
 from rmqha.wire.names import (
     CHECK_IMMUNITY,
@@ -241,7 +241,7 @@ class Transactions:
                     break
                 try:
                     self._look(half)
-                except MessageIllegal as error:
+                except (MessageIllegal, RecordFault) as error:
                     self._log.warn(
                         "Cannot check the transaction of half message {id}: {error}",
                         id=half.offset_msg_id,
@@ -263,6 +263,8 @@ class Transactions:
     def _look(self, half: Record) -> None:
         if not self.halves.is_open(half.queue_offset):
             return
+        if not half.body_holds:
+            raise RecordFault(half.offset, Fault.CRC.value, "a half message")
         asked = self.asked.get(half.queue_offset, _count(half, CHECK_TIMES))
         kept = self.store.settings.file_reserved
         if asked >= self.current.settings.transactions.check_max or self._age(half) > kept:

@@ -494,6 +494,18 @@ class FollowState:
         self.become(SyncState.STOPPED, "the node is stopping")
         self._quiet.flush()
 
+    def doubt(self, end: int) -> str:
+        """
+        Why the log's bytes below C{end} are not all known to be the master's; empty if no
+        difference is known.
+        """
+        if self.state is not SyncState.DIVERGED or (self.divergence is None and self._refetching):
+            # A bad record of the master's was not taken: what is held is not in doubt.
+            return ""
+        if self.divergence is not None and end <= self.divergence.at:
+            return ""
+        return f"{self.state.value}: {self.reason}"
+
     # --- for /status and the probes -------------------------------------------
 
     def health(self) -> Iterator[HealthReason]:

@@ -9,7 +9,7 @@ Source: docs/protocol/store.rst, Consume queues and Index files.
 
 from __future__ import annotations
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from rmqha.logfiles.reader import LogReader
 from rmqha.store.derived.by_time import offset_by_time
@@ -18,11 +18,24 @@ from rmqha.store.derived.index import Index
 from rmqha.store.derived.record_at import RecordAt, RecordReader
 from rmqha.wire.columnar.queue_units import BLANK_SIZE
 from rmqha.wire.log.delay_levels import DelayLevels
-from rmqha.wire.log.hashing import body_crc
 from rmqha.wire.log.record import Record, decode
 
 _ROUNDS = 3
 """How often a key is looked for again, behind hits that were another key's."""
+
+
+@frozen
+class ByKey:
+    """
+    What was found by a key.
+
+    @ivar records: In the order of the log.
+    @ivar bad: Physical offsets where the index has a message of this key, or of one with the same
+        hash, and the log has no valid record.
+    """
+
+    records: tuple[Record, ...]
+    bad: tuple[int, ...]
 
 
 @define(eq=False)
@@ -69,7 +82,7 @@ class Lookup:
         checksums; so a record's queue must know it as well, if dispatch has reached it.
         """
         record = self.record(offset)
-        if record is None or (record.body and body_crc(record.body) != record.body_crc):
+        if record is None or not record.body_holds:
             return None
         queue = self.queues.get(record.topic, record.queue_id)
         if not record.has_unit or queue is None or queue.max_offset <= record.queue_offset:
@@ -109,19 +122,20 @@ class Lookup:
 
     def by_key(
         self, topic: str, key: str, *, max_num: int = 32, begin: int = 0, end: int = (1 << 63) - 1
-    ) -> list[Record]:
+    ) -> ByKey:
         """
-        The messages of a topic that have a key: a unique key or one of C{KEYS}.
+        Look for the messages of a topic that have a key: a unique key or one of C{KEYS}.
 
         @param max_num: The most wanted; C{maxMsgsNumBatch} is the upper limit.
         @param begin: Earliest store time, milliseconds since 1970.
         @param end: Latest store time, milliseconds since 1970.
-        @return: In the order of the log, the newest C{max_num} of them.
+        @return: The newest C{max_num} of them.
         """
         found: dict[int, RecordAt] = {}
         seen: set[int] = set()
+        bad: list[int] = []
         if self.index is None or max_num <= 0:
-            return []
+            return ByKey((), ())
         until = end
         for _ in range(_ROUNDS):
             hits = self.index.query(topic, key, max_num, begin, until)
@@ -129,7 +143,9 @@ class Lookup:
             for offset in fresh:
                 seen.add(offset)
                 peeked = self._peek.at(offset)
-                if peeked is not None and _is_wanted(peeked, topic, key, begin, end):
+                if peeked is None and self.log.min_offset <= offset < self.log.confirmed:
+                    bad.append(offset)
+                elif peeked is not None and _is_wanted(peeked, topic, key, begin, end):
                     found[offset] = peeked
             # Fewer than asked for: there are no more.  Else some may hide behind others.
             if len(found) >= max_num or len(hits) < min(max_num, self.index.max_num) or not fresh:
@@ -139,7 +155,7 @@ class Lookup:
                 break
             until = min(until, oldest)
         newest = sorted(found)[-max_num:]
-        return [self._decoded(found[offset]) for offset in newest]
+        return ByKey(tuple(self._decoded(found[offset]) for offset in newest), tuple(bad))
 
     def _stored_at(self, offset: int) -> int | None:
         found = self._peek.at(offset)

@@ -19,7 +19,7 @@ from isal.isal_zlib import crc32
 
 from rmqha.errors import RecordFault
 from rmqha.wire.log.delay_levels import DelayLevels
-from rmqha.wire.log.hashing import tags_code
+from rmqha.wire.log.hashing import body_crc, tags_code
 from rmqha.wire.log.layout import (
     BEFORE_HOSTS,
     BODY_AT,
@@ -251,6 +251,13 @@ class Record:
         The id that tells where the record is.
         """
         return offset_msg_id(self.store_host, self.offset)
+
+    @property
+    def body_holds(self) -> bool:
+        """
+        Whether the body is what its checksum says.
+        """
+        return not self.body or body_crc(self.body) == self.body_crc
 
     @property
     def has_unit(self) -> bool:

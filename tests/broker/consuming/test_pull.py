@@ -638,7 +638,10 @@ class ChooseTests(SynchronousTestCase):
                 following = number
                 break
             chosen.append((number, start, size))
-        done, runs = choose(raw, most, most_bytes, codes)
+        found = choose(raw, most, most_bytes, codes)
+        done, runs = found.done, found.runs
+        self.assertEqual(list(zip(found.rows, found.starts, found.sizes, strict=True)), chosen)
+        self.assertEqual(sum(found.counts), len(chosen))
         self.assertEqual(
             [byte for start, size in runs for byte in range(start, start + size)],
             [byte for _, start, size in chosen for byte in range(start, start + size)],

@@ -126,21 +126,21 @@ class LookupTests(SynchronousTestCase):
             for key in keys:
                 having[row["topic"], key].append(row["physicalOffset"])
         for (topic, key), offsets in having.items():
-            found = [record.offset for record in look.by_key(topic, key, max_num=64)]
+            found = [record.offset for record in look.by_key(topic, key, max_num=64).records]
             self.assertEqual(found, offsets[-64:], (topic, key))
-        self.assertEqual(look.by_key("GoldenA", "no-such-key"), [])
-        self.assertEqual(look.by_key("GoldenA", "k1", max_num=0), [])
+        self.assertEqual(look.by_key("GoldenA", "no-such-key").records, ())
+        self.assertEqual(look.by_key("GoldenA", "k1", max_num=0).records, ())
 
     def test_by_key_and_time(self) -> None:
         """
         Times bound what is found, to the millisecond.
         """
         look = lookup(golden.store(VERSION))
-        (record,) = look.by_key("GoldenA", "k1")
+        (record,) = look.by_key("GoldenA", "k1").records
         time = record.store_timestamp
-        self.assertEqual(len(look.by_key("GoldenA", "k1", begin=time, end=time)), 1)
-        self.assertEqual(look.by_key("GoldenA", "k1", begin=time + 1), [])
-        self.assertEqual(look.by_key("GoldenA", "k1", end=time - 1), [])
+        self.assertEqual(len(look.by_key("GoldenA", "k1", begin=time, end=time).records), 1)
+        self.assertEqual(look.by_key("GoldenA", "k1", begin=time + 1).records, ())
+        self.assertEqual(look.by_key("GoldenA", "k1", end=time - 1).records, ())
 
     def test_hash_collision(self) -> None:
         """
@@ -150,14 +150,14 @@ class LookupTests(SynchronousTestCase):
         # Java: "Aa" and "BB" hash alike, so do keys that differ in just that.
         self.assertEqual(key_hash("t", "xAa"), key_hash("t", "xBB"))
         real = Index.query
-        (record,) = look.by_key("GoldenA", "k1")
+        (record,) = look.by_key("GoldenA", "k1").records
 
         def colliding(index: Index, *args: Any) -> list[int]:
             return [record.offset] if args[1] == "other" else real(index, *args)
 
         self.patch(Index, "query", colliding)
-        self.assertEqual(look.by_key("GoldenA", "other"), [])
-        self.assertEqual(look.by_key("GoldenA", "other", max_num=1), [])
+        self.assertEqual(look.by_key("GoldenA", "other").records, ())
+        self.assertEqual(look.by_key("GoldenA", "other", max_num=1).records, ())
 
     def test_without_index(self) -> None:
         """
@@ -165,7 +165,7 @@ class LookupTests(SynchronousTestCase):
         """
         look = lookup(golden.store(VERSION, "ipv6"))
         look.index = None
-        self.assertEqual(look.by_key("GoldenA", "k1"), [])
+        self.assertEqual(look.by_key("GoldenA", "k1").records, ())
 
     def test_record(self) -> None:
         """
