@@ -13,6 +13,7 @@ import os
 from collections.abc import Sequence
 from enum import StrEnum
 from functools import lru_cache
+from operator import add
 from struct import Struct
 from typing import NamedTuple
 
@@ -250,13 +251,13 @@ class QueueReader:
 
         @param views: Of the pieces, as far as the log has them.
         """
-        row = 0
+        row, doubted = 0, self._served.doubted
         for count, (begin, size), view in zip(chosen.counts, chosen.runs, views, strict=False):
             part = slice(row, row + count)
             starts, sizes = chosen.starts[part], chosen.sizes[part]
-            if self._served.doubted(begin, begin + size):
-                doubted = map(self._served.doubted, starts, map(int.__add__, starts, sizes))
-                return row + next(at for at, reason in enumerate(doubted) if reason)
+            if doubted(begin, begin + size):
+                reasons = map(doubted, starts, map(add, starts, sizes))
+                return row + next(at for at, reason in enumerate(reasons) if reason)
             wrong = first_wrong(view, starts, sizes, _numbers(chosen.rows[part], offset))
             row += wrong
             if wrong < count:

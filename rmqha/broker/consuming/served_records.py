@@ -6,7 +6,8 @@ that is sent another record than it asked for loses a message.  So each record o
 what its queue unit says: magic, size, stored offset and queue offset.  What is not is never sent;
 the answer ends before it, or is an error that names the file.
 
-Measured: 0.2 microseconds a record; docs/architecture.rst, Cold damage.
+Measured: 0.1 microseconds a record where all have one size, 0.2 where not; to make columns of them
+first, with numpy or without, takes as long.  See docs/architecture.rst, Cold damage.
 
 Source: docs/operations.rst, Cold damage.
 """
@@ -14,7 +15,8 @@ Source: docs/operations.rst, Cold damage.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import accumulate, repeat
+from functools import lru_cache
+from struct import Struct
 
 from attrs import define, field
 from twisted.logger import Logger
@@ -29,8 +31,8 @@ from rmqha.wire.remoting.codes import ResponseCode
 TOLD = 1000
 """Most places that are remembered as told."""
 
-_FEW = 6
-"""Up to so many records are looked at sooner one by one."""
+_FEW = 4
+"""Up to so many records are looked at one by one."""
 
 _HEAD = struct_of("size", "magic", "queue_offset", "physical_offset")
 
@@ -58,16 +60,15 @@ def first_wrong(
     @param queue_offsets: Their places in the queue.
     @return: Which is the first that is not what its unit says; how many there are if all are.
     """
-    count = len(starts)
-    if count > _FEW and min(sizes) >= MIN_RECORD:
-        places = accumulate(sizes, initial=0)
-        heads = map(_HEAD.unpack_from, repeat(view, count), places)
-        size, magic, queue_offset, offset = zip(*heads, strict=True)
+    count, first = len(starts), sizes[0]
+    if count > _FEW and first >= MIN_RECORD and sizes.count(first) == count:
+        # So it is where a producer's messages are alike; then it takes half as long.
+        found = _heads(first, count).unpack_from(view)
         if (
-            size == tuple(sizes)
-            and offset == tuple(starts)
-            and magic.count(MAGIC_V1) == count
-            and queue_offset == tuple(queue_offsets)
+            found[::4].count(first) == count
+            and found[1::4].count(MAGIC_V1) == count
+            and found[2::4] == tuple(queue_offsets)
+            and found[3::4] == tuple(starts)
         ):
             return count
     return _one_by_one(view, starts, sizes, queue_offsets)
@@ -76,15 +77,25 @@ def first_wrong(
 def _one_by_one(
     view: memoryview, starts: Sequence[int], sizes: Sequence[int], queue_offsets: Sequence[int]
 ) -> int:
-    unpack, place = _HEAD.unpack_from, 0
-    for row, (start, size, number) in enumerate(zip(starts, sizes, queue_offsets, strict=True)):
+    head, place, row = _HEAD.unpack_from, 0, 0
+    for start, size, number in zip(starts, sizes, queue_offsets, strict=True):
         if size < MIN_RECORD:
-            return row
-        head = unpack(view, place)
-        if head != (size, MAGIC_V1, number, start) and head != (size, MAGIC_V2, number, start):
-            return row
+            break
+        found = head(view, place)
+        if found != (size, MAGIC_V1, number, start) and found != (size, MAGIC_V2, number, start):
+            break
         place += size
-    return len(starts)
+        row += 1
+    return row
+
+
+@lru_cache(maxsize=256)
+def _heads(size: int, count: int) -> Struct:
+    """
+    Reads the heads of records of one size that stand side by side.
+    """
+    head = _HEAD.format
+    return Struct(head + f"{size - _HEAD.size}x{head[1:]}" * (count - 1))
 
 
 @define(eq=False)

@@ -18,7 +18,7 @@ from rmqha.store.scrub.cold_log import MOST, ColdLog
 from rmqha.wire.columnar.record_blocks import Block
 from rmqha.wire.log.layout import MIN_BLANK
 from rmqha.wire.log.record import Fault
-from rmqha.wire.log.record_crc import MARK, whole_crc_holds
+from rmqha.wire.log.record_crc import whole_crc_holds
 
 SLICE = 1 << 20
 """Bytes of one slice, records that are larger apart: checking them takes less than a
@@ -141,8 +141,7 @@ def _scanned(
     end, last = start, None
     for view, block in scan(log, start, stop, window=max(SLICE, stop - start)):
         end, last = block.end, block
-        if MARK in bytes(view):
-            faults += _whole_crcs(log, view, block)
+        faults += _whole_crcs(log, view, block)
         if block.blank:
             break
     return end, last, faults
@@ -150,8 +149,16 @@ def _scanned(
 
 def _whole_crcs(log: ColdLog, view: memoryview, block: Block) -> tuple[ScrubFault, ...]:
     """
-    Records that are not what the CRC at their end says.
+    Records that are not what the CRC at their end says.  A broker writes it to all or to none:
+    where the first and the last of them have none, the others are not looked at.
     """
+    if not len(block.start):
+        return ()
+    places = [start - block.base for start in (int(block.start[0]), int(block.start[-1]))]
+    sizes = int(block.size[0]), int(block.size[-1])
+    ends = [view[place : place + size] for place, size in zip(places, sizes, strict=True)]
+    if all(whole_crc_holds(record) is None for record in ends):
+        return ()
     found = []
     for start, size in zip(block.start.tolist(), block.size.tolist(), strict=True):
         place = start - block.base

@@ -27,13 +27,16 @@ class HeadTests(SynchronousTestCase):
     Records beside their queue units.
     """
 
+    kinds = 7
+    """How many sizes they have."""
+
     def made(self, count: int) -> tuple[bytearray, list[int], list[int], list[int]]:
         """
         Records side by side from byte 5000 on, whose queue offsets begin at 70.
         """
         data, starts, sizes = bytearray(), [], []
         for number in range(count):
-            size = 130 + number % 7
+            size = 130 + number % self.kinds
             record = encoded(size)
             pack_into(">qq", record, QUEUE_OFFSET_AT, 70 + number, 5000 + len(data))
             starts.append(5000 + len(data))
@@ -72,6 +75,14 @@ class HeadTests(SynchronousTestCase):
                 data, starts, sizes, numbers = self.made(count)
                 sizes[-1] = size
                 self.assertEqual(first_wrong(memoryview(data), starts, sizes, numbers), count - 1)
+
+
+class AlikeTests(HeadTests):
+    """
+    The same where all records have one size.
+    """
+
+    kinds = 1
 
 
 class ServedTestCase(ConsumingTestCase):
