@@ -14,6 +14,7 @@ from attrs import asdict, field, frozen
 from rmqha.errors import TableUnreadable
 from rmqha.logfiles import json_table
 from rmqha.logfiles.tail_crc import tail_crc
+from rmqha.store.files.mapped import none_left
 from rmqha.store.scrub.cold_log import ColdLog
 from rmqha.store.scrub.slices import ScrubFault
 
@@ -76,6 +77,7 @@ def load(path: Path, log: ColdLog) -> ScrubMark:
     """
     The mark, as far as it speaks of this log.  Blocking.
 
+    @raise OSError: If there is no descriptor for its file now.
     @return: With the start of a file as its position, if the bytes before the position are not
         those that were there: a record begins at least there.
     """
@@ -92,6 +94,8 @@ def load(path: Path, log: ColdLog) -> ScrubMark:
             position, running = log.min_offset, None
         elif table["crc"] != tail_crc(log, position):
             position = log.file_start(position)
-    except (TableUnreadable, OSError, KeyError, TypeError, ValueError):
+    except (TableUnreadable, OSError, KeyError, TypeError, ValueError) as error:
+        if none_left(error):
+            raise
         return ScrubMark()
     return ScrubMark(position=position, running=running, last=last, faults=faults)

@@ -14,6 +14,7 @@ import os
 from attrs import evolve, frozen
 
 from rmqha.logfiles.scan import judge, next_valid, scan
+from rmqha.store.files.mapped import none_left
 from rmqha.store.scrub.cold_log import MOST, ColdLog
 from rmqha.wire.columnar.record_blocks import Block
 from rmqha.wire.log.layout import MIN_BLANK
@@ -69,12 +70,13 @@ def check_slice(log: ColdLog, position: int) -> SliceResult:
 
     @param position: Where a record begins.
     @raise FileNotFoundError: If the file is gone.
+    @raise OSError: If there is no descriptor for it now.
     """
     try:
         return _check(log, position)
-    except FileNotFoundError:
-        raise
     except OSError as error:
+        if isinstance(error, FileNotFoundError) or none_left(error):
+            raise
         fault = _fault(log, position, f"unreadable: {os.strerror(error.errno or 0)}")
         return _lose(log, fault, min(position + SLICE, log.file_end(position)))
 
@@ -104,13 +106,14 @@ def search_slice(log: ColdLog, lost: ScrubFault, position: int) -> SliceResult:
     @param lost: The bad place.
     @param position: Where to go on searching.
     @raise FileNotFoundError: If the file is gone.
+    @raise OSError: If there is no descriptor for it now.
     """
     log.until = min(position + SLICE, log.end)
     try:
         found = next_valid(log, position)
-    except FileNotFoundError:
-        raise
-    except OSError:
+    except OSError as error:
+        if isinstance(error, FileNotFoundError) or none_left(error):
+            raise
         # Of one bad place, however large.
         found = None
     if found is not None:
@@ -121,13 +124,17 @@ def search_slice(log: ColdLog, lost: ScrubFault, position: int) -> SliceResult:
 def still_bad(log: ColdLog, fault: ScrubFault) -> bool:
     """
     Look at a known fault again.  Blocking.
+
+    @raise OSError: If there is no descriptor for its file now.
     """
     try:
         size = judge(log, fault.offset)
         if isinstance(size, Fault):
             return True
         return size > 0 and whole_crc_holds(log.read(fault.offset, size)) is False
-    except (OSError, ValueError):
+    except OSError as error:
+        if none_left(error):
+            raise
         return True
 
 

@@ -262,6 +262,27 @@ class FoundTests(ScrubTestCase):
         (found,) = self.places(self.whole())
         self.assertEqual(found, (FILE_SIZE, 2 * FILE_SIZE, "unreadable: Input/output error"))
 
+    def test_no_descriptor(self) -> None:
+        """
+        A process that can open no file has found no damage: it is tried again.
+        """
+        real = os.open
+        refused: list[str] = []
+
+        def opening(path: Any, *more: Any, **how: Any) -> int:
+            if "commitlog" in str(path) and len(refused) < 5:
+                refused.append(str(path))
+                raise OSError(errno.EMFILE, "Too many open files")
+            return real(path, *more, **how)
+
+        self.patch(os, "open", opening)
+        scrubber = self.whole()
+        self.assertEqual((len(refused), self.places(scrubber)), (5, []))
+        (job,) = scrubber.jobs()
+        self.assertEqual(job.failures, 5)
+        self.assertIsNotNone(scrubber.status()["lastPassAge"])
+        self.flushLoggedErrors(OSError)
+
     def test_whole_crc(self) -> None:
         """
         Where a record has a CRC of all of it, a bit of its properties is found too.
