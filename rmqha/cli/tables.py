@@ -17,7 +17,7 @@ from rmqha.store.files.lock import StoreLock
 from rmqha.store.files.owner import as_owner
 from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.store.tables.merge_tables import NAMES
-from rmqha.store.tables.table_verdict import Source, Verdict
+from rmqha.store.tables.table_verdict import Source, TableVerdict
 from rmqha.wire.store_layout import LOCK
 
 SAYS = {
@@ -84,9 +84,9 @@ def _accept(root: Path, commitlog: Path, names: tuple[str, ...]) -> None:
             lock.release()
 
 
-def _wrong(verdict: Verdict) -> bool:
+def _wrong(verdict: TableVerdict) -> bool:
     return bool(verdict.fault) and verdict.source is not Source.FOREIGN
 
 
-def _as_json(verdict: Verdict) -> dict[str, Any]:
+def _as_json(verdict: TableVerdict) -> dict[str, Any]:
     return {"source": verdict.source.value, "fault": verdict.fault or None}

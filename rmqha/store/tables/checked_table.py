@@ -23,7 +23,7 @@ from rmqha.store.tables.table_verdict import (
     Source,
     TableLook,
     TableRead,
-    Verdict,
+    TableVerdict,
     content_of,
     look_at,
 )
@@ -120,7 +120,7 @@ class CheckedTables:
     def _look(self, path: Path) -> TableLook:
         return look_at(path, self._known.get(path.name))
 
-    def _tell(self, path: Path, found: Verdict) -> None:
+    def _tell(self, path: Path, found: TableVerdict) -> None:
         if found.source is Source.FOREIGN:
             self._log.info(
                 "{path} was written by another program since, such as a RocketMQ broker, and is "
@@ -223,7 +223,7 @@ class CheckedTables:
 
     # --- for people ---------------------------------------------------------------
 
-    def verdicts(self) -> Iterator[tuple[Path, Verdict]]:
+    def verdicts(self) -> Iterator[tuple[Path, TableVerdict]]:
         """
         How it stands with each table there are checksums of.
         """

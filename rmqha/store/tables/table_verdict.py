@@ -71,7 +71,7 @@ class Content:
 
 
 @frozen(kw_only=True)
-class Verdict:
+class TableVerdict:
     """
     What is taken for a table.
 
@@ -84,7 +84,7 @@ class Verdict:
     generation: Fingerprint | None = None
 
 
-def judge(present: Content, backup: Callable[[], Content], known: Known | None) -> Verdict:
+def judge(present: Content, backup: Callable[[], Content], known: Known | None) -> TableVerdict:
     """
     Decide which of a table's files is taken.
 
@@ -95,33 +95,33 @@ def judge(present: Content, backup: Callable[[], Content], known: Known | None) 
         return _unchecked(present, backup)
     found = present.among(known.present)
     if found is not None and present.table is not None:
-        return Verdict(source=Source.PRESENT, generation=found)
+        return TableVerdict(source=Source.PRESENT, generation=found)
     return _not_ours(present, backup(), known)
 
 
-def _not_ours(present: Content, backup: Content, known: Known) -> Verdict:
+def _not_ours(present: Content, backup: Content, known: Known) -> TableVerdict:
     fault = _fault(present, known)
     ours = backup.among(known.before)
     if ours is not None and backup.table is not None:
-        return Verdict(source=Source.BACKUP, fault=fault, generation=ours)
+        return TableVerdict(source=Source.BACKUP, fault=fault, generation=ours)
     if present.table is None:
         if backup.table is not None:
-            return Verdict(source=Source.BACKUP, fault=fault)
-        return Verdict(source=Source.NOTHING, fault=fault)
+            return TableVerdict(source=Source.BACKUP, fault=fault)
+        return TableVerdict(source=Source.NOTHING, fault=fault)
     # A broker of RocketMQ has left what it found there, which was ours, or its own by then.
     if backup.table is not None:
-        return Verdict(source=Source.FOREIGN, fault=fault)
-    return Verdict(source=Source.CHANGED, fault=fault)
+        return TableVerdict(source=Source.FOREIGN, fault=fault)
+    return TableVerdict(source=Source.CHANGED, fault=fault)
 
 
-def _unchecked(present: Content, backup: Callable[[], Content]) -> Verdict:
+def _unchecked(present: Content, backup: Callable[[], Content]) -> TableVerdict:
     if present.table is not None:
-        return Verdict(source=Source.PRESENT)
+        return TableVerdict(source=Source.PRESENT)
     before = backup()
     if before.table is not None:
-        return Verdict(source=Source.BACKUP, fault=present.fault)
+        return TableVerdict(source=Source.BACKUP, fault=present.fault)
     nothing = present.data is None and before.data is None
-    return Verdict(source=Source.NOTHING, fault="" if nothing else present.fault)
+    return TableVerdict(source=Source.NOTHING, fault="" if nothing else present.fault)
 
 
 def _fault(present: Content, known: Known) -> str:
@@ -188,7 +188,7 @@ class TableLook:
     known: Known | None
     present: Content
     backup: LateContent
-    verdict: Verdict
+    verdict: TableVerdict
 
     def read(self) -> TableRead:
         """
