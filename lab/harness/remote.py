@@ -154,6 +154,7 @@ class Follower:
     and, if nobody is there, from anybody; it commits to the master, or to whoever is there.
 
     @ivar ports: The brokers' client ports by their ids.
+    @ivar queue: The queue's id.
     @ivar got: The bodies, as they came.
     @ivar places: The id of the broker that each came from.
     @ivar offset: Where it goes on.
@@ -163,6 +164,7 @@ class Follower:
     ports: Mapping[int, int]
     topic: str
     group: str
+    queue: int = 0
     got: list[bytes] = field(init=False, factory=list)
     places: list[int] = field(init=False, factory=list)
     offset: int = field(init=False, default=0)
@@ -175,7 +177,8 @@ class Follower:
 
         @return: The answer's code.
         """
-        broker, answer = self._ask(self.which, pull(self.topic, self.group, self.offset, wait=wait))
+        wanted = pull(self.topic, self.group, self.offset, self.queue, wait)
+        broker, answer = self._ask(self.which, wanted)
         if "suggestWhichBrokerId" in answer.ext:
             self.which = int(answer.ext["suggestWhichBrokerId"])
         if answer.code == ResponseCode.SUCCESS:
@@ -192,7 +195,7 @@ class Follower:
 
         @return: The id of the broker that was told.
         """
-        broker, answer = self._ask(0, commit(self.topic, self.group, self.offset))
+        broker, answer = self._ask(0, commit(self.topic, self.group, self.offset, self.queue))
         if answer.code:
             raise AssertionError(f"a commit at broker {broker} was answered {answer}")
         return broker

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import shutil
 import subprocess
 import sys
 import threading
@@ -52,17 +51,13 @@ class PromotionTestCase(FaultTestCase):
         self.assertEqual(code, done.returncode, done.stdout + done.stderr)
         return done.stdout
 
-    def promote(self, slave: Node) -> dict[str, Any]:
+    def promote(self, slave: Node, *arguments: str | Path) -> dict[str, Any]:
         """
         Make its store a master's.
         """
-        conf = slave.conf
-        planned = json.loads(
-            self.rmqha("promote", slave.root, "--conf", conf, "--dry-run", "--json")
-        )
-        done: dict[str, Any] = json.loads(
-            self.rmqha("promote", slave.root, "--conf", conf, "--json")
-        )
+        command = ("promote", slave.root, "--conf", slave.conf, *arguments, "--json")
+        planned = json.loads(self.rmqha(*command, "--dry-run"))
+        done: dict[str, Any] = json.loads(self.rmqha(*command))
         self.assertEqual(planned["end"], done["end"])
         self.tell(f"promoted: {done}")
         return done
@@ -320,10 +315,7 @@ class PlannedTests(PromotionTestCase):
         for node in (master, slave):
             node.term()
         producer.stop()
-        (slave.root / "config").mkdir(exist_ok=True)
-        for path in (master.root / "config").glob("*.json"):
-            shutil.copy(path, slave.root / "config")
-        self.assertEqual(end, self.promote(slave)["end"])
+        self.assertEqual(end, self.promote(slave, "--tables", master.root)["end"])
         self.rmqha("verify", slave.root, "--against", master.root)
         new = Node(
             self.folder,
