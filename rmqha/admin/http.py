@@ -1,13 +1,18 @@
 """
 The admin port: C{GET} of C{/livez}, C{/readyz}, C{/healthz} and C{/status}, all JSON.
 
-Source of names: docs/operations.rst, Status and Health.
+One thing can be changed here: C{DELETE /slots/ADDRESS} ends a retention slot.  The admin port has
+no passwords, so that is for who has a login on the node's machine: the peer must be a loopback
+address, and the C{Host} that was asked for too, so that no web page can have a browser do it.
+
+Source of names: docs/operations.rst, Status, Health and Retention slots.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from ipaddress import ip_address
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred, succeed
@@ -43,6 +48,13 @@ class Described(Protocol):
     def health(self) -> Iterator[HealthReason]:
         """
         What is wrong with the node now.
+        """
+
+    def drop_slot(self, address: str) -> bool:
+        """
+        Keep no files any more for a replica that is away.
+
+        @return: Whether any were kept.
         """
 
 
@@ -143,6 +155,67 @@ class StatusResource(Answer):
         return http.OK, self.node.status()
 
 
+class SlotsResource(Resource):
+    """
+    The replicas that files are kept for.
+    """
+
+    def __init__(self, node: Described) -> None:
+        super().__init__()
+        self.node = node
+
+    def getChild(self, path: bytes, request: Request) -> Resource:
+        """
+        One of them.
+        """
+        return SlotResource(self.node, path.decode("ascii", "replace"))
+
+    def render(self, request: Request) -> bytes:
+        """
+        They are listed in the status.
+        """
+        return say(request, http.NOT_FOUND, {"error": "not found", "paths": ["/slots/ADDRESS"]})
+
+
+class SlotResource(Resource):
+    """
+    One of them: it can be dropped.
+    """
+
+    isLeaf = True
+
+    def __init__(self, node: Described, address: str) -> None:
+        super().__init__()
+        self.node = node
+        self.address = address
+
+    def render(self, request: Request) -> bytes:
+        """
+        Answer C{DELETE}.
+        """
+        if request.method != b"DELETE":
+            request.setHeader(b"allow", b"DELETE")
+            return say(request, http.NOT_ALLOWED, {"error": "only DELETE is allowed here"})
+        asked = request.getRequestHostname().decode("ascii", "replace")
+        if not (_local(getattr(request.getClientAddress(), "host", "")) and _local(asked)):
+            error = "only from the node's own machine, by a loopback address"
+            return say(request, http.FORBIDDEN, {"error": error})
+        if not self.node.drop_slot(self.address):
+            error = f"no files are kept for a replica at {self.address} that is away"
+            return say(request, http.NOT_FOUND, {"error": error})
+        return say(request, http.OK, {"dropped": self.address})
+
+
+def _local(host: str) -> bool:
+    """
+    Whether a host is this machine, by an address or the one name that means nothing else.
+    """
+    try:
+        return host == "localhost" or ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
 class AdminSite(Resource):
     """
     The root of the admin port.
@@ -153,6 +226,7 @@ class AdminSite(Resource):
         for path, probe in PROBES.items():
             self.putChild(path, HealthResource(node, probe))
         self.putChild(b"status", StatusResource(node))
+        self.putChild(b"slots", SlotsResource(node))
 
     def getChild(self, path: bytes, request: Request) -> Resource:
         """

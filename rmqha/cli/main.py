@@ -12,6 +12,7 @@ from rmqha.cli.diverge import diverge
 from rmqha.cli.dump import dump
 from rmqha.cli.promote import promote
 from rmqha.cli.rebuild import rebuild
+from rmqha.cli.slots import slots
 from rmqha.cli.spark.main import spark
 from rmqha.cli.status import status
 from rmqha.cli.tables import tables
@@ -28,5 +29,5 @@ def main() -> None:
     """
 
 
-for command in (status, verify, dump, rebuild, diverge, promote, tables, config, spark):
+for command in (status, verify, dump, rebuild, diverge, promote, tables, slots, config, spark):
     main.add_command(command)

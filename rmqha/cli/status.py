@@ -31,7 +31,10 @@ DEFAULT_ADDRESS = "127.0.0.1:10914"
 TIMEOUT = 5.0
 """Seconds a node has for an answer."""
 
-_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
+UNREACHED = (CancelledError, TimeoutError, ConnectError, OSError, ResponseFailed)
+"""How an answer may fail to come."""
+
+ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
 
 FASTEST, SLOWEST = 0.2, 3600.0
 """Bounds of C{--watch}, in seconds."""
@@ -71,12 +74,8 @@ class Look:
         try:
             code, health = await self._get("healthz")
             status_code, status = await self._get("status")
-        except (CancelledError, TimeoutError):
-            return Seen(f"{self.address} did not answer within {TIMEOUT:.0f} seconds", None)
-        except (ConnectError, OSError, ResponseFailed) as error:
-            return Seen(f"{self.address} cannot be reached: {_reason(error)}", None)
-        except ValueError as error:
-            return Seen(f"{self.address} is not an admin port of rmqha: {error}", None)
+        except (*UNREACHED, ValueError) as error:
+            return Seen(unreached(self.address, error), None)
         if status_code != 200:
             return Seen(f"{self.address} answers /status with {status_code}", None)
         if code == 200:
@@ -95,7 +94,20 @@ class Look:
         return response.code, content
 
 
-def _reason(error: Exception) -> str:
+def unreached(address: str, error: BaseException) -> str:
+    """
+    Why a node gave no answer, in words.
+
+    @param error: One of L{UNREACHED}, or a C{ValueError} about what it answered.
+    """
+    if isinstance(error, (CancelledError, TimeoutError)):
+        return f"{address} did not answer within {TIMEOUT:.0f} seconds"
+    if isinstance(error, ValueError):
+        return f"{address} is not an admin port of rmqha: {error}"
+    return f"{address} cannot be reached: {_reason(error)}"
+
+
+def _reason(error: BaseException) -> str:
     """
     The text of a network error, the operating system's where there is one.
     """
@@ -258,7 +270,7 @@ def status(
         raise click.UsageError("--times needs --watch")
     if interval is not None and isnan(interval):
         raise click.UsageError("--watch nan is not a number of seconds")
-    match = _ADDRESS.fullmatch(address)
+    match = ADDRESS.fullmatch(address)
     if match is None or not 0 < int(match["port"]) < 65536:
         raise click.UsageError(f"{address} is not HOST:PORT")
     outcome: list[Seen] = []

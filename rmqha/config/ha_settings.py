@@ -168,6 +168,18 @@ class HASettings:
     max_connections: int = key("haMaxConnections", Integer(1), "2000", origin=Origin.OURS)
     """Most connections on the HA port. A limit of open files that leaves fewer lowers it."""
 
+    retention_grace: float = key("haRetentionGrace", Millis(0), "3600000", origin=Origin.OURS)
+    """How long log files are kept for a replica that is not connected any more, as if it were."""
+
+    retention_bytes: int = key(
+        "haRetentionGraceBytes",
+        Integer(0, LONG_MAX, "bytes"),
+        "68719476736",
+        origin=Origin.OURS,
+    )
+    """Most bytes of the log, from where such a replica goes on to the end, for which files are kept
+    for it."""
+
     max_unproven: int = key("haMaxUnprovenPerAddress", Integer(1), "8", origin=Origin.OURS)
     """Most connections of one address to the HA port that have acknowledged nothing beyond the
     offset they began at; for one more the oldest of them is closed."""

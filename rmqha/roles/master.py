@@ -187,6 +187,12 @@ class MasterNode(Node):
         """
         return self.serving.held_from()
 
+    def drop_slot(self, address: str) -> bool:
+        """
+        Keep no files any more for a slave that is away.
+        """
+        return self.serving.slots.drop(address)
+
     def acknowledged(self) -> int | None:
         """
         What the replicas that a write waits for hold.

@@ -176,6 +176,14 @@ class Process(Service):
             "periodicJobs": rows_of(self.jobs()),
         }
 
+    def drop_slot(self, address: str) -> bool:
+        """
+        Keep no log files any more for a replica that is away.
+
+        @return: Whether any were kept.
+        """
+        return False
+
     def looked(self) -> Deferred[None]:
         """
         Look at what L{status} tells and may take a moment.

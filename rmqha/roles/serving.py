@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from attrs import define, field
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress, IListeningPort, IStreamServerEndpoint
 from twisted.internet.protocol import ServerFactory
+from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 
 from rmqha.config.settings import Settings
@@ -23,14 +25,17 @@ from rmqha.errors import StoreError
 from rmqha.ha.epoch import Epoch
 from rmqha.ha.master.ledger import Ledger
 from rmqha.ha.master.master import MasterFactory
+from rmqha.ha.master.slots import RetentionSlots
 from rmqha.ha.master.transfer import GroupTransfer, replicas_needed
 from rmqha.ha.states import Standing
 from rmqha.health import HealthReason
+from rmqha.logfiles import json_table
 from rmqha.net.connection_shares import ConnectionShares
 from rmqha.net.zero_copy_send import ZeroCopyServerEndpoint
 from rmqha.periodic import Job
 from rmqha.roles.process import listen_now
 from rmqha.store.store import Store
+from rmqha.wire.store_layout import OWN_FOLDER, SLOTS
 
 BACKLOG = 1024
 
@@ -73,6 +78,7 @@ class Serving:
     @ivar factory: Feeds the slaves; C{None} while none is let in.
     @ivar epoch: The log's, as long.
     @ivar ending: Fed them last, while their connections end.
+    @ivar slots: What is kept for slaves that are away.
     """
 
     settings: Settings
@@ -83,9 +89,36 @@ class Serving:
     epoch: Epoch | None = field(default=None, init=False)
     ending: MasterFactory | None = field(default=None, init=False)
     gate: HaPort = field(factory=HaPort, init=False)
+    slots: RetentionSlots = field(init=False)
+    _read: bool = field(default=False, init=False)
     _closed: Counter[str] = field(factory=Counter, init=False)
 
     _log = Logger()
+
+    def __attrs_post_init__(self) -> None:
+        ha = self.settings.ha
+        self.slots = RetentionSlots(
+            clock=self.reactor,
+            grace=ha.retention_grace,
+            most_bytes=ha.retention_bytes,
+            save=self._save_slots,
+        )
+
+    @property
+    def _slots_path(self) -> Path:
+        return self.settings.store.root / OWN_FOLDER / SLOTS
+
+    def _save_slots(self, table: json_table.Table) -> Deferred[None]:
+        pool = self.reactor.getThreadPool()
+        return deferToThreadPool(self.reactor, pool, json_table.replace, self._slots_path, table)
+
+    def _read_slots(self) -> None:
+        """
+        Take over what was kept before, once the store is ours.
+        """
+        if not self._read:
+            self._read = True
+            self.slots.read(self._slots_path)
 
     def listen(self) -> list[IListeningPort]:
         """
@@ -107,6 +140,7 @@ class Serving:
         """
         ha, log, role = self.settings.ha, store.log, self.settings.broker.role
         root = self.settings.store.root
+        self._read_slots()
         self.epoch = Epoch.begin(root, log, master=role.is_master)
         ledger = Ledger(
             log=log,
@@ -130,6 +164,7 @@ class Serving:
             transfer=transfer,
             standing=self.standing,
             most=lambda: self.shares.ha,
+            slots=self.slots,
         )
         factory.start()
         self.factory = self.gate.inner = factory
@@ -154,10 +189,14 @@ class Serving:
 
     def held_from(self) -> int | None:
         """
-        The lowest offset a slave still needs; C{None} if none does.
+        The lowest offset a slave still needs, or one that is away; C{None} if none does.
         """
         factory = self.factory or self.ending
-        return None if factory is None else factory.held_from()
+        if factory is None:
+            # Not serving yet: who was there before will be back.
+            self._read_slots()
+            return self.slots.held_from()
+        return factory.held_from()
 
     def end(self, *, gently: bool = True) -> Deferred[None]:
         """
@@ -180,6 +219,8 @@ class Serving:
         finally:
             self.ending = None
             self._closed += factory.closed
+            await self.slots.flush()
+            self.slots.we_are_back()
         # Not after a failure: slaves that are still fed would know more than the marks.
         try:
             epoch.close(factory.log, factory.ledger.all_marks())
@@ -216,6 +257,7 @@ class Serving:
             "replicas": [row.as_json() for row in factory.replicas()] if factory else [],
             "connections": factory.connections if factory else 0,
             "closedConnections": dict(closed),
+            "retentionSlots": self.slots.rows(factory.log.end) if factory else [],
         }
         if epoch is not None:
             status["epoch"] = {"id": epoch.id, "start": epoch.start}

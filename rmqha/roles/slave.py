@@ -188,6 +188,12 @@ class SlaveNode(Node):
         """
         return "" if self.follower is None else self.follower.sync.doubt(end)
 
+    def drop_slot(self, address: str) -> bool:
+        """
+        Keep no files any more for a slave that is away.
+        """
+        return self.serving.slots.drop(address)
+
     def bad_record(self, error: StoreError) -> None:
         """
         The master sent what is no record, or the disk changed it: the connection ends.

@@ -72,6 +72,9 @@ MASTER_EPOCHS = "epochs.json"
 FOLLOWED = "followed.json"
 """On a slave, the master that its log is a copy of."""
 
+SLOTS = "slots.json"
+"""What replicas that are away will need of the log."""
+
 DISPATCHED = "dispatched.json"
 """How far queues and index surely go."""
 

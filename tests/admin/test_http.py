@@ -9,13 +9,17 @@ from typing import Any
 
 from attrs import define, field
 from treq.testing import StubTreq
+from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import Deferred, succeed
+from twisted.internet.error import ConnectionDone
+from twisted.internet.testing import StringTransport
+from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.http import Request
 from twisted.web.resource import Resource
 from twisted.web.test.requesthelper import DummyChannel
 
-from rmqha.admin.http import AdminPort, AdminSite
+from rmqha.admin.http import MOST_CONNECTIONS, AdminPort, AdminSite
 from rmqha.health import HealthProbe, HealthReason
 
 
@@ -28,6 +32,7 @@ class Node:
     wrong: list[HealthReason] = field(factory=list)
     described: dict[str, Any] = field(factory=lambda: {"role": "master", "replicas": []})
     looking: Deferred[None] = field(factory=lambda: succeed(None))
+    kept: set[str] = field(factory=lambda: {"10.0.0.5", "fe80::1"})
 
     def status(self) -> dict[str, Any]:
         """
@@ -47,6 +52,14 @@ class Node:
         """
         return iter(self.wrong)
 
+    def drop_slot(self, address: str) -> bool:
+        """
+        Keep nothing any more.
+        """
+        known = address in self.kept
+        self.kept.discard(address)
+        return known
+
 
 class AdminTests(SynchronousTestCase):
     """
@@ -58,11 +71,11 @@ class AdminTests(SynchronousTestCase):
         self.site: Resource = AdminSite(self.node)
         self.treq = StubTreq(self.site)
 
-    def ask(self, path: str, method: str = "GET") -> tuple[int, Any, Any]:
+    def ask(self, path: str, method: str = "GET", host: str = "127.0.0.1") -> tuple[int, Any, Any]:
         """
         @return: Code, JSON content (C{None} without any) and headers.
         """
-        response = self.successResultOf(self.treq.request(method, f"http://node{path}"))
+        response = self.successResultOf(self.treq.request(method, f"http://{host}{path}"))
         body = self.successResultOf(response.content())
         content = self.successResultOf(response.json()) if body else None
         self.assertEqual(
@@ -159,7 +172,7 @@ class AdminTests(SynchronousTestCase):
 
     def test_other_methods(self) -> None:
         """
-        Nothing can be changed here: other methods are 405 and told which there are.
+        What is shown cannot be changed: other methods are 405 and told which there are.
         """
         for method in ("POST", "PUT", "DELETE", "OPTIONS", "PATCH", "BREW"):
             for path in ("/status", "/healthz", "/readyz", "/livez"):
@@ -167,6 +180,45 @@ class AdminTests(SynchronousTestCase):
                 self.assertEqual(code, 405)
                 self.assertEqual(headers.getRawHeaders(b"allow"), [b"GET, HEAD"])
                 self.assertIn("error", content)
+
+    def test_drop_a_slot(self) -> None:
+        """
+        A slot is dropped once; an address without one is 404, and no other method does anything.
+        """
+        for address in ("10.0.0.5", "fe80::1"):
+            for method in ("GET", "POST", "PUT", "HEAD"):
+                self.assertEqual(self.ask(f"/slots/{address}", method)[0], 405)
+            code, content, _ = self.ask(f"/slots/{address}", "DELETE")
+            self.assertEqual((code, content), (200, {"dropped": address}))
+            self.assertEqual(self.ask(f"/slots/{address}", "DELETE")[0], 404)
+        for path in ("/slots", "/slots/"):
+            self.assertEqual(self.ask(path, "DELETE")[0], 404)
+
+    def test_drop_from_elsewhere(self) -> None:
+        """
+        Only who is on the node's machine may, and has not been sent by a web page: its request
+        names the host that the page came from.
+        """
+        for host in ("evil.example", "192.0.2.7", "127.0.0.1.evil.example"):
+            self.assertEqual(self.ask("/slots/10.0.0.5", "DELETE", host)[0], 403, host)
+        self.patch(
+            Request, "getClientAddress", lambda request: IPv4Address("TCP", "192.0.2.7", 40000)
+        )
+        self.assertEqual(self.ask("/slots/10.0.0.5", "DELETE")[0], 403)
+        self.patch(Request, "getClientAddress", lambda request: IPv6Address("TCP", "::1", 40000))
+        self.assertEqual(self.ask("/slots/10.0.0.5", "DELETE", "localhost")[0], 200)
+
+    def test_few_connections(self) -> None:
+        """
+        More than some connections at once are refused, until one has ended.
+        """
+        port = AdminPort(self.site)
+        taken = [port.buildProtocol(None) for _ in range(MOST_CONNECTIONS)]
+        self.assertIsNone(port.buildProtocol(None))
+        transport = StringTransport()
+        taken[0].makeConnection(transport)
+        taken[0].connectionLost(Failure(ConnectionDone()))
+        self.assertIsNotNone(port.buildProtocol(None))
 
     def test_unknown_paths(self) -> None:
         """

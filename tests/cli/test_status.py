@@ -61,6 +61,12 @@ class Node:
             "periodicJobs": [{"name": name, "failures": n} for n, name in enumerate(self.jobs)],
         }
 
+    def drop_slot(self, address: str) -> bool:
+        """
+        No files are kept for anybody.
+        """
+        return False
+
     def looked(self) -> Deferred[None]:
         """
         There is nothing to wait for.

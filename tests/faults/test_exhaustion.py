@@ -10,6 +10,8 @@ import socket
 import struct
 import threading
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 
 from attrs import define, field
@@ -220,3 +222,104 @@ class PlaceTests(FaultTestCase):
             return write.status == "SLAVE_NOT_AVAILABLE" and time.monotonic() - begun < 2.5
 
         until(quick, "writes are answered at once", tell=lambda: str(master.status()["replicas"]))
+
+
+class SlotTests(FaultTestCase):
+    """
+    A slave is away when its master deletes old files.
+    """
+
+    DELETING: dict[str, object] = {
+        "deleteWhen": ";".join(f"{hour:02}" for hour in range(24)),
+        "fileReservedTime": 72,
+        "cleanResourceInterval": 200,
+        "deleteCommitLogFilesInterval": 1,
+    }
+
+    def old(self, master: Driver) -> None:
+        """
+        Make all that a master has stored so far too old to be kept.
+        """
+        master.do("clock", offset=100 * 3600)
+
+    def kept_from(self, master: Driver, offset: int) -> None:
+        """
+        Files are deleted, and none that holds a byte above an offset.
+        """
+        status = master.until(
+            lambda status: status["retention"]["heldBackFrom"] is not None, "held back"
+        )
+        self.assertEqual(status["minOffset"], offset - offset % (1 << 20))
+        (row,) = status["retentionSlots"]
+        self.assertEqual((row["connected"], row["offset"]), (False, offset))
+        self.assertEqual(row["bytes"], status["maxOffset"] - offset)
+
+    def test_first_copy(self) -> None:
+        """
+        A first copy that breaks off goes on where it was, although all it needs is long expired.
+        """
+        master = self.master(**self.DELETING).start()
+        master.put(2_000, size=4_000, concurrency=50).wait()
+        slave = self.slave(master.address, haMaxReceiveBytesPerSecond=2 << 20).start()
+        slave.until(lambda status: status["confirmedOffset"] > 3 << 20, "some of the copy")
+        slave.kill9()
+        until(lambda: not self.connected(master), "the slave is away")
+        self.old(master)
+        (row,) = master.status()["retentionSlots"]
+        self.kept_from(master, row["offset"])
+        slave.keys["haMaxReceiveBytesPerSecond"] = 0
+        slave.start().until_synced(master.status()["maxOffset"])
+        self.assertGreaterEqual(slave.status()["recovery"]["end"], row["offset"])
+        self.assertNotIn("below-min", slave.log())
+        master.until(lambda status: status["minOffset"] > row["offset"], "what it had may go")
+        self.write(master, 20)
+        slave.until_synced(master.status()["maxOffset"])
+
+    def test_restart_and_drop(self) -> None:
+        """
+        A master that is killed and started again keeps what its slave needs, until it is told
+        that the slave will not be back.
+        """
+        master = self.master(**self.DELETING).start()
+        slave = self.slave(master.address).start()
+        slave.until_synced(0)
+        self.write(master, 1_500, size=4_000)
+        slave.until_synced(master.status()["maxOffset"])
+        slave.kill9()
+        master.put(500, size=4_000, concurrency=50).wait()
+        (row,) = master.status()["retentionSlots"]
+        # What is known of a slave is on the disk within a second or so.
+        until(lambda: "null" not in (master.root / "rmqha/slots.json").read_text(), "written")
+        master.kill9()
+        master.start()
+        self.old(master)
+        self.kept_from(master, row["offset"])
+        self.assertEqual(404, self.drop(master, "10.0.0.9"))
+        self.assertEqual(200, self.drop(master, row["address"]))
+        status = master.until(
+            lambda status: status["minOffset"] > row["offset"], "its files are deleted"
+        )
+        self.assertEqual([], status["retentionSlots"])
+        self.assertEqual(0, master.stop())
+        self.assertEqual([], master.complaints())
+
+    def connected(self, master: Driver) -> bool:
+        """
+        Whether a known replica is.
+        """
+        return any(row["connected"] for row in master.status()["retentionSlots"])
+
+    def drop(self, master: Driver, address: str) -> int:
+        """
+        Ask to keep nothing any more, as C{rmqha slots --drop} does.
+
+        @return: The answer's code.
+        """
+        request = urllib.request.Request(
+            f"http://127.0.0.1:{master.admin_port}/slots/{address}", method="DELETE"
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=10) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code

@@ -24,6 +24,7 @@ from rmqha.config.ha_settings import HASettings, ReplicaIdentity
 from rmqha.ha.master.connection import MasterProtocol
 from rmqha.ha.master.ledger import Claim, Ledger
 from rmqha.ha.master.replicas import IN_SYNC_WITHIN, ReplicaState, ReplicaView, Timeline
+from rmqha.ha.master.slots import RetentionSlots
 from rmqha.ha.master.transfer import GroupTransfer
 from rmqha.ha.states import Standing
 from rmqha.health import HealthReason
@@ -83,6 +84,7 @@ class MasterFactory(ServerFactory):
     @ivar batch: Most body bytes of a frame.
     @ivar turn: Most body bytes of a turn.
     @ivar door: Who is connected, and who may be.
+    @ivar slots: What is kept for replicas that are away.
     """
 
     noisy = False
@@ -98,9 +100,11 @@ class MasterFactory(ServerFactory):
         transfer: GroupTransfer,
         standing: Callable[[], Standing] = lambda: Standing.WHOLE,
         most: Callable[[], int] | None = None,
+        slots: RetentionSlots | None = None,
     ) -> None:
         """
         @param most: Most connections at once; what the settings say by default.
+        @param slots: What is kept for replicas that are away; by default for none.
         """
         self.log = log
         self.settings = settings
@@ -108,6 +112,7 @@ class MasterFactory(ServerFactory):
         self.ledger = ledger
         self.transfer = transfer
         self.standing = standing
+        self.slots = slots or RetentionSlots(clock=clock, grace=0.0)
         self.batch = min(settings.batch, MAX_BODY)
         self.turn = TURN
         if settings.max_send_rate:
@@ -178,7 +183,7 @@ class MasterFactory(ServerFactory):
         """
         A peer connected: open its claim.
         """
-        self.door.entered(connection)
+        self.door.entered(connection, expected=self.slots.known(connection.host))
         by_address = self.settings.replica_identity is ReplicaIdentity.ADDRESS
         identity = connection.host if by_address else connection.peer
         return self.ledger.open(identity, connection.host)
@@ -206,6 +211,9 @@ class MasterFactory(ServerFactory):
         self.closed[reason] += 1
         was_fed = connection in self._fed
         self._fed.pop(connection, None)
+        if claim.proven and not self._still_here(connection.host):
+            leave = self.slots.we_leave if reason == "stopped" else self.slots.left
+            leave(connection.host, claim.held)
         if reason in VERDICTS:
             self._judge(connection, VERDICTS[reason], error)
         if error is not None or reason in ("silent", "no-report"):
@@ -225,11 +233,23 @@ class MasterFactory(ServerFactory):
                 acked=claim.acked,
             )
 
+    def _still_here(self, host: str) -> bool:
+        """
+        Whether another connection of a replica does what the one that ended did.
+        """
+        return self.settings.replica_identity is ReplicaIdentity.ADDRESS and any(
+            other.host == host and other.claim is not None and other.claim.proven
+            for other in self._fed
+        )
+
     def proven(self, connection: MasterProtocol) -> None:
         """
         A peer acknowledged what it was sent.
         """
         self.door.known(connection)
+        claim = connection.claim
+        if claim is not None:
+            self.slots.proved(connection.host, claim.held)
 
     def gone(self, connection: MasterProtocol) -> None:
         """
@@ -253,11 +273,12 @@ class MasterFactory(ServerFactory):
 
     def held_from(self) -> int | None:
         """
-        The lowest offset a replica fed now still needs, for retention; C{None} when none
-        needs any.  Retention may pass it when the disk demands it: the replica is lost
-        then, and is closed.
+        The lowest offset that a replica fed now still needs, or one that is away, for
+        retention; C{None} when none needs any.  Retention may pass it when the disk demands
+        it: the replica is lost then, and is closed.
         """
-        return self.ledger.held_from()
+        held = self.ledger.held_from(), self.slots.held_from()
+        return min((offset for offset in held if offset is not None), default=None)
 
     def _log_moved(self) -> None:
         self._timeline.note(self.log.confirmed, self.clock.seconds())
@@ -281,6 +302,7 @@ class MasterFactory(ServerFactory):
         # What may be sent can grow without the log: with what is known about its end.
         self._feed()
         self.ledger.breathe(self._interval)
+        self._look_at_slots()
         # Early rather than late: the next sweep would be past the interval.
         heartbeat_after = self.settings.heartbeat - self._interval
         for connection in [each for each in self.door.inside if each.claim is not None]:
@@ -298,6 +320,14 @@ class MasterFactory(ServerFactory):
                 n=self._news - MOST_NEWS,
             )
         self._news = 0
+
+    def _look_at_slots(self) -> None:
+        held: dict[str, int] = {}
+        for claim in self.ledger:
+            if claim.proven:
+                held[claim.host] = min(claim.held, held.get(claim.host, claim.held))
+        log = self.log
+        self.slots.sweep(held, log.min_offset, log.end, log.file_size)
 
     def _fail(self, connection: MasterProtocol) -> None:
         self._log.failure(

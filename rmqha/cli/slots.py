@@ -1,0 +1,130 @@
+"""
+C{rmqha slots}: the replicas that a node keeps log files for, and the end of that.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+import treq
+from attrs import frozen
+from rich.table import Table
+from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import react
+
+from rmqha.cli.common import FAILED, JSON, complain, stdout
+from rmqha.cli.status import ADDRESS, DEFAULT_ADDRESS, TIMEOUT, UNREACHED, unreached
+
+COLUMNS = ("address", "connected", "offset", "bytes", "since", "until")
+
+
+@frozen
+class SlotRequests:
+    """
+    Asks one node for its retention slots.
+
+    @ivar client: C{treq}, or what looks like it.
+    @ivar address: C{host:port} of its admin port.
+    @ivar clock: For the time an answer may take.
+    """
+
+    client: Any
+    address: str
+    clock: IReactorTime
+
+    async def rows(self) -> list[dict[str, Any]]:
+        """
+        What is kept, and for whom.
+
+        @raise ValueError: If this is no node with slots.
+        """
+        code, content = await self._ask("GET", "status")
+        rows = content.get("retentionSlots")
+        if code != 200 or not isinstance(rows, list):
+            raise ValueError("it has no retention slots")
+        return rows
+
+    async def drop(self, replica: str) -> str:
+        """
+        Have no files kept any more for a replica.
+
+        @return: Why not; empty if it was done.
+        """
+        code, content = await self._ask("DELETE", f"slots/{replica}")
+        return "" if code == 200 else str(content.get("error") or f"answered {code}")
+
+    async def _ask(self, method: str, path: str) -> tuple[int, dict[str, Any]]:
+        url = f"http://{self.address}/{path}"
+        answer: Deferred[Any] = self.client.request(method, url, timeout=TIMEOUT)
+        response = await answer
+        body: Deferred[bytes] = self.client.content(response)
+        content = json.loads(await body.addTimeout(TIMEOUT, self.clock))
+        if not isinstance(content, dict):
+            raise ValueError(f"/{path} is not a JSON object")
+        return response.code, content
+
+
+def table_of(rows: list[dict[str, Any]]) -> Table:
+    """
+    Slots as a table for people.
+    """
+    table = Table(*COLUMNS, box=None, pad_edge=False)
+    for row in rows:
+        values = {**row, "since": _time(row.get("since")), "until": _time(row.get("until"))}
+        table.add_row(*(str(values.get(name)) for name in COLUMNS))
+    return table
+
+
+def _time(millis: int | None) -> str:
+    if millis is None:
+        return "-"
+    return datetime.fromtimestamp(millis / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@click.command()
+@click.argument("address", default=DEFAULT_ADDRESS, metavar="[HOST:PORT]")
+@click.option(
+    "--drop",
+    metavar="REPLICA",
+    help="Keep no files any more for the replica with this address, which is away.",
+)
+@JSON
+@click.pass_context
+def slots(context: click.Context, address: str, drop: str | None, as_json: bool) -> None:
+    """Show the replicas that the node whose admin port is HOST:PORT keeps log files for.
+
+    The default is 127.0.0.1:10914.  --drop works on the node's own machine only.
+    """
+    match = ADDRESS.fullmatch(address)
+    if match is None or not 0 < int(match["port"]) < 65536:
+        raise click.UsageError(f"{address} is not HOST:PORT")
+    problem: list[str] = []
+
+    async def run(reactor: Any) -> None:
+        requests = SlotRequests(treq, address, reactor)
+        try:
+            why = "" if drop is None else await requests.drop(drop)
+            if why:
+                problem.append(f"{address}: {why}")
+                return
+            rows = await requests.rows()
+        except (*UNREACHED, ValueError) as error:
+            problem.append(unreached(address, error))
+            return
+        if as_json:
+            click.echo(json.dumps({"slots": rows}))
+        else:
+            stdout().print(table_of(rows), markup=False)
+
+    try:
+        react(lambda reactor: ensureDeferred(run(reactor)))
+    except SystemExit as ended:
+        if ended.code:
+            raise click.Abort() from ended
+    if problem:
+        complain(problem[0])
+        context.exit(FAILED)
