@@ -80,6 +80,7 @@ OF_ITSELF = {
     Code.GET_ALL_TOPIC_CONFIG,
     Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
     Code.GET_ALL_PRODUCER_INFO,
+    Code.GET_ALL_CONSUMER_OFFSET,
 }
 """Answered well, with what is each broker's own."""
 
