@@ -40,7 +40,7 @@ OF_ALL_BROKERS = {
     "writing consumerOffset.json",
     "writing delayOffset.json",
     "writing subscriptionGroup.json",
-    "writing the offset journal",
+    "adding to the offset journal",
     "writing topics.json",
 }
 

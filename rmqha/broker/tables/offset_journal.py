@@ -85,7 +85,7 @@ class OffsetJournal:
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self.job = Job("writing the offset journal", self.clock, vital=True)
+        self.job = Job("adding to the offset journal", self.clock, vital=True)
         self._writer = SegmentWriter(self.folder)
         self._quiet = RateLimitedLog(self._log, self.clock)
 

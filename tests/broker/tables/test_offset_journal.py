@@ -369,7 +369,7 @@ class TroubleTests(JournalTestCase):
         self.commit(5)
         self.clock.pump([0.0, RETRY, RETRY])
         self.assertIn(
-            '"writing the offset journal" failed 3 times in a row',
+            '"adding to the offset journal" failed 3 times in a row',
             unhealthy(self.offsets.journal.job),
         )
 
