@@ -585,21 +585,24 @@ class LogCorrupt(StoreError):
 @frozen
 class LogShortened(StoreError):
     """
-    After a clean stop the log ends before where it ended then: files are missing.
+    The log ends before where it was on the disk once: bytes, or files, are missing.
 
     @ivar path: The log's folder.
     @ivar end: Where it ends now, in bytes.
-    @ivar known: How far it surely went.
+    @ivar known: Up to where it was surely on the disk.
+    @ivar mark: The file of ours that says so.
     """
 
     path: str
     end: int
     known: int
+    mark: str
 
     def __str__(self) -> str:
         return (
-            f"{self.path} ends at byte {self.end}, but went to {self.known} when it was "
-            f"stopped cleanly: {self.known - self.end} bytes are missing"
+            f"{self.path} has lost its tail: it ends at byte {self.end}, but {self.mark} says "
+            f"that it was on the disk up to byte {self.known}; {self.known - self.end} bytes are "
+            f"missing"
         )
 
 

@@ -138,7 +138,7 @@ def promote(
     @raise ForeignFile: If a part of it is not its owner's.
     @raise UnfinishedCopy: If it is an unfinished copy.
     @raise LogCorrupt: If the log is damaged.
-    @raise LogShortened: If bytes are missing that a clean stop had left there.
+    @raise LogShortened: If bytes are missing that were on the disk.
     @raise DiskFull: If there is no room for what has to be written.
     @raise FlushFailed: If the disk fails.
     @raise Refused: If there is nothing to be a master of, or C{epoch} is too low.
@@ -346,7 +346,7 @@ def _look(settings: StoreSettings, folder: LogFolder, *, repair: bool) -> Recove
         crc=settings.check_crc_on_recover,
         nul_is_torn_from=LogWriter.of(root).nul_is_torn_from,
     )
-    problem = found.corrupt or (None if crashed else shortened(settings, found.end))
+    problem = found.corrupt or shortened(settings, found.end)
     if problem is not None and not repair:
         raise problem
     return found

@@ -33,6 +33,7 @@ from rmqha.periodic import Job, rows_of
 from rmqha.roles.process import NAMED, Process
 from rmqha.shutdown import Shutdown
 from rmqha.store.environment import StoreEnvironment
+from rmqha.store.lost_tail import LostTail
 from rmqha.store.opening import Opening
 from rmqha.store.published import readers
 from rmqha.store.service import StoreService
@@ -147,6 +148,13 @@ class Node(Process):
         Why bytes C{[start, end)} of the log may not be the master's; empty where they are.
         """
         return ""
+
+    def lost_tail(self) -> LostTail | None:
+        """
+        What is missing at the log's end, as far as that is known.
+        """
+        store = self.store_service.opened
+        return None if store is None else store.lost
 
     def bad_record(self, error: StoreError) -> None:
         """
@@ -349,6 +357,7 @@ class Node(Process):
         """
         store = self.store_service.opened
         log = None if store is None else store.log
+        lost = self.lost_tail()
         return {
             "role": self.role,
             "state": self.state.value,
@@ -363,6 +372,7 @@ class Node(Process):
             "brokerName": self.settings.broker.name,
             "store": str(self.settings.store.root),
             "recovery": self._recovery(),
+            "lostTail": None if lost is None else {"from": lost.start, "to": lost.to},
             "retention": store.retention.status() if store is not None else None,
             "servedFaults": self.broker.served.faults if self.broker is not None else None,
             "derivedFaults": store.dispatcher.fault_count if store is not None else None,

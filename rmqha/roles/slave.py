@@ -17,7 +17,7 @@ from rmqha.config.store_settings import FlushDisk, StoreSettings
 from rmqha.errors import Refused, RmqhaError, StoreError
 from rmqha.ha.slave.follower import Follower
 from rmqha.ha.slave.repair import Divergence, plan_cut
-from rmqha.ha.states import NodeState, Standing
+from rmqha.ha.states import NodeState, Standing, SyncState
 from rmqha.health import HealthReason
 from rmqha.logfiles import json_table
 from rmqha.logfiles.json_table import fsync_folder
@@ -27,11 +27,12 @@ from rmqha.roles.node import Node
 from rmqha.roles.serving import Serving
 from rmqha.roles.upstream import Upstream
 from rmqha.shutdown import Shutdown
+from rmqha.store import lost_tail
 from rmqha.store.files.mapped import LogFolder, disk_error
 from rmqha.store.log.bootstrap_marker import marker
 from rmqha.store.log.truncate import aside_of, intend, set_log_aside
+from rmqha.store.lost_tail import LostTail, begin_anew
 from rmqha.store.opening import Opening
-from rmqha.store.published.publish import begin_anew
 from rmqha.store.store import Store
 from rmqha.wire.remoting.bodies.status import HaClientInfo, HaStatus
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
@@ -174,7 +175,20 @@ class SlaveNode(Node):
             await step
         await shutdown.step("the connection to the master's client port", self.upstream.close)
         await shutdown.step("replication to slaves", self.serving.end)
+        if self.store_service.opened is not None and self.lost_tail() is None:
+            root = self.settings.store.root
+            await shutdown.step("the lost tail", self._in_thread, lost_tail.forget, root)
         shutdown.finish()
+
+    def lost_tail(self) -> LostTail | None:
+        """
+        What is missing, until it was fetched again, or the master was found to have no more.
+        """
+        lost, follower = super().lost_tail(), self.follower
+        if lost is None or self.store.log.confirmed >= lost.to:
+            return None
+        in_sync = follower is not None and follower.sync.state is SyncState.IN_SYNC
+        return None if in_sync else lost
 
     def held_from(self) -> int | None:
         """
@@ -292,13 +306,13 @@ class SlaveNode(Node):
         )
 
     def _set_aside(self, settings: StoreSettings) -> None:
-        begin_anew(settings.root, self.environment.now_ms())
+        begin_anew(settings.root, self.environment.now_ms)
         # In this order: a marker beside the old log would let it be deleted.
         set_log_aside(settings.commitlog)
         self._mark_bootstrap(True)
 
     def _start_over(self, settings: StoreSettings) -> None:
-        begin_anew(settings.root, self.environment.now_ms())
+        begin_anew(settings.root, self.environment.now_ms)
         folder = LogFolder.load(settings.commitlog, settings.file_size)
         while folder.files:
             folder.files.pop().remove()

@@ -13,7 +13,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from contextlib import ExitStack
-from pathlib import Path
 
 from attrs import define, field, frozen
 from twisted.logger import Logger
@@ -23,6 +22,7 @@ from rmqha.errors import DiskFull, LogShortened, TruncationInvalid
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.log_writer import LogWriter
 from rmqha.logfiles.published import read_deleted_topics
+from rmqha.store import lost_tail
 from rmqha.store.derived import dispatch_mark
 from rmqha.store.derived.clamp_offsets import clamp_consumers, clamp_delays
 from rmqha.store.derived.consume_queues import ConsumeQueues
@@ -35,17 +35,22 @@ from rmqha.store.files.mapped import NO_SPACE, LogFolder
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.recovery import Recovery, cut, first_file, recover
-from rmqha.store.log.truncate import CutIntent, believed, finish, ignore, intend
+from rmqha.store.log.truncate import CutIntent, believed, finish, ignore, intend, quarantine
+from rmqha.store.lost_tail import LostTail, mark_path
 from rmqha.store.published import publish
 from rmqha.store.published.split_index import SplitIndex
 from rmqha.wire.columnar.kernels import warm_up
 from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.published import Point
 from rmqha.wire.log.record import Fault
-from rmqha.wire.store_layout import ABORT, CHECKPOINT, DISPATCHED, OWN_FOLDER
+from rmqha.wire.store_layout import ABORT, CHECKPOINT
 
 SLICE = 1.0
 """Seconds of dispatch between looks whether the node is to stop."""
+
+MOST_TORN = 64 << 20
+"""Bytes of a torn tail that are kept at most: behind its first, broken record no other is
+whole, or it would be damage, of which all is kept."""
 
 MUCH = 64 << 20
 """Bytes from which loading numba, a third of a second and 40 MiB, is worth it."""
@@ -60,7 +65,10 @@ class Opening:
     @ivar repair: Whether a damaged log may be cut (C{--repair}); a slave's always may,
         as its master has the bytes.
     @ivar ours_from: Where rmqha began to write this log as a master; C{None} if never.
-    @ivar keep_torn: Whether a torn tail is quarantined too, before it is cut.
+    @ivar keep_torn: Whether a torn tail is cut like damage is: told of as L{StoreParts.kept},
+        and offsets behind it brought back.
+    @ivar fetches: Whether a master that lost its log's tail may open all the same: it will
+        ask its replicas for it before it writes.
     @ivar before: Done first, under the lock, in the thread: a repair.
     @ivar patient: Whether to wait until there is a file descriptor: a process that starts
         without one ends instead, and says so.
@@ -70,23 +78,17 @@ class Opening:
     repair: bool = False
     ours_from: int | None = None
     keep_torn: bool = False
+    fetches: bool = False
     before: Callable[[StoreSettings], None] | None = None
     patient: bool = False
 
 
-def mark_path(root: Path) -> Path:
-    """
-    Where a store keeps how far queues and index go.
-    """
-    return root / OWN_FOLDER / DISPATCHED
-
-
 def shortened(settings: StoreSettings, end: int) -> LogShortened | None:
     """
-    Whether a log that was stopped cleanly ends before where it surely went.
+    Whether a log ends before where it surely was on the disk.
     """
-    known = dispatch_mark.known_end(mark_path(settings.root))
-    return LogShortened(str(settings.commitlog), end, known) if known > end else None
+    lost = lost_tail.find(settings.root, end)
+    return None if lost is None else lost.error(settings.commitlog)
 
 
 @frozen(kw_only=True)
@@ -96,6 +98,7 @@ class StoreParts:
 
     @ivar recovery: What was found at the log's end.
     @ivar kept: The cut that was made, if one was.
+    @ivar lost: What is missing at the log's end, if that is known.
     @ivar starved: Why dispatch could not go to the end, if the disk had no room.
     @ivar point: What readers were told last.
     @ivar splits: Where records begin, for readers.
@@ -108,6 +111,7 @@ class StoreParts:
     checkpoint: Checkpoint
     recovery: Recovery
     kept: CutIntent | None
+    lost: LostTail | None
     starved: DiskFull | None
     point: Point
     splits: SplitIndex
@@ -140,6 +144,7 @@ class Opener:
     recovery: Recovery | None = field(default=None, init=False)
     prepared: bool = field(default=False, init=False)
     _kept: CutIntent | None = field(default=None, init=False)
+    _lost: LostTail | None = field(default=None, init=False)
 
     _log = Logger()
 
@@ -194,6 +199,7 @@ class Opener:
             checkpoint=checkpoint,
             recovery=recovery,
             kept=self._kept,
+            lost=self._lost,
             starved=starved,
             point=point,
             splits=splits,
@@ -223,7 +229,9 @@ class Opener:
             at=intent.at,
             path=intent.quarantine,
         )
-        publish.lower(root, intent.at, self.environment.now_ms)
+        lost_tail.lower(root, intent.at, self.environment.now_ms)
+        # What was decided to go is not missed.
+        lost_tail.forget(root)
         cut(folder, intent.at)
         self.environment.step("cut")
 
@@ -232,7 +240,7 @@ class Opener:
         Find the log's end and cut what lies behind it.
 
         @raise LogCorrupt: If that is more than a torn tail, and not ours to decide.
-        @raise LogShortened: If a cleanly stopped log lacks its end, and it is not either.
+        @raise LogShortened: If it lacks bytes that were on the disk, and that is not either.
         """
         step = self.environment.step
         safe_time = checkpoint.safe_time(index=False)
@@ -252,9 +260,7 @@ class Opener:
         damage = recovery.corrupt
         if damage is not None and self.opening.master and not self.opening.repair:
             raise damage
-        # A cut that was begun explains a log shorter than it was.
-        if not crashed and self._kept is None:
-            self._check_not_shortened(recovery.end)
+        self._look_for_lost_tail(recovery.end)
         # From here on files change: only a clean stop makes it a clean store again.
         self._mark_running()
         torn = recovery.reason is not None and recovery.tail > recovery.end
@@ -268,7 +274,9 @@ class Opener:
                 reason=damage or f"The log's tail is torn at byte {recovery.end}",
                 path=kept.quarantine,
             )
-        publish.lower(self.settings.root, recovery.end, self.environment.now_ms)
+        elif torn:
+            self._keep_torn(folder, recovery)
+        lost_tail.lower(self.settings.root, recovery.end, self.environment.now_ms)
         # After a crash what is log may be in memory only.
         cut(folder, recovery.end, changed_from=recovery.start if crashed else None)
         if keep:
@@ -282,13 +290,56 @@ class Opener:
         )
         return recovery
 
-    def _check_not_shortened(self, end: int) -> None:
-        error = shortened(self.settings, end)
-        if error is None:
+    def _look_for_lost_tail(self, end: int) -> None:
+        """
+        Say loudly if bytes are missing that were on the disk, and remember it: what proves it
+        is lowered by the cut.
+
+        @raise LogShortened: If this is a master's log, and nobody has said that it may go on, or
+            may ask its replicas first.
+        """
+        root, opening = self.settings.root, self.opening
+        lost = self._lost = lost_tail.find(root, end)
+        if lost is None:
+            lost_tail.forget(root)
             return
-        if self.opening.master and not self.opening.repair:
+        error = lost.error(self.settings.commitlog)
+        if not opening.master:
+            self._log.critical("{error}; the master has to send them again", error=error)
+        elif opening.repair:
+            self._log.critical("{error}; going on without them (--repair)", error=error)
+            lost_tail.forget(root)
+            return
+        elif opening.fetches:
+            self._log.critical("{error}; asking the replicas for them", error=error)
+        else:
             raise error
-        self._log.critical("{error}; continuing from there", error=error)
+        lost_tail.remember(root, lost)
+
+    def _keep_torn(self, folder: LogFolder, found: Recovery) -> None:
+        """
+        Keep the torn tail that is about to be cut: with no whole record in it, it may still
+        be all that is left of an acknowledged write.
+
+        @raise DiskFull: If there is no room, on a master.
+        """
+        stop = min(found.tail, found.end + MOST_TORN)
+        try:
+            path = quarantine(self.settings.root, folder, found.end, stop)
+        except DiskFull as error:
+            if self.opening.master:
+                raise
+            self._log.error("Not keeping the log's torn tail: {error}", error=error)
+            return
+        self._log.warn(
+            "The log's tail is torn at byte {at} ({reason}): cutting the {size} bytes behind it, "
+            "of which the first {kept} are kept in {path}",
+            at=found.end,
+            reason=_explained(found.reason),
+            size=found.tail - found.end,
+            kept=stop - found.end,
+            path=path.relative_to(self.settings.root),
+        )
 
     def _mark_running(self) -> None:
         path = self.settings.root / ABORT

@@ -27,7 +27,8 @@ from rmqha.store.environment import StoreEnvironment
 from rmqha.store.files.mapped import disk_error
 from rmqha.store.log.flush import Flusher
 from rmqha.store.log.retention import Retention
-from rmqha.store.opening import StoreParts, mark_path
+from rmqha.store.lost_tail import mark_path
+from rmqha.store.opening import StoreParts
 from rmqha.store.paced_dispatch import PacedDispatch
 from rmqha.store.published.publish import Publisher
 from rmqha.store.scrub.scrubber import Scrubber
@@ -71,6 +72,8 @@ class Store:
     @ivar reason: What explains it, in words.
     @ivar recovery: What the opening found at the log's end.
     @ivar kept: The cut that the opening made, if it made one.
+    @ivar lost: What the opening found missing at the log's end, if anything.
+    @ivar durable: The end of a record up to which the log is on the disk.
     @ivar last_stored: When the last record was stored, in milliseconds since 1970.
     """
 
@@ -89,13 +92,14 @@ class Store:
         self.log = log = parts.log
         self.queues, self.index = parts.queues, parts.index
         self.dispatcher, self.checkpoint = parts.dispatcher, parts.checkpoint
-        self.recovery, self.kept = parts.recovery, parts.kept
+        self.recovery, self.kept, self.lost = parts.recovery, parts.kept, parts.lost
         self.last_stored = self._stored_at(log.last_record)
         self._parts = parts
         self._next: dict[tuple[str, int], int] = {}
         self._causes: dict[str, str] = {}
         self._room_wanted = 0
         self._flush_mark = (0, 0)
+        self.durable = log.confirmed
         clock = environment.clock
         self._room = Periodic("waiting for room on the disk", clock, self._look_at_disk)
         self._derived = Periodic(
@@ -373,6 +377,7 @@ class Store:
         now = (log.confirmed, self.last_record_stored())
         end, stored = now if log.confirmed <= log.flushed else self._flush_mark
         if end <= log.flushed:
+            self.durable = max(self.durable, end)
             self.checkpoint.log = max(self.checkpoint.log, stored)
         self._flush_mark = now
 
@@ -398,7 +403,7 @@ class Store:
             self.index.flush()
         path = mark_path(self.settings.root)
         try:
-            dispatch_mark.save(path, self.log, mark)
+            dispatch_mark.save(path, self.log, mark, self.durable)
         except OSError as error:
             raise disk_error(error, str(path), 0) from error
         self.checkpoint.queues = max(self.checkpoint.queues, stored)

@@ -87,6 +87,9 @@ TRUNCATION = "truncate.json"
 SCRUB = "scrub.json"
 """How far the log was read again, to find damage, and what was found."""
 
+LOST_TAIL = "lost-tail.json"
+"""There while the log lacks bytes at its end that were on the disk once."""
+
 BOOTSTRAPPING = "bootstrapping.json"
 """There while a slave copies a log from nothing."""
 

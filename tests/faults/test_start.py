@@ -153,7 +153,7 @@ class StartTests(SynchronousTestCase):
         node.term()
         sorted((store / "commitlog").iterdir())[-1].unlink()
         said = self.refused(node, daemon=False)
-        self.assertIn("when it was stopped cleanly", said)
+        self.assertIn("has lost its tail", said)
 
 
 def _kill(pid: int) -> None:

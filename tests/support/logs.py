@@ -188,7 +188,7 @@ class LogTestCase(SynchronousTestCase):
         """
         opening = {
             name: more.pop(name)
-            for name in ("repair", "ours_from", "before", "patient")
+            for name in ("repair", "ours_from", "fetches", "before", "patient")
             if name in more
         }
         given = {

@@ -16,9 +16,12 @@ from rmqha.logfiles.tail_crc import tail_crc
 from rmqha.store.derived.dispatch import DispatchMark
 
 
-def save(path: Path, log: LogReader, mark: DispatchMark) -> None:
+def save(path: Path, log: LogReader, mark: DispatchMark, durable: int) -> None:
     """
     Keep a mark whose files are flushed.  Blocking.
+
+    @param durable: The end of a record up to which the log itself is on the disk: it may be
+        behind its queues.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     json_table.replace(
@@ -26,6 +29,7 @@ def save(path: Path, log: LogReader, mark: DispatchMark) -> None:
         {
             "offset": mark.offset,
             "crc": tail_crc(log, mark.offset),
+            "durable": durable,
             "entries": mark.entries,
             "queues": [list(queue) for queue in mark.queues],
         },
@@ -53,13 +57,13 @@ def load(path: Path, log: LogReader) -> DispatchMark | None:
     return mark if same else None
 
 
-def known_end(path: Path) -> int:
+def known_durable(path: Path) -> int:
     """
-    How far the log surely went when the last mark was kept; 0 if it is not known.
+    Up to where the log was surely on the disk when the last mark was kept; 0 if it is not known.
     """
     try:
         table = json_table.read(path)
     except TableUnreadable:
         return 0
-    offset = table.get("offset") if table else None
-    return offset if isinstance(offset, int) else 0
+    durable = table.get("durable") if table else None
+    return durable if type(durable) is int else 0

@@ -508,7 +508,7 @@ class DamageTests(CutTestCase):
             (kept,) = (root / "rmqha" / "quarantine").iterdir()
             self.assertEqual(len(kept.read_bytes()), len(data) - at)
             self.assertEqual(kept.read_bytes()[201:], data[at + 201 :])
-            again = self.reopened(store, settings=SIZES)
+            again = self.reopened(store, settings=SIZES, **how)
             self.assert_sound(again, data[:at])
 
     def test_repair_killed(self) -> None:

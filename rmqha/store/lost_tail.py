@@ -1,0 +1,160 @@
+"""
+Bytes at a log's end that were on the disk once, and are gone: how a start knows, and remembers.
+
+A crash takes what no fsync covered; that is no loss that a node could know of.  But a disk that
+lies or rots, or a hand that deletes the last file, takes more, and files of our own beside the
+log prove it.  Each of them says up to where the log was durable when it was written:
+
+  - C{published.json}: C{durable}, an end of a record below which an fsync had returned.
+  - C{dispatched.json}: C{durable}, the same.  Its C{offset} proves nothing: queues and index
+    are flushed apart from the log, which may be behind them.
+  - C{epoch.json} of a master: where its last run found the log's end, before it wrote; the
+    opening had fsynced that, or a clean stop had.  Its C{end} after a clean stop is written
+    before the log's last fsync, so then only C{start} counts.  A slave's epoch begins
+    wherever its copy is complete, flushed or not, and proves nothing.
+  - C{lost-tail.json}: a loss that an earlier start found and that was not made good.
+
+Who cuts a log on purpose lowers them all first (L{lower}).  So a log that ends below one of them
+was shortened by nobody who knew of it.
+
+Source: docs/operations.rst, A lost tail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from attrs import frozen
+
+from rmqha.errors import LogShortened, TableUnreadable
+from rmqha.logfiles import json_table
+from rmqha.logfiles.json_table import fsync_folder
+from rmqha.logfiles.log_writer import EPOCH_FILE, read_epoch
+from rmqha.store.derived import dispatch_mark
+from rmqha.store.published import publish
+from rmqha.wire.store_layout import (
+    BACKUP_SUFFIX,
+    DISPATCHED,
+    EPOCH,
+    LOST_TAIL,
+    OWN_FOLDER,
+    POINT,
+)
+
+
+@frozen
+class LostTail:
+    """
+    What is missing at a log's end.
+
+    @ivar start: Where the log ends.
+    @ivar to: Up to where it surely went, a physical offset above that.
+    @ivar mark: The file that says so.
+    """
+
+    start: int
+    to: int
+    mark: str
+
+    def error(self, commitlog: Path) -> LogShortened:
+        """
+        The same as an error.
+        """
+        return LogShortened(str(commitlog), self.start, self.to, self.mark)
+
+
+def mark_path(root: Path) -> Path:
+    """
+    Where a store keeps how far queues and index go.
+    """
+    return root / OWN_FOLDER / DISPATCHED
+
+
+def find(root: Path, end: int) -> LostTail | None:
+    """
+    What a log that ends at C{end} lacks, as far as its store's own marks tell.
+    """
+    to, mark = max(_durable(root), default=(0, ""))
+    return LostTail(end, to, mark) if to > end else None
+
+
+def _durable(root: Path) -> Iterator[tuple[int, str]]:
+    """
+    Up to where the log was surely on the disk, and which file says so.
+    """
+    point = publish.load(root)
+    if point is not None:
+        yield point.durable, POINT
+    yield dispatch_mark.known_durable(mark_path(root)), DISPATCHED
+    epoch = _epoch(root)
+    if epoch is not None and epoch.get("master", True) is True:
+        yield epoch["start"] if epoch["closed"] is True else epoch["end"], EPOCH
+    yield _remembered(root), LOST_TAIL
+
+
+def _epoch(root: Path) -> json_table.Table | None:
+    try:
+        return read_epoch(root)
+    except TableUnreadable:
+        return None
+
+
+def _remembered(root: Path) -> int:
+    try:
+        table = json_table.read(root / OWN_FOLDER / LOST_TAIL)
+    except TableUnreadable:
+        return 0
+    to = table.get("to") if table else None
+    return to if type(to) is int else 0
+
+
+def remember(root: Path, lost: LostTail) -> None:
+    """
+    Keep a loss for the next start: the log is about to be cut where it ends, and the marks that
+    prove it are lowered.  Durable on return.
+    """
+    (root / OWN_FOLDER).mkdir(parents=True, exist_ok=True)
+    json_table.replace(
+        root / OWN_FOLDER / LOST_TAIL, {"from": lost.start, "to": lost.to, "mark": lost.mark}
+    )
+
+
+def forget(root: Path) -> None:
+    """
+    The loss was made good, or an operator has accepted it.
+    """
+    _remove(root / OWN_FOLDER / LOST_TAIL)
+
+
+def lower(root: Path, at: int, now_ms: Callable[[], int]) -> None:
+    """
+    The log is about to be cut: from here on no mark says that it went further, and readers are
+    told.  Durable on return; may be repeated.
+
+    @param now_ms: Tells the milliseconds since 1970.
+    """
+    publish.lower(root, at, now_ms)
+    if dispatch_mark.known_durable(mark_path(root)) > at:
+        _remove(mark_path(root))
+    epoch = _epoch(root)
+    if epoch is not None and max(epoch["start"], epoch["end"]) > at:
+        start, end = min(epoch["start"], at), min(epoch["end"], at)
+        json_table.replace(root / EPOCH_FILE, {**epoch, "start": start, "end": end})
+
+
+def begin_anew(root: Path, now_ms: Callable[[], int]) -> None:
+    """
+    The whole log is about to go, for a new copy of the master's.
+    """
+    publish.begin_anew(root, now_ms())
+    lower(root, 0, now_ms)
+    forget(root)
+
+
+def _remove(path: Path) -> None:
+    # The generation before it first: alone it would be taken for it.
+    for name in (path.with_name(path.name + BACKUP_SUFFIX), path):
+        if name.exists():
+            name.unlink()
+            fsync_folder(path.parent)
