@@ -2,7 +2,9 @@
 One slave's connection, as its master sees it.
 
 A peer is sent nothing before a first report that the ledger takes.  What it may then
-do wrong ends its connection and its claim, with a reason that the factory counts.
+do wrong ends its connection and its claim, with a reason that the factory counts.  One that says
+it is an onlooker is sent everything to the last byte, though our log may be but a part, and
+counts for nothing: a master that fetches its lost tail back from its own slave.
 
 On a plain TCP connection of L{rmqha.net.zero_copy_send} a frame's body is a view of the log, and
 a small frame is given to the kernel before the append that caused it returns.  On every
@@ -27,7 +29,7 @@ from rmqha.ha.states import Standing
 from rmqha.net.door import peer_of
 from rmqha.net.rate_limit import Speed, TokenBucket
 from rmqha.net.zero_copy_send import ZeroCopyServer, regions
-from rmqha.wire.ha_frame import OFFSET_REPORT, TRANSFER_HEADER, OffsetReports
+from rmqha.wire.ha_frame import OFFSET_REPORT, ONLOOKER, TRANSFER_HEADER, OffsetReports
 
 if TYPE_CHECKING:
     from rmqha.ha.master.master import MasterFactory
@@ -43,6 +45,7 @@ class MasterProtocol(Protocol):
     Feed one slave and believe it as far as the ledger does.
 
     @ivar claim: What it may say; C{None} once the connection is given up.
+    @ivar onlooker: Whether it has said that it only compares.
     @ivar host: The peer's address without the port.
     @ivar peer: Host and port, for people.
     @ivar opened: When it connected, in the clock's seconds.
@@ -52,6 +55,7 @@ class MasterProtocol(Protocol):
 
     claim: Claim | None = None
     _stranger = True
+    onlooker = False
     _paused = False
     _greeted = False
     _later: IDelayedCall | None = None
@@ -131,8 +135,8 @@ class MasterProtocol(Protocol):
                 whole = self._reports.receive(data)
                 if not whole:
                     return
-                if not claim.live:
-                    self._begin(claim, whole.pop(0))
+                if not claim.live and not self._first(claim, whole):
+                    return
                 for offset in whole:
                     claim.report(offset)
         except ReportRejected as error:
@@ -142,10 +146,25 @@ class MasterProtocol(Protocol):
             self._stranger = False
             self.factory.proven(self)
         self.heard = self._clock.seconds()
-        self.factory.transfer.acked(claim)
+        if not self.onlooker:
+            self.factory.transfer.acked(claim)
+
+    def _first(self, claim: Claim, whole: list[int]) -> bool:
+        """
+        Take the first report out of those that came.
+
+        @return: Whether there was one that is taken.
+        """
+        if whole[0] == ONLOOKER and not self.onlooker:
+            self.onlooker = True
+            del whole[0]
+            if not whole:
+                return False
+        self._begin(claim, whole.pop(0))
+        return True
 
     def _begin(self, claim: Claim, offset: int) -> None:
-        origin = claim.first(offset)
+        origin = claim.look(offset) if self.onlooker else claim.first(offset)
         self.factory.fed(self, offset, origin)
         self.pump(self.factory.limit())
 
@@ -191,9 +210,10 @@ class MasterProtocol(Protocol):
         Whether this peer may learn where our log ends.
 
         Once it has, it holds nothing that we did not send it, whatever our log is worth
-        since.
+        since.  An onlooker concludes nothing from it.
         """
-        return self._greeted or self.factory.standing() is Standing.WHOLE
+        known = self._greeted or self.onlooker
+        return known or self.factory.standing() is Standing.WHOLE
 
     def _whole_frames(self, position: int, stop: int) -> int:
         """

@@ -67,6 +67,11 @@ Reports that repeat the one before, between two calls of L{Ledger.breathe} (a se
 stock slave sends one each 5 s, so more is a flood of eight-byte garbage, such as zeros.
 """
 
+COVERS_NOTHING = 1 << 62
+"""
+Where an onlooker's claim starts: behind every write.
+"""
+
 MOST_MARKS = 10_000
 """
 Most addresses remembered, so that a peer with many of them cannot fill the memory.
@@ -92,6 +97,7 @@ class Claim:
         only, and before the bytes are given.
     @ivar acked: The newest report; -1 before the first.
     @ivar live: Whether it counts: from an accepted first report to the end.
+    @ivar onlooker: Whether it counts never: its peer only compares.
     """
 
     _ledger: Ledger
@@ -102,6 +108,7 @@ class Claim:
     sent: int = -1
     acked: int = -1
     live: bool = False
+    onlooker: bool = False
     _floor: int = -1
     _repeats: int = 0
 
@@ -116,16 +123,10 @@ class Claim:
             a peer is neither fed nor counted.
         """
         ledger = self._ledger
-        log = ledger.log
-        if offset < 0:
-            raise ReportRejected("negative", offset, 0)
-        if offset > log.confirmed:
-            raise ReportRejected("ahead", offset, log.confirmed)
+        self._refuse_outside(offset)
         if offset == 0:
             origin = ledger.beginning()
         else:
-            if offset < log.min_offset:
-                raise ReportRejected("below-min", offset, log.min_offset)
             proven = max(ledger.start, ledger.mark(self.host))
             if offset > proven and not ledger.accept_unproven:
                 raise ReportRejected("unproven", offset, proven)
@@ -136,6 +137,33 @@ class Claim:
         self._floor = max(offset, origin - 1)
         self.live = True
         return origin
+
+    def look(self, offset: int) -> int:
+        """
+        Take the first report of an onlooker: where its bytes are to start.  It needs no proof,
+        as it compares, and covers nothing.
+
+        @return: The offset to send from.
+        @raise ReportRejected: C{negative}, C{ahead} or C{below-min}.
+        """
+        self._refuse_outside(offset)
+        origin = offset or self._ledger.log.min_offset
+        self.onlooker = True
+        self.start = COVERS_NOTHING
+        self.origin = self.sent = origin
+        self.acked = offset
+        self._floor = max(offset, origin - 1)
+        self.live = True
+        return origin
+
+    def _refuse_outside(self, offset: int) -> None:
+        log = self._ledger.log
+        if offset < 0:
+            raise ReportRejected("negative", offset, 0)
+        if offset > log.confirmed:
+            raise ReportRejected("ahead", offset, log.confirmed)
+        if 0 < offset < log.min_offset:
+            raise ReportRejected("below-min", offset, log.min_offset)
 
     def report(self, offset: int) -> None:
         """
@@ -354,6 +382,8 @@ class Ledger:
         @param keep_span: Whether the replica may come back and continue.
         """
         claim.live = False
+        if claim.onlooker:
+            return
         claims = self._claims[claim.identity]
         claims.remove(claim)
         if not claims:

@@ -81,6 +81,7 @@ class MasterFactory(ServerFactory):
     @ivar ledger: Who holds what.
     @ivar transfer: The writes that wait for it.
     @ivar standing: What the log is worth: on a slave it is itself a copy.
+    @ivar known: Told the address of each replica that has acknowledged what it was sent.
     @ivar batch: Most body bytes of a frame.
     @ivar turn: Most body bytes of a turn.
     @ivar door: Who is connected, and who may be.
@@ -101,6 +102,7 @@ class MasterFactory(ServerFactory):
         standing: Callable[[], Standing] = lambda: Standing.WHOLE,
         most: Callable[[], int] | None = None,
         slots: RetentionSlots | None = None,
+        known: Callable[[str], None] = lambda host: None,
     ) -> None:
         """
         @param most: Most connections at once; what the settings say by default.
@@ -113,6 +115,7 @@ class MasterFactory(ServerFactory):
         self.transfer = transfer
         self.standing = standing
         self.slots = slots or RetentionSlots(clock=clock, grace=0.0)
+        self.known = known
         self.batch = min(settings.batch, MAX_BODY)
         self.turn = TURN
         if settings.max_send_rate:
@@ -193,6 +196,14 @@ class MasterFactory(ServerFactory):
         A peer made an acceptable first report.
         """
         self._fed[connection] = None
+        if connection.onlooker:
+            self._tell(
+                "Onlooker {peer} compares from byte {offset}: our end is {end}",
+                peer=connection.peer,
+                offset=offset,
+                end=self.log.confirmed,
+            )
+            return
         self._verdicts.pop(connection.host, None)
         self._tell(
             "Replica {peer} first reports byte {offset}: sending from {origin}, our end is {end}",
@@ -211,10 +222,11 @@ class MasterFactory(ServerFactory):
         self.closed[reason] += 1
         was_fed = connection in self._fed
         self._fed.pop(connection, None)
-        if claim.proven and not self._still_here(connection.host):
+        onlooker = connection.onlooker
+        if claim.proven and not (onlooker or self._still_here(connection.host)):
             leave = self.slots.we_leave if reason == "stopped" else self.slots.left
             leave(connection.host, claim.held)
-        if reason in VERDICTS:
+        if reason in VERDICTS and not onlooker:
             self._judge(connection, VERDICTS[reason], error)
         if error is not None or reason in ("silent", "no-report"):
             self.door.quiet.warn(
@@ -248,8 +260,9 @@ class MasterFactory(ServerFactory):
         """
         self.door.known(connection)
         claim = connection.claim
-        if claim is not None:
+        if claim is not None and not connection.onlooker:
             self.slots.proved(connection.host, claim.held)
+            self.known(connection.host)
 
     def gone(self, connection: MasterProtocol) -> None:
         """
@@ -409,7 +422,7 @@ class MasterFactory(ServerFactory):
         groups: dict[str, list[tuple[Claim, MasterProtocol]]] = {}
         for connection in self.door.inside:
             claim = connection.claim
-            if claim is not None:
+            if claim is not None and not connection.onlooker:
                 groups.setdefault(claim.identity, []).append((claim, connection))
         rows = []
         for group in groups.values():

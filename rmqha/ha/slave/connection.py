@@ -37,7 +37,13 @@ from rmqha.net.rate_limit import Speed, TokenBucket
 from rmqha.net.zero_copy_receive import IFrameSink, scatter
 from rmqha.periodic import Periodic
 from rmqha.store.log.commit_log import CommitLog
-from rmqha.wire.ha_frame import MAX_BODY, BodyPart, TransferDecoder, encode_report
+from rmqha.wire.ha_frame import (
+    MAX_BODY,
+    ONLOOKER,
+    BodyPart,
+    TransferDecoder,
+    encode_report,
+)
 
 REPORT_EVERY = 5.0
 """Most seconds between two reports: a stock master's patience is 20."""
@@ -101,6 +107,7 @@ class SlaveProtocol(Protocol):
     Follow one master over one connection.
 
     @ivar hold_flushed: Whether bytes count as held only once they are on our disk.
+    @ivar onlooker: Whether it only compares and fetches, and is nobody's replica.
     @ivar cursor: Just past the last byte this connection compared or accepted;
         C{None} before the first.
     @ivar started: Where the stream began; C{None} before the first byte.
@@ -126,6 +133,7 @@ class SlaveProtocol(Protocol):
     follower: ConnectionOwner
     hold_flushed: bool = False
     bucket: TokenBucket | None = None
+    onlooker: bool = False
     cursor: int | None = field(default=None, init=False)
     started: int | None = field(default=None, init=False)
     received: int = field(default=0, init=False)
@@ -175,7 +183,7 @@ class SlaveProtocol(Protocol):
             self.transport.setTcpKeepAlive(True)
         self._last_received = self.clock.seconds()
         self.reported = self.question.report
-        self._report()
+        self._report(encode_report(ONLOOKER) if self.onlooker else b"")
         self.reporting.start(self._interval)
         self.log.flush_listeners.append(self._report_progress)
         if self.question.ask is not ProbeKind.EMPTY:
@@ -262,10 +270,10 @@ class SlaveProtocol(Protocol):
         """
         return self._last_received, self._reported_at
 
-    def _report(self) -> None:
+    def _report(self, before: bytes = b"") -> None:
         self.reported = self.held()
         self._reported_at = self.clock.seconds()
-        self.transport.write(encode_report(self.reported))
+        self.transport.write(before + encode_report(self.reported))
 
     def _report_progress(self) -> None:
         if not self.finished and self.held() > self.reported:

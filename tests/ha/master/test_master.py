@@ -492,7 +492,7 @@ class ReportTests(MasterCase):
         Each is closed with its reason, gets nothing more, and resolves nothing.
         """
         cases = {
-            "negative": [-1],
+            "negative": [-2],
             "ahead": [1 << 40],
             "above-max": [250_000, 1 << 40],
             "decreasing": [240_000, 239_999],
