@@ -127,6 +127,7 @@ class Broker:
         *,
         ha: Callable[[], HaStatus] = lambda: HaStatus(master=False),
         told: Callable[[RegisterBrokerAnswer], None] = lambda answer: None,
+        slave_listens: Callable[[str, int], None] = lambda host, port: None,
         present: Present | None = None,
         epochs: MasterEpochs | None = None,
         doubt: Doubt = trusted,
@@ -136,6 +137,7 @@ class Broker:
         @param writer: C{None} on a slave.
         @param ha: How replication is doing.
         @param told: Called with what a name server says of this broker's master.
+        @param slave_listens: Told where a slave of ours listens for others: address and HA port.
         @param present: The clients of the broker before this one.
         @param epochs: The log's master epochs; by default those of a new store.
         @param doubt: Where the log may not be the master's.
@@ -186,7 +188,7 @@ class Broker:
         self.registration = Registration(
             self._client, self.current, self.topics, reactor, told, epochs=self.epochs
         )
-        self._ha = ha
+        self._ha, self._slave_listens = ha, slave_listens
         self._among_brokers(in_thread)
         self.registry = Registry(store.log.together)
         allowed = Allowed(settings.admin.allowed_peers)
@@ -308,6 +310,7 @@ class Broker:
                 published=self.registration.published,
                 topic_gone=self.counts.forget_topic,
                 group_gone=self.counts.forget_group,
+                slave_listens=self._slave_listens,
             ),
             BrokerConfiguration(self.current, self.topics),
             Cleaning(store),
@@ -375,11 +378,12 @@ class Broker:
             in_thread=in_thread,
         )
         self.metadata = MetadataSync(
-            copies,
+            copies=copies,
             log_end=lambda: store.log.confirmed,
             connect=lambda: RemotingClient(clock),
             clock=clock,
             now_ms=store.now_ms,
+            ha_port=self.settings.ha.listen_port,
         )
 
     def _among_masters(self, members: Members) -> None:

@@ -19,6 +19,7 @@ from rmqha.config.values import (
     Choice,
     ClientAddress,
     Endpoint,
+    Endpoints,
     Integer,
     Millis,
     Network,
@@ -205,6 +206,16 @@ class HASettings:
 
     allowed_peers: tuple[Network, ...] = key("haAllowedPeers", Networks(), "", origin=Origin.OURS)
     """Addresses or networks that may connect to the HA port; empty is everybody."""
+
+    tail_fetch_timeout: float = key("haTailFetchTimeout", Millis(0), "5000", origin=Origin.OURS)
+    """After a crash, how long a master waits for its replicas to say whether they have more of its
+    log, before it takes writes; one that sends what is missing is waited for longer. 0 is not to
+    ask."""
+
+    tail_sources: str = key("haTailSources", Endpoints(), "", origin=Origin.OURS)
+    """HA ports of the replicas that a master asks after a crash, host:port, several separated by
+    ;. Empty is the replicas that it had, at the ports that they told, or at its own
+    haListenPort."""
 
     zero_copy: bool = key("haZeroCopy", Switch(), "true", origin=Origin.OURS)
     """Whether the log goes to and from sockets without a copy in Python (zero copy)."""

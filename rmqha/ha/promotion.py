@@ -346,7 +346,7 @@ def _look(settings: StoreSettings, folder: LogFolder, *, repair: bool) -> Recove
         crc=settings.check_crc_on_recover,
         nul_is_torn_from=LogWriter.of(root).nul_is_torn_from,
     )
-    problem = found.corrupt or shortened(settings, found.end)
+    problem = found.corrupt or shortened(settings, found)
     if problem is not None and not repair:
         raise problem
     return found

@@ -15,6 +15,7 @@ from rmqha.broker.cluster.broker_members import Members
 from rmqha.broker.cluster.master_twin import TwinSearch
 from rmqha.config.settings import Settings
 from rmqha.errors import TwinMaster
+from rmqha.ha.known_replicas import KnownReplicas
 from rmqha.ha.master.put_service import Writer
 from rmqha.ha.master.replicas import ReplicaState
 from rmqha.ha.master_epoch import HigherMaster
@@ -22,11 +23,11 @@ from rmqha.ha.slave import master_bounds
 from rmqha.ha.slave.followed import end_following
 from rmqha.ha.states import NodeState
 from rmqha.health import HealthReason
-from rmqha.logfiles.log_writer import crashed_from
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.periodic import Job
 from rmqha.roles.node import UNHEALTHY, Node
 from rmqha.roles.serving import Serving
+from rmqha.roles.tail_recovery import TailRecovery
 from rmqha.shutdown import Shutdown
 from rmqha.store.log.bootstrap_marker import refuse_unfinished
 from rmqha.store.opening import Opening
@@ -58,16 +59,26 @@ class MasterNode(Node):
         """
         super().__init__(settings, reactor, repair=repair)
         self.force = force
-        self.serving = Serving(settings, reactor, self.shares)
+        self.serving = Serving(settings, reactor, self.shares, known=self.replicas.joined)
 
     def opening(self) -> Opening:
         """
         A master's log is never cut without being told to, and is a whole one.
         """
+        self.replicas = KnownReplicas.load(self.settings.store.root, self._in_thread)
+        self.tail = TailRecovery(
+            settings=self.settings,
+            reactor=self.reactor,
+            in_thread=self._in_thread,
+            repair=self.repair,
+            replicas=self.replicas,
+            wanted=lambda: bool(self.running),
+        )
         return Opening(
             master=True,
             repair=self.repair,
-            ours_from=crashed_from(self.settings.store.root),
+            ours_from=self.tail.ours_from,
+            fetches=self.tail.can_ask(),
             before=refuse_unfinished,
         )
 
@@ -148,13 +159,27 @@ class MasterNode(Node):
     @property
     def state(self) -> NodeState:
         """
-        What the node can do: while it looks for another master it does not serve yet.
+        What the node can do: while it looks for another master, or for what its log has lost,
+        it does not serve yet.
         """
         state = super().state
-        waits = self._looking_for_twin is not None and state is NodeState.SERVING
-        return NodeState.RECOVERING if waits else state
+        waits = self._looking_for_twin is not None or self.tail.asking
+        return NodeState.RECOVERING if waits and state is NodeState.SERVING else state
 
     # --- the work -----------------------------------------------------------------
+
+    def prepared(self, store: Store) -> Deferred[None]:
+        """
+        After a crash, let replicas give back what the log has lost.
+        """
+        return Deferred.fromCoroutine(self._with_its_tail(store))
+
+    async def _with_its_tail(self, store: Store) -> None:
+        end = store.log.confirmed
+        await self.tail.run(store)
+        if store.log.confirmed > end:
+            # An epoch may have begun in what came back.
+            self.epochs.load(store.log.confirmed)
 
     def serve(self, store: Store) -> None:
         """
@@ -173,12 +198,14 @@ class MasterNode(Node):
         shutdown = Shutdown("serving", self.reactor)
         if self._looking_for_twin is not None:
             self._looking_for_twin.cancel()
+        await shutdown.step("fetching the log's tail", self.tail.stop)
         broker = shutdown.step("the broker", self.shut_broker)
         # Writes that wait are answered by this, before their connections are closed.
         slaves = shutdown.step("replication to slaves", self.serving.end)
         clients = shutdown.step("client connections", self.clients.close)
         for step in (slaves, broker, clients):
             await step
+        await shutdown.step("the addresses of replicas", self.replicas.close)
         shutdown.finish()
 
     def held_from(self) -> int | None:
@@ -240,12 +267,26 @@ class MasterNode(Node):
         """
         yield from super().jobs()
         yield from self.serving.jobs()
+        yield from self.tail.jobs()
+
+    @property
+    def reason(self) -> str:
+        """
+        Why, in words.
+        """
+        return super().reason or self.tail.reason
+
+    def slave_listens(self, host: str, port: int) -> None:
+        """
+        Remember it for the start after a crash.
+        """
+        self.replicas.listens(host, port)
 
     def status(self) -> dict[str, Any]:
         """
         A node's status, the replicas, and what became of the writes.
         """
-        status = super().status() | self.serving.status()
+        status = super().status() | self.serving.status() | {"tailFetch": self.tail.status()}
         if self.serving.factory is not None:
             results = self.serving.factory.transfer.results
             status["writes"] = {key.value: n for key, n in results.items()}

@@ -118,6 +118,14 @@ class Node(Process):
         """
         return succeed(None)
 
+    def prepared(self, store: Store) -> Deferred[None]:
+        """
+        The store is open for the first time: do what comes before this role's work.
+
+        @return: Fires when it may be served; fails if it must not be.
+        """
+        return succeed(None)
+
     def serve(self, store: Store) -> None:
         """
         The store is open: begin this role's work.
@@ -191,7 +199,12 @@ class Node(Process):
         self.epochs.load(store.log.confirmed)
         return self.admitted().addCallback(lambda _: self._opened(store))
 
-    def _opened(self, store: Store) -> None:
+    def _opened(self, store: Store) -> Deferred[None] | None:
+        if not self.running:
+            return None
+        return self.prepared(store).addCallback(self._serve, store)
+
+    def _serve(self, _: None, store: Store) -> None:
         if not self.running:
             return
         self.tell_shares()
@@ -273,6 +286,7 @@ class Node(Process):
             self._in_thread,
             ha=self.ha_status,
             told=self.told,
+            slave_listens=self.slave_listens,
             present=self._present,
             epochs=self.epochs,
             doubt=self.doubt,
@@ -302,6 +316,11 @@ class Node(Process):
     def told(self, answer: RegisterBrokerAnswer) -> None:
         """
         A name server said where this broker's master is, if it has one.
+        """
+
+    def slave_listens(self, host: str, port: int) -> None:
+        """
+        A slave of ours at C{host} has told its HA port, 0 for none.
         """
 
     # --- the status -----------------------------------------------------------------
@@ -334,6 +353,9 @@ class Node(Process):
             yield from self.store_service.opened.health()
         if self.broker is not None:
             yield from self.broker.health()
+        lost = self.lost_tail()
+        if lost is not None:
+            yield HealthReason("lost-tail", lost.text)
         if not self.clients.serving:
             yield HealthReason(
                 "no-clients", "client requests are not served yet", fails=HealthProbe.READY

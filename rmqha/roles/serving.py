@@ -75,6 +75,7 @@ class Serving:
     @ivar reactor: Listens, and is the clock.
     @ivar shares: How many connections there may be.
     @ivar standing: What the log is worth.
+    @ivar known: Told the address of each replica that has acknowledged what it was sent.
     @ivar factory: Feeds the slaves; C{None} while none is let in.
     @ivar epoch: The log's, as long.
     @ivar ending: Fed them last, while their connections end.
@@ -85,6 +86,7 @@ class Serving:
     reactor: Any
     shares: ConnectionShares
     standing: Callable[[], Standing] = lambda: Standing.WHOLE
+    known: Callable[[str], None] = lambda host: None
     factory: MasterFactory | None = field(default=None, init=False)
     epoch: Epoch | None = field(default=None, init=False)
     ending: MasterFactory | None = field(default=None, init=False)
@@ -165,6 +167,7 @@ class Serving:
             standing=self.standing,
             most=lambda: self.shares.ha,
             slots=self.slots,
+            known=self.known,
         )
         factory.start()
         self.factory = self.gate.inner = factory

@@ -16,12 +16,12 @@ from rmqha.config.settings import Settings
 from rmqha.config.store_settings import FlushDisk, StoreSettings
 from rmqha.errors import Refused, RmqhaError, StoreError
 from rmqha.ha.slave.follower import Follower
+from rmqha.ha.slave.reconnect import ha_endpoint
 from rmqha.ha.slave.repair import Divergence, plan_cut
 from rmqha.ha.states import NodeState, Standing, SyncState
 from rmqha.health import HealthReason
 from rmqha.logfiles import json_table
 from rmqha.logfiles.json_table import fsync_folder
-from rmqha.net.zero_copy_receive import ZeroCopyClientEndpoint
 from rmqha.periodic import Job
 from rmqha.roles.node import Node
 from rmqha.roles.serving import Serving
@@ -37,9 +37,6 @@ from rmqha.store.store import Store
 from rmqha.wire.remoting.bodies.status import HaClientInfo, HaStatus
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 from rmqha.wire.store_layout import BACKUP_SUFFIX
-
-CONNECT_TIMEOUT = 5.0
-"""Seconds a connection attempt may take, as in stock slaves."""
 
 LET_IN_RETRY = 5.0
 """Seconds between two tries to write down that serving begins."""
@@ -152,14 +149,15 @@ class SlaveNode(Node):
         return self.environment.now_ms() - int(ago * 1000) if moment else 0
 
     def _dialled(self, host: str, port: int) -> IStreamClientEndpoint:
-        ha = self.settings.ha
-        bind = (ha.local_address, 0) if ha.local_address else None
-        return ZeroCopyClientEndpoint(self.reactor, host, port, CONNECT_TIMEOUT, bind)
+        local = self.settings.ha.local_address
+        return ha_endpoint(self.reactor, host, port, local_address=local)
 
     async def unserve(self) -> None:
         """
         Disconnect on both sides, and let a repair that is under way come to its end.
         """
+        # Of a follower that was stopped nobody can say any more whether it was in sync.
+        nothing_lost = self.store_service.opened is not None and self.lost_tail() is None
         shutdown = Shutdown("serving", self.reactor)
         await shutdown.step("the choice of a master", self.upstream.choice.stop)
         steps = [
@@ -175,7 +173,7 @@ class SlaveNode(Node):
             await step
         await shutdown.step("the connection to the master's client port", self.upstream.close)
         await shutdown.step("replication to slaves", self.serving.end)
-        if self.store_service.opened is not None and self.lost_tail() is None:
+        if nothing_lost:
             root = self.settings.store.root
             await shutdown.step("the lost tail", self._in_thread, lost_tail.forget, root)
         shutdown.finish()

@@ -57,6 +57,16 @@ class LostTail:
     to: int
     mark: str
 
+    @property
+    def text(self) -> str:
+        """
+        The same in words.
+        """
+        return (
+            f"the log lacks the {self.to - self.start} bytes from {self.start} to {self.to}, which "
+            f"were on the disk ({self.mark})"
+        )
+
     def error(self, commitlog: Path) -> LogShortened:
         """
         The same as an error.
@@ -71,12 +81,15 @@ def mark_path(root: Path) -> Path:
     return root / OWN_FOLDER / DISPATCHED
 
 
-def find(root: Path, end: int) -> LostTail | None:
+def find(root: Path, end: int, blank: int = 0) -> LostTail | None:
     """
     What a log that ends at C{end} lacks, as far as its store's own marks tell.
+
+    @param blank: Bytes of a blank behind that end which no file follows: a slave's log went
+        to its file's end with it, and lacks nothing.
     """
     to, mark = max(_durable(root), default=(0, ""))
-    return LostTail(end, to, mark) if to > end else None
+    return LostTail(end, to, mark) if to > end + blank else None
 
 
 def _durable(root: Path) -> Iterator[tuple[int, str]]:

@@ -83,11 +83,11 @@ class Opening:
     patient: bool = False
 
 
-def shortened(settings: StoreSettings, end: int) -> LogShortened | None:
+def shortened(settings: StoreSettings, found: Recovery) -> LogShortened | None:
     """
     Whether a log ends before where it surely was on the disk.
     """
-    lost = lost_tail.find(settings.root, end)
+    lost = lost_tail.find(settings.root, found.end, found.blank)
     return None if lost is None else lost.error(settings.commitlog)
 
 
@@ -260,7 +260,7 @@ class Opener:
         damage = recovery.corrupt
         if damage is not None and self.opening.master and not self.opening.repair:
             raise damage
-        self._look_for_lost_tail(recovery.end)
+        self._look_for_lost_tail(recovery)
         # From here on files change: only a clean stop makes it a clean store again.
         self._mark_running()
         torn = recovery.reason is not None and recovery.tail > recovery.end
@@ -290,7 +290,7 @@ class Opener:
         )
         return recovery
 
-    def _look_for_lost_tail(self, end: int) -> None:
+    def _look_for_lost_tail(self, found: Recovery) -> None:
         """
         Say loudly if bytes are missing that were on the disk, and remember it: what proves it
         is lowered by the cut.
@@ -299,7 +299,7 @@ class Opener:
             may ask its replicas first.
         """
         root, opening = self.settings.root, self.opening
-        lost = self._lost = lost_tail.find(root, end)
+        lost = self._lost = lost_tail.find(root, found.end, found.blank)
         if lost is None:
             lost_tail.forget(root)
             return

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from attrs import evolve, frozen
 from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -42,6 +43,9 @@ DISK_LOOK = 1.0
 
 CLOSING_SLICE = 5.0
 """Seconds that a stop spends on dispatch; a start goes on where it ended."""
+
+TAKE_OVER_SLICE = 0.01
+"""Seconds of dispatch in one reactor turn while nobody is served."""
 
 PRECEDENCE = ("stopped", "failed", "fenced", "disk-full", "read-only")
 """Why writes may be refused; what comes first is told when there are several."""
@@ -298,6 +302,20 @@ class Store:
             ids.append(offset_msg_id(message.store_host, offset))
             offset += len(record)
         return Receipt(begin, offset, first, ",".join(ids))
+
+    async def took_over(self) -> None:
+        """
+        The log has grown by what another node had written: bring queues, index and offsets to
+        its end, before anything is put behind it.
+        """
+        try:
+            while self.dispatcher.run(TAKE_OVER_SLICE):
+                await deferLater(self.environment.clock, 0.0)
+        except DiskFull as error:
+            self._dispatch.starve(error)
+            self._dispatch.soon()
+        self._count_offsets()
+        self.last_stored = max(self.last_stored, self.last_record_stored())
 
     def fence(self, reason: str) -> None:
         """

@@ -90,6 +90,9 @@ SCRUB = "scrub.json"
 LOST_TAIL = "lost-tail.json"
 """There while the log lacks bytes at its end that were on the disk once."""
 
+REPLICAS = "replicas.json"
+"""Where a master's replicas are, for the start after a crash."""
+
 BOOTSTRAPPING = "bootstrapping.json"
 """There while a slave copies a log from nothing."""
 

@@ -8,6 +8,7 @@ import shutil
 
 from lab.harness.nodes import Node
 from lab.harness.writer import Driver, Write
+from rmqha.store import lost_tail
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.recovery import cut
 from tests.faults.harness import FaultTestCase, rounds
@@ -18,12 +19,15 @@ FRAME = 32768
 class DivergenceTestCase(FaultTestCase):
     def lose_tail(self, master: Driver, end: int) -> None:
         """
-        What a power cut does to a killed master: its log's last bytes are gone.
+        What a power cut does to a killed master: its log's last bytes are gone, which no fsync
+        had covered yet.
         """
         settings = self.settings(master)
         folder = LogFolder.load(settings.commitlog, settings.file_size)
         cut(folder, end)
         folder.close()
+        flushed = max(write.end for write in master.history.acked if write.end <= end)
+        lost_tail.lower(master.root, flushed, lambda: 0)
 
     def part(self, bytes_lost: int, **keys: object) -> tuple[Driver, Node, list[Write]]:
         """

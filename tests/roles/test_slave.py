@@ -488,6 +488,94 @@ class LifeTests(SlaveCase):
         self.assertCopied()
 
 
+class LostTailTests(SlaveCase):
+    """
+    A slave whose disk lost what it had.
+    """
+
+    def lost(self) -> tuple[int, int]:
+        """
+        Start on a log whose last record is damaged.
+
+        @return: Where it ends, and where it ended.
+        """
+        self.start()
+        self.accept().feed(self.theirs, 0)
+        self.turn()
+        self.stop()
+        end = self.theirs.end
+        with open(max((self.root / "commitlog").iterdir()), "r+b") as file:
+            file.seek((end - 1) % 4096)
+            byte = file.read(1)[0]
+            file.seek((end - 100) % 4096)
+            file.write(bytes([byte ^ 0x5A]))
+        self.start()
+        left = self.node.store.log.end
+        self.assertLess(left, end)
+        self.assertEqual(self.node.status()["lostTail"], {"from": left, "to": end})
+        self.assertIn("lost-tail", unhealthy(self.node))
+        return left, end
+
+    def remembered(self) -> bool:
+        """
+        Whether the next start would know.
+        """
+        return (self.root / "rmqha" / "lost-tail.json").exists()
+
+    def test_fetched_again(self) -> None:
+        """
+        It says so until its master has sent the bytes again; then nothing of it is left.
+        """
+        self.lost()
+        self.catch_up()
+        self.assertIsNone(self.node.status()["lostTail"])
+        self.assertTrue(self.remembered())
+        self.assertCopied()
+        self.assertFalse(self.remembered())
+
+    def test_not_fetched(self) -> None:
+        """
+        Without its master it says so at the next start too.
+        """
+        left, end = self.lost()
+        self.stop()
+        self.assertTrue(self.remembered())
+        self.start()
+        self.assertEqual(self.node.status()["lostTail"], {"from": left, "to": end})
+
+    def test_the_master_lost_them_too(self) -> None:
+        """
+        A slave that is in sync lacks nothing: its master has no more.
+        """
+        left, _ = self.lost()
+        connection = self.accept()
+        connection.feed(self.theirs, connection.reports()[0], left)
+        connection.heartbeat(left)
+        self.assertEqual(self.state, "in-sync")
+        self.assertIsNone(self.node.status()["lostTail"])
+        self.stop()
+        self.assertFalse(self.remembered())
+
+    def test_its_own_cut(self) -> None:
+        """
+        What it cut to follow its master, or put aside, it does not miss.
+        """
+        for policy in ("truncate", "rebootstrap"):
+            self.root = self.folder() / "store"
+            self.theirs = self.log()
+            for size in SIZES:
+                self.put(self.theirs, size)
+            self.parted(policy)
+            self.turn()
+            self.catch_up()
+            self.assertIsNone(self.node.status()["lostTail"])
+            self.stop()
+            self.start()
+            self.assertIsNone(self.node.status()["lostTail"], policy)
+            self.assertFalse(self.remembered())
+            self.stop()
+
+
 class RepairTests(SlaveCase):
     """
     C{haDivergencePolicy}, on a real store.

@@ -21,6 +21,7 @@ from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.truncate import intend
 from rmqha.store.lost_tail import LostTail
 from rmqha.store.store import Store
+from tests.support.ha_frames import append_frame
 from tests.support.logs import FILE_SIZE, LogTestCase, content, message
 
 SIZES = {"file_size": FILE_SIZE, "queue_file_size": 200, "index_slots": 20, "index_entries": 30}
@@ -392,6 +393,26 @@ class LossTests(LogTestCase):
             self.assertEqual((store.lost, said, content(store.log)), (None, "", data[:at]))
             store, said = self.told(self.crash(store))
             self.assertEqual((store.lost, said, content(store.log)), (None, "", data[:at]))
+
+    def test_end_of_a_file(self) -> None:
+        """
+        A slave's log that ends with its file's blank has lost nothing, though a blank that no file
+        follows is cut: after a crash, and after a clean stop.
+        """
+        clock = Clock()
+        store = self.opened(self.folder() / "store", settings=SIZES, clock=clock, master=False)
+        whole = self.filled(*[500] * 9)
+        append_frame(store.log, 0, content(whole, 0, FILE_SIZE))
+        store.log.verify()
+        store.log.progress()
+        self.successResultOf(store.flusher.flush())
+        clock.advance(1)
+        self.assertEqual((store.log.confirmed, store.publisher.point.durable), (4096, 4096))
+        crashed = self.crash(store)
+        self.close_store(store)
+        for root in (crashed, store.settings.root):
+            store, said = self.told(root, master=False)
+            self.assertEqual((store.log.end, store.lost, said), (4000, None, ""))
 
     def test_clean_stop(self) -> None:
         """

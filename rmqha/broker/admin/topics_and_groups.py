@@ -45,6 +45,9 @@ from rmqha.wire.remoting.headers.admin import (
     TopicGroupRequest,
     TopicRequest,
 )
+from rmqha.wire.remoting.headers.slave import SlaveTablesRequest
+
+MOST_PORT = 65535
 
 MOST_QUEUES = 1024
 """Most queues of a topic; stock brokers preset one with so many."""
@@ -63,6 +66,7 @@ class Administration:
     @ivar published: Waits until the name servers know what was changed.
     @ivar topic_gone: Told of each topic that is deleted.
     @ivar group_gone: Told of each group that is deleted.
+    @ivar slave_listens: Told the address of a slave of ours, and its HA port.
     """
 
     topics: Topics
@@ -72,6 +76,7 @@ class Administration:
     published: Callable[[], Deferred[Any]] = lambda: succeed(None)
     topic_gone: Callable[[str], None] = lambda topic: None
     group_gone: Callable[[str], None] = lambda group: None
+    slave_listens: Callable[[str, int], None] = lambda host, port: None
 
     def handlers(self) -> Mapping[RequestCode, Handler]:
         return {
@@ -160,8 +165,11 @@ class Administration:
 
     def all_topics(self, connection: RemotingProtocol, command: Command) -> Answer:
         """
-        21: the whole table of topics, which slaves copy too.
+        21: the whole table of topics, which slaves copy too; one of ours tells its HA port.
         """
+        port = from_ext(SlaveTablesRequest, command.ext).ha_listen_port
+        if port is not None and 0 <= port <= MOST_PORT:
+            self.slave_listens(connection.host, port)
         return command.answer(body=json_body.write(self.topics.table()))
 
     def topic(self, connection: RemotingProtocol, command: Command) -> Answer:

@@ -43,6 +43,7 @@ from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import from_ext
 from rmqha.wire.remoting.headers.offsets import ConsumerOffsetsAnswer, ConsumerOffsetsRequest
+from rmqha.wire.remoting.headers.slave import SlaveTablesRequest
 
 PERIOD = 10.0
 """Seconds between two rounds; those of 4.9 brokers."""
@@ -74,7 +75,7 @@ Outcome = tuple[Command | Failure]
 """An answer, or the failure that came instead."""
 
 
-@define(eq=False)
+@define(eq=False, kw_only=True)
 class MetadataSync:
     """
     Keeps a slave's tables like its master's.
@@ -83,6 +84,7 @@ class MetadataSync:
     @ivar log_end: Up to where the log is the master's, as far as it is here.
     @ivar connect: Makes the client that asks.
     @ivar now_ms: Milliseconds since 1970.
+    @ivar ha_port: Ours, which the master is told: it asks there after a crash.  0 for none.
     """
 
     copies: Copies
@@ -90,6 +92,7 @@ class MetadataSync:
     connect: Callable[[], RemotingClient]
     clock: IReactorTime
     now_ms: Callable[[], int]
+    ha_port: int = 0
     _client: RemotingClient | None = field(default=None, init=False)
     _timed: Periodic = field(init=False)
     _soon: IDelayedCall | None = field(default=None, init=False)
@@ -242,8 +245,12 @@ class MetadataSync:
             return
         followed = self._feed.live
         boot = self._ask(connection, RequestCode.GET_BROKER_RUNTIME_INFO)
+        headers: dict[str, ConsumerOffsetsRequest | SlaveTablesRequest] = {
+            OFFSETS: WHOLE,
+            TOPICS: SlaveTablesRequest(ha_listen_port=self.ha_port),
+        }
         asked = {
-            name: self._ask(connection, code, WHOLE if name == OFFSETS else None)
+            name: self._ask(connection, code, headers.get(name))
             for name, code in CODES.items()
             if name != OFFSETS or not followed
         }
@@ -264,7 +271,7 @@ class MetadataSync:
         self,
         connection: RemotingProtocol,
         code: RequestCode,
-        header: ConsumerOffsetsRequest | None = None,
+        header: ConsumerOffsetsRequest | SlaveTablesRequest | None = None,
     ) -> Deferred[Outcome]:
         command = Command.request(code, header)
         return connection.request(command, TIMEOUT).addBoth(lambda found: (found,))

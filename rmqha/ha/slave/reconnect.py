@@ -24,6 +24,8 @@ from twisted.logger import Logger, LogPublisher
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from rmqha.net.zero_copy_receive import ZeroCopyClientEndpoint
+
 FIRST_BACKOFF = 1.0
 """Least seconds before a reconnect; doubled up to C{haReconnectBackoffMax}."""
 
@@ -32,6 +34,22 @@ JITTER = 1.25
 
 NEXT_QUESTION = 0.05
 """Seconds between two questions of one search."""
+
+
+CONNECT_TIMEOUT = 5.0
+"""Seconds a connection attempt may take, as in stock slaves."""
+
+
+def ha_endpoint(
+    reactor: Any, host: str, port: int, *, local_address: str = ""
+) -> IStreamClientEndpoint:
+    """
+    What connects to an HA port.
+
+    @param local_address: C{haLocalAddress}.
+    """
+    bind = (local_address, 0) if local_address else None
+    return ZeroCopyClientEndpoint(reactor, host, port, CONNECT_TIMEOUT, bind)
 
 
 @define

@@ -1,5 +1,5 @@
 """
-What brokers tell each other and a name server about a master and its slaves.
+What a master and its slaves tell each other, and what 5.x brokers tell a name server of them.
 
 Source: docs/protocol/remoting.md, Brokers among themselves.
 """
@@ -19,6 +19,17 @@ class MemberGroupRequest:
 
     cluster_name: str
     broker_name: str
+
+
+@frozen(kw_only=True)
+class SlaveTablesRequest:
+    """
+    Code 21, when a slave of ours asks its master: stock brokers send no header, and ignore ours.
+
+    @ivar ha_listen_port: Where slaves connect to the one that asks; 0 for nowhere.
+    """
+
+    ha_listen_port: int | None = None
 
 
 @frozen(kw_only=True)

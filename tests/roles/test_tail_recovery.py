@@ -1,0 +1,342 @@
+"""
+Tests for L{rmqha.roles.tail_recovery}: from a crash to a log that may be written.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
+
+from rmqha.config.ha_settings import HASettings
+from rmqha.errors import LogShortened
+from rmqha.ha.epoch import Epoch
+from rmqha.ha.known_replicas import KnownReplicas
+from rmqha.ha.master.ledger import Ledger
+from rmqha.ha.master.master import MasterFactory
+from rmqha.ha.master.transfer import GroupTransfer
+from rmqha.ha.states import Standing
+from rmqha.roles import tail_recovery
+from rmqha.roles.tail_recovery import TailRecovery
+from rmqha.store.store import Store
+from tests.ha.test_pair import Wire
+from tests.roles.nodes import settings
+from tests.support.ha_frames import append_frame
+from tests.support.logs import LogTestCase, content, message, now
+
+SIZES = {"file_size": 4096, "queue_file_size": 200, "index_slots": 20, "index_entries": 30}
+COUNT, LEFT = 20, 15
+
+
+class TailRecoveryTests(LogTestCase):
+    """
+    A master whose log lost its last records.
+    """
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.wire = Wire(self.clock)
+
+    def crashed(self, *, lose: bool = True, prove: bool = True) -> Path:
+        """
+        A master's store after a kill, which knows one replica; C{whole} is what was in its log.
+        """
+        clock = Clock()
+        store = self.opened(self.folder() / "store", settings=SIZES, clock=clock)
+        epoch = Epoch.begin(store.settings.root, store.log)
+        for _ in range(COUNT):
+            store.put(message(500))
+        if prove:
+            self.successResultOf(store.flusher.flush())
+            clock.advance(1)
+        self.whole = content(store.log)
+        self.end = store.log.end
+        known = KnownReplicas.load(store.settings.root, now)
+        known.joined("10.0.0.2")
+        known.listens("10.0.0.2", 10915)
+        root = self.crash(store)
+        self.assertFalse(epoch.continued)
+        if lose:
+            (last,) = [path for path in (root / "commitlog").iterdir() if int(path.name) == 8192]
+            last.unlink()
+        config = root / "config"
+        config.mkdir(exist_ok=True)
+        (config / "consumerOffset.json").write_text('{"offsetTable":{"TopicA@g":{0:20}}}')
+        return root
+
+    def starting(self, root: Path, *, repair: bool = False, **keys: Any) -> TailRecovery:
+        """
+        A master on it whose log is open.
+        """
+        of_node = settings(root, "master", **{"listen_port": 10912, **keys})
+        self.wanted = True
+        tail = TailRecovery(
+            settings=of_node,
+            reactor=self.clock,
+            in_thread=now,
+            repair=repair,
+            replicas=KnownReplicas.load(root, now),
+            wanted=lambda: self.wanted,
+        )
+        self.dialled: list[tuple[str, int]] = []
+
+        def dial(reactor: Any, host: str, port: int, *, local_address: str) -> Wire:
+            self.dialled.append((host, port))
+            self.local_address = local_address
+            return self.wire
+
+        self.patch(tail_recovery, "ha_endpoint", dial)
+        return tail
+
+    def begin(self, tail: TailRecovery) -> tuple[Store, Deferred[None]]:
+        """
+        Open the log, and let it begin.
+        """
+        store = self.opened(
+            tail.settings.store.root,
+            settings=SIZES,
+            clock=self.clock,
+            fetches=tail.can_ask(),
+            repair=tail.repair,
+        )
+        over = Deferred.fromCoroutine(tail.run(store))
+        self.settle()
+        return store, over
+
+    def replica(self, end: int | None = None) -> None:
+        """
+        The replica has the log up to there.
+        """
+        log = self.log()
+        append_frame(log, 0, self.whole[:end])
+        log.verify()
+        ledger = Ledger(log=log, start=0)
+        factory = MasterFactory(
+            log=log,
+            settings=HASettings(batch=1000),
+            clock=self.clock,
+            ledger=ledger,
+            transfer=GroupTransfer(ledger=ledger, clock=self.clock, needed=1),
+            standing=lambda: Standing.PART,
+        )
+        factory.start()
+        self.addCleanup(factory.stop)
+        self.wire.master = factory
+
+    def settle(self) -> None:
+        """
+        Everything that needs no time happens.
+        """
+        for _ in range(8):
+            self.wire.pump()
+            self.clock.advance(0)
+
+    def passes(self, seconds: float) -> None:
+        """
+        Time passes.
+        """
+        for _ in range(round(seconds / 0.1)):
+            self.clock.advance(0.1)
+            self.settle()
+
+    # --- whom to ask --------------------------------------------------------------
+
+    def test_addresses(self) -> None:
+        """
+        Those that are named, else those that were there: at the port they told, or at ours;
+        never ourselves, nor one that listens nowhere.
+        """
+        root = self.folder()
+        tail = self.starting(root)
+        tail.replicas.ports = {
+            "10.0.0.2": [10915, 10918],
+            "10.0.0.3": [],
+            "10.0.0.4": [0],
+            "127.0.0.1": [10912, 10913],
+            "::1": [],
+            tail.settings.broker.ip1: [],
+        }
+        self.assertEqual(
+            tail.addresses(),
+            [
+                ("10.0.0.2", 10915),
+                ("10.0.0.2", 10918),
+                ("10.0.0.3", 10912),
+                ("127.0.0.1", 10913),
+            ],
+        )
+        self.assertTrue(tail.can_ask())
+        named = self.starting(root, tail_sources="slave-1:10912; [::1]:10913")
+        self.assertEqual(named.addresses(), [("slave-1", 10912), ("::1", 10913)])
+        self.assertFalse(self.starting(root, tail_fetch_timeout=0.0).can_ask())
+        self.assertFalse(self.starting(root).can_ask())
+
+    def test_nothing_calls_for_it(self) -> None:
+        """
+        After a clean stop nobody is asked.
+        """
+        root = self.crashed(lose=False)
+        store = self.opened(root, settings=SIZES)
+        Epoch.begin(root, store.log).close(store.log, {})
+        self.close_store(store)
+        tail = self.starting(root)
+        self.assertTrue(tail.asking)
+        _, over = self.begin(tail)
+        self.successResultOf(over)
+        self.assertEqual((tail.status(), self.dialled, tail.asking), (None, [], False))
+
+    def test_nobody_to_ask(self) -> None:
+        """
+        A crash without a replica, or where it was switched off, starts at once and says so.
+        """
+        for keys, why in (({}, "no replica is known"), ({"tail_fetch_timeout": 0.0}, "Timeout=0")):
+            root = self.crashed(lose=False)
+            if not keys:
+                for path in (root / "rmqha").glob("replicas.json*"):
+                    path.unlink()
+            tail = self.starting(root, **keys)
+            _, over = self.begin(tail)
+            self.successResultOf(over)
+            status = tail.status()
+            assert status is not None
+            self.assertEqual(status["state"], "skipped")
+            self.assertIn(why, status["reason"])
+            self.assertEqual(self.dialled, [])
+
+    # --- what comes back ------------------------------------------------------------
+
+    def test_fetched(self) -> None:
+        """
+        A proven loss that a replica makes good is one no more: on the disk, in the queues, and
+        the next message comes behind it with the next queue offset.
+        """
+        root = self.crashed()
+        self.replica()
+        tail = self.starting(root)
+        store, over = self.begin(tail)
+        self.assertEqual(self.dialled, [("10.0.0.2", 10915)])
+        self.successResultOf(over)
+        self.assertEqual((store.log.end, store.lost), (self.end, None))
+        self.assertEqual(content(store.log), self.whole)
+        self.assertEqual(store.log.flushed, self.end)
+        self.assertFalse((root / "rmqha" / "lost-tail.json").exists())
+        self.assertEqual(store.queues.end("TopicA", 0), COUNT)
+        receipt = store.put(message(500))
+        self.assertEqual((receipt.begin >= self.end, receipt.queue_offset), (True, COUNT))
+        table = (root / "config" / "consumerOffset.json").read_text()
+        self.assertIn("0:20", table)
+        status = tail.status()
+        assert status is not None
+        self.assertEqual((status["state"], status["source"]), ("done", "10.0.0.2:10915"))
+
+    def test_what_no_mark_knows(self) -> None:
+        """
+        So is one that nothing proves.
+        """
+        root = self.crashed(prove=False)
+        self.replica()
+        store, over = self.begin(self.starting(root))
+        self.assertIsNone(store.lost)
+        self.successResultOf(over)
+        self.assertEqual(content(store.log), self.whole)
+
+    def test_not_given(self) -> None:
+        """
+        A master whose proven loss nobody makes good, or not all of it, must not start; what did
+        come is kept for the next try.
+        """
+        for end in (None, 8192 + 500):
+            root = self.crashed()
+            if end is not None:
+                self.replica(end)
+            tail = self.starting(root)
+            store, over = self.begin(tail)
+            self.passes(5.2)
+            error = self.failureResultOf(over, LogShortened).value
+            self.assertEqual((error.end, error.known), (end or store.log.end, self.end))
+            self.assertFalse(tail.asking)
+            self.close_store(store)
+            self.wire.master = None
+            self.replica()
+            store, over = self.begin(self.starting(root))
+            self.passes(1)
+            self.successResultOf(over)
+            self.assertEqual((content(store.log), store.lost), (self.whole, None))
+            self.wire.master = None
+
+    def test_repair(self) -> None:
+        """
+        An operator may go on without: then whoever had read further is brought back.
+        """
+        root = self.crashed()
+        tail = self.starting(root, repair=True)
+        store, over = self.begin(tail)
+        with capturedLogs() as events:
+            self.passes(5.2)
+        self.successResultOf(over)
+        self.assertIsNotNone(store.lost)
+        left = store.queues.end("TopicA", 0)
+        self.assertLess(left, COUNT)
+        table = (root / "config" / "consumerOffset.json").read_text()
+        self.assertIn(f"0:{left}", table)
+        said = [formatEvent(event) or "" for event in events]
+        self.assertTrue(any("offset 20 is now" in line for line in said), said)
+
+    def test_repair_that_was_not_needed(self) -> None:
+        """
+        Nobody is brought back if the bytes came after all.
+        """
+        root = self.crashed()
+        self.replica()
+        store, over = self.begin(self.starting(root, repair=True))
+        self.successResultOf(over)
+        self.assertIsNone(store.lost)
+        self.assertIn("0:20", (root / "config" / "consumerOffset.json").read_text())
+
+    def test_empty(self) -> None:
+        """
+        A log of which nothing is left has nothing to compare: it is not filled.
+        """
+        root = self.crashed()
+        for path in (root / "commitlog").iterdir():
+            path.unlink()
+        self.replica()
+        tail = self.starting(root)
+        _, over = self.begin(tail)
+        self.failureResultOf(over, LogShortened)
+        self.assertEqual(self.dialled, [])
+        self.assertIn("the log is empty", str(tail.status()))
+
+    def test_stopped(self) -> None:
+        """
+        A node that is stopped meanwhile neither waits nor fails, and the next start asks again.
+        """
+        root = self.crashed()
+        tail = self.starting(root)
+        store, over = self.begin(tail)
+        self.assertIn("10.0.0.2:10915", tail.reason)
+        self.wanted = False
+        stopped = tail.stop()
+        self.settle()
+        self.successResultOf(stopped)
+        self.successResultOf(over)
+        self.close_store(store)
+        self.assertEqual(json.loads((root / "rmqha/lost-tail.json").read_text())["to"], self.end)
+        self.replica()
+        store, over = self.begin(self.starting(root))
+        self.successResultOf(over)
+        self.assertEqual(content(store.log), self.whole)
+
+    def test_local_address(self) -> None:
+        """
+        It calls from where it is told to.
+        """
+        root = self.crashed()
+        self.replica()
+        _, over = self.begin(self.starting(root, local_address="10.0.0.1"))
+        self.successResultOf(over)
+        self.assertEqual(self.local_address, "10.0.0.1")
