@@ -868,6 +868,24 @@ class Refused(StoreError):
         return f"{self.operation} refused: {self.reason}"
 
 
+@frozen
+class ReplicaLacks(RmqhaError):
+    """
+    A replica has not the bytes of the log that are wanted of it.
+
+    @ivar replica: Who was asked.
+    @ivar offset: The first byte wanted.
+    @ivar said: What it has instead.
+    """
+
+    replica: str
+    offset: int
+    said: str
+
+    def __str__(self) -> str:
+        return f"{self.replica} has nothing from byte {self.offset} on: {self.said}"
+
+
 # --- shutdown ---------------------------------------------------------------
 
 

@@ -12,32 +12,20 @@ from typing import Any
 
 import click
 from attrs import asdict
-from twisted.internet.defer import ensureDeferred
-from twisted.internet.error import ConnectError, ConnectionClosed
-from twisted.internet.task import react
 
 from rmqha.cli.common import FAILED, JSON, STORE, bar, note
+from rmqha.cli.reach import CLIENT_PORT, Address, address_of, call_master
 from rmqha.config.values import Endpoint
-from rmqha.errors import MasterLeft, ProtocolViolation, Refused
+from rmqha.errors import Refused
 from rmqha.ha.compare_with_master import MasterComparison
-from rmqha.ha.slave import master_bounds
+from rmqha.ha.slave.master_bounds import AskBounds
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.scan import data_end
-from rmqha.net.remoting.client import RemotingClient, split_address, tcp_endpoints
+from rmqha.net.remoting.client import tcp_endpoints
 from rmqha.store.files.lock import is_locked
-from rmqha.store.offline.compare import Beyond, LogComparison, Progress, parting, valid_end
+from rmqha.store.offline.compare import Beyond, LogComparison, parting, valid_end
 from rmqha.wire.store_layout import LOCK
-
-Address = tuple[str, int]
-
-
-class Unreachable(click.ClickException):
-    """
-    The master cannot be reached, or is not a master.
-    """
-
-    exit_code = 2
 
 
 @click.command()
@@ -56,13 +44,7 @@ class Unreachable(click.ClickException):
     help="With HOST:PORT: compare from this offset on, or from further back.",
 )
 @click.option("--all", "everything", is_flag=True, help="With HOST:PORT: compare the whole log.")
-@click.option(
-    "--client-port",
-    type=click.IntRange(0, 65535),
-    metavar="PORT",
-    help="With HOST:PORT: the client port, asked where the master's log begins and ends. "
-    "Default: PORT - 1; 0: do not ask.",
-)
+@CLIENT_PORT
 @JSON
 @click.pass_context
 def diverge(
@@ -87,7 +69,7 @@ def diverge(
             raise click.UsageError("--from and --all exclude each other")
         earliest = 0
     other = Path(against)
-    address = None if other.exists() else _address(against)
+    address = None if other.exists() else address_of("--against", against)
     if address is None and (earliest is not None or client_port is not None):
         raise click.UsageError(
             "--from, --all and --client-port need a running master, --against HOST:PORT"
@@ -101,13 +83,6 @@ def diverge(
     else:
         _tell(found, store, against)
     context.exit(FAILED if found.difference is not None else 0)
-
-
-def _address(against: str) -> Address:
-    try:
-        return split_address(against)
-    except ValueError as error:
-        raise click.UsageError(f"--against {against}: neither a folder nor HOST:PORT") from error
 
 
 def _with_store(store: Path, other: Path) -> LogComparison:
@@ -127,47 +102,27 @@ def _with_master(
 
     @raise Unreachable: If that cannot be done.
     """
-    host, port = address
-    if client_port is None:
-        client_port = port - 1
-    outcome: list[LogComparison | Exception] = []
     ours = _settled(store)
 
-    async def run(reactor: Any, folder: Path, progress: Progress | None) -> None:
-        client = RemotingClient(reactor, close_on_timeout=True)
-        named = Endpoint().show((host, client_port))
+    async def run(reactor: Any, ask: AskBounds | None) -> LogComparison:
         looking = MasterComparison(
             ours=ours,
-            endpoint=tcp_endpoints(reactor)(host, port),
+            endpoint=tcp_endpoints(reactor)(*address),
             peer=Endpoint().show(address),
-            ask=(lambda: master_bounds.ask(client, named)) if client_port else None,
+            ask=ask,
             clock=reactor,
-            folder=folder,
+            folder=Path(folder),
             earliest=earliest,
             progress=progress,
         )
         try:
-            outcome.append(await looking.parting())
-        except Exception as error:
-            outcome.append(error)
-        await client.close()
-        if client_port and looking.port.bounds is None and looking.asked:
-            note(f"asked the master without knowing where its log ends: {looking.port.state}")
+            return await looking.parting()
+        finally:
+            if ask is not None and looking.port.bounds is None and looking.asked:
+                note(f"asked the master without knowing where its log ends: {looking.port.state}")
 
-    try:
-        with bar("comparing") as progress, TemporaryDirectory(prefix="rmqha-") as folder:
-            react(lambda reactor: ensureDeferred(run(reactor, Path(folder), progress)))
-    except SystemExit as ended:
-        if not outcome:
-            raise click.Abort() from ended
-    found = outcome[0]
-    if isinstance(found, MasterLeft | ProtocolViolation):
-        raise Unreachable(str(found))
-    if isinstance(found, ConnectError | ConnectionClosed | OSError):
-        raise Unreachable(f"{Endpoint().show(address)} cannot be reached: {str(found).rstrip('.')}")
-    if isinstance(found, Exception):
-        raise found
-    return found
+    with bar("comparing") as progress, TemporaryDirectory(prefix="rmqha-") as folder:
+        return call_master(address, client_port, run)
 
 
 def _settled(store: Path) -> OfflineLog:

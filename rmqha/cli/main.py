@@ -12,6 +12,7 @@ from rmqha.cli.diverge import diverge
 from rmqha.cli.dump import dump
 from rmqha.cli.promote import promote
 from rmqha.cli.rebuild import rebuild
+from rmqha.cli.repair import repair
 from rmqha.cli.slots import slots
 from rmqha.cli.spark.main import spark
 from rmqha.cli.status import status
@@ -24,10 +25,22 @@ from rmqha.cli.verify import verify
 def main() -> None:
     """Show rmqha nodes, and check, read and repair RocketMQ stores.
 
-    Nodes are started by twistd (see README).  Only `rebuild`, `promote` and `tables --accept`
-    change a store.
+    Nodes are started by twistd (see README).  Only `repair`, `rebuild`, `promote` and
+    `tables --accept` change a store.
     """
 
 
-for command in (status, verify, dump, rebuild, diverge, promote, tables, slots, config, spark):
+for command in (
+    status,
+    verify,
+    dump,
+    repair,
+    rebuild,
+    diverge,
+    promote,
+    tables,
+    slots,
+    config,
+    spark,
+):
     main.add_command(command)

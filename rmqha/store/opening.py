@@ -1,9 +1,9 @@
 """
 Opening a store, in a thread: what it takes before a log can be handed out.
 
-In this order: an unfinished truncation, the log's end, queues and index, dispatch of
-what they lack.  Nothing is changed before the log's end is known and found no damage,
-or the damage may be cut.
+In this order: an unfinished repair from a replica, an unfinished truncation, the log's end,
+queues and index, dispatch of what they lack.  Nothing else is changed before the log's end is
+known and found no damage, or the damage may be cut.
 
 Source: docs/protocol/store.rst, The store's folder and Recovery.
 """
@@ -34,6 +34,12 @@ from rmqha.store.files.allocate import Allocator
 from rmqha.store.files.mapped import NO_SPACE, LogFolder
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.log.commit_log import CommitLog
+from rmqha.store.log.range_repair import (
+    RepairIntent,
+    finish_repair,
+    pending_repair,
+    write_repair,
+)
 from rmqha.store.log.recovery import Recovery, cut, first_file, recover
 from rmqha.store.log.truncate import CutIntent, believed, finish, ignore, intend, quarantine
 from rmqha.store.lost_tail import LostTail, mark_path
@@ -168,6 +174,7 @@ class Opener:
         self.prepared = True
         crashed = (root / ABORT).exists()
         checkpoint = Checkpoint.load(root / CHECKPOINT)
+        repair = self._write_begun_repair()
         folder = LogFolder.load(settings.commitlog, settings.file_size)
         undo.callback(folder.close)
         if folder.strays:
@@ -177,6 +184,11 @@ class Opener:
             )
         self._finish_begun_cut(folder)
         recovery = self._recover(folder, checkpoint, crashed)
+        if repair is not None:
+            # No mark, no clean stop: everything is held against the log.
+            crashed = True
+            dispatch_mark.drop(mark_path(root))
+            finish_repair(root, repair, self.environment.step)
         log = CommitLog(
             folder=folder, end=recovery.end, allocator=Allocator(self.environment.in_thread)
         )
@@ -204,6 +216,21 @@ class Opener:
             point=point,
             splits=splits,
         )
+
+    def _write_begun_repair(self) -> RepairIntent | None:
+        """
+        Write what C{rmqha repair} was writing when it ended.
+        """
+        settings = self.settings
+        intent = pending_repair(settings.root, settings.commitlog)
+        if intent is not None:
+            self._log.warn(
+                "Finishing a repair of the log: {count} ranges with bytes of {peer}",
+                count=len(intent.ranges),
+                peer=intent.peer,
+            )
+            write_repair(settings.root, settings.commitlog, intent, self.environment.step)
+        return intent
 
     # --- the log's end --------------------------------------------------------
 

@@ -102,6 +102,12 @@ QUARANTINE = "quarantine"
 ASIDE = "aside"
 """A folder with queue and index files that were found unusable."""
 
+REPAIR = "repair.json"
+"""Ranges of the log that are being replaced by a replica's bytes."""
+
+FETCHED = "repair"
+"""A folder with those bytes, as long as they are not in the log."""
+
 REBUILD = "rebuild"
 """A folder in which queues and index are built anew."""
 

@@ -14,6 +14,7 @@ from rmqha.logfiles import json_table
 from rmqha.logfiles.reader import LogReader
 from rmqha.logfiles.tail_crc import tail_crc
 from rmqha.store.derived.dispatch import DispatchMark
+from rmqha.wire.store_layout import BACKUP_SUFFIX
 
 
 def save(path: Path, log: LogReader, mark: DispatchMark, durable: int) -> None:
@@ -55,6 +56,15 @@ def load(path: Path, log: LogReader) -> DispatchMark | None:
     except (TableUnreadable, KeyError, TypeError, ValueError):
         return None
     return mark if same else None
+
+
+def drop(path: Path) -> None:
+    """
+    Forget the mark: all has to be looked at again.
+    """
+    # The generation before it first: alone it would be taken for the mark.
+    for name in (path.with_name(path.name + BACKUP_SUFFIX), path):
+        name.unlink(missing_ok=True)
 
 
 def known_durable(path: Path) -> int:

@@ -17,7 +17,7 @@ neither (L{doubt}).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -97,6 +97,27 @@ def quarantine(root: Path, folder: LogFolder, at: int, end: int) -> Path:
     @return: The file; its name tells the offsets of its bytes.
     @raise DiskFull: If there is no room for it; nothing was cut then.
     """
+    return quarantine_bytes(root, at, end, _pieces(folder, at, end))
+
+
+def _pieces(folder: LogFolder, at: int, end: int) -> Iterator[memoryview]:
+    position = at
+    while position < end:
+        file = folder.at(position)
+        start = position - file.start
+        stop = min(start + PIECE, file.size, end - file.start)
+        yield file.view[start:stop]
+        position = file.start + stop
+
+
+def quarantine_bytes(root: Path, at: int, end: int, pieces: Iterable[memoryview]) -> Path:
+    """
+    Keep bytes that stood in C{[at, end)} of a log in C{rmqha/quarantine/<at>-<end>.log}, durably.
+
+    @param pieces: The bytes, in order.
+    @return: The file.
+    @raise DiskFull: If there is no room for it; no file is left then.
+    """
     place = root / OWN_FOLDER / QUARANTINE
     if not place.is_dir():
         place.mkdir(parents=True)
@@ -109,13 +130,8 @@ def quarantine(root: Path, folder: LogFolder, at: int, end: int) -> Path:
         path = place / f"{at:020d}-{end:020d}.{number}.log"
     try:
         with open(path, "xb") as out:
-            position = at
-            while position < end:
-                file = folder.at(position)
-                start = position - file.start
-                stop = min(start + PIECE, file.size, end - file.start)
-                out.write(file.view[start:stop])
-                position = file.start + stop
+            for piece in pieces:
+                out.write(piece)
             out.flush()
             os.fsync(out.fileno())
         fsync_folder(place)

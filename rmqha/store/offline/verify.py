@@ -51,6 +51,8 @@ class LogCheck:
     @ivar reason: What stands at the end.
     @ivar damaged: Whether the log cannot be followed from its first byte to L{end}.
     @ivar notes: What a person should know, though it is no fault.
+    @ivar end_missing: Whether the checkpoint of a clean stop knows a later record than the last.
+    @ivar bad: The places that are faults; the log's end apart, each has a valid record behind it.
     """
 
     raw: RawLog
@@ -60,6 +62,8 @@ class LogCheck:
     reason: str = field(default="end of files", init=False)
     damaged: bool = field(default=False, init=False)
     notes: list[str] = field(factory=list, init=False)
+    end_missing: bool = field(default=False, init=False)
+    bad: list[BadPlace] = field(factory=list, init=False)
     _last: tuple[int, int] = field(default=(-1, 0), init=False)
 
     def findings(self) -> Iterator[Finding]:
@@ -118,14 +122,17 @@ class LogCheck:
         if bad.next_valid is not None:
             self.damaged = True
             reason += f"; the next valid record is at byte {bad.next_valid}"
+            self.bad.append(bad)
             yield self._at(bad.offset, reason)
             return
         self.end, self.reason = bad.offset, reason
         behind = data_end(self.raw, bad.offset) - bad.offset
         if moved is not None or bad.fault is Fault.FILE_END:
             self.damaged = self.damaged or moved is not None
+            self.bad.append(bad)
             yield self._at(bad.offset, f"{reason}; no valid record follows")
         elif behind and self._stopped_cleanly() and not self._begun(bad.offset, behind):
+            self.bad.append(bad)
             yield self._at(
                 bad.offset,
                 f"{reason}; {behind} bytes behind the log's end, though the store was stopped "
@@ -165,6 +172,7 @@ class LogCheck:
         path = self.raw.root / CHECKPOINT
         flushed = Checkpoint.load(path).log
         if flushed > self._last[1]:
+            self.end_missing = True
             reason = (
                 f"records up to store time {flushed} were flushed, the last one here "
                 f"is of {self._last[1]}: the log's end is missing"

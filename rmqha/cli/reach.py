@@ -1,0 +1,96 @@
+"""
+Commands that call a running master: its address, and what it means that it does not answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import click
+from twisted.internet.defer import ensureDeferred
+from twisted.internet.error import ConnectError, ConnectionClosed
+from twisted.internet.task import react
+
+from rmqha.config.values import Endpoint
+from rmqha.errors import MasterLeft, ProtocolViolation
+from rmqha.ha.slave import master_bounds
+from rmqha.ha.slave.master_bounds import AskBounds
+from rmqha.net.remoting.client import RemotingClient, split_address
+
+Address = tuple[str, int]
+
+T = TypeVar("T")
+
+
+class Unreachable(click.ClickException):
+    """
+    The master cannot be reached, or is not a master.
+    """
+
+    exit_code = 2
+
+
+CLIENT_PORT = click.option(
+    "--client-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="With HOST:PORT: the client port, asked where the master's log begins and ends. "
+    "Default: PORT - 1; 0: do not ask.",
+)
+
+
+def address_of(option: str, text: str) -> Address:
+    """
+    What a person gave that is no folder.
+
+    @raise click.UsageError: If it is no address either.
+    """
+    try:
+        return split_address(text)
+    except ValueError as error:
+        raise click.UsageError(f"{option} {text}: neither a folder nor HOST:PORT") from error
+
+
+def call_master(
+    address: Address,
+    client_port: int | None,
+    run: Callable[[Any, AskBounds | None], Coroutine[Any, Any, T]],
+) -> T:
+    """
+    Do something with a master while a reactor runs; once in a process.
+
+    @param client_port: What to ask for the log's bounds: C{None} is the one below the HA port,
+        0 none.
+    @param run: Given the reactor, and how to ask.
+    @raise Unreachable: If that cannot be done.
+    """
+    host, port = address
+    asked = port - 1 if client_port is None else client_port
+    outcome: list[T | Exception] = []
+
+    async def called(reactor: Any) -> None:
+        client = RemotingClient(reactor, close_on_timeout=True)
+        named = Endpoint().show((host, asked))
+        try:
+            ask = (lambda: master_bounds.ask(client, named)) if asked else None
+            outcome.append(await run(reactor, ask))
+        except Exception as error:
+            outcome.append(error)
+        await client.close()
+
+    try:
+        react(lambda reactor: ensureDeferred(called(reactor)))
+    except SystemExit as ended:
+        if not outcome:
+            raise click.Abort() from ended
+    found = outcome[0]
+    if isinstance(found, MasterLeft | ProtocolViolation):
+        raise Unreachable(str(found))
+    # An error of a file of ours has the file's name.
+    system = isinstance(found, OSError) and found.filename is None
+    if system or isinstance(found, ConnectError | ConnectionClosed):
+        raise Unreachable(f"{Endpoint().show(address)} cannot be reached: {str(found).rstrip('.')}")
+    if isinstance(found, Exception):
+        raise found
+    return found

@@ -1,0 +1,227 @@
+"""
+Fetch a range of a master's log by its HA port, ours or stock: ask as a slave does, and leave when
+the range is there.
+
+The first report says from where, and it is the only one: it is repeated, so that the connection
+lives, and never raised.  It lies below the end that the master's client port has just told, so
+the master takes no write for replicated because of it (L{rmqha.ha.slave.probe}).
+
+Source: docs/protocol/ha.rst; docs/operations.rst, Repair from a replica.
+"""
+
+from __future__ import annotations
+
+from typing import Any, BinaryIO
+
+from attrs import define, field
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import (
+    IDelayedCall,
+    IReactorTime,
+    IStreamClientEndpoint,
+    ITCPTransport,
+)
+from twisted.internet.protocol import Protocol, connectionDone
+from twisted.python.failure import Failure
+
+from rmqha.errors import FrameOffsetMismatch, MasterLeft, ProtocolViolation, ReplicaLacks
+from rmqha.ha.observer_protocol import PROBE_SILENCE, STALL
+from rmqha.ha.slave.compare_bytes import missing_first_byte
+from rmqha.ha.slave.connection import REPORT_EVERY
+from rmqha.ha.slave.master_bounds import AskBounds, MasterClientPort
+from rmqha.ha.slave.reconnect import SingleConnection
+from rmqha.periodic import Periodic
+from rmqha.store.repair.from_replica import Fetching
+from rmqha.wire.ha_frame import BodyPart, TransferDecoder, encode_report
+
+
+@define(eq=False, kw_only=True)
+class MasterReplica:
+    """
+    A running master, or a slave that serves slaves, as the one who has the bytes.
+
+    @ivar endpoint: Its HA port.
+    @ivar name: The same, for people.
+    @ivar ask: Asks its client port where its log begins and ends; C{None} to go without.
+    @ivar file_size: Size of its log's files, in bytes.
+    @ivar port: What the client port said.
+    """
+
+    endpoint: IStreamClientEndpoint
+    name: str
+    ask: AskBounds | None
+    clock: IReactorTime
+    file_size: int
+    port: MasterClientPort = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.port = MasterClientPort(self.ask, self.clock, self.name)
+
+    async def begins(self) -> int:
+        """
+        Ask, if it is to be asked.
+        """
+        await self.port.look()
+        return 0 if self.port.bounds is None else self.port.bounds.min_offset
+
+    async def fetch(self, start: int, stop: int, out: BinaryIO, came: Fetching) -> int:
+        """
+        Copy a range over one connection.
+
+        @raise ReplicaLacks: If the master sends nothing from there.
+        @raise MasterLeft: If it leaves before the end of its log.
+        @raise ProtocolViolation: If it is no master.
+        """
+        bounds = self.port.bounds
+        if bounds is not None and not bounds.min_offset <= start < bounds.max_offset:
+            said = f"it says it holds [{bounds.min_offset}, {bounds.max_offset})"
+            raise ReplicaLacks(self.name, start, said)
+        protocol = RangeProtocol(
+            start=start,
+            stop=stop,
+            peer=self.name,
+            out=out,
+            came=came,
+            clock=self.clock,
+            file_size=self.file_size,
+        )
+        connecting: Any = self.endpoint.connect(SingleConnection(lambda: protocol))
+        await connecting
+        if not await protocol.done:
+            raise ReplicaLacks(self.name, start, "it sent nothing from there")
+        return protocol.cursor
+
+
+@define(eq=False, kw_only=True)
+class RangeProtocol(Protocol):
+    """
+    One connection that copies C{[start, stop)} of a master's log, or what there is of it.
+
+    @ivar done: Fires with whether anything came; fails with L{MasterLeft} or a
+        L{ProtocolViolation}.
+    @ivar cursor: Just past the last byte that came.
+    """
+
+    start: int
+    stop: int
+    peer: str
+    out: BinaryIO
+    came: Fetching
+    clock: IReactorTime
+    file_size: int
+    done: Deferred[bool] = field(factory=Deferred, init=False)
+    cursor: int = field(init=False)
+    transport: ITCPTransport = field(default=None, init=False)
+    _report: int = field(init=False)
+    # The log's first bytes, while byte 0, for which nobody can ask, is not known.
+    _head: bytearray | None = field(default=None, init=False)
+    _decoder: TransferDecoder = field(factory=TransferDecoder, init=False)
+    _repeating: Periodic = field(init=False)
+    _patience: IDelayedCall | None = field(default=None, init=False)
+    _begun: bool = field(default=False, init=False)
+    _over: bool = field(default=False, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._report = self.cursor = max(self.start, 1)
+        if self.start == 0:
+            self._head = bytearray()
+        self._repeating = Periodic("repeating the report", self.clock, self._ask)
+
+    # --- the connection's life ----------------------------------------------
+
+    def connectionMade(self) -> None:
+        self._patience = self.clock.callLater(PROBE_SILENCE, self._silent)
+        self._repeating.start(REPORT_EVERY, now=True)
+
+    def _ask(self) -> None:
+        self.transport.write(encode_report(self._report))
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """
+        Before an answer this is one: not from there.
+        """
+        if self._begun:
+            self._fail(MasterLeft(self.peer, self.cursor, reason.getErrorMessage()))
+        else:
+            self._finish()
+
+    def _silent(self) -> None:
+        if self._begun:
+            self._fail(MasterLeft(self.peer, self.cursor, f"silent for {STALL:g} s"))
+        else:
+            self._finish()
+
+    def _finish(self) -> None:
+        if self._leave():
+            self.done.callback(self._begun and self._head is None)
+
+    def _fail(self, error: Exception) -> None:
+        if self._leave():
+            self.done.errback(error)
+
+    def _leave(self) -> bool:
+        """
+        Go at once: while we are here the master takes us for a slave.
+
+        @return: Whether we had not gone before.
+        """
+        if self._over:
+            return False
+        self._over = True
+        self._repeating.stop()
+        if self._patience is not None and self._patience.active():
+            self._patience.cancel()
+        self.transport.abortConnection()
+        return True
+
+    # --- what comes -----------------------------------------------------------
+
+    def dataReceived(self, data: bytes) -> None:
+        """
+        Keep what is wanted.
+        """
+        if self._over:
+            return
+        try:
+            for event in self._decoder.receive(data):
+                if isinstance(event, BodyPart):
+                    self._body(event)
+                elif self._begun:
+                    # The opening one only echoes the report; behind bytes it is the end.
+                    self._continues(event.offset)
+                    self._finish()
+                if self.done.called:
+                    return
+        except (ProtocolViolation, OSError) as error:
+            self._fail(error)
+            return
+        if self._begun and self._patience is not None:
+            self._patience.reset(STALL)
+
+    def _continues(self, offset: int) -> None:
+        if offset != self.cursor:
+            raise FrameOffsetMismatch(self.cursor, offset)
+
+    def _body(self, part: BodyPart) -> None:
+        self._continues(part.offset)
+        data = part.data[: self.stop - part.offset]
+        self._begun = True
+        self.cursor += len(data)
+        self.came(len(data))
+        if self._head is None:
+            self.out.write(data)
+        else:
+            self._with_first_byte(data)
+        if self.cursor >= self.stop:
+            self._finish()
+
+    def _with_first_byte(self, data: memoryview) -> None:
+        """
+        Collect the head of the log until byte 0 is known.
+        """
+        assert self._head is not None, "only called then"
+        self._head += data
+        first = missing_first_byte(self._head, self.file_size)
+        if first is not None or self.cursor >= self.stop:
+            self.out.write(bytes([first or 0]) + self._head)
+            self._head = None

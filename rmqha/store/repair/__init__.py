@@ -1,0 +1,3 @@
+"""
+Repairing a damaged log with the bytes of a replica that has them whole.
+"""

@@ -1,0 +1,308 @@
+"""
+Whether a replica's bytes may take the place of a damaged range: what is looked at before a byte
+is written.
+
+Both logs must be the same around the range: at least L{NEIGHBOURS} bytes before it and behind it
+are equal, whole records among them.  The replica's bytes in the range must be records that check,
+at the offsets where they are, in a chain that ends where ours goes on, and each queue's offsets
+must go on from record to record.  Where only some of the replica's records are good, those are
+taken.
+
+Source: docs/operations.rst, Repair from a replica.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from attrs import define, field, frozen
+
+from rmqha.logfiles.follow import BadPlace, follow
+from rmqha.logfiles.offline_log import OfflineLog
+from rmqha.logfiles.raw_log import RawLog
+from rmqha.logfiles.scan import data_end
+from rmqha.store.log.range_repair import Range, first_other
+from rmqha.store.offline.compare import record_start, valid_end
+from rmqha.store.repair.damaged_ranges import DamagedRange
+from rmqha.wire.columnar.dispatch_fields import fields
+from rmqha.wire.columnar.record_blocks import Block
+from rmqha.wire.log.delay_levels import DelayLevels
+from rmqha.wire.log.record import Fault
+
+NEIGHBOURS = 64 << 10
+"""Bytes compared on each side of a range, at least, if the log has them."""
+
+
+@frozen
+class NotHad:
+    """
+    A part of a range that could not be had.
+
+    @ivar start: Physical offset.
+    @ivar stop: Just past it.
+    @ivar reason: Why not, for a person.
+    """
+
+    start: int
+    stop: int
+    reason: str
+
+
+@frozen(kw_only=True)
+class Window:
+    """
+    What is wanted of a replica for one range.
+
+    @ivar wanted: The range.
+    @ivar low: Where the first record begins that is compared.
+    @ivar high: Just past the last.
+    @ivar equal: What is ours and good between C{low} and C{high}.
+    """
+
+    wanted: DamagedRange
+    low: int
+    high: int
+    equal: tuple[Range, ...]
+
+    def bounded(self, low: int, high: int) -> Window:
+        """
+        The same, of a replica that has less.
+        """
+        low, high = max(low, self.low), min(high, self.high)
+        equal = tuple(
+            (max(start, low), min(stop, high))
+            for start, stop in self.equal
+            if max(start, low) < min(stop, high)
+        )
+        return Window(wanted=self.wanted, low=low, high=high, equal=equal)
+
+
+def window(raw: RawLog, wanted: DamagedRange, damaged: Sequence[DamagedRange]) -> Window:
+    """
+    What to compare around a range.
+
+    @param raw: The log.
+    @param damaged: All ranges that are: these are not compared.
+    """
+    log = OfflineLog.of(raw, data_end(raw, raw.min_offset))
+    low, high = wanted.start, wanted.stop
+    if wanted.start > raw.min_offset:
+        first = raw.run_start(wanted.start)
+        low = record_start(log, max(first, wanted.start - NEIGHBOURS))
+        if low >= wanted.start:
+            low = record_start(log, wanted.start - 1)
+    if not wanted.at_end:
+        end = min(valid_end(log), raw.run_end(wanted.stop))
+        high = _records_up_to(raw, wanted.stop, min(wanted.stop + NEIGHBOURS, end))
+    equal, position = [], low
+    for each in [*damaged, DamagedRange(high, high, "")]:
+        start = min(max(each.start, low), high)
+        if position < start:
+            equal.append((position, start))
+        position = max(position, min(each.stop, high))
+    return Window(wanted=wanted, low=low, high=high, equal=tuple(equal))
+
+
+def _records_up_to(raw: RawLog, start: int, least: int) -> int:
+    """
+    Where the record ends that holds the byte before C{least}, in a chain from C{start}.
+    """
+    for event in follow(raw, start, crc=False):
+        if isinstance(event, BadPlace):
+            if event.next_valid is None or event.next_valid >= least:
+                return max(min(event.offset, least), start)
+            continue
+        block = event[1]
+        if block.end >= least:
+            later = block.start[block.start >= least]
+            return int(later[0]) if len(later) else block.end
+    return least
+
+
+@define(eq=False, kw_only=True)
+class FetchedBytes:
+    """
+    A look at a replica's bytes for one range.
+
+    @ivar ours: The log.
+    @ivar theirs: The replica's bytes of the window, valid or not.
+    @ivar window: What was wanted, as far as the replica has it.
+    @ivar runs: What may be written, after L{look}.
+    @ivar not_had: What cannot be.
+    @ivar records: How many are to be written.
+    """
+
+    ours: RawLog
+    theirs: RawLog
+    window: Window
+    runs: list[Range] = field(factory=list, init=False)
+    not_had: list[NotHad] = field(factory=list, init=False)
+    records: int = field(default=0, init=False)
+    _queues: dict[tuple[str, int], int] = field(factory=dict, init=False)
+    _levels: DelayLevels = field(factory=lambda: DelayLevels.parse("1s"), init=False)
+
+    def look(self) -> None:
+        """
+        Compare and check; blocking.
+        """
+        wanted = self.window.wanted
+        why = self._differs() or self._walk()
+        if why:
+            self.runs, self.records = [], 0
+            self.not_had = [NotHad(wanted.start, wanted.stop, why)]
+
+    def _differs(self) -> str:
+        """
+        Why the logs are not the same around the range; empty if they are.
+        """
+        window, wanted = self.window, self.window.wanted
+        before = any(stop <= wanted.start for _, stop in window.equal)
+        behind = any(start >= wanted.stop for start, _ in window.equal)
+        if not before and wanted.start > self.ours.min_offset:
+            return f"the replica has no record before byte {wanted.start} to compare with"
+        if not behind and not wanted.at_end:
+            return f"the replica has no record behind byte {wanted.stop} to compare with"
+        if not (before or behind):
+            return "there is nothing to compare with"
+        at = first_other(self.ours, self.theirs, window.equal)
+        if at is None:
+            return ""
+        side = "before" if at < wanted.start else "behind"
+        return f"byte {at}, {side} the range, is another there: {self._whose(at)}"
+
+    def _whose(self, at: int) -> str:
+        """
+        On which side the record that holds a byte is good.
+        """
+        sound = [not self._bad_at(log, at) for log in (self.ours, self.theirs)]
+        if sound == [True, False]:
+            return "the replica's record is damaged, ours is not"
+        if sound == [False, True]:
+            return "our record is damaged, the replica's is not; name a larger range"
+        return "the record checks on both sides" if sound[0] else "the record is bad on both sides"
+
+    def _bad_at(self, log: RawLog, at: int) -> bool:
+        for event in follow(log, self.window.low):
+            if isinstance(event, BadPlace):
+                if event.offset <= at and (event.next_valid is None or at < event.next_valid):
+                    return True
+            elif event[1].end > at:
+                return False
+        return True
+
+    def _walk(self) -> str:
+        """
+        Take every good record of the range.
+
+        @return: Why none may be taken; empty if that is not so.
+        """
+        wanted = self.window.wanted
+        for event in follow(self.theirs, self.window.low):
+            if isinstance(event, BadPlace):
+                if event.offset >= wanted.stop:
+                    break
+                if event.next_valid is not None and event.next_valid <= wanted.start:
+                    continue
+                if wanted.at_end:
+                    return self._ends_at(event)
+                self._bad_place(event)
+                continue
+            view, block = event
+            why = self._met(block) or self._offsets(view, block)
+            if why:
+                return why
+            self._take(block)
+        return self._ends_at(None)
+
+    def _met(self, block: Block) -> str:
+        """
+        Why the replica's records do not meet ours at both ends of the range.
+        """
+        wanted = self.window.wanted
+        places = [wanted.start] if wanted.at_end else [wanted.start, wanted.stop]
+        for place in places:
+            if block.base < place < block.end and place not in block.start:
+                # A blank begins where the last record ends.
+                ends = int(block.start[-1] + block.size[-1]) if len(block.start) else block.base
+                if place != ends:
+                    return f"no record of the replica's begins at byte {place}"
+        return ""
+
+    def _offsets(self, view: memoryview, block: Block) -> str:
+        """
+        Why the queue offsets are not in order: each queue goes on by one, or anew from 0.
+        """
+        if not len(block.start):
+            return ""
+        rows = fields(view, block, self._levels)
+        for row in rows.has_unit.nonzero()[0].tolist():
+            offset, at = int(rows.queue_offset[row]), int(block.start[row])
+            if at >= self.window.high:
+                break
+            queue = rows.topics[int(rows.topic[row])], int(rows.queue_id[row])
+            before = self._queues.get(queue)
+            if before is not None and offset not in (before + 1, 0):
+                return (
+                    f"the record at byte {at} has offset {offset} in queue {queue[1]} of "
+                    f"{queue[0]}, the one before it has {before}"
+                )
+            self._queues[queue] = offset
+        return ""
+
+    def _take(self, block: Block) -> None:
+        wanted = self.window.wanted
+        start, stop = max(block.base, wanted.start), min(block.end, wanted.stop)
+        if wanted.at_end and block.end > wanted.stop:
+            inside = block.start + block.size <= wanted.stop
+            ends = (block.start + block.size)[inside]
+            stop = int(ends[-1]) if len(ends) else block.base
+        if start >= stop:
+            return
+        self.records += int(((block.start >= start) & (block.start < stop)).sum())
+        if self.runs and self.runs[-1][1] == start:
+            start = self.runs.pop()[0]
+        self.runs.append((start, stop))
+
+    def _bad_place(self, bad: BadPlace) -> None:
+        """
+        A part of the range that is bad there too; queues may lack some records of theirs.
+        """
+        wanted = self.window.wanted
+        self._queues.clear()
+        start = max(bad.offset, wanted.start)
+        stop = wanted.stop if bad.next_valid is None else min(bad.next_valid, wanted.stop)
+        why = bad.fault.value if bad.fault is not Fault.NOTHING else "nothing is there"
+        self.not_had.append(NotHad(start, stop, f"the replica's bytes are bad too: {why}"))
+
+    def _ends_at(self, bad: BadPlace | None) -> str:
+        """
+        The replica has no more of a log's end.
+
+        @return: Why what it has may not be written; empty if it may.
+        """
+        wanted = self.window.wanted
+        if not wanted.at_end:
+            return ""
+        end = max((stop for _, stop in self.runs), default=wanted.start)
+        log = OfflineLog.of(self.ours, data_end(self.ours, self.ours.min_offset))
+        if end < wanted.good_to and record_start(log, end) != end:
+            return f"the replica's log ends at byte {end}, within a record of ours"
+        if end < wanted.stop:
+            why = f"the replica's log ends at byte {end}"
+            if bad is not None and bad.next_valid is not None:
+                why = f"the replica's bytes are bad too: {bad.fault.value}"
+            self.not_had.append(NotHad(end, wanted.stop, why))
+        return ""
+
+
+def cleared(looked: FetchedBytes) -> Iterator[Range]:
+    """
+    What lies behind a log's end that was had, and is no log.
+    """
+    ours = looked.ours
+    if not (looked.window.wanted.at_end and looked.runs):
+        return
+    log = OfflineLog.of(ours, data_end(ours, ours.min_offset))
+    end = max(looked.runs[-1][1], looked.window.wanted.good_to)
+    if end < log.end:
+        yield end, log.end

@@ -1,0 +1,201 @@
+"""
+Fetching a range of a master's log by its HA port.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from twisted.internet.defer import Deferred, ensureDeferred, fail, succeed
+from twisted.internet.error import ConnectionRefusedError
+from twisted.internet.task import Clock
+
+from rmqha.errors import FrameOffsetMismatch, MasterLeft, ReplicaLacks
+from rmqha.ha.fetch_range import MasterReplica
+from rmqha.ha.observer_protocol import PROBE_SILENCE, STALL
+from rmqha.ha.slave.master_bounds import MasterBounds
+from tests.support.effort import tries
+from tests.support.ha_frames import encode_header
+from tests.support.logs import FILE_SIZE, LogTestCase, content
+from tests.support.scripted_master import Connection, PuppetEndpoint
+
+#: A log of three files and a bit, with a blank at each end.
+SIZES = ((700, 1500, 900, 600) * 3) + (700,)
+
+
+class FetchTests(LogTestCase):
+    """
+    A master played by hand.
+    """
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.endpoint = PuppetEndpoint(self.clock)
+        self.theirs = self.filled(*SIZES)
+        self.out = io.BytesIO()
+        self.came = 0
+
+    def fetch(self, start: int, stop: int, bounds: MasterBounds | None = None) -> Deferred[int]:
+        """
+        Begin to fetch.
+
+        @param bounds: What the client port tells; by default it is not asked.
+        """
+        self.replica = MasterReplica(
+            endpoint=self.endpoint,
+            name="10.0.0.1:10912",
+            ask=None if bounds is None else lambda: succeed(bounds),
+            clock=self.clock,
+            file_size=FILE_SIZE,
+        )
+
+        def came(size: int) -> None:
+            self.came += size
+
+        async def both() -> int:
+            await self.replica.begins()
+            return await self.replica.fetch(start, stop, self.out, came)
+
+        self.addCleanup(self.nothing_left)
+        return ensureDeferred(both())
+
+    def nothing_left(self) -> None:
+        """
+        No timer and no attempt.
+        """
+        self.clock.advance(0)
+        self.assertEqual((self.clock.getDelayedCalls(), self.endpoint.waiting), ([], []))
+
+    def fed(self, start: int, stop: int, **more: Any) -> Connection:
+        """
+        A fetch that is answered.
+        """
+        self.fetching = self.fetch(start, stop)
+        connection = self.endpoint.accept()
+        connection.feed(self.theirs, connection.reports()[0], **more)
+        return connection
+
+    def test_a_range(self) -> None:
+        """
+        It asks where the range begins, takes what is in it, and leaves; never a byte more.
+        """
+        connection = self.fed(700, 5000)
+        self.assertEqual(self.successResultOf(self.fetching), 5000)
+        self.assertEqual(self.out.getvalue(), content(self.theirs, 700, 5000))
+        self.assertEqual(connection.reports(), [700])
+        self.assertFalse(connection.open)
+        self.assertEqual(self.came, 4300)
+
+    def test_the_first_byte(self) -> None:
+        """
+        For byte 0 no slave can ask: it follows from those behind it.
+        """
+        connection = self.fed(0, 1000)
+        self.assertEqual(connection.reports(), [1])
+        self.assertEqual(self.successResultOf(self.fetching), 1000)
+        self.assertEqual(self.out.getvalue(), content(self.theirs, 0, 1000))
+
+    def test_report_is_repeated(self) -> None:
+        """
+        A slow master keeps the connection, and is never told of more than was asked first.
+        """
+        fetching = self.fetch(700, 5000)
+        connection = self.endpoint.accept()
+        for at in range(700, 5000, 430):
+            connection.feed(self.theirs, at, at + 430)
+            self.clock.advance(4)
+        self.assertEqual(self.successResultOf(fetching), 5000)
+        self.assertEqual(set(connection.reports()), {700})
+        self.assertGreater(len(connection.reports()), 5)
+
+    def test_master_ends(self) -> None:
+        """
+        A heartbeat behind bytes is the master's end.
+        """
+        connection = self.fed(700, 1 << 30)
+        connection.heartbeat(self.theirs.end)
+        self.assertEqual(self.successResultOf(self.fetching), self.theirs.end)
+        self.assertEqual(self.out.getvalue(), content(self.theirs, 700))
+
+    def test_nothing_there(self) -> None:
+        """
+        Silence, a close, and heartbeats that echo the report say that there is nothing.
+        """
+        fetching = self.fetch(700, 5000)
+        connection = self.endpoint.accept()
+        connection.heartbeat(700)
+        self.clock.advance(PROBE_SILENCE)
+        self.failureResultOf(fetching, ReplicaLacks)
+        fetching = self.fetch(700, 5000)
+        self.endpoint.accept().close()
+        self.failureResultOf(fetching, ReplicaLacks)
+
+    def test_outside_its_bounds(self) -> None:
+        """
+        A master is not asked for what it says it has not: a stock one would believe the report.
+        """
+        for bounds in (MasterBounds(4096, 9000, 1), MasterBounds(0, 700, 1)):
+            error = self.failureResultOf(self.fetch(700, 5000, bounds), ReplicaLacks).value
+            self.assertIn(f"[{bounds.min_offset}, {bounds.max_offset})", str(error))
+
+    def test_leaves(self) -> None:
+        """
+        A master that goes away in the middle, or falls silent there.
+        """
+        self.fed(700, 5000, end=2000).close()
+        self.failureResultOf(self.fetching, MasterLeft)
+        self.fed(700, 5000, end=2000)
+        self.clock.advance(STALL)
+        self.failureResultOf(self.fetching, MasterLeft)
+
+    def test_no_master(self) -> None:
+        """
+        A stream that goes on elsewhere, and a port where nothing listens.
+        """
+        fetching = self.fetch(700, 5000)
+        self.endpoint.accept().feed(self.theirs, 800)
+        self.failureResultOf(fetching, FrameOffsetMismatch)
+        fetching = self.fetch(700, 5000)
+        self.endpoint.refuse()
+        self.failureResultOf(fetching, ConnectionRefusedError)
+
+    def test_client_port_does_not_answer(self) -> None:
+        """
+        Then it is asked all the same; the caller can tell.
+        """
+        replica = MasterReplica(
+            endpoint=self.endpoint,
+            name="x",
+            ask=lambda: fail(ConnectionRefusedError()),
+            clock=self.clock,
+            file_size=FILE_SIZE,
+        )
+        self.assertEqual(self.successResultOf(ensureDeferred(replica.begins())), 0)
+        self.assertIsNone(replica.port.bounds)
+        self.flushLoggedErrors()
+
+    @given(cuts=st.lists(st.integers(1, 4000), max_size=12))
+    @hypothesis_settings(max_examples=tries(30), deadline=None)
+    def test_split_anywhere(self, cuts: list[int]) -> None:
+        """
+        However the stream comes in pieces.
+        """
+        self.setUp()
+        fetching = self.fetch(0, 3000)
+        connection = self.endpoint.accept()
+        data = content(self.theirs, 1, 3500)
+        stream = b"".join(
+            encode_header(1 + at, len(data[at : at + 500])) + data[at : at + 500]
+            for at in range(0, len(data), 500)
+        )
+        position = 0
+        for cut in sorted(cuts):
+            connection.send(stream[position:cut])
+            position = max(position, cut)
+        connection.send(stream[position:])
+        self.assertEqual(self.successResultOf(fetching), 3000)
+        self.assertEqual(self.out.getvalue(), content(self.theirs, 0, 3000))
