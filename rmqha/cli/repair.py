@@ -79,9 +79,9 @@ def repair(
 
     Refused while a node is running on STORE.  Around each range at least 64 KiB of both logs
     have to be equal, and the replica's records have to check, before a byte is written; what
-    is replaced goes to a quarantine file.  Run it as the user that the node runs as.  After an
-    interruption run it again.  Exit code 1 if something could not be had, 2 if the replica
-    cannot be reached.
+    is replaced goes to a quarantine file.  Run it as root or as the user that the node runs
+    as: what is made belongs to that user.  After an interruption run it again.  Exit code 1
+    if something could not be had, 2 if the replica cannot be reached.
     """
     other = Path(source)
     address = None if other.exists() else address_of("--from", source)
@@ -90,7 +90,7 @@ def repair(
     raw = RawLog.open(store)
     if raw.root is None:
         raise NotAStore(str(store), "repair needs a store's root, not a part of a store")
-    with exclusively(raw.root):
+    with exclusively(raw.root, raw.path):
         stopped = StoppedStore(settings=store_settings(conf, raw.root, raw.path, raw.file_size))
         try:
             stopped.finish_begun(dry_run=dry_run)

@@ -58,7 +58,7 @@ def known_end(settings: StoreSettings, *, queues: bool) -> int:
         that was not log.
     """
     root = settings.root
-    known = dispatch_mark.known_end(root / OWN_FOLDER / DISPATCHED)
+    known = dispatch_mark.known_durable(root / OWN_FOLDER / DISPATCHED)
     try:
         point = read_point(root)
     except PointInvalid:

@@ -187,7 +187,7 @@ class StoppedStore:
         """
         root, raw = self.settings.root, self.raw
         # What comes behind the mark is dispatched at the next start.
-        known = dispatch_mark.known_end(root / OWN_FOLDER / DISPATCHED) or raw.end
+        known = dispatch_mark.known_durable(root / OWN_FOLDER / DISPATCHED) or raw.end
         ranges = [(start, min(stop, known)) for start, stop in intent.ranges if start < known]
         log = OfflineLog.of(raw, data_end(raw, raw.min_offset))
         fault = next(missing_from_derived(log, self.settings, ranges), None)

@@ -22,6 +22,7 @@ from lab.harness.compare_stores import index_files, queue_files
 from rmqha.errors import DiskFull, Refused
 from rmqha.logfiles.json_table import read, replace
 from rmqha.logfiles.raw_log import RawLog
+from rmqha.store.files import mapped
 from rmqha.store.log import range_repair
 from rmqha.store.log.range_repair import Patch, RepairIntent, pending_repair
 from rmqha.store.offline.verify import LogCheck
@@ -440,7 +441,7 @@ class KilledTests(RepairCase):
         """
         A kill in the middle of a write leaves half of a range.
         """
-        real = range_repair.write_all
+        real = mapped.write_all
 
         def half(fd: int, piece: memoryview, offset: int) -> None:
             real(fd, piece[: len(piece) // 2], offset)

@@ -1,0 +1,178 @@
+"""
+Damage at rest that a replica has whole: brought back, whenever the command is killed.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from lab.harness.nodes import Node
+from lab.harness.writer import Driver
+from rmqha.logfiles.offline_log import OfflineLog
+from rmqha.logfiles.scan import scan
+from tests.faults.harness import FaultTestCase, rounds
+from tests.support import damage
+from tests.support.effort import slow
+
+#: Size of each file of these logs.
+SIZE = 1 << 18
+
+#: Size of each body.
+BODY = 4000
+
+SMALL_FILES: dict[str, object] = {"mappedFileSizeCommitLog": SIZE}
+
+#: Runs the command and kills it by itself, just behind a step.
+KILLED = """
+import os, signal, sys
+from rmqha.cli import repair
+from rmqha.store.repair.stopped_store import StoppedStore
+
+left = int(sys.argv[1])
+
+def step(name):
+    global left
+    left -= 1
+    if left == 0:
+        print("killed at", name, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+repair.StoppedStore = lambda **given: StoppedStore(step=step, **given)
+from rmqha.cli.main import main
+main(sys.argv[2:])
+"""
+
+
+class RepairTests(FaultTestCase):
+    """
+    A pair whose logs have many files; one of them is damaged at rest.
+    """
+
+    def stopped_pair(self) -> tuple[Driver, Node, dict[str, bytes]]:
+        """
+        A master and a slave with the same log, the master stopped.
+
+        @return: And the files of that log.
+        """
+        master, slave = self.pair(**SMALL_FILES)
+        self.write(master, 360, size=BODY)
+        slave.until_synced(master.status()["maxOffset"])
+        self.assertEqual(0, master.stop())
+        return master, slave, self.files(master)
+
+    def files(self, node: Node) -> dict[str, bytes]:
+        """
+        The files of a node's log.
+        """
+        return {path.name: path.read_bytes() for path in (node.root / "commitlog").iterdir()}
+
+    def harm(self, node: Node) -> None:
+        """
+        A hole, a missing file, and flipped bits of bodies, at places of the test's seed.  Not in
+        the first file: that one is missing is what retention leaves.
+        """
+        log = OfflineLog(node.root)
+        starts = [start for _, block in scan(log, 0, log.end) for start in block.start.tolist()]
+        log.close()
+        files = sorted((node.root / "commitlog").iterdir())
+        self.assertGreater(len(files), 5)
+        hole, gone, flipped = self.random.sample(files[1:-1], 3)
+        at = self.random.randrange(SIZE - 9000)
+        damage.overwrite(hole, at, random.Random(self.seed).randbytes(9000))
+        gone.unlink()
+        first = int(flipped.name)
+        inside = [start for start in starts if first <= start < first + SIZE]
+        for start in self.random.sample(inside, 3):
+            place = start - first + self.random.randrange(100, BODY)
+            damage.flip(flipped, place, self.random.randrange(8))
+        self.tell(f"hole in {hole.name} at {at}, {gone.name} gone, bits of {flipped.name}")
+
+    def command(self, store: Path, source: str, *, die: int = 0) -> list[str]:
+        """
+        C{rmqha repair}, which dies at a step.
+        """
+        rmqha = str(Path(sys.executable).parent / "rmqha")
+        program = [rmqha] if not die else ["-c", KILLED, str(die)]
+        return [sys.executable, *program, "repair", str(store), "--from", source]
+
+    def run_it(self, command: list[str], code: int = 0) -> str:
+        """
+        Run it to its end.
+        """
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        self.assertEqual(code, done.returncode, done.stdout + done.stderr)
+        return done.stdout
+
+    def assert_as_before(self, node: Node, files: dict[str, bytes], why: str) -> None:
+        """
+        The log is what it was, byte for byte.
+        """
+        found = self.files(node)
+        self.assertEqual(sorted(files), sorted(found), why)
+        differ = [name for name, data in files.items() if found[name] != data]
+        self.assertEqual([], differ, why)
+
+    def source_of(self, slave: Node, live: bool) -> str:
+        """
+        Where to fetch from: the HA port of the running slave, or its store once it is stopped.
+        """
+        if live:
+            return f"127.0.0.1:{slave.ha_port}"
+        if slave.running:
+            slave.term()
+        return str(slave.root)
+
+    @slow
+    def test_brought_back(self) -> None:
+        """
+        A damaged master gets its bytes from its slave's HA port, and from its store: it starts,
+        the slave follows, and no acknowledged write is missing.
+        """
+        for live in (True, False):
+            self.setUp()
+            master, slave, whole = self.stopped_pair()
+            self.harm(master)
+            source = self.source_of(slave, live)
+            said = self.run_it(self.command(master.root, source))
+            self.tell(said)
+            self.assert_as_before(master, whole, said)
+            if not live:
+                slave.launch()
+            slave.until_synced(master.start().status()["maxOffset"])
+            self.write(master, 20)
+            self.settle(master, slave)
+
+    @slow
+    def test_killed(self) -> None:
+        """
+        Killed behind each step in turn, then run again, or started: the log is whole.
+        """
+        master, slave, whole = self.stopped_pair()
+        source = self.source_of(slave, live=False)
+        for number in rounds(4):
+            self.harm(master)
+            die = 1 + number % 4
+            said = self.run_it(self.command(master.root, source, die=die), code=-signal.SIGKILL)
+            self.tell(said.strip())
+            certain = (master.root / "rmqha" / "repair.json").exists()
+            self.assertEqual(certain, die > 1, said)
+            if certain and number % 2:
+                master.start()
+                self.assertEqual(0, master.stop())
+            else:
+                said = self.run_it(self.command(master.root, source))
+            self.assertFalse((master.root / "rmqha" / "repair.json").exists())
+            self.assert_as_before(master, whole, said)
+        self.run_it(
+            [
+                sys.executable,
+                str(Path(sys.executable).parent / "rmqha"),
+                "verify",
+                "--deep",
+                str(master.root),
+            ]
+        )
