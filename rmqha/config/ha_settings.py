@@ -54,6 +54,15 @@ class DivergencePolicy(StrEnum):
     REBOOTSTRAP = "rebootstrap"
 
 
+class BadRecordPolicy(StrEnum):
+    """
+    C{haBadRecordPolicy}: what a slave does with an old record that is damaged on its master.
+    """
+
+    COPY = "copy"
+    STOP = "stop"
+
+
 class ReplicaIdentity(StrEnum):
     """
     C{haReplicaIdentity}: what makes two connections two replicas.
@@ -146,6 +155,13 @@ class HASettings:
     """On a slave, host:port of the HA port of a master that an operator has decided for: it is
     followed although its master epoch is lower than one that was followed before, and
     haDivergencePolicy may cut bytes that were acknowledged to another master. For one run."""
+
+    bad_record: BadRecordPolicy = key(
+        "haBadRecordPolicy", Choice(BadRecordPolicy), "copy", origin=Origin.OURS
+    )
+    """What a slave does with an old record whose body is damaged on its master: C{copy} it as it
+    is, say so in the log, /status and /healthz, and go on, or C{stop} before it. No write that may
+    still be waited for is copied unchecked."""
 
     accept_unproven: bool = key("haAcceptUnproven", Switch(), "false", origin=Origin.OURS)
     """Whether a slave replicates although its log could not be compared with its master's."""

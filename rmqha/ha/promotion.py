@@ -36,6 +36,7 @@ from rmqha.ha.slave.followed import end_following
 from rmqha.logfiles import json_table
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.log_writer import LogWriter
+from rmqha.logfiles.published import read_copied_damage
 from rmqha.store.derived.clamp_offsets import Clamped, clamp_consumers, clamp_delays
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.rebuild import open_derived
@@ -345,6 +346,7 @@ def _look(settings: StoreSettings, folder: LogFolder, *, repair: bool) -> Recove
         first_file(folder, crashed=crashed, safe_time=safe),
         crc=settings.check_crc_on_recover,
         nul_is_torn_from=LogWriter.of(root).nul_is_torn_from,
+        copied=read_copied_damage(root),
     )
     problem = found.corrupt or shortened(settings, found)
     if problem is not None and not repair:

@@ -1,8 +1,9 @@
 """
 Where a log ends: the one answer for recovery, offline tools and Spark.
 
-A log ends before the first thing that is not a whole, valid record or blank.  Two rules
-besides decide what no check of a single record can:
+A log ends before the first thing that is not a whole, valid record or blank, records apart
+that were copied damaged from the master (L{rmqha.wire.log.copied_damage}).  Two rules besides
+decide what no check of a single record can:
 
   - A blank at a file's end is log only if another file follows.
   - The last record before zeros is torn if its properties end in NUL and its writer's cannot,
@@ -19,15 +20,18 @@ stock broker and why that is better.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from attrs import frozen
 
 from rmqha.logfiles.log_files import LogFiles
 from rmqha.logfiles.log_writer import LogWriter
 from rmqha.logfiles.pread_log import PreadLog
+from rmqha.logfiles.published import read_copied_damage
 from rmqha.logfiles.reader import LogReader, SparseLog
 from rmqha.logfiles.scan import next_valid, scan
+from rmqha.wire.columnar.record_blocks import Block
+from rmqha.wire.log.copied_damage import CopiedDamage
 from rmqha.wire.log.layout import MIN_BLANK
 from rmqha.wire.log.record import Fault, decode
 
@@ -63,6 +67,7 @@ def find_log_end(
     *,
     nul_is_torn_from: int,
     crc: bool = True,
+    copied: CopiedDamage | None = None,
     progress: Progress | None = None,
 ) -> LogEnd:
     """
@@ -73,15 +78,20 @@ def find_log_end(
     @param stop: Where readable bytes end, at a file's end; without it, where the log does.
     @param nul_is_torn_from: What L{rmqha.logfiles.log_writer} says of the writer.
     @param crc: Whether bodies are checked.
+    @param copied: Damaged records that are passed.
     """
     end, records, before, last, blank, reason = start, 0, -1, -1, 0, None
-    for _, block in scan(log, start, log.end if stop is None else stop, crc=crc):
+    stop = log.end if stop is None else stop
+    for block, passed in _past(log, start, stop, crc, copied or CopiedDamage()):
         if progress is not None:
             progress(block.end - end)
         end, blank, reason = block.end, block.blank, block.fault
         records += len(block.start)
         for start_of in block.start[-2:].tolist():
             before, last = last, start_of
+        if passed:
+            before, last, records = last, end, records + 1
+            end, reason = end + passed, None
     if end != log.end:
         blank = 0  # a file follows: it is log
     end -= blank
@@ -93,6 +103,25 @@ def find_log_end(
     return LogEnd(
         start=start, end=end, records=records, last_record=last, reason=reason, blank=blank
     )
+
+
+def _past(
+    log: LogReader, start: int, stop: int, crc: bool, copied: CopiedDamage
+) -> Iterator[tuple[Block, int]]:
+    """
+    Follow a log past records that are damaged, and known to be as the master has them.
+
+    @return: Each block, and the size of such a record behind it.
+    """
+    position = start
+    while position < stop:
+        passed = 0
+        for _, block in scan(log, position, stop, crc=crc):
+            passed = copied.size_at(log, block.end, block.fault)
+            yield block, passed
+            position = block.end + passed
+        if not passed:
+            return
 
 
 def find_end_in_last_file(files: LogFiles, known: int = 0) -> LogEnd:
@@ -108,7 +137,13 @@ def find_end_in_last_file(files: LogFiles, known: int = 0) -> LogEnd:
         for file in reversed(files.files):
             if any(log.read(file.start, MIN_BLANK)):
                 start = known if file.start < known <= file.end else file.start
-                return find_log_end(log, start, file.end, nul_is_torn_from=torn_from)
+                return find_log_end(
+                    log,
+                    start,
+                    file.end,
+                    nul_is_torn_from=torn_from,
+                    copied=read_copied_damage(files.root),
+                )
     return LogEnd(
         start=files.first, end=files.first, records=0, last_record=-1, reason=None, blank=0
     )

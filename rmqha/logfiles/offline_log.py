@@ -14,6 +14,7 @@ from attrs import define, field
 
 from rmqha.logfiles.listing import Finding
 from rmqha.logfiles.log_end import find_log_end
+from rmqha.logfiles.published import read_copied_damage
 from rmqha.logfiles.raw_log import RawLog
 
 Progress = Callable[[int, int], None]
@@ -37,7 +38,12 @@ def _find_end(raw: RawLog, progress: Progress | None) -> int:
     start = raw.min_offset
     torn_from = raw.writer.nul_is_torn_from
     found = find_log_end(
-        raw, start, raw.run_end(start), nul_is_torn_from=torn_from, progress=checked
+        raw,
+        start,
+        raw.run_end(start),
+        nul_is_torn_from=torn_from,
+        copied=read_copied_damage(raw.root),
+        progress=checked,
     )
     return found.end
 

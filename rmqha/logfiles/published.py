@@ -21,8 +21,9 @@ from rmqha.logfiles.pread_log import PreadLog
 from rmqha.logfiles.reader import LogReader
 from rmqha.logfiles.tail_crc import tail_crc
 from rmqha.logfiles.walk_file import whole_from
+from rmqha.wire.log.copied_damage import CopiedDamage
 from rmqha.wire.log.published import SPAN_SIZE, TAIL, Point, parse_point, parse_spans
-from rmqha.wire.store_layout import DELETED_TOPICS, OWN_FOLDER, POINT, SPLITS
+from rmqha.wire.store_layout import COPIED_DAMAGE, DELETED_TOPICS, OWN_FOLDER, POINT, SPLITS
 
 DELETED = Path(OWN_FOLDER) / DELETED_TOPICS
 """Where a node keeps which topics it has deleted, below the store's root."""
@@ -102,6 +103,22 @@ def read_deleted_topics(root: Path, log: LogReader, end: int) -> dict[str, int]:
         return {str(topic): int(at) for topic, at in table["topics"].items()}
     except (TableUnreadable, AttributeError, KeyError, TypeError, ValueError):
         return {}
+
+
+def read_copied_damage(root: Path | None) -> CopiedDamage:
+    """
+    Records that were copied damaged from the master.  Nothing, if what was kept cannot be read:
+    they are damage then, and are found as such.
+
+    @param root: C{None} for a log without its store.
+    """
+    if root is None:
+        return CopiedDamage()
+    try:
+        table = json_table.read(root / OWN_FOLDER / COPIED_DAMAGE)
+        return CopiedDamage.of_table(table or {})
+    except (TableUnreadable, ValueError):
+        return CopiedDamage()
 
 
 def stale_end(files: LogFiles, point: Point) -> int | None:

@@ -399,6 +399,7 @@ class Node(Process):
             "servedFaults": self.broker.served.faults if self.broker is not None else None,
             "derivedFaults": store.dispatcher.fault_count if store is not None else None,
             "published": store.publisher.status() if store is not None else None,
+            "faultsFromMaster": store.faults_from_master() if store is not None else None,
             "scrub": store.scrubber.status() if store is not None else None,
             "readers": self._readers,
             "remoting": self._remoting(),

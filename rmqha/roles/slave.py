@@ -29,7 +29,9 @@ from rmqha.roles.upstream import Upstream
 from rmqha.shutdown import Shutdown
 from rmqha.store import lost_tail
 from rmqha.store.files.mapped import LogFolder, disk_error
+from rmqha.store.log import copied_damage_file
 from rmqha.store.log.bootstrap_marker import marker
+from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.truncate import aside_of, intend, set_log_aside
 from rmqha.store.lost_tail import LostTail, begin_anew
 from rmqha.store.opening import Opening
@@ -104,6 +106,7 @@ class SlaveNode(Node):
             client=upstream.client_port,
             followed=upstream.followed,
             connected=self._ask_master,
+            copied=self._keep_copied,
         )
         self.follower.startService()
 
@@ -261,6 +264,20 @@ class SlaveNode(Node):
             for name in (self._marker, self._marker.with_name(self._marker.name + BACKUP_SUFFIX)):
                 name.unlink(missing_ok=True)
             fsync_folder(self._marker.parent)
+
+    def _keep_copied(self, log: CommitLog) -> None:
+        """
+        Write down that a record is damaged as it is on the master.  Without room it is found again
+        at the next start, and fetched again.
+        """
+        self.environment.in_thread(
+            copied_damage_file.save, self.settings.store.root, log.copied
+        ).addErrback(
+            lambda failure: self._log.warn(
+                "Damaged records of the master are not written down: {error}",
+                error=failure.getErrorMessage(),
+            )
+        )
 
     # --- repairs ------------------------------------------------------------------
 

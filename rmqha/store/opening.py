@@ -21,7 +21,7 @@ from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import DiskFull, LogShortened, TruncationInvalid
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.log_writer import LogWriter
-from rmqha.logfiles.published import read_deleted_topics
+from rmqha.logfiles.published import read_copied_damage, read_deleted_topics
 from rmqha.store import lost_tail
 from rmqha.store.derived import dispatch_mark
 from rmqha.store.derived.clamp_offsets import clamp_consumers, clamp_delays
@@ -32,6 +32,7 @@ from rmqha.store.derived.rebuild import open_derived
 from rmqha.store.environment import StoreEnvironment
 from rmqha.store.files.allocate import Allocator
 from rmqha.store.files.mapped import NO_SPACE, LogFolder
+from rmqha.store.log import copied_damage_file
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.range_repair import (
@@ -46,6 +47,7 @@ from rmqha.store.lost_tail import LostTail, mark_path
 from rmqha.store.published import publish
 from rmqha.store.published.split_index import SplitIndex
 from rmqha.wire.columnar.kernels import warm_up
+from rmqha.wire.log.copied_damage import CopiedDamage
 from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.published import Point
 from rmqha.wire.log.record import Fault
@@ -151,6 +153,7 @@ class Opener:
     prepared: bool = field(default=False, init=False)
     _kept: CutIntent | None = field(default=None, init=False)
     _lost: LostTail | None = field(default=None, init=False)
+    _copied: CopiedDamage = field(factory=CopiedDamage, init=False)
 
     _log = Logger()
 
@@ -183,16 +186,21 @@ class Opener:
                 names=", ".join(folder.strays),
             )
         self._finish_begun_cut(folder)
+        self._copied = read_copied_damage(root)
         recovery = self._recover(folder, checkpoint, crashed)
         if repair is not None:
             # No mark, no clean stop: everything is held against the log.
             crashed = True
+            self._copied.forget(repair.ranges)
             dispatch_mark.drop(mark_path(root))
             finish_repair(root, repair, self.environment.step)
         log = CommitLog(
             folder=folder, end=recovery.end, allocator=Allocator(self.environment.in_thread)
         )
         log.last_record = recovery.last_record
+        log.copied = self._copied
+        if log.copied.keep_within(log.min_offset, log.end):
+            copied_damage_file.save(root, log.copied)
         queues, index = open_derived(root, settings)
         undo.callback(queues.close)
         if index is not None:
@@ -283,6 +291,7 @@ class Opener:
             row,
             crc=self.settings.check_crc_on_recover,
             nul_is_torn_from=writer.nul_is_torn_from,
+            copied=self._copied,
         )
         damage = recovery.corrupt
         if damage is not None and self.opening.master and not self.opening.repair:

@@ -9,6 +9,7 @@ files as a clean stop does.  Source: docs/protocol/store.rst, The store's folder
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from attrs import evolve, frozen
 from twisted.internet.defer import Deferred
@@ -229,6 +230,21 @@ class Store:
         """
         yield from self.publisher.health()
         yield from self.scrubber.health()
+        copied = self.log.copied
+        if len(copied):
+            first = next(iter(copied))
+            yield HealthReason(
+                "faults-from-master",
+                f"damaged records that are as the master had them: {len(copied)}, the first at "
+                f"byte {first.offset}: {first.reason}",
+            )
+
+    def faults_from_master(self) -> dict[str, Any]:
+        """
+        Damaged records that are as the master had them: C{faultsFromMaster} of C{/status}.
+        """
+        self.log.copied.keep_within(self.log.min_offset, self.log.end)
+        return self.log.copied.status()
 
     def jobs(self) -> Iterator[Job]:
         """

@@ -105,6 +105,9 @@ ASIDE = "aside"
 REPAIR = "repair.json"
 """Ranges of the log that are being replaced by a replica's bytes."""
 
+COPIED_DAMAGE = "copied-damage.json"
+"""Records that were damaged on the master already when they were copied from it."""
+
 FETCHED = "repair"
 """A folder with those bytes, as long as they are not in the log."""
 

@@ -47,7 +47,7 @@ main(sys.argv[2:])
 """
 
 
-class RepairTests(FaultTestCase):
+class RepairTestCase(FaultTestCase):
     """
     A pair whose logs have many files; one of them is damaged at rest.
     """
@@ -126,6 +126,12 @@ class RepairTests(FaultTestCase):
             slave.term()
         return str(slave.root)
 
+
+class RepairTests(RepairTestCase):
+    """
+    What C{rmqha repair} brings back.
+    """
+
     @slow
     def test_brought_back(self) -> None:
         """
@@ -176,3 +182,51 @@ class RepairTests(FaultTestCase):
                 str(master.root),
             ]
         )
+
+
+class DamagedMasterTests(RepairTestCase):
+    """
+    A master that has lost a body long ago, and does not know; and an empty slave.
+    """
+
+    @slow
+    def test_empty_slave_gets_past_it(self) -> None:
+        """
+        The slave copies everything and says which record is damaged; SYNC writes succeed; a
+        restart cuts nothing; and another replica has the bytes that bring the record back.
+        """
+        master, whole, files = self.stopped_pair()
+        whole.term()
+        path = sorted((master.root / "commitlog").iterdir())[1]
+        place = self.random.randrange(100, BODY)
+        damage.flip(path, place)
+        self.tell(f"bit of {path.name} at {place}")
+        damaged = self.files(master)
+        slave = self.slave(master.address, "empty", **SMALL_FILES)
+        self.start_both(master, slave)
+        end = master.status()["maxOffset"]
+        status = slave.until_synced(end)
+        faults = status["faultsFromMaster"]
+        self.assertEqual(1, faults["count"])
+        at = faults["records"][0]["offset"]
+        self.assertEqual(int(path.name), at)
+        self.assertEqual(503, slave.health())
+        self.assertEqual(1, slave.log().count(f"byte {at}, {faults['records'][0]['size']} bytes"))
+        self.write(master, 20)
+        slave.until_synced(master.status()["maxOffset"])
+        slave.term()
+        slave.start()
+        slave.until_synced(master.status()["maxOffset"])
+        self.assertEqual(1, slave.status()["faultsFromMaster"]["count"])
+        self.assertFalse((slave.root / "rmqha" / "quarantine").exists(), "nothing was cut")
+        slave.term()
+        self.assertEqual(0, master.stop())
+        self.assertEqual(self.files(slave), self.files(master))
+        self.assertNotEqual(damaged, files)
+        for node in (slave, master):
+            self.run_it(self.command(node.root, str(whole.root)))
+        self.assertEqual(self.files(slave), self.files(master))
+        self.assertEqual(files[path.name], path.read_bytes())
+        self.start_both(master, slave)
+        slave.until(lambda status: status["faultsFromMaster"]["count"] == 0, "no fault is left")
+        self.settle(master, slave)

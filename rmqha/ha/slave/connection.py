@@ -29,7 +29,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from rmqha.config.ha_settings import HASettings
-from rmqha.errors import FrameOffsetMismatch, ProtocolViolation, StoreError
+from rmqha.errors import FrameOffsetMismatch, ProtocolViolation, RecordFault, StoreError
 from rmqha.ha.slave.compare_bytes import first_difference, missing_first_byte
 from rmqha.ha.slave.probe import Probe, ProbeKind
 from rmqha.net.door import peer_of
@@ -86,6 +86,13 @@ class ConnectionOwner(typing.Protocol):
     def moved(self, connection: SlaveProtocol) -> None:
         """
         More bytes are held, and the master has more.
+        """
+
+    def bad_record(self, connection: SlaveProtocol, error: RecordFault) -> bool:
+        """
+        A whole record that does not check.
+
+        @return: Whether it may pass: then the log is to be checked again.
         """
 
     def broken(self, connection: SlaveProtocol, error: Exception) -> None:
@@ -461,7 +468,7 @@ class SlaveProtocol(Protocol):
         frames, self._frames = self._frames, 0
         if self.cursor >= self.own_end and self._head is None:
             if self.settings.verify_before_ack:
-                self.log.verify()
+                self._verify()
             # First of all: a write waits for it.
             self._report_progress()
             self.log.progress()
@@ -479,6 +486,20 @@ class SlaveProtocol(Protocol):
                 self._resume = self.clock.callLater(wait, self._go_on)
             else:
                 self._resume.reset(wait)
+
+    def _verify(self) -> None:
+        """
+        Check what came.
+
+        @raise RecordFault: At a bad record that may not pass.
+        """
+        while True:
+            try:
+                self.log.verify()
+                return
+            except RecordFault as error:
+                if not self.follower.bad_record(self, error):
+                    raise
 
     def _go_on(self) -> None:
         """

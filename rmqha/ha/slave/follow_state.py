@@ -32,6 +32,7 @@ from rmqha.ha.slave.choice import PresentMaster
 from rmqha.ha.slave.connection import SlaveProtocol
 from rmqha.ha.slave.followed import FollowedMasters
 from rmqha.ha.slave.master_bounds import AskBounds, MasterClientPort
+from rmqha.ha.slave.master_damage import MasterDamage
 from rmqha.ha.slave.probe import ProbeKind
 from rmqha.ha.slave.reconnect import Backoff
 from rmqha.ha.slave.repair import Divergence
@@ -62,6 +63,8 @@ class FollowState:
     @ivar bootstrapping: Told when a copy from nothing begins and when it is complete;
         the owner keeps a marker on the disk.
     @ivar stopped: Called when a named stop state was entered.
+    @ivar copied: Called when a record was copied that is damaged on the master: the log knows it,
+        its owner is to write that down.
     @ivar is_bootstrapping: Whether a copy from nothing is under way.
     @ivar hold_flushed: Whether only flushed bytes are reported (SYNC_FLUSH).
     @ivar bounds: Asks the master's client port; C{None} to go without.
@@ -71,6 +74,7 @@ class FollowState:
     @ivar divergence: Where the logs part, while that is known.
     @ivar connection: The one there is.
     @ivar port: What the master's client port says.
+    @ivar damage: What is known of damaged records of the master's.
     """
 
     address: str
@@ -79,6 +83,7 @@ class FollowState:
     clock: IReactorTime
     bootstrapping: Callable[[bool], None]
     stopped: Callable[[], None]
+    copied: Callable[[CommitLog], None] = lambda log: None
     is_bootstrapping: bool = False
     hold_flushed: bool = False
     bounds: AskBounds | None = None
@@ -92,6 +97,7 @@ class FollowState:
     reconnects: int = field(default=0, init=False)
     connection: SlaveProtocol | None = field(default=None, init=False)
     port: MasterClientPort = field(init=False)
+    damage: MasterDamage = field(init=False)
     _backoff: Backoff = field(init=False)
     _search: Search = field(init=False)
     _gaps: int = field(default=0, init=False)
@@ -115,6 +121,7 @@ class FollowState:
         if self.settings.max_receive_rate:
             self._bucket = TokenBucket(self.settings.max_receive_rate, self.clock)
         self.port = MasterClientPort(self.bounds, self.clock, self.address)
+        self.damage = MasterDamage(self.settings, self.clock, self.address)
 
     def moved_to(self, address: str, bounds: AskBounds | None, client: str = "") -> None:
         """
@@ -123,6 +130,7 @@ class FollowState:
         self.address, self.bounds, self.client = address, bounds, client
         self._proven = None
         self.port = MasterClientPort(bounds, self.clock, address)
+        self.damage = MasterDamage(self.settings, self.clock, address)
         self._search = Search(self.settings, self.hold_flushed)
         self._backoff.reset()
         self._gaps, self._refetching, self.divergence = 0, False, None
@@ -158,6 +166,8 @@ class FollowState:
         if low:
             self.stop(SyncState.LOWER_EPOCH, low)
             return None
+        if bounds is not None:
+            self.damage.told(bounds.max_offset)
         verdict = self._search.ruled_out(log, bounds)
         if verdict is not None and bounds is not None:
             self._follow(
@@ -332,10 +342,15 @@ class FollowState:
             self.stop(SyncState.FILE_SIZE, str(error))
         elif isinstance(error, RecordFault):
             # What is not confirmed was never reported: drop it and fetch it again.
+            passes = self.bad_record(connection, error)
             log.rewind()
             self._refetching = True
             self.divergence = None
-            self.stop(SyncState.DIVERGED, f"the master sent a bad record: {error}")
+            if passes:
+                self._again()
+            else:
+                why = f"{error}; {self.damage.advice(log, error)}"
+                self.stop(SyncState.DIVERGED, f"the master sent a bad record: {why}")
         else:
             self._gaps += isinstance(error, FrameOffsetMismatch)
             self._quiet.warn(
@@ -346,6 +361,15 @@ class FollowState:
             )
             if isinstance(error, FrameOffsetMismatch) and self._gaps >= GAPS_BEFORE_STOP:
                 self.stop(SyncState.GAP, str(error))
+
+    def bad_record(self, connection: SlaveProtocol, error: RecordFault) -> bool:
+        """
+        A whole record does not check: let it pass if it is the master's own damage, and old.
+        """
+        passes = self.damage.copies(connection.log, error, connection)
+        if passes:
+            self.copied(connection.log)
+        return passes
 
     def lost(self, connection: SlaveProtocol, reason: Failure) -> None:
         """

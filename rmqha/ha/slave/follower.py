@@ -71,6 +71,7 @@ class Follower(Service):
     @ivar client: Where that is; C{""} if it is not known.
     @ivar followed: Which masters this log has followed; C{None} to believe every master.
     @ivar connected: Called when the master let us in, each time.
+    @ivar copied: Called when a record was copied that is damaged on the master.
     @ivar sync: What is known of the log and its master.
     """
 
@@ -87,6 +88,7 @@ class Follower(Service):
     client: str = ""
     followed: FollowedMasters | None = None
     connected: Callable[[], None] = lambda: None
+    copied: Callable[[CommitLog], None] = lambda log: None
     sync: FollowState = field(init=False)
     _client: ClientService | None = field(default=None, init=False)
     _repairing: Deferred[None] | None = field(default=None, init=False)
@@ -102,6 +104,7 @@ class Follower(Service):
             clock=self.clock,
             bootstrapping=self.bootstrapping,
             stopped=self._stopped,
+            copied=self.copied,
             is_bootstrapping=self._unfinished,
             hold_flushed=self.hold_flushed,
             bounds=self.bounds,

@@ -37,6 +37,7 @@ from rmqha.logfiles.scan import scan
 from rmqha.store.files.allocate import Allocator
 from rmqha.store.files.mapped import LogFolder, MappedFile
 from rmqha.wire.columnar.record_blocks import Block, join
+from rmqha.wire.log.copied_damage import CopiedDamage
 from rmqha.wire.log.encode import blank, place
 from rmqha.wire.log.layout import MAGIC_BLANK, MIN_BLANK
 from rmqha.wire.log.record import Fault, check, magic_at
@@ -61,6 +62,7 @@ class CommitLog:
     @ivar confirmed: Just past the last whole, valid record or blank.
     @ivar flushed: Everything below survived an fsync.
     @ivar last_record: Start of the last confirmed record seen, -1 before the first.
+    @ivar copied: Damaged records that are as the master has them.
     @ivar verified: Blocks found by L{verify} and not yet asked for by dispatch.
     @ivar appended: Called, without arguments, after C{end} or C{confirmed} moved.
     @ivar flush_listeners: Called after C{flushed} moved.
@@ -78,6 +80,7 @@ class CommitLog:
     rewinds: int = 0
     appended: list[Callable[[], None]] = field(factory=list)
     flush_listeners: list[Callable[[], None]] = field(factory=list)
+    copied: CopiedDamage = field(factory=CopiedDamage)
     verified: deque[Block] = field(factory=deque, init=False)
     _remembered: int = field(default=0, init=False)
     _staged: int = -1
@@ -256,6 +259,7 @@ class CommitLog:
             self.folder.files.pop().remove()
         self.end = self.confirmed = self.flushed = self._staged = self._dirty = offset
         self.last_record = -1
+        self.copied.keep_within(0, 0)
         self.verified.clear()
         self._remembered = 0
         self.rewinds += 1
@@ -352,6 +356,20 @@ class CommitLog:
         start = self.confirmed
         if start == stop:
             return
+        fault = self._verify_to(stop)
+        while size := self.copied.size_at(self, self.confirmed, fault):
+            self.last_record = self.confirmed
+            self.confirmed += size
+            fault = self._verify_to(stop)
+        if fault is Fault.INCOMPLETE and stop < self.end and self.confirmed == start:
+            self.verify()  # one record is more than that
+        elif fault is not None and fault is not Fault.INCOMPLETE:
+            self._blame(fault)
+
+    def _verify_to(self, stop: int) -> Fault | None:
+        """
+        Move L{confirmed} up to the first fault.
+        """
         fault = self._verify_scalar() if self.end - self.confirmed <= SCALAR_BYTES else None
         if fault is None:
             for _, block in scan(self, self.confirmed, stop, crc=self.check_crc):
@@ -360,10 +378,7 @@ class CommitLog:
                 if len(block.start):
                     self.last_record = int(block.start[-1])
                 fault = block.fault
-        if fault is Fault.INCOMPLETE and stop < self.end and self.confirmed == start:
-            self.verify()  # one record is more than that
-        elif fault is not None and fault is not Fault.INCOMPLETE:
-            self._blame(fault)
+        return fault
 
     def _remember(self, block: Block) -> None:
         """

@@ -31,9 +31,11 @@ from twisted.logger import Logger
 from rmqha.errors import DiskFull, TableUnreadable
 from rmqha.logfiles.json_table import Table, fsync_folder, read, render, replace
 from rmqha.logfiles.listing import file_name
+from rmqha.logfiles.published import read_copied_damage
 from rmqha.logfiles.quarantine_file import quarantine_name
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.store.files.mapped import NO_SPACE, write_all, zero_range
+from rmqha.store.log import copied_damage_file
 from rmqha.store.log.truncate import PIECE, Step, quarantine_bytes
 from rmqha.wire.store_layout import BACKUP_SUFFIX, FETCHED, OWN_FOLDER, REPAIR
 
@@ -344,8 +346,11 @@ def finish_repair(root: Path, intent: RepairIntent, step: Step = lambda name: No
     """
     Log, queues and index are right: the intent has done its work.
     """
-    # The generation before it first: alone it would be taken for an intent.
+    copied = read_copied_damage(root)
+    if copied.forget(intent.ranges):
+        copied_damage_file.save(root, copied)
     path = root / OWN_FOLDER / REPAIR
+    # The generation before it first: alone it would be taken for an intent.
     for name in (path.with_name(path.name + BACKUP_SUFFIX), path):
         name.unlink(missing_ok=True)
         fsync_folder(path.parent)

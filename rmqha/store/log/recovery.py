@@ -23,6 +23,7 @@ from rmqha.logfiles.log_end import LogEnd, Progress, damage_behind, find_log_end
 from rmqha.logfiles.reader import data_extents
 from rmqha.logfiles.scan import HEAD, candidates, data_end
 from rmqha.store.files.mapped import LogFolder, MappedFile
+from rmqha.wire.log.copied_damage import CopiedDamage
 from rmqha.wire.log.record import Fault, check, stored_at
 
 CLEAN_FILES = 3
@@ -123,6 +124,7 @@ def recover(
     *,
     crc: bool = True,
     nul_is_torn_from: int = 0,
+    copied: CopiedDamage | None = None,
     progress: Progress | None = None,
 ) -> Recovery:
     """
@@ -131,11 +133,17 @@ def recover(
     @param row: The file to start with, from L{first_file}.
     @param crc: Whether bodies are checked (C{checkCRCOnRecover}).
     @param nul_is_torn_from: See L{rmqha.logfiles.log_writer}.
+    @param copied: Damaged records that are as the master had them.
     """
     reader = FolderReader(folder)
     start = folder.files[row].start if folder.files else 0
     found = find_log_end(
-        reader, start, crc=crc, nul_is_torn_from=nul_is_torn_from, progress=progress
+        reader,
+        start,
+        crc=crc,
+        nul_is_torn_from=nul_is_torn_from,
+        copied=copied,
+        progress=progress,
     )
     ended_inside = found.reason is not None
     return Recovery(

@@ -22,6 +22,7 @@ from rmqha.errors import DerivedFault
 from rmqha.logfiles.follow import BadPlace, follow, moved_from
 from rmqha.logfiles.listing import Finding, unreadable
 from rmqha.logfiles.offline_log import OfflineLog
+from rmqha.logfiles.published import read_copied_damage
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.scan import WINDOW, data_end
 from rmqha.store.derived.index_keys import keys, read_block
@@ -30,6 +31,7 @@ from rmqha.store.files.lock import is_locked
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.wire.columnar.dispatch_fields import fields
 from rmqha.wire.columnar.record_blocks import Block
+from rmqha.wire.log.copied_damage import CopiedDamage
 from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.layout import MAGIC_V1, MAGIC_V2, MIN_BLANK, MIN_RECORD
 from rmqha.wire.log.record import Fault, magic_at, stored_at
@@ -64,7 +66,11 @@ class LogCheck:
     notes: list[str] = field(factory=list, init=False)
     end_missing: bool = field(default=False, init=False)
     bad: list[BadPlace] = field(factory=list, init=False)
+    _copied: CopiedDamage = field(init=False)
     _last: tuple[int, int] = field(default=(-1, 0), init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._copied = read_copied_damage(self.raw.root)
 
     def findings(self) -> Iterator[Finding]:
         """
@@ -122,6 +128,8 @@ class LogCheck:
         if bad.next_valid is not None:
             self.damaged = True
             reason += f"; the next valid record is at byte {bad.next_valid}"
+            if self._copied.size_at(self.raw, bad.offset, bad.fault):
+                reason += "; it was copied so from the master"
             self.bad.append(bad)
             yield self._at(bad.offset, reason)
             return

@@ -72,6 +72,12 @@ class Recorder:
         """
         self.told.append(("moved", connection.cursor))
 
+    def bad_record(self, connection: SlaveProtocol, error: RecordFault) -> bool:
+        """
+        None passes.
+        """
+        return False
+
     def broken(self, connection: SlaveProtocol, error: Exception) -> None:
         """
         It leaves by itself.

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rmqha.config.ha_settings import BadRecordPolicy
 from rmqha.errors import DiskFull, FlushFailed
 from rmqha.store.files.mapped import LogFolder
 from tests.support.following import SIZE, SIZES, ThreeFilesCase
@@ -150,13 +151,14 @@ class BadInputTests(ThreeFilesCase):
 
     def test_bad_record_again_and_again(self) -> None:
         """
-        A master that has only a bad record is asked ever more slowly, in one state.
+        A master that has only a bad record, and no policy to copy it, is asked ever more slowly,
+        in one state.
         """
         mine = self.copied(self.theirs)
         end = mine.end
         self.grow(700)
         self.theirs.folder.at(end).view[end % SIZE + 600] ^= 1
-        connection = self.begun(mine)
+        connection = self.begun(mine, bad_record=BadRecordPolicy.STOP)
         delays = []
         for _ in range(6):
             connection.feed(self.theirs, 1)
