@@ -25,6 +25,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.config.ha_settings import HASettings
+from rmqha.errors import RecordFault
 from rmqha.ha.slave.connection import SlaveProtocol
 from rmqha.ha.slave.probe import OverlapSearch, Probe, ProbeKind
 from rmqha.ha.slave.reconnect import (
@@ -194,6 +195,14 @@ class TailSource:
         self._answer(
             SourceState.DIFFERS, f"byte {offset} differs, our log ends at {connection.own_end}"
         )
+
+    def bad_record(self, connection: SlaveProtocol, error: RecordFault) -> bool:
+        """
+        It has a record that does not check: what a master takes back is whole.
+
+        @return: Never that it may pass.
+        """
+        return False
 
     def master_ends(self, connection: SlaveProtocol, offset: int) -> None:
         """
