@@ -834,6 +834,27 @@ class ForeignFile(StoreError):
 
 
 @frozen
+class ArchiveNotAStore(StoreError):
+    """
+    A node, or a command that changes stores, was given an archive, or what an interrupted restore
+    left.
+
+    @ivar path: The first log file that is not finished.
+    @ivar files: How many there are.
+    """
+
+    path: str
+    files: int
+
+    def __str__(self) -> str:
+        more = f" and {self.files - 1} more" if self.files > 1 else ""
+        return (
+            f"{self.path}{more} is not finished: this is an archive, or an interrupted restore; "
+            "rmqha restore makes a store of an archive"
+        )
+
+
+@frozen
 class UnfinishedCopy(StoreError):
     """
     A store is an unfinished copy of a master's, and is to be a master's.

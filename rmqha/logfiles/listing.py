@@ -5,6 +5,9 @@ A node refuses a folder with a missing or cut file; a person who has to find out
 happened needs to read the rest of it.  So nothing is refused here: what is wrong is
 told with its path, and what can be read has its place.
 
+The files at the end of an archive that are not finished have names that end in C{.partial}.
+Readers take them for what they are, files of the log; a node does not start on them.
+
 Source of names and sizes: docs/protocol/store.rst, Files.
 """
 
@@ -18,7 +21,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from rmqha.wire.store_layout import COMMITLOG
+from rmqha.wire.store_layout import COMMITLOG, PARTIAL_SUFFIX
 
 LOG_NAME = re.compile(r"\d{20}", re.ASCII)
 """A log or queue file's name: its first byte's offset, in 20 ASCII digits."""
@@ -50,11 +53,19 @@ class ListedLog:
     @ivar unbegun: Start of a last file of no bytes, C{None} without one.  A crash leaves
         it between creating a file and giving it its size, so it is no file of the log.
     @ivar strays: Names of everything else, sorted.
+    @ivar partial: Where the files start whose names end in C{.partial}.
     """
 
     sizes: dict[int, int]
     unbegun: int | None
     strays: tuple[str, ...]
+    partial: frozenset[int] = frozenset()
+
+    def name(self, start: int) -> str:
+        """
+        The name of a file that is there.
+        """
+        return file_name(start) + (PARTIAL_SUFFIX if start in self.partial else "")
 
 
 def list_log(folder: Path) -> ListedLog:
@@ -64,21 +75,26 @@ def list_log(folder: Path) -> ListedLog:
     @param folder: The C{commitlog} folder.
     @raise OSError: If it cannot be listed.
     """
-    sizes, strays = {}, []
+    sizes, partial, strays = dict[int, int](), dict[int, int](), []
     with os.scandir(folder) as entries:
         for entry in entries:
-            if not LOG_NAME.fullmatch(entry.name) or not entry.is_file():
+            name = entry.name.removesuffix(PARTIAL_SUFFIX)
+            if not LOG_NAME.fullmatch(name) or not entry.is_file():
                 strays.append(entry.name)
                 continue
+            found = sizes if name == entry.name else partial
             try:
-                sizes[int(entry.name)] = entry.stat().st_size
+                found[int(name)] = entry.stat().st_size
             except FileNotFoundError:
-                continue  # deleted meanwhile
+                continue  # deleted or renamed meanwhile
+    strays += [file_name(start) + PARTIAL_SUFFIX for start in partial.keys() & sizes.keys()]
+    unfinished = frozenset(partial.keys() - sizes.keys())
+    sizes = partial | sizes
     last = max(sizes, default=0)
     unbegun = last if sizes.get(last) == 0 else None
     if unbegun is not None:
         del sizes[unbegun]
-    return ListedLog(dict(sorted(sizes.items())), unbegun, tuple(sorted(strays)))
+    return ListedLog(dict(sorted(sizes.items())), unbegun, tuple(sorted(strays)), unfinished)
 
 
 @frozen
@@ -158,7 +174,7 @@ def in_folder(folder: Path, file_size: int | None = None) -> FoundFiles:
     wanted = file_size or likely_size(sizes)
     placed, pieces = [], []
     for start, size in sizes.items():
-        path = folder / file_name(start)
+        path = folder / listed.name(start)
         if size != wanted:
             findings.append(Finding(str(path), start, f"{size} bytes, expected {wanted}"))
         if start % wanted:

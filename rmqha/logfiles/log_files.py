@@ -21,7 +21,7 @@ from typing import Self, TypeVar
 from attrs import field, frozen
 
 from rmqha.errors import NotAStore
-from rmqha.logfiles.listing import LogFile, file_name, likely_size, list_log, root_of
+from rmqha.logfiles.listing import LogFile, likely_size, list_log, root_of
 from rmqha.wire.store_layout import COMMITLOG
 
 DLEDGER = "dledger-*/data"
@@ -76,7 +76,7 @@ class LogFiles:
         return cls(
             root,
             tuple(
-                LogFile(root / COMMITLOG / file_name(start), start, end)
+                LogFile(root / COMMITLOG / listed.name(start), start, end)
                 for start, end in _placed(sizes)
             ),
         )

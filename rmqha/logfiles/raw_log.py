@@ -28,7 +28,7 @@ from rmqha.logfiles.listing import (
 from rmqha.logfiles.log_writer import LogWriter
 from rmqha.logfiles.quarantine_file import QUARANTINE_NAME, in_quarantine
 from rmqha.logfiles.reader import data_extents
-from rmqha.wire.store_layout import CHECKPOINT, COMMITLOG, CONSUMEQUEUE, LOCK
+from rmqha.wire.store_layout import CHECKPOINT, COMMITLOG, CONSUMEQUEUE, LOCK, PARTIAL_SUFFIX
 
 BESIDE = (CHECKPOINT, CONSUMEQUEUE, LOCK)
 """What shows that a folder is a store whose log was not begun yet, or is gone."""
@@ -75,7 +75,7 @@ class RawLog:
         if any((path / name).exists() for name in (COMMITLOG, *BESIDE)):
             return cls._of(path / COMMITLOG, path, in_folder(path / COMMITLOG, file_size))
         root = path.parent if path.name == COMMITLOG else None
-        if root is None and not any(LOG_NAME.fullmatch(entry.name) for entry in path.iterdir()):
+        if root is None and not any(map(_is_log_file, path.iterdir())):
             raise NotAStore(str(path), f"it holds neither {COMMITLOG} nor log files")
         return cls._of(path, root, in_folder(path, file_size))
 
@@ -247,6 +247,10 @@ class RawLog:
         if self._fd >= 0:
             os.close(self._fd)
         self._fd, self._opened = -1, None
+
+
+def _is_log_file(path: Path) -> bool:
+    return bool(LOG_NAME.fullmatch(path.name.removesuffix(PARTIAL_SUFFIX)))
 
 
 def _quarantined(path: Path, file_size: int | None) -> FoundFiles:

@@ -114,6 +114,9 @@ FETCHED = "repair"
 REBUILD = "rebuild"
 """A folder in which queues and index are built anew."""
 
+ARCHIVE = "archive.json"
+"""Whose log an archive is, and how far it goes."""
+
 # --- files that are being replaced ------------------------------------------------
 
 BACKUP_SUFFIX = ".bak"
@@ -121,3 +124,6 @@ BACKUP_SUFFIX = ".bak"
 
 NEW_SUFFIX = ".tmp"
 """Of what is written first, to be renamed when it is whole."""
+
+PARTIAL_SUFFIX = ".partial"
+"""Of a log file that C{rmqha receive} or C{rmqha restore} has not finished."""

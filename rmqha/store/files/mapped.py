@@ -26,11 +26,19 @@ from typing import Self, cast
 
 from attrs import define, field
 
-from rmqha.errors import BrokenSequence, DiskFull, FileSizeMismatch, FlushFailed, OutOfDescriptors
+from rmqha.errors import (
+    ArchiveNotAStore,
+    BrokenSequence,
+    DiskFull,
+    FileSizeMismatch,
+    FlushFailed,
+    OutOfDescriptors,
+)
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.listing import LOG_NAME, file_name, list_log
 from rmqha.logfiles.reader import data_extents
 from rmqha.store.files.pages import populate
+from rmqha.wire.store_layout import PARTIAL_SUFFIX
 
 ZEROS = bytes(1 << 20)
 
@@ -123,13 +131,14 @@ class MappedFile:
     _view: memoryview | None = field(default=None, repr=False)
 
     @classmethod
-    def create(cls, folder: Path, start: int, size: int) -> Self:
+    def create(cls, folder: Path, start: int, size: int, suffix: str = "") -> Self:
         """
         Make a new, sparse file of full size.
 
+        @param suffix: What its name ends in.
         @raise DiskFull: If even the name does not fit; nothing is left behind.
         """
-        path = folder / file_name(start)
+        path = folder / (file_name(start) + suffix)
         fd = -1
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
@@ -263,15 +272,17 @@ class LogFolder:
     @ivar file_size: Size of every file, in bytes.
     @ivar files: Oldest first; may be empty.
     @ivar strays: Names in the folder that are not log files: ignored and reported.
+    @ivar partial: Whether it is an archive's: a file that is not finished has a name that says so.
     """
 
     path: Path
     file_size: int
     files: list[MappedFile] = field(factory=list)
     strays: list[str] = field(factory=list)
+    partial: bool = field(default=False, kw_only=True)
 
     @classmethod
-    def load(cls, path: Path, file_size: int, *, tidy: bool = True) -> Self:
+    def load(cls, path: Path, file_size: int, *, tidy: bool = True, partial: bool = False) -> Self:
         """
         Find the files of a folder; a missing folder is an empty log.
 
@@ -279,20 +290,25 @@ class LogFolder:
         giving it its size; it is removed.
 
         @param tidy: Without it that file is only passed over.
+        @param partial: Whether files may be unfinished, as those at an archive's end are.
         @raise FileSizeMismatch: If a file has not C{file_size} bytes.
         @raise BrokenSequence: If a file is missing between two others.
+        @raise ArchiveNotAStore: If a file is not finished.
         """
-        folder = cls(path, file_size)
+        folder = cls(path, file_size, partial=partial)
         if not path.is_dir():
             return folder
         listed = list_log(path)
         folder.strays = [*listed.strays]
         for name in filter(LOG_NAME.fullmatch, listed.strays):
             raise FileSizeMismatch(str(path / name), (path / name).stat().st_size, file_size)
+        if listed.partial and not partial:
+            first = path / listed.name(min(listed.partial))
+            raise ArchiveNotAStore(str(first), len(listed.partial))
         if tidy and listed.unbegun is not None:
-            (path / file_name(listed.unbegun)).unlink()
+            (path / listed.name(listed.unbegun)).unlink()
         for start, found in listed.sizes.items():
-            file = path / file_name(start)
+            file = path / listed.name(start)
             if found != file_size:
                 raise FileSizeMismatch(str(file), found, file_size)
             if folder.files and start != folder.files[-1].end:
@@ -315,7 +331,8 @@ class LogFolder:
             if not self.path.is_dir():
                 self.path.mkdir(parents=True)
                 fsync_folder(self.path.parent)
-            file = MappedFile.create(self.path, start, self.file_size)
+            suffix = PARTIAL_SUFFIX if self.partial else ""
+            file = MappedFile.create(self.path, start, self.file_size, suffix)
         except OSError as error:
             raise disk_error(error, str(self.path), self.file_size) from error
         try:

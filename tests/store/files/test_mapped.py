@@ -12,7 +12,14 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqha.errors import BrokenSequence, DiskFull, FileSizeMismatch, FlushFailed, OutOfDescriptors
+from rmqha.errors import (
+    ArchiveNotAStore,
+    BrokenSequence,
+    DiskFull,
+    FileSizeMismatch,
+    FlushFailed,
+    OutOfDescriptors,
+)
 from rmqha.logfiles.listing import file_name
 from rmqha.store.files import mapped
 from rmqha.store.files.allocate import Allocator
@@ -102,6 +109,32 @@ class LoadTests(LogTestCase):
         os.truncate(path / file_name(0), 0)
         with self.assertRaises(FileSizeMismatch):
             LogFolder.load(path, SIZE)
+
+    def test_unfinished(self) -> None:
+        """
+        A node does not start on an archive: it would leave out what is at its end.
+        """
+        path = self.made(0, SIZE)
+        for start in (SIZE, 0):
+            (path / file_name(start)).rename(path / (file_name(start) + ".partial"))
+            with self.assertRaises(ArchiveNotAStore) as caught:
+                LogFolder.load(path, SIZE)
+        self.assertEqual(
+            str(caught.exception), str(ArchiveNotAStore(str(path / f"{0:020d}.partial"), 2))
+        )
+        self.assertIn("and 1 more is not finished: this is an archive", str(caught.exception))
+
+    def test_archive(self) -> None:
+        """
+        Who receives one finds its unfinished files, and makes more of them.
+        """
+        path = self.made(0, SIZE)
+        (path / file_name(SIZE)).rename(path / (file_name(SIZE) + ".partial"))
+        folder = LogFolder.load(path, SIZE, partial=True)
+        folder.create_next(2 * SIZE)
+        names = [f"{0:020d}", f"{SIZE:020d}.partial", f"{2 * SIZE:020d}.partial"]
+        self.assertEqual([file.path.name for file in folder.files], names)
+        self.assertEqual(sorted(found.name for found in path.iterdir()), names)
 
 
 class CreateTests(LogTestCase):
