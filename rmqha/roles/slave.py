@@ -18,6 +18,7 @@ from rmqha.errors import Refused, RmqhaError, StoreError
 from rmqha.ha.slave.follower import Follower
 from rmqha.ha.slave.reconnect import ha_endpoint
 from rmqha.ha.slave.repair import Divergence, plan_cut
+from rmqha.ha.slave.reportable import accepted, flushed
 from rmqha.ha.states import NodeState, Standing, SyncState
 from rmqha.health import HealthReason
 from rmqha.logfiles import json_table
@@ -101,7 +102,9 @@ class SlaveNode(Node):
             repair=self._repair,
             bootstrapping=self._mark_bootstrap,
             is_bootstrapping=self._marker.exists(),
-            hold_flushed=self.settings.store.flush_disk is FlushDisk.SYNC_FLUSH,
+            reportable=flushed
+            if self.settings.store.flush_disk is FlushDisk.SYNC_FLUSH
+            else accepted,
             bounds=upstream.bounds(),
             client=upstream.client_port,
             followed=upstream.followed,

@@ -22,6 +22,7 @@ from rmqha.ha.master.master import MasterFactory
 from rmqha.ha.master.transfer import GroupTransfer, PutStatus
 from rmqha.ha.slave.follower import Follower
 from rmqha.ha.slave.repair import Divergence, plan_cut
+from rmqha.ha.slave.reportable import flushed
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.recovery import cut
 from rmqha.store.log.truncate import quarantine
@@ -299,7 +300,7 @@ class FollowTests(Pair):
         """
         self.serve()
         self.follow(self.log())
-        self.follower.hold_flushed = True
+        self.follower.reportable = flushed
         self.unfollow()
         self.follower.startService()
         self.settle()

@@ -64,7 +64,7 @@ class FollowerCase(LogTestCase):
 
         @param more: Settings, and attributes of the follower.
         """
-        names = ("is_bootstrapping", "hold_flushed", "bounds")
+        names = ("is_bootstrapping", "reportable", "bounds", "ends")
         own = {name: more.pop(name) for name in names if name in more}
         self.mine = log
 

@@ -32,6 +32,7 @@ from rmqha.config.ha_settings import HASettings
 from rmqha.errors import FrameOffsetMismatch, ProtocolViolation, RecordFault, StoreError
 from rmqha.ha.slave.compare_bytes import first_difference, missing_first_byte
 from rmqha.ha.slave.probe import Probe, ProbeKind
+from rmqha.ha.slave.reportable import Reportable, accepted
 from rmqha.net.door import peer_of
 from rmqha.net.rate_limit import Speed, TokenBucket
 from rmqha.net.zero_copy_receive import IFrameSink, scatter
@@ -113,7 +114,7 @@ class SlaveProtocol(Protocol):
     """
     Follow one master over one connection.
 
-    @ivar hold_flushed: Whether bytes count as held only once they are on our disk.
+    @ivar reportable: Up to where bytes may be reported as held.
     @ivar onlooker: Whether it only compares and fetches, and is nobody's replica.
     @ivar cursor: Just past the last byte this connection compared or accepted;
         C{None} before the first.
@@ -138,7 +139,7 @@ class SlaveProtocol(Protocol):
     settings: HASettings
     clock: IReactorTime
     follower: ConnectionOwner
-    hold_flushed: bool = False
+    reportable: Reportable = accepted
     bucket: TokenBucket | None = None
     onlooker: bool = False
     cursor: int | None = field(default=None, init=False)
@@ -266,9 +267,7 @@ class SlaveProtocol(Protocol):
         if self.cursor is None:
             return self.reported
         value = self.log.confirmed if self.settings.verify_before_ack else self.log.end
-        if self.hold_flushed:
-            value = min(value, self.log.flushed)
-        return max(self.reported, min(value, self.cursor))
+        return max(self.reported, min(value, self.reportable(self.log), self.cursor))
 
     def last(self) -> tuple[float, float]:
         """

@@ -36,6 +36,7 @@ from rmqha.ha.slave.master_damage import MasterDamage
 from rmqha.ha.slave.probe import ProbeKind
 from rmqha.ha.slave.reconnect import Backoff
 from rmqha.ha.slave.repair import Divergence
+from rmqha.ha.slave.reportable import Reportable, accepted
 from rmqha.ha.slave.search import Search, SearchResult
 from rmqha.ha.states import Standing, SyncState
 from rmqha.health import HealthProbe, HealthReason
@@ -66,7 +67,7 @@ class FollowState:
     @ivar copied: Called when a record was copied that is damaged on the master: the log knows it,
         its owner is to write that down.
     @ivar is_bootstrapping: Whether a copy from nothing is under way.
-    @ivar hold_flushed: Whether only flushed bytes are reported (SYNC_FLUSH).
+    @ivar reportable: Up to where the log may be reported as held.
     @ivar bounds: Asks the master's client port; C{None} to go without.
     @ivar client: Where that is; C{""} if it is not known.
     @ivar followed: Which masters this log has followed; C{None} to believe every master.
@@ -85,7 +86,7 @@ class FollowState:
     stopped: Callable[[], None]
     copied: Callable[[CommitLog], None] = lambda log: None
     is_bootstrapping: bool = False
-    hold_flushed: bool = False
+    reportable: Reportable = accepted
     bounds: AskBounds | None = None
     client: str = ""
     followed: FollowedMasters | None = None
@@ -116,7 +117,7 @@ class FollowState:
     def __attrs_post_init__(self) -> None:
         self._quiet = RateLimitedLog(self._log, self.clock)
         self._heard = self.clock.seconds()
-        self._search = Search(self.settings, self.hold_flushed)
+        self._search = Search(self.settings, self.reportable)
         self._backoff = Backoff(self.settings.backoff_max)
         if self.settings.max_receive_rate:
             self._bucket = TokenBucket(self.settings.max_receive_rate, self.clock)
@@ -131,7 +132,7 @@ class FollowState:
         self._proven = None
         self.port = MasterClientPort(bounds, self.clock, address)
         self.damage = MasterDamage(self.settings, self.clock, address)
-        self._search = Search(self.settings, self.hold_flushed)
+        self._search = Search(self.settings, self.reportable)
         self._backoff.reset()
         self._gaps, self._refetching, self.divergence = 0, False, None
 
@@ -192,7 +193,7 @@ class FollowState:
             settings=self.settings,
             clock=self.clock,
             follower=self,
-            hold_flushed=self.hold_flushed,
+            reportable=self.reportable,
             bucket=self._bucket,
         )
         return self.connection

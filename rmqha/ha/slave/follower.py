@@ -40,6 +40,7 @@ from rmqha.ha.slave.reconnect import (
     SingleConnection,
 )
 from rmqha.ha.slave.repair import Repair, remedy
+from rmqha.ha.slave.reportable import Reportable, accepted
 from rmqha.ha.states import SyncState
 from rmqha.periodic import Job
 from rmqha.store.log.commit_log import CommitLog
@@ -66,12 +67,14 @@ class Follower(Service):
     @ivar repair: How to carry out a policy.
     @ivar bootstrapping: Told when a copy from nothing begins and when it is complete;
         the owner keeps a marker on the disk.
-    @ivar hold_flushed: Whether only flushed bytes are reported (SYNC_FLUSH).
+    @ivar reportable: Up to where the log may be reported as held.
     @ivar bounds: Asks the master's client port; C{None} to go without.
     @ivar client: Where that is; C{""} if it is not known.
     @ivar followed: Which masters this log has followed; C{None} to believe every master.
     @ivar connected: Called when the master let us in, each time.
     @ivar copied: Called when a record was copied that is damaged on the master.
+    @ivar ends: Asked in each named stop state, before a policy: whether following ends there, for
+        good.
     @ivar sync: What is known of the log and its master.
     """
 
@@ -83,12 +86,13 @@ class Follower(Service):
     repair: Repair
     bootstrapping: Callable[[bool], None]
     _unfinished: bool = field(default=False, alias="is_bootstrapping")
-    hold_flushed: bool = False
+    reportable: Reportable = accepted
     bounds: AskBounds | None = None
     client: str = ""
     followed: FollowedMasters | None = None
     connected: Callable[[], None] = lambda: None
     copied: Callable[[CommitLog], None] = lambda log: None
+    ends: Callable[[FollowState], bool] = lambda sync: False
     sync: FollowState = field(init=False)
     _client: ClientService | None = field(default=None, init=False)
     _repairing: Deferred[None] | None = field(default=None, init=False)
@@ -106,7 +110,7 @@ class Follower(Service):
             stopped=self._stopped,
             copied=self.copied,
             is_bootstrapping=self._unfinished,
-            hold_flushed=self.hold_flushed,
+            reportable=self.reportable,
             bounds=self.bounds,
             client=self.client,
             followed=self.followed,
@@ -250,7 +254,7 @@ class Follower(Service):
         The log entered a named stop state: do what the policy says about it.
         """
         sync = self.sync
-        if sync.state is SyncState.FAILED:
+        if self.ends(sync) or sync.state is SyncState.FAILED:
             self._leave()
             return
         policy = remedy(

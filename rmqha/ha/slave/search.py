@@ -18,6 +18,7 @@ from attrs import define, field
 from rmqha.config.ha_settings import FirstSync, HASettings
 from rmqha.ha.slave.master_bounds import MasterBounds
 from rmqha.ha.slave.probe import OverlapSearch, Probe, ProbeKind, StartSearch
+from rmqha.ha.slave.reportable import Reportable, accepted
 from rmqha.store.log.commit_log import CommitLog
 
 
@@ -43,14 +44,14 @@ class Search:
     """
     Where a slave's search stands.
 
-    @ivar hold_flushed: Whether nothing may be reported that is not on our disk.
+    @ivar reportable: Up to where our log may be reported as held.
     @ivar trusting: Go on where we end, whatever the master has (C{haAcceptUnproven}).
     @ivar beyond: Whether we end behind the end that the master has told: then there is
         nothing to go on with.
     """
 
     settings: HASettings
-    hold_flushed: bool = False
+    reportable: Reportable = accepted
     trusting: bool = field(default=False, init=False)
     beyond: bool = field(default=False, init=False)
     _overlap: OverlapSearch | None = field(default=None, init=False)
@@ -72,7 +73,7 @@ class Search:
                 self._start.told(bounds.min_offset)
             return self._start.question()
         self._start = None
-        durable = log.flushed if self.hold_flushed else log.end
+        durable = self.reportable(log)
         own = max(durable, log.min_offset, 1)
         self.beyond = bounds is not None and log.end > bounds.max_offset
         if self.trusting and not self.beyond:

@@ -19,6 +19,7 @@ from rmqha.config.ha_settings import HASettings
 from rmqha.errors import DiskFull, FrameOffsetMismatch, FrameSizeOutOfRange, RecordFault
 from rmqha.ha.slave.connection import SlaveProtocol
 from rmqha.ha.slave.probe import Probe, ProbeKind
+from rmqha.ha.slave.reportable import Reportable, accepted, flushed
 from rmqha.net.rate_limit import TokenBucket
 from rmqha.store.files.allocate import Allocator
 from rmqha.store.files.mapped import LogFolder
@@ -115,7 +116,7 @@ class SlaveCase(LogTestCase):
         ask: ProbeKind = ProbeKind.EMPTY,
         report: int = 0,
         *,
-        hold_flushed: bool = False,
+        reportable: Reportable = accepted,
         owner: Recorder | None = None,
         **keys: Any,
     ) -> Connection:
@@ -131,7 +132,7 @@ class SlaveCase(LogTestCase):
             settings=self.settings,
             clock=self.clock,
             follower=self.owner,
-            hold_flushed=hold_flushed,
+            reportable=reportable,
             bucket=TokenBucket(rate, self.clock) if rate else None,
         )
         connection = Connection(self.slave, self.clock)
@@ -324,7 +325,7 @@ class ReportTests(SlaveCase):
         A SYNC_FLUSH slave reports when the disk has it, without being asked.
         """
         log = self.log()
-        connection = self.connect(log, hold_flushed=True)
+        connection = self.connect(log, reportable=flushed)
         connection.frame(0, content(self.theirs, 0, 2200))
         self.assertEqual(connection.reports(), [0])
         log.now_flushed(700)
@@ -362,7 +363,7 @@ class ReportTests(SlaveCase):
         A connection that is over reports nothing.
         """
         log = self.log()
-        connection = self.connect(log, hold_flushed=True)
+        connection = self.connect(log, reportable=flushed)
         connection.frame(0, content(self.theirs, 0, 2200))
         connection.close()
         before = connection.reports()

@@ -8,9 +8,12 @@ from pathlib import Path
 
 from rmqha.config.ha_settings import DivergencePolicy
 from rmqha.errors import Refused
+from rmqha.ha.slave.follow_state import FollowState
+from rmqha.ha.slave.repair import Divergence
+from rmqha.ha.states import SyncState
 from rmqha.wire.log.encode import blank
 from tests.support.following import SIZE, SIZES, ThreeFilesCase
-from tests.support.logs import content
+from tests.support.logs import Disk, content
 from tests.support.scripted_master import Connection
 
 
@@ -261,6 +264,41 @@ class BootstrapTests(ThreeFilesCase):
         self.mine = self.log()
         done.callback("starts over")
         self.assertEqual(self.accept(within=0.1).reports(), [0])
+
+
+class EndTests(ThreeFilesCase):
+    """
+    One who follows only to keep the bytes, and repairs nothing.
+    """
+
+    def test_ends(self) -> None:
+        """
+        Where its owner says so, following ends for good, whatever the policy is.
+        """
+        asked = []
+
+        def ends(sync: FollowState) -> bool:
+            asked.append((sync.state, sync.divergence))
+            return True
+
+        mine = self.changed(self.theirs, SIZE + 500)
+        connection = self.begun(mine, ends=ends, policy=DivergencePolicy.TRUNCATE)
+        connection.feed(self.theirs, connection.reports()[0])
+        self.assertState("diverged")
+        self.assertEqual(asked, [(SyncState.DIVERGED, Divergence(SIZE + 500, 1))])
+        self.assertIdleFor(60)
+        self.assertEqual(self.repairs, [])
+
+    def test_goes_on(self) -> None:
+        """
+        Where its owner does not, it goes on as ever.
+        """
+        connection = self.in_sync(self.copied(self.theirs), ends=lambda sync: False)
+        self.grow(1500, 1500, 1500)
+        Disk(full=True).install(self)
+        connection.feed(self.theirs, self.mine.end)
+        self.assertState("disk-full")
+        self.accept(within=6)
 
 
 class PolicyTests(ThreeFilesCase):

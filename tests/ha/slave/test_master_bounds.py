@@ -28,6 +28,7 @@ from rmqha.ha.slave.master_bounds import (
     ask,
 )
 from rmqha.ha.slave.reconnect import BoundsFirst
+from rmqha.ha.slave.reportable import flushed
 from rmqha.ha.slave.search import Search
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire.remoting.command import Command
@@ -799,7 +800,7 @@ class UnprovenTests(BehindStock):
         """
         log = self.filled(700, 900)
         log.now_flushed(700)
-        search = Search(HASettings(accept_unproven=True), hold_flushed=True)
+        search = Search(HASettings(accept_unproven=True), reportable=flushed)
         search.trusting = True
         question = search.question(log, MasterBounds(0, 700, 1))
         self.assertLess(question.report, 700)
