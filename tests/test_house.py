@@ -59,6 +59,7 @@ HOUSE: dict[str, set[str]] = {
     "ha.master": {"ha.states", "net", "store"},
     "ha.slave": {"ha.master_epoch", "ha.states", "store.log", "wire.remoting.headers"},
     "ha": {"ha.epoch", "ha.slave", "store", "store.repair"},
+    "archive": {"ha", "net.remoting"},
     "broker.tables": {"net", "store.files", "store.tables"},
     "broker.clients": {"broker.tables", "net.remoting"},
     "broker.meters": {"ha.master"},
@@ -89,7 +90,7 @@ HOUSE: dict[str, set[str]] = {
         "pipeline.jobs.stats",
         "pipeline.jobs.verify",
     },
-    "cli": {"cli.spark", "ha", "net.remoting"},
+    "cli": {"archive", "cli.spark"},
 }
 
 #: What stands around the house, in the same way.

@@ -12,6 +12,7 @@ from rmqha.cli.diverge import diverge
 from rmqha.cli.dump import dump
 from rmqha.cli.promote import promote
 from rmqha.cli.rebuild import rebuild
+from rmqha.cli.receive import receive
 from rmqha.cli.repair import repair
 from rmqha.cli.slots import slots
 from rmqha.cli.spark.main import spark
@@ -23,24 +24,15 @@ from rmqha.cli.verify import verify
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="rmqha", prog_name="rmqha", message="%(prog)s %(version)s")
 def main() -> None:
-    """Show rmqha nodes, and check, read and repair RocketMQ stores.
+    """Show rmqha nodes, and check, read, repair and archive RocketMQ stores.
 
     Nodes are started by twistd (see README).  Only `repair`, `rebuild`, `promote` and
     `tables --accept` change a store.
     """
 
 
-for command in (
-    status,
-    verify,
-    dump,
-    repair,
-    rebuild,
-    diverge,
-    promote,
-    tables,
-    slots,
-    config,
-    spark,
-):
+OF_NODES = (status, slots)
+OF_STORES = (verify, dump, repair, rebuild, diverge, promote, tables, receive)
+
+for command in (*OF_NODES, *OF_STORES, config, spark):
     main.add_command(command)

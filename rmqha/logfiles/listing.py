@@ -5,8 +5,9 @@ A node refuses a folder with a missing or cut file; a person who has to find out
 happened needs to read the rest of it.  So nothing is refused here: what is wrong is
 told with its path, and what can be read has its place.
 
-The files at the end of an archive that are not finished have names that end in C{.partial}.
-Readers take them for what they are, files of the log; a node does not start on them.
+The files at the end of an archive that are not finished have names that end in C{.partial}
+(docs/guide/archive.rst, What is in an archive).  Readers take them for what they are, files of the
+log; a node does not start on them.
 
 Source of names and sizes: docs/protocol/store.rst, Files.
 """

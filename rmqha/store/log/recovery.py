@@ -104,13 +104,13 @@ def first_file(folder: LogFolder, *, crashed: bool, safe_time: int) -> int:
     if not crashed:
         return max(0, len(files) - CLEAN_FILES)
     for row in range(len(files) - 1, 0, -1):
-        stored = _first_stored_at(files[row])
+        stored = first_stored_at(files[row])
         if 0 < stored <= safe_time:
             return row
     return 0
 
 
-def _first_stored_at(file: MappedFile) -> int:
+def first_stored_at(file: MappedFile) -> int:
     """
     Store time of a file's first record in milliseconds, 0 if there is none.
     """

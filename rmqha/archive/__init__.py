@@ -1,0 +1,3 @@
+"""
+Archives of logs: receiving one as it grows, and building a store from one.
+"""

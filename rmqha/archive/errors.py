@@ -1,0 +1,124 @@
+"""
+Why a log cannot be archived any further, or no store be built from an archive.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from attrs import frozen
+
+from rmqha.errors import StoreError
+
+
+@frozen(kw_only=True)
+class ReceiveStopped(StoreError):
+    """
+    The master's log does not go on where the archive ends.
+
+    @ivar state: What that is called: C{diverged}, C{below-min}, C{ahead}, ...
+    @ivar reason: The same in words, with the numbers.
+    @ivar start: The archive's first byte, a physical offset.
+    @ivar end: Just past its last whole record.
+    @ivar at: The first byte that is not the master's, if that is known.
+    @ivar master_min: Where the master's log begins, if it has told.
+    @ivar master_end: Where it ends.
+    """
+
+    state: str
+    reason: str
+    start: int
+    end: int
+    at: int | None = None
+    master_min: int | None = None
+    master_end: int | None = None
+
+    def __str__(self) -> str:
+        text = f"{self.state}: {self.reason}; the archive has bytes {self.start} to {self.end}"
+        if self.master_min is not None:
+            text += f", the master said that it has {self.master_min} to {self.master_end}"
+        return text
+
+
+@frozen
+class FileSizeUnknown(StoreError):
+    """
+    A new archive needs the size of the master's log files, and the master did not tell it.
+
+    @ivar master: The master's client port.
+    @ivar reason: What it said instead.
+    """
+
+    master: str
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.master} does not tell the size of its log files ({self.reason}): "
+            "give --file-size (mappedFileSizeCommitLog of the master)"
+        )
+
+
+@frozen
+class GapInLog(StoreError):
+    """
+    Bytes are missing between a log's first byte and the place up to which it is to be restored.
+
+    @ivar path: The log.
+    @ivar start: The first missing byte, a physical offset.
+    @ivar end: Just past the last missing one.
+    @ivar until: The place.
+    """
+
+    path: str
+    start: int
+    end: int
+    until: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.path} lacks the {self.end - self.start} bytes from {self.start} to {self.end}: "
+            f"nothing behind them can be restored (until {self.until})"
+        )
+
+
+@frozen(kw_only=True)
+class TargetOutside(StoreError):
+    """
+    A log does not reach to the place up to which it is to be restored, or begins behind it.
+
+    @ivar path: The log.
+    @ivar until: The place, as it was given.
+    @ivar before: Whether it lies before the log's begin; else behind its end.
+    @ivar start: The log's first byte, a physical offset.
+    @ivar end: Where the log ends.
+    @ivar first_stored: Store time of its first record in milliseconds since 1970, 0 if there is
+        none.
+    @ivar last_stored: The same of its last.
+    """
+
+    path: str
+    until: str
+    before: bool
+    start: int
+    end: int
+    first_stored: int
+    last_stored: int
+
+    def __str__(self) -> str:
+        where = "before the begin" if self.before else "behind the end"
+        return (
+            f"{self.until} is {where} of {self.path}: it has bytes {self.start} to {self.end}, "
+            f"stored from {shown_time(self.first_stored)} to {shown_time(self.last_stored)}"
+        )
+
+
+def shown_time(milliseconds: int) -> str:
+    """
+    A moment since 1970 for people, who may give it back to a command.
+    """
+    try:
+        time = datetime.fromtimestamp(milliseconds / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{milliseconds}ms"
+    return time.isoformat(timespec="milliseconds").replace("+00:00", "Z")

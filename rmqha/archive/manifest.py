@@ -1,0 +1,99 @@
+"""
+What an archive says of itself: whose log it is, and how far it went when that was written.
+
+It is for people and for the next run; where the archive really ends its files tell.  Source:
+docs/guide/archive.rst, What is in an archive.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Self
+
+from attrs import frozen
+
+from rmqha.errors import TableUnreadable
+from rmqha.logfiles import json_table
+from rmqha.logfiles.json_table import fsync_folder
+from rmqha.wire.store_layout import ARCHIVE, OWN_FOLDER
+
+VERSION = 1
+
+
+def manifest_path(root: Path) -> Path:
+    """
+    Where an archive keeps it.
+    """
+    return root / OWN_FOLDER / ARCHIVE
+
+
+@frozen(kw_only=True)
+class ArchiveManifest:
+    """
+    One generation of the file.
+
+    @ivar source: The HA port that the log was received from last.
+    @ivar broker: C{brokerName} of the broker there, C{""} if it did not tell.
+    @ivar file_size: Size of each log file, in bytes.
+    @ivar start: The first byte, a physical offset.
+    @ivar end: Just past the last record that was on the disk.
+    @ivar begun: When the archive was begun, in milliseconds since 1970.
+    @ivar updated: When this was written, the same.
+    """
+
+    source: str
+    broker: str
+    file_size: int
+    start: int
+    end: int
+    begun: int
+    updated: int
+
+    @classmethod
+    def read(cls, root: Path) -> Self | None:
+        """
+        What an archive says; C{None} if it is none.
+
+        @raise TableUnreadable: If there is something, and it cannot be read.
+        """
+        table = json_table.read(manifest_path(root))
+        if table is None:
+            return None
+        try:
+            if table["version"] != VERSION:
+                raise ValueError(f"version {table['version']}, expected {VERSION}")
+            return cls(
+                source=str(table["from"]),
+                broker=str(table["brokerName"]),
+                file_size=int(table["fileSize"]),
+                start=int(table["firstOffset"]),
+                end=int(table["lastOffset"]),
+                begun=int(table["begun"]),
+                updated=int(table["updated"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise TableUnreadable(str(manifest_path(root)), f"{error}") from error
+
+    def write(self, root: Path) -> None:
+        """
+        Make this what the archive says, durably.
+
+        @raise DiskFull: If there is no room; the generation before stays.
+        """
+        path = manifest_path(root)
+        if not path.parent.is_dir():
+            path.parent.mkdir(parents=True)
+            fsync_folder(root)
+        json_table.replace(
+            path,
+            {
+                "version": VERSION,
+                "from": self.source,
+                "brokerName": self.broker,
+                "fileSize": self.file_size,
+                "firstOffset": self.start,
+                "lastOffset": self.end,
+                "begun": self.begun,
+                "updated": self.updated,
+            },
+        )

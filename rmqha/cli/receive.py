@@ -1,0 +1,264 @@
+"""
+C{rmqha receive}: archives a master's log as it grows.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+from attrs import frozen
+from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.task import react
+from twisted.internet.threads import deferToThread
+from twisted.logger import globalLogBeginner, textFileLogObserver
+from twisted.python.failure import Failure
+
+from rmqha.archive.archive import Archive
+from rmqha.archive.manifest import ArchiveManifest
+from rmqha.archive.master_config import MasterConfig, ask_config
+from rmqha.archive.receiver import Receiver
+from rmqha.cli.common import bar
+from rmqha.config.ha_settings import FirstSync, HASettings
+from rmqha.config.values import Endpoint
+from rmqha.ha.slave import master_bounds
+from rmqha.net.remoting.client import RemotingClient, split_address
+from rmqha.net.zero_copy_receive import ZeroCopyClientEndpoint
+from rmqha.store.derived.rebuild import Progress
+
+REPORT_DELAY = 30.0
+"""Seconds: ten times a stock master's slaveTimeout, six times its syncFlushTimeout."""
+
+BACKOFF_MAX = 10.0
+"""Longest seconds between two connections: a receiver is one, and not a herd of slaves."""
+
+CONNECT_TIMEOUT = 5.0
+"""Seconds a connection attempt may take, as in stock slaves."""
+
+
+@frozen(kw_only=True)
+class ReceiveOptions:
+    """
+    What the command was told.
+
+    @ivar source: Host and HA port.
+    @ivar client: C{host:port} of the client port, C{""} not to ask it.
+    @ivar file_size: In bytes, C{None} to ask for it.
+    """
+
+    root: Path
+    source: tuple[str, int]
+    client: str
+    file_size: int | None
+    synchronous: bool
+    report_delay: float
+    fsync_interval: float
+    log_interval: float
+    settings: HASettings
+
+
+def _host_and_port(context: click.Context, option: click.Parameter, text: str) -> tuple[str, int]:
+    try:
+        return split_address(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+@click.command()
+@click.argument("archive", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
+@click.option(
+    "--from",
+    "source",
+    required=True,
+    metavar="HOST:HAPORT",
+    callback=_host_and_port,
+    help="The master's HA port, or that of a slave that serves others.",
+)
+@click.option(
+    "--synchronous",
+    is_flag=True,
+    help="Fsync at once and report it: the archive then counts as a replica for SYNC writes.",
+)
+@click.option(
+    "--report-delay",
+    type=click.FloatRange(0, min_open=True),
+    default=REPORT_DELAY,
+    show_default=True,
+    metavar="SECONDS",
+    help="Without --synchronous, report this late; longer than any SYNC write waits at the master.",
+)
+@click.option(
+    "--client-port",
+    type=click.IntRange(0, 65535),
+    metavar="PORT",
+    help="The client port, asked where the log begins and ends. Default: HAPORT - 1; 0: do not "
+    "ask.",
+)
+@click.option(
+    "--file-size",
+    type=click.IntRange(1),
+    metavar="BYTES",
+    help="mappedFileSizeCommitLog of the master, for a new archive. Default: ask the client port.",
+)
+@click.option(
+    "--start",
+    type=click.Choice([each.value for each in FirstSync]),
+    default=FirstSync.BEGINNING.value,
+    show_default=True,
+    help="Where a new archive begins: at the first byte that the master has, or at its last file.",
+)
+@click.option(
+    "--fsync-interval",
+    type=click.FloatRange(0, min_open=True),
+    default=1.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Without --synchronous, the time between two fsyncs.",
+)
+@click.option(
+    "--max-rate",
+    type=click.IntRange(0),
+    default=0,
+    metavar="BYTES",
+    help="Most bytes a second; 0, the default, is no limit.",
+)
+@click.option(
+    "--log-interval",
+    type=click.FloatRange(0, min_open=True),
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="Time between two log lines about the progress.",
+)
+def receive(
+    archive: Path,
+    source: tuple[str, int],
+    synchronous: bool,
+    report_delay: float,
+    client_port: int | None,
+    file_size: int | None,
+    start: str,
+    fsync_interval: float,
+    max_rate: int,
+    log_interval: float,
+) -> None:
+    """Archive a master's log in DIR, as it grows.
+
+    Runs until SIGTERM or Ctrl-C, connects again by itself, and goes on where the archive ends.
+    Ends with exit code 1 and the numbers if the master's log does not continue the archive.
+    Without --synchronous no SYNC write is acknowledged by it.  `rmqha restore` makes a store of
+    an archive.
+    """
+    host, port = source
+    if client_port is None:
+        client_port = port - 1
+    options = ReceiveOptions(
+        root=archive.absolute(),
+        source=source,
+        client=Endpoint().show((host, client_port)) if client_port else "",
+        file_size=file_size,
+        synchronous=synchronous,
+        report_delay=report_delay,
+        fsync_interval=fsync_interval,
+        log_interval=log_interval,
+        settings=HASettings(
+            first_sync=FirstSync(start), max_receive_rate=max_rate, backoff_max=BACKOFF_MAX
+        ),
+    )
+    failed: list[Exception] = []
+    with bar("receiving") as shown:
+        globalLogBeginner.beginLoggingTo(
+            [textFileLogObserver(sys.stderr)], redirectStandardIO=False
+        )
+        try:
+            react(lambda reactor: ensureDeferred(_run(reactor, options, shown, failed)))
+        except SystemExit:
+            pass
+    if failed:
+        raise failed[0]
+
+
+async def _run(
+    reactor: Any, options: ReceiveOptions, shown: Progress | None, failed: list[Exception]
+) -> None:
+    """
+    Receive until the reactor is to stop, or until that is impossible.
+
+    @param failed: Gets the reason for the second.
+    """
+    stop, over = Deferred[None](), Deferred[None]()
+
+    def finish(result: Failure | None = None) -> None:
+        if not stop.called:
+            stop.callback(result)
+
+    def shut_down() -> Deferred[None]:
+        finish()
+        return over
+
+    reactor.addSystemEventTrigger("before", "shutdown", shut_down)
+    client = RemotingClient(reactor, close_on_timeout=True)
+    try:
+        receiver = await _receiver(reactor, client, options, shown)
+        receiver.startService()
+        receiver.ended.addErrback(finish)
+        try:
+            await stop
+        finally:
+            await receiver.stopService()
+    except Exception as error:
+        failed.append(error)
+    finally:
+        await client.close()
+        over.callback(None)
+
+
+async def _receiver(
+    reactor: Any, client: RemotingClient, options: ReceiveOptions, shown: Progress | None
+) -> Receiver:
+    """
+    Open the archive, and give what receives it.
+
+    @raise FileSizeUnknown: If it is new and the master does not tell its file size.
+    """
+    host, port = options.source
+    known = await deferToThread(ArchiveManifest.read, options.root)
+    if options.file_size is not None:
+        config = MasterConfig(options.file_size, "")
+    elif known is not None:
+        config = MasterConfig(known.file_size, "")
+    elif options.client:
+        config = await ask_config(client, options.client)
+    else:
+        raise click.UsageError("--client-port 0 needs --file-size for a new archive")
+    now = int(time.time() * 1000)
+    manifest = ArchiveManifest(
+        source=Endpoint().show(options.source),
+        broker=config.broker,
+        file_size=config.file_size,
+        start=0,
+        end=0,
+        begun=now,
+        updated=now,
+    )
+    archive = await deferToThread(Archive.open, options.root, manifest, deferToThread)
+    return Receiver(
+        archive=archive,
+        endpoint=ZeroCopyClientEndpoint(reactor, host, port, CONNECT_TIMEOUT),
+        address=manifest.source,
+        bounds=(lambda: master_bounds.ask(client, options.client)) if options.client else None,
+        settings=options.settings,
+        clock=reactor,
+        in_thread=deferToThread,
+        in_flush_thread=deferToThread,
+        sync=os.fdatasync,
+        synchronous=options.synchronous,
+        report_delay=options.report_delay,
+        fsync_interval=options.fsync_interval,
+        log_interval=options.log_interval,
+        shown=shown,
+    )

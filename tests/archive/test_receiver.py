@@ -1,0 +1,688 @@
+"""
+A receiver of archives behind the real master, over transports in memory.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+
+from rmqha.archive.archive import Archive
+from rmqha.archive.errors import ReceiveStopped
+from rmqha.archive.manifest import ArchiveManifest
+from rmqha.archive.receiver import Receiver
+from rmqha.config.ha_settings import HASettings
+from rmqha.errors import BrokenSequence, FlushFailed, Refused, StoreLocked, TableUnreadable
+from rmqha.ha.master.transfer import PutStatus
+from rmqha.ha.slave import probe
+from rmqha.ha.slave.master_bounds import MasterBounds
+from rmqha.logfiles.offline_log import OfflineLog
+from rmqha.store.files.allocate import InThread
+from rmqha.store.log.commit_log import CommitLog
+from tests.ha.test_pair import SIZES, Pair
+from tests.support.effort import tries
+from tests.support.logs import FILE_SIZE, STORED, Disk, Held, content, encoded, now
+
+NOW = 1_800_000_000_000
+
+#: As the command has it.
+DELAY = 30.0
+
+
+class ReceiverCase(Pair):
+    """
+    A master of some files, and an archive.
+    """
+
+    def setUp(self) -> None:
+        """
+        Nothing was received yet.
+        """
+        super().setUp()
+        self.patch(os, "fdatasync", lambda fd: None)
+        self.root = self.folder() / "archive"
+        self.receiver: Receiver | None = None
+        self.shown: list[tuple[int, int]] = []
+        self.addCleanup(self.end)
+
+    def manifest(self, file_size: int = FILE_SIZE) -> ArchiveManifest:
+        """
+        What a command would make.
+        """
+        return ArchiveManifest(
+            source="10.0.0.1:10912",
+            broker="broker-a",
+            file_size=file_size,
+            start=0,
+            end=0,
+            begun=NOW,
+            updated=NOW,
+        )
+
+    def opened(self, root: Path | None = None) -> Archive:
+        """
+        The archive, open.
+        """
+        return Archive.open(root or self.root, self.manifest(), None)
+
+    def receive(self, *, in_flush_thread: InThread = now, **more: Any) -> Receiver:
+        """
+        Open the archive, and start to receive.
+        """
+        settings = {"batch": 1000, "backoff_max": 1.0} | more.pop("settings", {})
+        given: dict[str, Any] = {"report_delay": DELAY, "fsync_interval": 0.5, "bounds": None}
+        self.archive = self.opened()
+        self.receiver = Receiver(
+            archive=self.archive,
+            endpoint=self.wire,
+            address="10.0.0.1:10912",
+            settings=HASettings(**settings),
+            clock=self.clock,
+            in_thread=now,
+            in_flush_thread=in_flush_thread,
+            sync=os.fdatasync,
+            log_interval=60.0,
+            shown=lambda done, total: self.shown.append((done, total)),
+            now_ms=lambda: NOW,
+            **given | more,
+        )
+        self.receiver.startService()
+        self.settle()
+        return self.receiver
+
+    def end(self) -> None:
+        """
+        Stop it, as a signal does.
+        """
+        receiver, self.receiver = self.receiver, None
+        if receiver is not None:
+            stopped = receiver.stopService()
+            self.settle()
+            self.successResultOf(stopped)
+            receiver.ended.addErrback(lambda _: None)
+
+    def kill(self) -> None:
+        """
+        Leave the archive as it is at this moment, and go on with that.
+        """
+        copy = self.folder() / "archive"
+        shutil.copytree(self.root, copy)
+        self.end()
+        self.root = copy
+
+    def names(self) -> list[str]:
+        """
+        The archive's log files.
+        """
+        return sorted(path.name for path in (self.root / "commitlog").iterdir())
+
+    def named(self, *partial: int, first: int = 0, count: int = 5) -> list[str]:
+        """
+        Names of log files.
+
+        @param partial: Numbers of those that are not finished.
+        """
+        numbers = range(first, first + count)
+        return [f"{n * FILE_SIZE:020d}" + ".partial" * (n in partial) for n in numbers]
+
+    def assertArchived(self) -> None:
+        """
+        The archive has the master's log, byte for byte, as its readers see it.
+        """
+        log = OfflineLog(self.root)
+        self.addCleanup(log.close)
+        self.assertEqual(log.end, self.theirs.end)
+        self.assertEqual(content(log), content(self.theirs, log.min_offset))
+        self.assertEqual(log.findings, [])
+
+    def stopped(self) -> ReceiveStopped:
+        """
+        Why it has ended.
+        """
+        assert self.receiver is not None, "it was started"
+        return self.failureResultOf(self.receiver.ended, ReceiveStopped).value
+
+    def grow(self, size: int = 300) -> Deferred[PutStatus]:
+        """
+        A SYNC write.
+        """
+        begin = self.theirs.put([encoded(size)], [0], STORED)
+        return self.transfer.wait(begin, self.theirs.end)
+
+
+class ArchiveTests(ReceiverCase):
+    """
+    What is in an archive.
+    """
+
+    def test_whole(self) -> None:
+        """
+        It has everything that the master has; what is not finished has a name that says so.
+        """
+        self.serve()
+        self.receive()
+        self.passes(1)
+        self.assertEqual(self.names(), self.named(4))
+        self.assertArchived()
+
+    def test_grows(self) -> None:
+        """
+        It grows with the master's log, and a file is finished once the next one is begun.
+        """
+        self.serve()
+        self.receive()
+        for _ in range(40):
+            self.grow()
+            self.passes(0.1)
+        self.passes(1)
+        self.assertEqual(self.names(), self.named(7, count=8))
+        self.assertArchived()
+
+    def test_finished_when_durable(self) -> None:
+        """
+        A file has its name only when it is on the disk.
+        """
+        held = Held()
+        self.serve()
+        self.receive(in_flush_thread=held)
+        self.passes(1)
+        self.assertEqual(self.names(), self.named(0, 1, 2, 3, 4))
+        while held.calls:
+            held.work()
+        self.assertEqual(self.names(), self.named(4))
+        self.receiver, receiver = None, self.receiver
+        assert receiver is not None, "it runs"
+        receiver.stopService()
+
+    def test_manifest(self) -> None:
+        """
+        It says whose log it is and how far it goes, as of the last file and of the end.
+        """
+        self.serve()
+        self.receive()
+        self.passes(1)
+        known = ArchiveManifest.read(self.root)
+        assert known is not None, "it was written"
+        self.assertEqual((known.source, known.broker), ("10.0.0.1:10912", "broker-a"))
+        self.assertEqual((known.start, known.end), (0, self.theirs.end))
+        self.grow()
+        self.passes(1)
+        self.end()
+        self.assertEqual(ArchiveManifest.read(self.root).end, self.theirs.end)
+
+    def test_begins_above_zero(self) -> None:
+        """
+        A master that deleted its first files is archived from the first byte it has.
+        """
+        self.theirs.drop_first().remove()
+        self.theirs.drop_first().remove()
+        self.serve()
+        self.receive()
+        self.passes(2)
+        self.assertEqual(self.names(), self.named(4, first=2, count=3))
+        self.assertArchived()
+
+    def test_progress(self) -> None:
+        """
+        It shows what it has of what there is.
+        """
+        bounds = MasterBounds(0, self.theirs.end, 1)
+        self.serve()
+        self.receive(bounds=lambda: succeed(bounds))
+        self.passes(1.5)
+        self.assertEqual(self.shown[-1], (self.theirs.end, self.theirs.end))
+
+    def test_stop_leaves_nothing(self) -> None:
+        """
+        A stop flushes, finishes what is full, and gives the folder back.
+        """
+        self.serve()
+        self.receive(fsync_interval=1000.0)
+        self.passes(1)
+        self.assertEqual(self.names(), self.named(0, 1, 2, 3, 4))
+        self.end()
+        self.assertEqual(self.names(), self.named(4))
+        self.unserve()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
+        self.opened().close()
+
+
+class ResumeTests(ReceiverCase):
+    """
+    A receiver that was killed or stopped goes on where the archive ends.
+    """
+
+    def test_random_kills(self) -> None:
+        """
+        Whenever it is killed, in the middle of a frame too, its archive is the master's log.
+        """
+        for seed in range(tries(10)):
+            dice = random.Random(seed)
+            self.root = self.folder() / "archive"
+            self.theirs = self.filled(*SIZES)
+            self.serve()
+            for _ in range(6):
+                self.receive(settings={"max_receive_rate": dice.choice([0, 3000, 20_000])})
+                for _ in range(dice.randrange(6)):
+                    self.grow(dice.choice([200, 300, 900]))
+                    self.passes(dice.choice([0.05, 0.3]))
+                self.kill()
+            self.receive()
+            self.passes(2)
+            self.assertArchived()
+            self.end()
+            self.assertArchived()
+            self.unserve()
+
+    def test_torn(self) -> None:
+        """
+        What a power cut left behind the last whole record is received again.
+        """
+        self.serve()
+        self.receive()
+        self.passes(1)
+        self.end()
+        path = self.root / "commitlog" / self.named(4)[-1]
+        position = self.theirs.end - 4 * FILE_SIZE - 100
+        with open(path, "r+b") as file:
+            file.seek(position)
+            file.write(bytes(100))
+        self.receive()
+        self.passes(2)
+        self.assertArchived()
+        self.assertFalse((self.root / "rmqha" / "quarantine").exists())
+
+    def test_damaged(self) -> None:
+        """
+        Where valid records follow a damaged one they go to quarantine before all is received again.
+        """
+        self.serve()
+        self.receive()
+        self.passes(1)
+        self.end()
+        path = self.root / "commitlog" / self.named(4)[-1]
+        data = bytearray(path.read_bytes())
+        data[200] ^= 0xFF
+        path.write_bytes(data)
+        self.receive()
+        (kept,) = (self.root / "rmqha" / "quarantine").iterdir()
+        size = self.theirs.end - 4 * FILE_SIZE
+        self.assertEqual(kept.read_bytes(), bytes(data[:size]))
+        self.passes(2)
+        self.assertArchived()
+
+    def test_only_finished_files(self) -> None:
+        """
+        An archive of which only the finished files were kept goes on behind them.
+        """
+        self.serve()
+        self.receive()
+        self.passes(1)
+        self.end()
+        (self.root / "commitlog" / self.named(4)[-1]).unlink()
+        self.receive()
+        self.assertIn(self.named(3)[3], self.names())
+        self.passes(2)
+        self.assertEqual(self.names(), self.named(4))
+        self.assertArchived()
+
+    def test_old_files_taken_away(self) -> None:
+        """
+        Its first files may be taken away: it goes on.
+        """
+        self.serve()
+        self.receive()
+        self.passes(1)
+        self.end()
+        for name in self.named()[:2]:
+            (self.root / "commitlog" / name).unlink()
+        self.receive()
+        self.grow()
+        self.passes(2)
+        self.assertEqual(self.names(), self.named(4, first=2, count=3))
+        self.assertArchived()
+
+    def test_master_away(self) -> None:
+        """
+        It connects again by itself when the master is back.
+        """
+        self.receive()
+        self.passes(5)
+        self.serve()
+        self.passes(3)
+        self.wire.cut()
+        self.passes(0.1)
+        self.grow()
+        self.passes(3)
+        self.assertArchived()
+
+
+class AcknowledgeTests(ReceiverCase):
+    """
+    What the master makes of it.
+    """
+
+    def test_nothing_is_acknowledged(self) -> None:
+        """
+        No SYNC write is ever acknowledged by an archive, however often it connects and starts anew.
+        """
+        self.patch(probe, "PROBE_WINDOW", 500)
+        for seed in range(tries(6)):
+            dice = random.Random(seed)
+            self.root = self.folder() / "archive"
+            self.theirs = self.filled(*SIZES)
+            self.serve()
+            self.receive()
+            waiting = []
+            for _ in range(60):
+                waiting.append(self.grow())
+                self.passes(dice.choice([0.05, 0.3, 1.0]))
+                what = dice.randrange(8)
+                if what == 0:
+                    self.wire.cut()
+                elif what == 1:
+                    self.kill()
+                    self.receive()
+            self.passes(4)
+            answers = {self.successResultOf(answer) for answer in waiting}
+            self.assertNotIn(PutStatus.PUT_OK, answers, f"seed {seed}")
+            self.passes(2)
+            self.assertArchived()
+            self.end()
+            self.unserve()
+
+    def test_reported_late(self) -> None:
+        """
+        What it has is reported when no write waits for it any more: the master need not keep its
+        files for longer.
+        """
+        factory = self.serve()
+        self.receive()
+        self.passes(DELAY - 5)
+        self.assertEqual(factory.ledger.held_from(), 0)
+        self.passes(15)
+        self.assertEqual(factory.ledger.held_from(), self.theirs.end)
+        end = self.theirs.end
+        self.grow()
+        self.passes(DELAY - 5)
+        self.assertEqual(factory.ledger.held_from(), end)
+        self.passes(15)
+        self.assertEqual(factory.ledger.held_from(), self.theirs.end)
+
+    def test_synchronous(self) -> None:
+        """
+        When it is asked to, it acknowledges what is on its disk, and nothing else.
+        """
+        held = Held()
+        self.serve()
+        self.receive(synchronous=True, in_flush_thread=held)
+        while held.calls:
+            held.work()
+            self.settle()
+        waiting = self.grow()
+        self.passes(0.5)
+        self.assertNoResult(waiting)
+        held.work()
+        self.settle()
+        self.assertEqual(self.successResultOf(waiting), PutStatus.PUT_OK)
+        self.receiver, receiver = None, self.receiver
+        assert receiver is not None, "it runs"
+        receiver.stopService()
+
+    def test_settled(self) -> None:
+        """
+        After a restart it reports no file whose first record may still be waited for.
+        """
+        self.theirs = self.log()
+        starts = {}
+        for number in range(40):
+            self.theirs.put([encoded(900)], [number], STORED + number * 5000)
+            starts.setdefault(self.theirs.last_record // FILE_SIZE, number * 5)
+        self.serve()
+        self.receive()
+        self.passes(1)
+        self.end()
+        archive = self.opened()
+        self.addCleanup(archive.close)
+        last = 39 * 5
+        for delay in (0.0, 1.0, 30.0, 60.0, 1000.0):
+            good = [row for row, stored in starts.items() if stored <= last - delay]
+            wanted = max(good) * FILE_SIZE if good else 0
+            self.assertEqual(archive.settled(delay), wanted, delay)
+
+
+class EndTests(ReceiverCase):
+    """
+    Where the master's log does not continue the archive.
+    """
+
+    def archived(self) -> CommitLog:
+        """
+        Receive all there is, and stop.
+
+        @return: The master's log.
+        """
+        self.serve()
+        self.receive()
+        self.passes(1)
+        self.end()
+        self.unserve()
+        return self.theirs
+
+    def before(self) -> list[bytes]:
+        """
+        What is in the archive.
+        """
+        return [path.read_bytes() for path in sorted((self.root / "commitlog").iterdir())]
+
+    def test_gap(self) -> None:
+        """
+        A master that deleted what comes next: the gap is told, and never filled.
+        """
+        end = self.archived().end
+        for _ in range(60):
+            self.theirs.put([encoded(900)], [0], STORED)
+        for _ in range(9):
+            self.theirs.drop_first().remove()
+        before, least = self.before(), self.theirs.min_offset
+        self.assertGreater(least, end)
+        for bounds in (MasterBounds(least, self.theirs.end, 1), None):
+            ask = None if bounds is None else (lambda bounds=bounds: succeed(bounds))
+            self.serve()
+            self.receive(bounds=ask)
+            self.passes(30)
+            error = self.stopped()
+            self.assertEqual((error.state, error.start, error.end), ("below-min", 0, end))
+            self.assertEqual(error.master_min, None if bounds is None else least)
+            self.assertIn(str(least), str(error))
+            self.assertIn(f"the archive has bytes 0 to {end}", str(error))
+            self.end()
+            self.unserve()
+        self.assertEqual(self.before(), before)
+
+    def test_diverged(self) -> None:
+        """
+        Other bytes at the same offsets: both are told, nothing is cut.
+        """
+        end = self.archived().end
+        before = self.before()
+        self.theirs = self.part(700, 700, end=3 * FILE_SIZE)
+        self.serve()
+        self.receive()
+        self.passes(3)
+        error = self.stopped()
+        self.assertEqual((error.state, error.at, error.end), ("diverged", 3 * FILE_SIZE + 27, end))
+        self.assertEqual(self.before(), before)
+        self.assertIdle()
+
+    def assertIdle(self) -> None:
+        """
+        It does not connect again.
+        """
+        made = self.wire.made
+        self.passes(30)
+        self.assertEqual(self.wire.made, made)
+
+    def test_ahead(self) -> None:
+        """
+        A master that lost its end: told when that has not passed.
+        """
+        end = self.archived().end
+        self.theirs = self.part(end=3 * FILE_SIZE)
+        self.serve()
+        self.receive()
+        self.passes(0.5)
+        assert self.receiver is not None, "it runs"
+        self.assertNoResult(self.receiver.ended)
+        self.passes(10)
+        error = self.stopped()
+        self.assertEqual((error.state, error.at, error.end), ("ahead", 3 * FILE_SIZE, end))
+        self.assertIdle()
+
+    def test_ahead_for_a_moment(self) -> None:
+        """
+        What it lacked comes back before that is concluded: it goes on.
+        """
+        whole = self.archived()
+        self.theirs = self.part(end=3 * FILE_SIZE)
+        self.serve()
+        self.receive()
+        self.passes(0.5)
+        self.unserve()
+        self.theirs = whole
+        self.serve()
+        self.passes(10)
+        assert self.receiver is not None, "it runs"
+        self.assertNoResult(self.receiver.ended)
+        self.grow()
+        self.passes(1)
+        self.assertArchived()
+
+    def test_bad_record(self) -> None:
+        """
+        A record that is damaged at the master: fetched again, then told with its place.
+        """
+        file = self.theirs.folder.files[2]
+        file.view[700 + 300] ^= 0xFF
+        self.serve()
+        self.receive()
+        self.passes(0.5)
+        assert self.receiver is not None, "it runs"
+        self.assertNoResult(self.receiver.ended)
+        self.passes(20)
+        error = self.stopped()
+        self.assertEqual(error.state, "diverged")
+        self.assertIn("the master sent a bad record", error.reason)
+        self.assertEqual(error.end, self.archive.log.confirmed)
+        self.assertLess(error.end, 3 * FILE_SIZE)
+
+    def test_disk_full(self) -> None:
+        """
+        It waits for room.
+        """
+        disk = Disk(full=True).install(self)
+        self.serve()
+        self.receive()
+        self.passes(12)
+        assert self.receiver is not None, "it runs"
+        self.assertNoResult(self.receiver.ended)
+        self.assertEqual(self.receiver.follower.sync.state.value, "disk-full")
+        disk.full = False
+        self.passes(12)
+        self.assertArchived()
+
+    def test_fsync_fails(self) -> None:
+        """
+        What is not surely on the disk ends it at once.
+        """
+
+        def sync(fd: int) -> None:
+            raise OSError(5, "Input/output error")
+
+        self.patch(os, "fdatasync", sync)
+        self.serve()
+        self.receive()
+        self.passes(1)
+        assert self.receiver is not None, "it runs"
+        error = self.failureResultOf(self.receiver.ended, FlushFailed).value
+        self.assertIn("Input/output error", str(error))
+        self.assertIdle()
+
+
+class OpenTests(ReceiverCase):
+    """
+    Folders that are no archives.
+    """
+
+    def test_a_store(self) -> None:
+        """
+        A node's store is not written into.
+        """
+        (self.root / "consumequeue").mkdir(parents=True)
+        (self.root / "commitlog").mkdir()
+        with self.assertRaises(Refused) as caught:
+            self.opened()
+        self.assertIn("it has commitlog, consumequeue", str(caught.exception))
+        self.assertIn("no rmqha/archive.json", str(caught.exception))
+
+    def test_another_size(self) -> None:
+        """
+        A size that its files do not have is refused with both.
+        """
+        self.opened().close()
+        with self.assertRaises(Refused) as caught:
+            Archive.open(self.root, self.manifest(8192), None)
+        self.assertIn("files of 4096 bytes, not of 8192", str(caught.exception))
+
+    def test_twice(self) -> None:
+        """
+        Two receivers cannot have one archive.
+        """
+        archive = self.opened()
+        self.addCleanup(archive.close)
+        with self.assertRaises(StoreLocked):
+            self.opened()
+
+    def test_a_file_is_missing(self) -> None:
+        """
+        A file missing in its middle is named; the folder is free again.
+        """
+        self.serve()
+        self.receive()
+        self.passes(1)
+        self.end()
+        (self.root / "commitlog" / self.named()[1]).unlink()
+        for _ in range(2):
+            with self.assertRaises(BrokenSequence) as caught:
+                self.opened()
+        self.assertEqual(caught.exception.expected, FILE_SIZE)
+
+    def test_bad_manifest(self) -> None:
+        """
+        What cannot be read is not taken for an archive that begins.
+        """
+        self.opened().close()
+        path = self.root / "rmqha" / "archive.json"
+        path.with_name("archive.json.bak").unlink(missing_ok=True)
+        for text in ("{}", '{"version":2}', '{"version":1,"from":"a"}'):
+            path.write_text(text, encoding="ascii")
+            with self.assertRaises(TableUnreadable):
+                ArchiveManifest.read(self.root)
+
+    def test_shortened(self) -> None:
+        """
+        An archive that lost what its manifest says is told, and received again.
+        """
+        self.serve()
+        self.receive()
+        self.passes(1)
+        self.end()
+        (self.root / "commitlog" / self.named(4)[-1]).write_bytes(bytes(FILE_SIZE))
+        self.receive()
+        self.passes(2)
+        self.assertArchived()

@@ -1,0 +1,113 @@
+"""
+C{rmqha receive}, as its own process.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from lab.harness.nodes import Folder, Node, Process, until
+from lab.harness.ports import free_ports
+from lab.harness.remote import Remote, send
+from tests.cli.command import CommandTestCase
+from tests.support.effort import slow
+
+RMQHA = str(Path(sys.executable).parent / "rmqha")
+
+
+class MistakeTests(CommandTestCase):
+    """
+    What the command line cannot say.
+    """
+
+    def test_from(self) -> None:
+        """
+        The master's address is needed, and is one.
+        """
+        self.assertIn("--from", self.fails(2, "receive", "archive"))
+        self.assertIn("is not host:port", self.fails(2, "receive", "--from", "a", "archive"))
+
+    def test_numbers(self) -> None:
+        """
+        Numbers are in their range.
+        """
+        for option in ("--report-delay", "--fsync-interval", "--log-interval", "--file-size"):
+            said = self.fails(2, "receive", "--from", "127.0.0.1:1", "archive", option, "0")
+            self.assertIn(option, said)
+
+
+class ReceiveTests(CommandTestCase):
+    """
+    A real master, and signals.
+    """
+
+    def setUp(self) -> None:
+        folder = Folder("receive-")
+        self.addCleanup(folder.remove)
+        self.folder = folder.path
+        self.archive = self.folder / "archive"
+        self.process = Process("receive", self.folder / "receive.log")
+        self.addCleanup(self.process.kill9)
+
+    def run_receive(self, *args: str) -> None:
+        """
+        Start the command.
+        """
+        self.process.spawn([sys.executable, RMQHA, "receive", str(self.archive), *args])
+
+    @slow
+    def test_begins_and_ends(self) -> None:
+        """
+        A new archive has its master's file size; Ctrl-C and SIGTERM end it with code 0, and the
+        next run goes on where it ended.
+        """
+        master = Node(self.folder, "master").start()
+        self.addCleanup(master.kill9)
+        source = ["--from", f"127.0.0.1:{master.ha_port}", "--log-interval", "1"]
+        manifest = self.archive / "rmqha" / "archive.json"
+        for number in (signal.SIGINT, signal.SIGTERM):
+            with Remote(master.port) as client:
+                for _ in range(3):
+                    self.assertEqual(client.ask(send("Orders", b"x" * 1000)).code, 0)
+            end = master.status()["maxOffset"]
+            self.run_receive(*source, "--client-port", str(master.port))
+            until(lambda: f"to {end}" in self.process.log(), "all", tell=self.process.tail)  # noqa: B023
+            self.process.signal(number)
+            self.assertEqual(self.process.wait(), 0, self.process.tail())
+            known = json.loads(manifest.read_text(encoding="ascii"))
+            self.assertEqual(
+                (known["fileSize"], known["lastOffset"], known["brokerName"]),
+                (1 << 20, end, "broker-a"),
+            )
+        self.assertEqual(self.process.complaints(), [])
+        self.assertIn("clean", self.succeed("verify", self.archive))
+        self.assertIn("in-sync with 127.0.0.1:", self.process.log())
+
+    @slow
+    def test_no_file_size(self) -> None:
+        """
+        Without an answer a new archive is not begun with a size that may be wrong.
+        """
+        (port,) = free_ports(1)
+        for args, code, text in (
+            (["--client-port", str(port)], 1, "does not tell the size of its log files"),
+            (["--client-port", "0"], 2, "--client-port 0 needs --file-size"),
+        ):
+            done = subprocess.run(
+                [
+                    *(sys.executable, RMQHA, "receive", str(self.archive)),
+                    *("--from", "127.0.0.1:1", *args),
+                ],
+                check=False,
+                capture_output=True,
+                text=True,
+                timeout=60,
+            )
+            self.assertEqual(done.returncode, code, done.stderr)
+            self.assertIn(text, done.stderr.splitlines()[-1])
+            self.assertNotIn("Traceback", done.stderr)
+            self.assertFalse(self.archive.exists())
