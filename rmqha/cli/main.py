@@ -14,6 +14,7 @@ from rmqha.cli.promote import promote
 from rmqha.cli.rebuild import rebuild
 from rmqha.cli.receive import receive
 from rmqha.cli.repair import repair
+from rmqha.cli.restore import restore
 from rmqha.cli.slots import slots
 from rmqha.cli.spark.main import spark
 from rmqha.cli.status import status
@@ -32,7 +33,7 @@ def main() -> None:
 
 
 OF_NODES = (status, slots)
-OF_STORES = (verify, dump, repair, rebuild, diverge, promote, tables, receive)
+OF_STORES = (verify, dump, repair, rebuild, diverge, promote, tables, receive, restore)
 
 for command in (*OF_NODES, *OF_STORES, config, spark):
     main.add_command(command)

@@ -12,7 +12,7 @@ from lab.harness import golden
 from tests.cli.command import CommandTestCase
 from tests.support.effort import slow
 
-COMMANDS = ("config", "diverge", "dump", "rebuild", "receive", "status", "verify")
+COMMANDS = ("config", "diverge", "dump", "rebuild", "receive", "restore", "status", "verify")
 
 
 class MainTests(CommandTestCase):

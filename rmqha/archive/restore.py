@@ -1,0 +1,159 @@
+"""
+Build a master's store from an archive, or from another store, as it was at some moment.
+
+The log is copied up to there, queues and index are built from it, the tables come along if there
+are any, and what is left is what C{rmqha promote} does: offsets above a queue's end are brought
+back, and an epoch begins.  Nothing of what the source knows of its own life is taken over: the
+new store's log parts from the old one's at its end, and no replica may take it for the same.
+
+Source: docs/guide/archive.rst, Restore.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+from attrs import evolve, frozen
+
+from rmqha.archive.copy_log import CopiedLog, copy_log, finish_files
+from rmqha.archive.source import RestoreSource
+from rmqha.archive.target import RestoreTarget
+from rmqha.config.store_settings import StoreSettings
+from rmqha.errors import Refused
+from rmqha.ha.promotion import Promotion, promote
+from rmqha.logfiles import json_table
+from rmqha.logfiles.json_table import fsync_folder
+from rmqha.logfiles.offline_log import OfflineLog
+from rmqha.logfiles.published import DELETED
+from rmqha.logfiles.raw_log import RawLog
+from rmqha.store.derived.rebuild import Progress, RebuiltFiles, rebuild
+from rmqha.store.files.lock import StoreLock
+from rmqha.store.offline.detect_sizes import offline_settings
+from rmqha.wire.store_layout import COMMITLOG, CONFIG, LOCK
+
+Bar = Callable[[str], AbstractContextManager[Progress | None]]
+"""Shows how far a step is, by its name."""
+
+TABLE_SUFFIX = ".json"
+
+
+@frozen(kw_only=True)
+class RestoredStore:
+    """
+    What was built.
+
+    @ivar copied: The log.
+    @ivar rebuilt: Queues and index.
+    @ivar tables: Names of the tables that were copied.
+    @ivar old_tables: Why the generation before the present one was taken of some of them.
+    @ivar promotion: What the epoch's begin found, and which offsets were moved.
+    """
+
+    root: Path
+    copied: CopiedLog
+    rebuilt: RebuiltFiles
+    tables: tuple[str, ...]
+    old_tables: tuple[str, ...]
+    promotion: Promotion
+
+
+def settings_for(source: RestoreSource, root: Path) -> StoreSettings:
+    """
+    Sizes of the new store's files: those of the old one, or RocketMQ's where there is only a log.
+    """
+    found = offline_settings(source.store or root, source.raw.path, source.raw.file_size)
+    return evolve(found, root=root, commitlog=root / COMMITLOG)
+
+
+def restore(
+    source: RestoreSource,
+    target: RestoreTarget,
+    settings: StoreSettings,
+    tables: Path | None,
+    bar: Bar,
+) -> RestoredStore:
+    """
+    Build a store.  Blocking; interrupted, it leaves what no node starts on.
+
+    @param settings: Of the new store.
+    @param tables: The folder of the tables that it shall have.
+    @raise Refused: If there is something in the new store's folder, or the file size is another.
+    @raise StoreError: As L{copy_log}, and as L{promote<rmqha.ha.promotion.promote>}.
+    """
+    root = settings.root
+    if settings.file_size != source.raw.file_size:
+        raise Refused(
+            "restore",
+            f"the source has log files of {source.raw.file_size} bytes, the new store is "
+            f"configured for {settings.file_size}",
+        )
+    for folder in (root, settings.commitlog):
+        if folder.exists() and any(folder.iterdir()):
+            raise Refused("restore", f"{folder} is not empty")
+    source.limit(target)  # Nothing is made for what is impossible.
+    settings.commitlog.mkdir(parents=True, exist_ok=True)
+    lock = StoreLock(root / LOCK)
+    lock.take()
+    try:
+        with bar("restoring the log") as progress:
+            copied = copy_log(source, target, settings.commitlog, progress)
+        copied_tables, old = _copy_tables(tables, root / CONFIG)
+        if source.store is not None:
+            _copy_deleted(source.store, root)
+        with bar("building queues and index") as progress:
+            rebuilt = _rebuild(copied, settings, progress)
+        finish_files(settings.commitlog)
+        fsync_folder(root)
+    finally:
+        lock.release()
+    return RestoredStore(
+        root=root,
+        copied=copied,
+        rebuilt=rebuilt,
+        tables=copied_tables,
+        old_tables=old,
+        promotion=promote(settings),
+    )
+
+
+def _rebuild(copied: CopiedLog, settings: StoreSettings, progress: Progress | None) -> RebuiltFiles:
+    log = OfflineLog.of(RawLog.open(settings.commitlog, settings.file_size), copied.end)
+    try:
+        return rebuild(log, settings.root, settings, progress)
+    finally:
+        log.close()
+
+
+def _copy_tables(tables: Path | None, into: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """
+    Copy the tables of a folder.
+
+    @return: Their names, and what is wrong with those of which an older generation was taken.
+    @raise TableUnreadable: If something is there, and nothing of it can be read.
+    """
+    if tables is None or not tables.is_dir():
+        return (), ()
+    names, old = [], []
+    into.mkdir(exist_ok=True)
+    for path in sorted(tables.glob("*" + TABLE_SUFFIX)):
+        found = json_table.read_generation(path)
+        if found.table is None:
+            continue
+        json_table.replace(into / path.name, found.table)
+        names.append(path.name)
+        if found.fault:
+            old.append(f"{path}: {found.fault}")
+    return tuple(names), tuple(old)
+
+
+def _copy_deleted(store: Path, root: Path) -> None:
+    """
+    Which topics were deleted while their records were in the log: it is believed only if it speaks
+    of what was restored.
+    """
+    found = json_table.read(store / DELETED)
+    if found is not None:
+        (root / DELETED).parent.mkdir(exist_ok=True)
+        json_table.replace(root / DELETED, found)

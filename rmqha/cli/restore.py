@@ -1,0 +1,129 @@
+"""
+C{rmqha restore}: builds a store from an archive, or from a store, as it was at some moment.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+from attrs import asdict
+
+from rmqha.archive.errors import shown_time
+from rmqha.archive.restore import RestoredStore, settings_for
+from rmqha.archive.restore import restore as build
+from rmqha.archive.source import RestoreSource
+from rmqha.archive.target import ALLOWED, RestoreTarget
+from rmqha.cli.common import JSON, STORE, bar, note
+from rmqha.config.load import load
+from rmqha.wire.store_layout import CONFIG
+
+SHOWN = 10
+"""Most topics that are named in a note."""
+
+
+def _target(context: click.Context, option: click.Parameter, text: str | None) -> RestoreTarget:
+    try:
+        return RestoreTarget() if text is None else RestoreTarget.parse(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
+
+
+@click.command()
+@click.argument("source", metavar="ARCHIVE|STORE", type=STORE)
+@click.argument("dest", type=click.Path(file_okay=False, path_type=Path))
+@click.option(
+    "--until",
+    "target",
+    metavar="TIME|OFFSET",
+    callback=_target,
+    help=f"Restore whole records below this offset, or those before the first one that was stored "
+    f"later: {ALLOWED}. Default: all there is.",
+)
+@click.option(
+    "--tables",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="A store's config folder, for topics, groups and offsets. Default: that of STORE.",
+)
+@click.option(
+    "--conf",
+    type=click.Path(exists=True, path_type=Path),
+    help="broker.conf of the new store, with DEST as storePathRootDir.",
+)
+@JSON
+def restore(
+    source: Path,
+    dest: Path,
+    target: RestoreTarget,
+    tables: Path | None,
+    conf: Path | None,
+    as_json: bool,
+) -> None:
+    """Build a master's store in DEST from an archive or a store, up to a point in time.
+
+    DEST must be empty or not exist.  ARCHIVE may be one that is being received, STORE that of a
+    running node, which is read up to what the node has published.  The source is not changed.
+    Consumer offsets above a queue's new end are moved back to it.  The new store begins a new
+    epoch: replicas of the old one are not fed by it before they have cut off what it lacks.
+    """
+    found = RestoreSource.look(source)
+    dest = dest.absolute()
+    settings = settings_for(found, dest)
+    if conf is not None:
+        settings = load(conf).store
+        if settings.root.resolve() != dest.resolve():
+            raise click.UsageError(f"{conf} is for the store {settings.root}, not {dest}")
+    if tables is None and found.store is not None:
+        tables = found.store / CONFIG
+    done = build(found, target, settings, tables, bar)
+    if as_json:
+        click.echo(json.dumps(_as_json(done), indent=2, ensure_ascii=False))
+        return
+    for line in _lines(done):
+        click.echo(line)
+    for text in done.old_tables:
+        note(f"the generation before was taken of a table: {text}")
+    for fault in done.rebuilt.faults:
+        note(str(fault))
+    unlisted = done.promotion.unlisted
+    if unlisted:
+        names = ", ".join(unlisted[:SHOWN])
+        more = f" and {len(unlisted) - SHOWN} more" if len(unlisted) > SHOWN else ""
+        note(f"there are messages of topics that are not in config/topics.json: {names}{more}")
+
+
+def _lines(done: RestoredStore) -> list[str]:
+    copied, rebuilt = done.copied, done.rebuilt
+    last = shown_time(copied.last_stored)
+    lines = [
+        f"{done.root}: bytes {copied.start} to {copied.end}, {copied.records} records up to {last}",
+        f"{rebuilt.units} units in {rebuilt.queues} queues, {rebuilt.entries} index entries",
+        f"tables: {', '.join(done.tables) or 'none'}",
+    ]
+    moved = (*done.promotion.delays, *done.promotion.consumers)
+    lines += [str(one) for one in moved]
+    if not moved:
+        lines.append("no consumer offset or delay level's offset is above its queue")
+    lines.append(f"a new epoch is begun at byte {done.promotion.end}")
+    return lines
+
+
+def _as_json(done: RestoredStore) -> dict[str, Any]:
+    return {
+        "store": str(done.root),
+        "minOffset": done.copied.start,
+        "end": done.copied.end,
+        "records": done.copied.records,
+        "lastStored": done.copied.last_stored,
+        "queues": done.rebuilt.queues,
+        "units": done.rebuilt.units,
+        "indexEntries": done.rebuilt.entries,
+        "faults": [str(fault) for fault in done.rebuilt.faults],
+        "tables": list(done.tables),
+        "oldTables": list(done.old_tables),
+        "unlistedTopics": list(done.promotion.unlisted),
+        "movedDelays": [asdict(one) for one in done.promotion.delays],
+        "movedConsumers": [asdict(one) for one in done.promotion.consumers],
+    }
