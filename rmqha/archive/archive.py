@@ -19,6 +19,7 @@ from twisted.logger import Logger
 
 from rmqha.archive.manifest import ArchiveManifest, manifest_path
 from rmqha.errors import Refused
+from rmqha.ha.slave.master_bounds import BrokerIdentity
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.listing import file_name
 from rmqha.store.files.allocate import Allocator, InThread
@@ -180,19 +181,20 @@ class Archive:
         for file in files:
             _rename(file, file_name(file.start))
 
-    def note(self, now_ms: int) -> None:
+    def note(self, now_ms: int, identity: BrokerIdentity | None = None) -> None:
         """
         Write down how far the archive goes; blocking.
 
         @param now_ms: Milliseconds since 1970.
+        @param identity: Who the master is, if its log was proven to be this one and it has told.
         @raise DiskFull: If there is no room.
         """
-        log = self.log
+        log, journal = self.log, self.manifest.journal
+        end = min(log.confirmed, log.flushed)
+        if identity is not None and identity.epoch >= journal.number:
+            journal = journal.followed(identity.epoch, identity.starts, end)
         self.manifest = evolve(
-            self.manifest,
-            start=log.min_offset,
-            end=min(log.confirmed, log.flushed),
-            updated=now_ms,
+            self.manifest, start=log.min_offset, end=end, updated=now_ms, journal=journal
         )
         self.manifest.write(self.root)
 
@@ -245,6 +247,7 @@ def _continued(root: Path, manifest: ArchiveManifest) -> ArchiveManifest:
         begun=known.begun,
         start=known.start,
         end=known.end,
+        journal=known.journal,
     )
 
 

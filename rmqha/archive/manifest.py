@@ -10,9 +10,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Self
 
-from attrs import frozen
+from attrs import field, frozen
 
 from rmqha.errors import TableUnreadable
+from rmqha.ha.master_epoch import EpochJournal, parse
 from rmqha.logfiles import json_table
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.wire.store_layout import ARCHIVE, OWN_FOLDER
@@ -39,6 +40,7 @@ class ArchiveManifest:
     @ivar end: Just past the last record that was on the disk.
     @ivar begun: When the archive was begun, in milliseconds since 1970.
     @ivar updated: When this was written, the same.
+    @ivar journal: The master epochs of the log, as far as its master has told.
     """
 
     source: str
@@ -48,6 +50,7 @@ class ArchiveManifest:
     end: int
     begun: int
     updated: int
+    journal: EpochJournal = field(factory=EpochJournal)
 
     @classmethod
     def read(cls, root: Path) -> Self | None:
@@ -70,8 +73,11 @@ class ArchiveManifest:
                 end=int(table["lastOffset"]),
                 begun=int(table["begun"]),
                 updated=int(table["updated"]),
+                journal=EpochJournal(
+                    number=int(table["masterEpoch"]), starts=parse(table["epochStarts"])
+                ),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise TableUnreadable(str(manifest_path(root)), f"{error}") from error
 
     def write(self, root: Path) -> None:
@@ -95,5 +101,7 @@ class ArchiveManifest:
                 "lastOffset": self.end,
                 "begun": self.begun,
                 "updated": self.updated,
+                "masterEpoch": self.journal.number,
+                "epochStarts": self.journal.text(),
             },
         )

@@ -3,8 +3,9 @@ Build a master's store from an archive, or from another store, as it was at some
 
 The log is copied up to there, queues and index are built from it, the tables come along if there
 are any, and what is left is what C{rmqha promote} does: offsets above a queue's end are brought
-back, and an epoch begins.  Nothing of what the source knows of its own life is taken over: the
-new store's log parts from the old one's at its end, and no replica may take it for the same.
+back, an epoch begins, and the master epoch is raised.  Nothing else that the source knows of its
+own life is taken over: the new store's log parts from the old one's at its end, and no replica may
+take it for the same.
 
 Source: docs/guide/archive.rst, Restore.
 """
@@ -30,6 +31,7 @@ from rmqha.logfiles.published import DELETED
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.store.derived.rebuild import Progress, RebuiltFiles, rebuild
 from rmqha.store.files.lock import StoreLock
+from rmqha.store.files.owner import as_owner
 from rmqha.store.offline.detect_sizes import offline_settings
 from rmqha.wire.store_layout import COMMITLOG, CONFIG, LOCK
 
@@ -73,13 +75,17 @@ def restore(
     settings: StoreSettings,
     tables: Path | None,
     bar: Bar,
+    epoch: int | None = None,
 ) -> RestoredStore:
     """
-    Build a store.  Blocking; interrupted, it leaves what no node starts on.
+    Build a store.  Blocking; interrupted, it leaves what no node starts on.  What is made belongs
+    to the owner of the folder.
 
     @param settings: Of the new store.
     @param tables: The folder of the tables that it shall have.
-    @raise Refused: If there is something in the new store's folder, or the file size is another.
+    @param epoch: Its master epoch, by default one above the highest that the source knows.
+    @raise Refused: If there is something in the new store's folder, the file size is another, or
+        C{epoch} is too low.
     @raise StoreError: As L{copy_log}, and as L{promote<rmqha.ha.promotion.promote>}.
     """
     root = settings.root
@@ -93,28 +99,32 @@ def restore(
         if folder.exists() and any(folder.iterdir()):
             raise Refused("restore", f"{folder} is not empty")
     source.limit(target)  # Nothing is made for what is impossible.
-    settings.commitlog.mkdir(parents=True, exist_ok=True)
+    source.journal.raised(source.end, epoch)
+    root.mkdir(parents=True, exist_ok=True)
     lock = StoreLock(root / LOCK)
-    lock.take()
-    try:
-        with bar("restoring the log") as progress:
-            copied = copy_log(source, target, settings.commitlog, progress)
-        copied_tables, old = _copy_tables(tables, root / CONFIG)
-        if source.store is not None:
-            _copy_deleted(source.store, root)
-        with bar("building queues and index") as progress:
-            rebuilt = _rebuild(copied, settings, progress)
-        finish_files(settings.commitlog)
-        fsync_folder(root)
-    finally:
-        lock.release()
+    with as_owner(root, settings.commitlog):
+        settings.commitlog.mkdir(parents=True, exist_ok=True)
+        lock.take()
+        try:
+            with bar("restoring the log") as progress:
+                copied = copy_log(source, target, settings.commitlog, progress)
+            copied_tables, old = _copy_tables(tables, root / CONFIG)
+            if source.store is not None:
+                _copy_deleted(source.store, root)
+            source.journal.cut(copied.end).write(root)
+            with bar("building queues and index") as progress:
+                rebuilt = _rebuild(copied, settings, progress)
+            finish_files(settings.commitlog)
+            fsync_folder(root)
+        finally:
+            lock.release()
     return RestoredStore(
         root=root,
         copied=copied,
         rebuilt=rebuilt,
         tables=copied_tables,
         old_tables=old,
-        promotion=promote(settings),
+        promotion=promote(settings, epoch=epoch),
     )
 
 

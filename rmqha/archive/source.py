@@ -15,6 +15,7 @@ from rmqha.archive.errors import GapInLog, TargetOutside
 from rmqha.archive.manifest import ArchiveManifest
 from rmqha.archive.target import RestoreTarget
 from rmqha.errors import NotAStore
+from rmqha.ha.master_epoch import EpochJournal
 from rmqha.logfiles.log_end import find_log_end
 from rmqha.logfiles.published import read_point
 from rmqha.logfiles.raw_log import RawLog
@@ -31,6 +32,7 @@ class RestoreSource:
 
     @ivar raw: Its files.
     @ivar store: The root of the store that it is, C{None} if it has only a log.
+    @ivar journal: The master epochs that are known of it.
     @ivar end: Where the log ends, or what can be restored of it: where files are missing, or up to
         where a running node has published it.
     @ivar first_stored: Store time of its first record, in milliseconds since 1970, 0 if there is
@@ -40,6 +42,7 @@ class RestoreSource:
 
     raw: RawLog
     store: Path | None
+    journal: EpochJournal
     end: int
     first_stored: int
     last_stored: int
@@ -52,6 +55,7 @@ class RestoreSource:
         @param path: A store's root, an archive, or a C{commitlog} folder.
         @raise NotAStore: If there is no log, or nothing in it.
         @raise PointInvalid: If a running node's published point cannot be read.
+        @raise TableUnreadable: If an archive's manifest or a store's master epochs cannot be.
         """
         raw = RawLog.open(path)
         if not raw.pieces:
@@ -63,10 +67,16 @@ class RestoreSource:
             stop = stop if point is None else min(stop, max(point.confirm, raw.min_offset))
         end, last = _end(raw, stop)
         first = 0 if end <= raw.min_offset else _stored(raw, raw.min_offset)
-        archive = root is None or ArchiveManifest.read(root) is not None
+        manifest = None if root is None else ArchiveManifest.read(root)
+        store = root if manifest is None else None
+        if manifest is not None:
+            journal = manifest.journal
+        else:
+            journal = EpochJournal() if store is None else EpochJournal.read(store)
         return cls(
             raw=raw,
-            store=None if archive else root,
+            store=store,
+            journal=journal,
             end=end,
             first_stored=first,
             last_stored=0 if last < 0 else _stored(raw, last),

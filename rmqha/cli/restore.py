@@ -18,6 +18,7 @@ from rmqha.archive.source import RestoreSource
 from rmqha.archive.target import ALLOWED, RestoreTarget
 from rmqha.cli.common import JSON, STORE, bar, note
 from rmqha.config.load import load
+from rmqha.ha.master_epoch import LARGEST
 from rmqha.wire.store_layout import CONFIG
 
 SHOWN = 10
@@ -52,6 +53,11 @@ def _target(context: click.Context, option: click.Parameter, text: str | None) -
     type=click.Path(exists=True, path_type=Path),
     help="broker.conf of the new store, with DEST as storePathRootDir.",
 )
+@click.option(
+    "--epoch",
+    type=click.IntRange(1, LARGEST),
+    help="The new master epoch; by default one above the highest that the source knows.",
+)
 @JSON
 def restore(
     source: Path,
@@ -59,6 +65,7 @@ def restore(
     target: RestoreTarget,
     tables: Path | None,
     conf: Path | None,
+    epoch: int | None,
     as_json: bool,
 ) -> None:
     """Build a master's store in DEST from an archive or a store, up to a point in time.
@@ -66,7 +73,8 @@ def restore(
     DEST must be empty or not exist.  ARCHIVE may be one that is being received, STORE that of a
     running node, which is read up to what the node has published.  The source is not changed.
     Consumer offsets above a queue's new end are moved back to it.  The new store begins a new
-    epoch: replicas of the old one are not fed by it before they have cut off what it lacks.
+    epoch, and its master epoch is raised: replicas of the old one are not fed by it before they
+    have cut off what it lacks.
     """
     found = RestoreSource.look(source)
     dest = dest.absolute()
@@ -77,7 +85,7 @@ def restore(
             raise click.UsageError(f"{conf} is for the store {settings.root}, not {dest}")
     if tables is None and found.store is not None:
         tables = found.store / CONFIG
-    done = build(found, target, settings, tables, bar)
+    done = build(found, target, settings, tables, bar, epoch)
     if as_json:
         click.echo(json.dumps(_as_json(done), indent=2, ensure_ascii=False))
         return
@@ -106,7 +114,10 @@ def _lines(done: RestoredStore) -> list[str]:
     lines += [str(one) for one in moved]
     if not moved:
         lines.append("no consumer offset or delay level's offset is above its queue")
-    lines.append(f"a new epoch is begun at byte {done.promotion.end}")
+    lines.append(
+        f"a new epoch is begun at byte {done.promotion.end}, with master epoch "
+        f"{done.promotion.epoch}"
+    )
     return lines
 
 
@@ -123,6 +134,7 @@ def _as_json(done: RestoredStore) -> dict[str, Any]:
         "faults": [str(fault) for fault in done.rebuilt.faults],
         "tables": list(done.tables),
         "oldTables": list(done.old_tables),
+        "masterEpoch": done.promotion.epoch,
         "unlistedTopics": list(done.promotion.unlisted),
         "movedDelays": [asdict(one) for one in done.promotion.delays],
         "movedConsumers": [asdict(one) for one in done.promotion.consumers],

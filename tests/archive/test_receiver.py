@@ -19,8 +19,9 @@ from rmqha.archive.receiver import Receiver
 from rmqha.config.ha_settings import HASettings
 from rmqha.errors import BrokenSequence, FlushFailed, Refused, StoreLocked, TableUnreadable
 from rmqha.ha.master.transfer import PutStatus
+from rmqha.ha.master_epoch import EpochStart
 from rmqha.ha.slave import probe
-from rmqha.ha.slave.master_bounds import MasterBounds
+from rmqha.ha.slave.master_bounds import BrokerIdentity, MasterBounds
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.store.files.allocate import InThread
 from rmqha.store.log.commit_log import CommitLog
@@ -214,6 +215,24 @@ class ArchiveTests(ReceiverCase):
         self.passes(1)
         self.end()
         self.assertEqual(ArchiveManifest.read(self.root).end, self.theirs.end)
+
+    def test_master_epoch(self) -> None:
+        """
+        It has the master epochs that its master tells, and forgets no number when told a lower one.
+        """
+        for number, wanted in ((3, 3), (0, 3), (4, 4)):
+            starts = (EpochStart(number, 100), EpochStart(number + 1, 1 << 40)) if number else ()
+            who = BrokerIdentity(epoch=number, starts=starts)
+            bounds = MasterBounds(0, self.theirs.end, 1, who)
+            self.serve()
+            self.receive(bounds=lambda bounds=bounds: succeed(bounds))
+            self.passes(2)
+            self.end()
+            self.unserve()
+            known = ArchiveManifest.read(self.root)
+            assert known is not None, "it was written"
+            self.assertEqual(known.journal.number, wanted)
+            self.assertEqual(known.journal.starts, (EpochStart(wanted, 100),))
 
     def test_begins_above_zero(self) -> None:
         """

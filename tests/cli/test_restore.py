@@ -5,13 +5,17 @@ C{rmqha restore}.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from functools import cache
 from pathlib import Path
 from typing import Any
+from unittest import skipUnless
 
 from lab.harness import golden
 from rmqha.archive.errors import shown_time
+from rmqha.archive.manifest import ArchiveManifest
+from rmqha.ha.master_epoch import EpochJournal, EpochStart
 from rmqha.logfiles import json_table
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.scan import scan
@@ -148,6 +152,43 @@ class WholeTests(RestoreCase):
         point = publish.load(self.dest)
         assert point is not None, "it was published"
         self.assertEqual((point.durable, point.cuts), (end, ()))
+
+    def test_master_epoch(self) -> None:
+        """
+        Its master epoch is above all that the source knows: of a store, and of an archive.
+        """
+        known = EpochJournal(
+            number=4, starts=(EpochStart(3, 100), EpochStart(4, 1000), EpochStart(5, 1 << 20))
+        )
+        archive = self.folder() / "archive"
+        shutil.copytree(self.store / "commitlog", archive / "commitlog")
+        ArchiveManifest(
+            source="a", broker="", file_size=SIZE, start=0, end=0, begun=1, updated=1, journal=known
+        ).write(archive)
+        known.write(self.store)
+        for source in (self.store, archive):
+            said = self.restore("--until", "200000", source=source)
+            wanted = (EpochStart(3, 100), EpochStart(4, 1000), EpochStart(5, said["end"]))
+            self.assertEqual(said["masterEpoch"], 5)
+            self.assertEqual(EpochJournal.read(self.dest).starts, wanted)
+            shutil.rmtree(self.dest)
+        self.assertEqual(self.restore("--epoch", "9")["masterEpoch"], 9)
+        shutil.rmtree(self.dest)
+        said = self.fails(1, "restore", self.store, self.dest, "--epoch", "4")
+        self.assertIn("master epoch 4 is not between 5", said)
+        self.assertFalse(self.dest.exists())
+
+    @skipUnless(os.geteuid() == 0, "only root can make files of others")
+    def test_owner(self) -> None:
+        """
+        What root restores into a folder of the node's user is that user's.
+        """
+        self.dest.mkdir()
+        os.chown(self.dest, 12345, 12345)
+        self.dest.parent.chmod(0o755)
+        self.restore()
+        owners = {path.stat().st_uid for path in [self.dest, *self.dest.rglob("*")]}
+        self.assertEqual(owners, {12345})
 
     def test_conf(self) -> None:
         """
