@@ -19,7 +19,8 @@ from twisted.logger import Logger
 
 from rmqha.archive.manifest import ArchiveManifest, manifest_path
 from rmqha.errors import Refused
-from rmqha.ha.slave.master_bounds import BrokerIdentity
+from rmqha.ha.master_epoch import MasterEpochs
+from rmqha.ha.slave.followed import FollowedMasters
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.listing import file_name
 from rmqha.store.files.allocate import Allocator, InThread
@@ -51,6 +52,7 @@ class Archive:
     @ivar root: Its folder.
     @ivar log: Its log, to follow a master with.
     @ivar manifest: What it says of itself.
+    @ivar followed: Whose log it was when it was last compared: decides which master is believed.
     @ivar last_stored: Store time of the last record that was found, in milliseconds since 1970,
         0 if there is none.
     """
@@ -58,13 +60,16 @@ class Archive:
     root: Path
     log: CommitLog
     manifest: ArchiveManifest
+    followed: FollowedMasters
     last_stored: int
     _lock: StoreLock = field(repr=False)
 
     _log = Logger()
 
     @classmethod
-    def open(cls, root: Path, manifest: ArchiveManifest, in_thread: InThread | None) -> Self:
+    def open(
+        cls, root: Path, manifest: ArchiveManifest, in_thread: InThread, trusted: str = ""
+    ) -> Self:
         """
         Open an archive, or begin one; blocking.
 
@@ -72,7 +77,8 @@ class Archive:
         master has it; if valid records follow, they go to quarantine first.
 
         @param manifest: What it shall say of itself; what an older one says of its begin stays.
-        @param in_thread: Allocates blocks ahead.
+        @param in_thread: Allocates blocks ahead, and writes small files.
+        @param trusted: C{host:port} of a master that is followed whatever its master epoch is.
         @raise StoreLocked: If another process has it.
         @raise Refused: If the folder is none of an archive, or has another file size.
         @raise StoreError: If its files do not follow each other, or cannot be read.
@@ -88,10 +94,21 @@ class Archive:
             found = cls._recover(root, folder)
             log = CommitLog(folder=folder, end=found.end, allocator=Allocator(in_thread))
             log.last_record = _last_record(folder, found)
+            epochs = MasterEpochs(root, in_thread)
+            epochs.load(found.end)
+            followed = FollowedMasters(
+                root=root,
+                name=manifest.broker,
+                epochs=epochs,
+                trusted=trusted,
+                in_thread=in_thread,
+            )
+            followed.load()
             made = cls(
                 root=root,
                 log=log,
                 manifest=manifest,
+                followed=followed,
                 last_stored=_stored(folder, log.last_record),
                 lock=lock,
             )
@@ -181,20 +198,19 @@ class Archive:
         for file in files:
             _rename(file, file_name(file.start))
 
-    def note(self, now_ms: int, identity: BrokerIdentity | None = None) -> None:
+    def note(self, now_ms: int) -> None:
         """
         Write down how far the archive goes; blocking.
 
         @param now_ms: Milliseconds since 1970.
-        @param identity: Who the master is, if its log was proven to be this one and it has told.
         @raise DiskFull: If there is no room.
         """
-        log, journal = self.log, self.manifest.journal
-        end = min(log.confirmed, log.flushed)
-        if identity is not None and identity.epoch >= journal.number:
-            journal = journal.followed(identity.epoch, identity.starts, end)
+        log = self.log
         self.manifest = evolve(
-            self.manifest, start=log.min_offset, end=end, updated=now_ms, journal=journal
+            self.manifest,
+            start=log.min_offset,
+            end=min(log.confirmed, log.flushed),
+            updated=now_ms,
         )
         self.manifest.write(self.root)
 
@@ -247,7 +263,6 @@ def _continued(root: Path, manifest: ArchiveManifest) -> ArchiveManifest:
         begun=known.begun,
         start=known.start,
         end=known.end,
-        journal=known.journal,
     )
 
 

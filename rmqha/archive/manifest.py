@@ -10,10 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Self
 
-from attrs import field, frozen
+from attrs import frozen
 
 from rmqha.errors import TableUnreadable
-from rmqha.ha.master_epoch import EpochJournal, parse
 from rmqha.logfiles import json_table
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.wire.store_layout import ARCHIVE, OWN_FOLDER
@@ -40,7 +39,6 @@ class ArchiveManifest:
     @ivar end: Just past the last record that was on the disk.
     @ivar begun: When the archive was begun, in milliseconds since 1970.
     @ivar updated: When this was written, the same.
-    @ivar journal: The master epochs of the log, as far as its master has told.
     """
 
     source: str
@@ -50,7 +48,6 @@ class ArchiveManifest:
     end: int
     begun: int
     updated: int
-    journal: EpochJournal = field(factory=EpochJournal)
 
     @classmethod
     def read(cls, root: Path) -> Self | None:
@@ -73,11 +70,8 @@ class ArchiveManifest:
                 end=int(table["lastOffset"]),
                 begun=int(table["begun"]),
                 updated=int(table["updated"]),
-                journal=EpochJournal(
-                    number=int(table["masterEpoch"]), starts=parse(table["epochStarts"])
-                ),
             )
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise TableUnreadable(str(manifest_path(root)), f"{error}") from error
 
     def write(self, root: Path) -> None:
@@ -101,7 +95,5 @@ class ArchiveManifest:
                 "lastOffset": self.end,
                 "begun": self.begun,
                 "updated": self.updated,
-                "masterEpoch": self.journal.number,
-                "epochStarts": self.journal.text(),
             },
         )

@@ -29,7 +29,7 @@ from rmqha.config.store_settings import FlushDisk, StoreSettings
 from rmqha.errors import FlushFailed, Refused
 from rmqha.ha.slave.follow_state import FollowState
 from rmqha.ha.slave.follower import Follower
-from rmqha.ha.slave.master_bounds import AskBounds, BrokerIdentity
+from rmqha.ha.slave.master_bounds import AskBounds
 from rmqha.ha.slave.repair import Divergence
 from rmqha.ha.slave.reportable import ReportLate, flushed
 from rmqha.ha.states import SyncState
@@ -47,9 +47,6 @@ TRIES = 3
 PASSING = (SyncState.AHEAD, SyncState.UNPROVEN)
 """Stop states that may pass: a slave that is served from may not know yet where its master's log
 ends, or have too little to compare with."""
-
-PROVEN = (SyncState.IN_SYNC, SyncState.CATCHING_UP)
-"""States in which the archive is known to be a part of the master's log."""
 
 Shown = Callable[[int, int], None]
 """Shows bytes done and bytes in all."""
@@ -93,7 +90,6 @@ class Receiver(Service):
     flusher: Flusher = field(init=False)
     _looking: Periodic = field(init=False)
     _finishing: Deferred[None] | None = field(default=None, init=False)
-    _identity: BrokerIdentity | None = field(default=None, init=False)
     _stops: tuple[SyncState, int] | None = field(default=None, init=False)
     _stopped: int = field(default=0, init=False)
     _told: float = field(default=0.0, init=False)
@@ -114,6 +110,7 @@ class Receiver(Service):
             bootstrapping=lambda on: None,
             reportable=flushed if self.synchronous else late,
             bounds=self.bounds,
+            followed=self.archive.followed,
             ends=self._ends,
         )
         self.flusher = Flusher(
@@ -164,8 +161,8 @@ class Receiver(Service):
         await shutdown.step("flushing the archive", self.flusher.stop)
         await shutdown.step("finishing log files", self._finished)
         if self.flusher.failure is None:
-            note, now = self.archive.note, self.now_ms()
-            await shutdown.step("the manifest", self.in_thread, note, now, self._identity)
+            now = self.now_ms()
+            await shutdown.step("the manifest", self.in_thread, self.archive.note, now)
         await shutdown.step("closing", self.in_thread, self.archive.close)
         shutdown.finish()
 
@@ -178,11 +175,11 @@ class Receiver(Service):
         files = self.archive.full() if self._finishing is None else []
         if files:
             self._finishing = Deferred()
-            now, identity = self.now_ms(), self._identity
+            now = self.now_ms()
 
             def finish() -> None:
                 self.archive.finish(files)
-                self.archive.note(now, identity)
+                self.archive.note(now)
 
             self.in_thread(finish).addErrback(self._not_finished).addBoth(self._finishing_over)
 
@@ -245,10 +242,8 @@ class Receiver(Service):
         Show how far it is, and say so in the log now and then.
         """
         log, sync, now = self.archive.log, self.follower.sync, self.clock.seconds()
-        bounds = sync.port.bounds
-        if bounds is not None and sync.state in PROVEN:
-            self._identity = bounds.identity
         if self.shown is not None:
+            bounds = sync.port.bounds
             known = log.confirmed if bounds is None else max(bounds.max_offset, log.confirmed)
             self.shown(log.confirmed - log.min_offset, known - log.min_offset)
         passed = now - self._told

@@ -33,12 +33,11 @@ from rmqha.store.derived.rebuild import Progress, RebuiltFiles, rebuild
 from rmqha.store.files.lock import StoreLock
 from rmqha.store.files.owner import as_owner
 from rmqha.store.offline.detect_sizes import offline_settings
+from rmqha.store.tables.merge_tables import NAMES, MergedTables, merge_tables, write_merged
 from rmqha.wire.store_layout import COMMITLOG, CONFIG, LOCK
 
 Bar = Callable[[str], AbstractContextManager[Progress | None]]
 """Shows how far a step is, by its name."""
-
-TABLE_SUFFIX = ".json"
 
 
 @frozen(kw_only=True)
@@ -48,17 +47,22 @@ class RestoredStore:
 
     @ivar copied: The log.
     @ivar rebuilt: Queues and index.
-    @ivar tables: Names of the tables that were copied.
-    @ivar old_tables: Why the generation before the present one was taken of some of them.
+    @ivar tables: The tables that came along; C{None} without any.
     @ivar promotion: What the epoch's begin found, and which offsets were moved.
     """
 
     root: Path
     copied: CopiedLog
     rebuilt: RebuiltFiles
-    tables: tuple[str, ...]
-    old_tables: tuple[str, ...]
+    tables: MergedTables | None
     promotion: Promotion
+
+
+def tables_of(store: Path) -> Path | None:
+    """
+    The store itself, if it has tables that can come along.
+    """
+    return store if any((store / CONFIG / name).exists() for name in NAMES) else None
 
 
 def settings_for(source: RestoreSource, root: Path) -> StoreSettings:
@@ -78,15 +82,19 @@ def restore(
     epoch: int | None = None,
 ) -> RestoredStore:
     """
-    Build a store.  Blocking; interrupted, it leaves what no node starts on.  What is made belongs
-    to the owner of the folder.
+    Build a store.  Blocking.  What is made belongs to the owner of the folder.
+
+    Interrupted, it leaves what no node starts on, until the log's files get their names; what is
+    left then is what another C{rmqha promote} would do.
 
     @param settings: Of the new store.
-    @param tables: The folder of the tables that it shall have.
+    @param tables: A store, or a folder with its tables, which it shall have.
     @param epoch: Its master epoch, by default one above the highest that the source knows.
     @raise Refused: If there is something in the new store's folder, the file size is another, or
         C{epoch} is too low.
-    @raise StoreError: As L{copy_log}, and as L{promote<rmqha.ha.promotion.promote>}.
+    @raise StoreError: As L{copy_log}, as L{merge_tables} and as
+        L{promote<rmqha.ha.promotion.promote>}.
+    @raise BodyInvalid: If a table is no such one.
     """
     root = settings.root
     if settings.file_size != source.raw.file_size:
@@ -100,6 +108,7 @@ def restore(
             raise Refused("restore", f"{folder} is not empty")
     source.limit(target)  # Nothing is made for what is impossible.
     source.journal.raised(source.end, epoch)
+    merged = None if tables is None else merge_tables(root, tables)
     root.mkdir(parents=True, exist_ok=True)
     lock = StoreLock(root / LOCK)
     with as_owner(root, settings.commitlog):
@@ -108,7 +117,8 @@ def restore(
         try:
             with bar("restoring the log") as progress:
                 copied = copy_log(source, target, settings.commitlog, progress)
-            copied_tables, old = _copy_tables(tables, root / CONFIG)
+            if merged is not None:
+                write_merged(root, merged)
             if source.store is not None:
                 _copy_deleted(source.store, root)
             source.journal.cut(copied.end).write(root)
@@ -122,8 +132,7 @@ def restore(
         root=root,
         copied=copied,
         rebuilt=rebuilt,
-        tables=copied_tables,
-        old_tables=old,
+        tables=merged,
         promotion=promote(settings, epoch=epoch),
     )
 
@@ -134,28 +143,6 @@ def _rebuild(copied: CopiedLog, settings: StoreSettings, progress: Progress | No
         return rebuild(log, settings.root, settings, progress)
     finally:
         log.close()
-
-
-def _copy_tables(tables: Path | None, into: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """
-    Copy the tables of a folder.
-
-    @return: Their names, and what is wrong with those of which an older generation was taken.
-    @raise TableUnreadable: If something is there, and nothing of it can be read.
-    """
-    if tables is None or not tables.is_dir():
-        return (), ()
-    names, old = [], []
-    into.mkdir(exist_ok=True)
-    for path in sorted(tables.glob("*" + TABLE_SUFFIX)):
-        found = json_table.read_generation(path)
-        if found.table is None:
-            continue
-        json_table.replace(into / path.name, found.table)
-        names.append(path.name)
-        if found.fault:
-            old.append(f"{path}: {found.fault}")
-    return tuple(names), tuple(old)
 
 
 def _copy_deleted(store: Path, root: Path) -> None:

@@ -55,7 +55,7 @@ class RestoreSource:
         @param path: A store's root, an archive, or a C{commitlog} folder.
         @raise NotAStore: If there is no log, or nothing in it.
         @raise PointInvalid: If a running node's published point cannot be read.
-        @raise TableUnreadable: If an archive's manifest or a store's master epochs cannot be.
+        @raise TableUnreadable: If an archive's manifest or the master epochs cannot be.
         """
         raw = RawLog.open(path)
         if not raw.pieces:
@@ -67,16 +67,11 @@ class RestoreSource:
             stop = stop if point is None else min(stop, max(point.confirm, raw.min_offset))
         end, last = _end(raw, stop)
         first = 0 if end <= raw.min_offset else _stored(raw, raw.min_offset)
-        manifest = None if root is None else ArchiveManifest.read(root)
-        store = root if manifest is None else None
-        if manifest is not None:
-            journal = manifest.journal
-        else:
-            journal = EpochJournal() if store is None else EpochJournal.read(store)
+        archive = root is None or ArchiveManifest.read(root) is not None
         return cls(
             raw=raw,
-            store=store,
-            journal=journal,
+            store=None if archive else root,
+            journal=EpochJournal() if root is None else EpochJournal.read(root),
             end=end,
             first_stored=first,
             last_stored=0 if last < 0 else _stored(raw, last),

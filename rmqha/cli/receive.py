@@ -58,6 +58,7 @@ class ReceiveOptions:
     report_delay: float
     fsync_interval: float
     log_interval: float
+    trust_master: bool
     settings: HASettings
 
 
@@ -112,6 +113,11 @@ def _host_and_port(context: click.Context, option: click.Parameter, text: str) -
     help="Where a new archive begins: at the first byte that the master has, or at its last file.",
 )
 @click.option(
+    "--trust-master",
+    is_flag=True,
+    help="Receive from this master although its master epoch is lower than one before.",
+)
+@click.option(
     "--fsync-interval",
     type=click.FloatRange(0, min_open=True),
     default=1.0,
@@ -142,6 +148,7 @@ def receive(
     client_port: int | None,
     file_size: int | None,
     start: str,
+    trust_master: bool,
     fsync_interval: float,
     max_rate: int,
     log_interval: float,
@@ -165,6 +172,7 @@ def receive(
         report_delay=report_delay,
         fsync_interval=fsync_interval,
         log_interval=log_interval,
+        trust_master=trust_master,
         settings=HASettings(
             first_sync=FirstSync(start), max_receive_rate=max_rate, backoff_max=BACKOFF_MAX
         ),
@@ -245,7 +253,8 @@ async def _receiver(
         begun=now,
         updated=now,
     )
-    archive = await deferToThread(Archive.open, options.root, manifest, deferToThread)
+    trusted = manifest.source if options.trust_master else ""
+    archive = await deferToThread(Archive.open, options.root, manifest, deferToThread, trusted)
     return Receiver(
         archive=archive,
         endpoint=ZeroCopyClientEndpoint(reactor, host, port, CONNECT_TIMEOUT),

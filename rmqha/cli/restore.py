@@ -12,14 +12,13 @@ import click
 from attrs import asdict
 
 from rmqha.archive.errors import shown_time
-from rmqha.archive.restore import RestoredStore, settings_for
+from rmqha.archive.restore import RestoredStore, settings_for, tables_of
 from rmqha.archive.restore import restore as build
 from rmqha.archive.source import RestoreSource
 from rmqha.archive.target import ALLOWED, RestoreTarget
 from rmqha.cli.common import JSON, STORE, bar, note
 from rmqha.config.load import load
 from rmqha.ha.master_epoch import LARGEST
-from rmqha.wire.store_layout import CONFIG
 
 SHOWN = 10
 """Most topics that are named in a note."""
@@ -46,7 +45,7 @@ def _target(context: click.Context, option: click.Parameter, text: str | None) -
 @click.option(
     "--tables",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="A store's config folder, for topics, groups and offsets. Default: that of STORE.",
+    help="A store, or a copy of its config folder: topics, groups and offsets. Default: STORE.",
 )
 @click.option(
     "--conf",
@@ -84,17 +83,17 @@ def restore(
         if settings.root.resolve() != dest.resolve():
             raise click.UsageError(f"{conf} is for the store {settings.root}, not {dest}")
     if tables is None and found.store is not None:
-        tables = found.store / CONFIG
+        tables = tables_of(found.store)
     done = build(found, target, settings, tables, bar, epoch)
     if as_json:
         click.echo(json.dumps(_as_json(done), indent=2, ensure_ascii=False))
         return
     for line in _lines(done):
         click.echo(line)
-    for text in done.old_tables:
-        note(f"the generation before was taken of a table: {text}")
-    for fault in done.rebuilt.faults:
-        note(str(fault))
+    for fault in [] if done.tables is None else done.tables.faults:
+        note(f"in {tables}: {fault}; taken is the generation before it")
+    for found_fault in done.rebuilt.faults:
+        note(str(found_fault))
     unlisted = done.promotion.unlisted
     if unlisted:
         names = ", ".join(unlisted[:SHOWN])
@@ -103,12 +102,15 @@ def restore(
 
 
 def _lines(done: RestoredStore) -> list[str]:
-    copied, rebuilt = done.copied, done.rebuilt
+    copied, rebuilt, tables = done.copied, done.rebuilt, done.tables
     last = shown_time(copied.last_stored)
     lines = [
         f"{done.root}: bytes {copied.start} to {copied.end}, {copied.records} records up to {last}",
         f"{rebuilt.units} units in {rebuilt.queues} queues, {rebuilt.entries} index entries",
-        f"tables: {', '.join(done.tables) or 'none'}",
+        "no tables: neither topics, nor groups, nor consumer offsets"
+        if tables is None
+        else f"{len(tables.topics)} topics, {len(tables.groups)} groups and {tables.moved} "
+        f"consumer offsets are those of {tables.source}",
     ]
     moved = (*done.promotion.delays, *done.promotion.consumers)
     lines += [str(one) for one in moved]
@@ -132,8 +134,7 @@ def _as_json(done: RestoredStore) -> dict[str, Any]:
         "units": done.rebuilt.units,
         "indexEntries": done.rebuilt.entries,
         "faults": [str(fault) for fault in done.rebuilt.faults],
-        "tables": list(done.tables),
-        "oldTables": list(done.old_tables),
+        "tables": None if done.tables is None else done.tables.as_json(),
         "masterEpoch": done.promotion.epoch,
         "unlistedTopics": list(done.promotion.unlisted),
         "movedDelays": [asdict(one) for one in done.promotion.delays],

@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import random
 import shutil
-from pathlib import Path
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
@@ -19,7 +18,7 @@ from rmqha.archive.receiver import Receiver
 from rmqha.config.ha_settings import HASettings
 from rmqha.errors import BrokenSequence, FlushFailed, Refused, StoreLocked, TableUnreadable
 from rmqha.ha.master.transfer import PutStatus
-from rmqha.ha.master_epoch import EpochStart
+from rmqha.ha.master_epoch import EpochJournal, EpochStart
 from rmqha.ha.slave import probe
 from rmqha.ha.slave.master_bounds import BrokerIdentity, MasterBounds
 from rmqha.logfiles.offline_log import OfflineLog
@@ -65,19 +64,21 @@ class ReceiverCase(Pair):
             updated=NOW,
         )
 
-    def opened(self, root: Path | None = None) -> Archive:
+    def opened(self, trusted: str = "") -> Archive:
         """
         The archive, open.
         """
-        return Archive.open(root or self.root, self.manifest(), None)
+        return Archive.open(self.root, self.manifest(), now, trusted)
 
-    def receive(self, *, in_flush_thread: InThread = now, **more: Any) -> Receiver:
+    def receive(
+        self, *, in_flush_thread: InThread = now, trusted: str = "", **more: Any
+    ) -> Receiver:
         """
         Open the archive, and start to receive.
         """
         settings = {"batch": 1000, "backoff_max": 1.0} | more.pop("settings", {})
         given: dict[str, Any] = {"report_delay": DELAY, "fsync_interval": 0.5, "bounds": None}
-        self.archive = self.opened()
+        self.archive = self.opened(trusted)
         self.receiver = Receiver(
             archive=self.archive,
             endpoint=self.wire,
@@ -216,23 +217,41 @@ class ArchiveTests(ReceiverCase):
         self.end()
         self.assertEqual(ArchiveManifest.read(self.root).end, self.theirs.end)
 
+    def told(self, number: int) -> MasterBounds:
+        """
+        What the client port of a master with a master epoch says.
+        """
+        starts = (EpochStart(number, 100),) if number else ()
+        return MasterBounds(0, self.theirs.end, 1, BrokerIdentity(epoch=number, starts=starts))
+
     def test_master_epoch(self) -> None:
         """
-        It has the master epochs that its master tells, and forgets no number when told a lower one.
+        It has the master epochs that its master tells, and does not follow a lower one.
         """
         for number, wanted in ((3, 3), (0, 3), (4, 4)):
-            starts = (EpochStart(number, 100), EpochStart(number + 1, 1 << 40)) if number else ()
-            who = BrokerIdentity(epoch=number, starts=starts)
-            bounds = MasterBounds(0, self.theirs.end, 1, who)
             self.serve()
-            self.receive(bounds=lambda bounds=bounds: succeed(bounds))
+            self.receive(bounds=lambda number=number: succeed(self.told(number)))
+            self.passes(2)
+            if number < wanted:
+                error = self.stopped()
+                self.assertEqual(error.state, "lower-epoch")
+                self.assertIn(f"has master epoch {number}, this log follows {wanted}", str(error))
+            self.end()
+            self.unserve()
+            journal = EpochJournal.read(self.root)
+            self.assertEqual((journal.number, journal.starts), (wanted, (EpochStart(wanted, 100),)))
+
+    def test_trusted(self) -> None:
+        """
+        A lower one is followed if the operator says so.
+        """
+        for number, trusted in ((3, ""), (1, "10.0.0.1:10912")):
+            self.serve()
+            self.receive(bounds=lambda number=number: succeed(self.told(number)), trusted=trusted)
             self.passes(2)
             self.end()
             self.unserve()
-            known = ArchiveManifest.read(self.root)
-            assert known is not None, "it was written"
-            self.assertEqual(known.journal.number, wanted)
-            self.assertEqual(known.journal.starts, (EpochStart(wanted, 100),))
+            self.assertEqual(EpochJournal.read(self.root).number, number)
 
     def test_begins_above_zero(self) -> None:
         """
@@ -655,7 +674,7 @@ class OpenTests(ReceiverCase):
         """
         self.opened().close()
         with self.assertRaises(Refused) as caught:
-            Archive.open(self.root, self.manifest(8192), None)
+            Archive.open(self.root, self.manifest(8192), now)
         self.assertIn("files of 4096 bytes, not of 8192", str(caught.exception))
 
     def test_twice(self) -> None:
