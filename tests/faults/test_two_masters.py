@@ -42,7 +42,9 @@ class TwoMastersTests(PromotionTestCase):
         Up to where the old one is to come back.
         """
         super().setUp()
-        self.names, self.old, slave, told = self.serve(registerNameServerPeriod=10000)
+        self.names, self.old, slave, told = self.serve(
+            registerNameServerPeriod=10000, slaveTimeout=20000
+        )
         self.send(self.old, 200, "before")
         slave.until_synced(self.old.status()["maxOffset"])
         self.old.kill9()
@@ -51,7 +53,7 @@ class TwoMastersTests(PromotionTestCase):
         self.told = told | {"brokerRole": "SYNC_MASTER"}
         self.new = Node(self.folder, "master", "promoted", root=slave.root, **self.told)
         self._processes.append(self.new)
-        self.new.start()
+        self.serving(self.new)
         self.copy = Node(
             self.folder,
             "slave",
@@ -62,6 +64,16 @@ class TwoMastersTests(PromotionTestCase):
         self.copy.start()
         self.copy.until_synced(self.new.status()["maxOffset"])
         self.acked = self.send(self.new, 100, "acked")
+
+    def serving(self, node: Node) -> None:
+        """
+        Start a master, and wait until it has registered: then clients are served.
+        """
+        node.start()
+        node.until(
+            lambda status: "not yet" not in str(status["remoting"].get("nameServers", "not yet")),
+            "told the name server",
+        )
 
     def send(self, node: Node, count: int, name: str, code: int = 0) -> list[bytes]:
         """
@@ -165,7 +177,7 @@ class TwoMastersTests(PromotionTestCase):
         quarantine.
         """
         self.old.arguments = ["--force"]
-        self.old.start()
+        self.serving(self.old)
         self.until_fenced()
         self.assertEqual(self.address(self.new), self.routed())
         (row,) = self.names.status()["refusedMasters"]
@@ -175,7 +187,7 @@ class TwoMastersTests(PromotionTestCase):
         self.old.arguments = []
         self.old.keys["namesrvAddr"] = ""
         self.old.start()
-        self.assertEqual("fenced", self.old.status()["state"])
+        self.old.until(lambda status: status["state"] == "fenced", "fenced again")
         self.old.term()
         rejoined = self.slave(
             self.new.address,
@@ -203,13 +215,13 @@ class TwoMastersTests(PromotionTestCase):
         """
         self.new.term()
         self.old.keys["brokerRole"] = "ASYNC_MASTER"
-        self.old.start()
+        self.serving(self.old)
         self.send(self.old, 50, "fork")
         self.copy.until(
             lambda status: "is not followed" in status["upstream"]["named"], "refuses", A_ROUND
         )
         self.assertEqual(f"127.0.0.1:{self.new.ha_port}", self.named(self.copy.status()))
-        self.new.start()
+        self.serving(self.new)
         self.until_fenced()
         until(lambda: self.routed() == self.address(self.new), "the route", A_ROUND)
         self.copy.until_synced(self.new.status()["maxOffset"])
