@@ -107,6 +107,8 @@ class OffsetJournal:
             second.
         @param kind: The bits of its record's kind.
         """
+        if self.interval <= 0:
+            return
         marks, place = self._marks, (key, queue_id)
         marks[place] = marks.get(place, 0) | kind
         if self._timer is None:
@@ -147,7 +149,7 @@ class OffsetJournal:
     # --- writing --------------------------------------------------------------------
 
     def _later(self, delay: float = 0.0) -> None:
-        if not self.active or self._writing is not None or self._stopped:
+        if self._writing is not None or self._stopped:
             return
         wait = max(delay, self._began + self.interval - self.clock.seconds(), 0.0)
         self._timer = self.clock.callLater(wait, self._due)
@@ -222,7 +224,7 @@ class OffsetJournal:
             self._timer.cancel()
             self._timer = None
         ended = succeed(None) if self._writing is None else self._writing
-        ended.addCallback(lambda _: self._write() if self.active and self._marks else None)
+        ended.addCallback(lambda _: self._write() if self._marks else None)
         return ended.addCallback(lambda _: self._writer.close())
 
     def jobs(self) -> Iterator[Job]:

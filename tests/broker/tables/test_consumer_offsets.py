@@ -11,9 +11,11 @@ from rmqha.broker.tables.consumer_offsets import INTERVAL, ConsumerOffsetTable
 from rmqha.logfiles import json_table
 from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets as OffsetTable
+from rmqha.wire.remoting.bodies.tables import TopicConfig
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from tests.broker.consumer_side import GROUP, TOPIC, ConsumingTestCase, commit, progress
+from tests.broker.support import BrokerTestCase, sending
 from tests.support.logs import now
 
 
@@ -180,3 +182,28 @@ class TableTests(ConsumingTestCase):
         moved = self.offsets.merge_max(OffsetTable(offset_table={"T@g": {0: 4, 1: 2}}))
         self.assertEqual(moved, 1)
         self.assertEqual(self.offsets.queues("g", "T"), {0: 5, 1: 2})
+
+
+class StartTests(BrokerTestCase):
+    """
+    A start with offsets that the log does not reach.
+    """
+
+    def test_above_its_queue(self) -> None:
+        """
+        A master brings a group back to its queue's end, or it would pass over the messages that
+        get those places; a slave, which may be behind, leaves it.
+        """
+        master = self.broker()
+        master.topics.put(TopicConfig(topic_name="T", read_queue_nums=1, write_queue_nums=1))
+        client = self.client()
+        for _ in range(5):
+            client.ask(RequestCode.SEND_MESSAGE_V2, sending("T"), b"x")
+        self.clock.advance(0.1)
+        master.offsets.commit("g", "T", 0, 9, "10.0.0.1:1")
+        master.offsets.commit("h", "T", 0, 3, "10.0.0.1:1")
+        self.clock.advance(INTERVAL + 1)
+        for slave, expected in ((True, 9), (False, 5)):
+            self.close_store(self.serving.store)
+            offsets = self.broker(slave=slave, id=int(slave)).offsets
+            self.assertEqual((offsets.get("g", "T", 0), offsets.get("h", "T", 0)), (expected, 3))

@@ -330,6 +330,7 @@ class CompactTests(JournalTestCase):
             self.clock.advance(INTERVAL + 1)
         self.assertEqual(self.segments, [])
         self.assertEqual(list(self.offsets.journal.jobs()), [])
+        self.assertEqual(self.offsets.journal.status()["pending"], 0)
 
 
 def full(writer: SegmentWriter, number: int, changes: Any) -> None:
@@ -337,6 +338,29 @@ def full(writer: SegmentWriter, number: int, changes: Any) -> None:
     A disk without room.
     """
     raise OSError(errno.ENOSPC, "No space left on device")
+
+
+class LostMessagesTests(JournalTestCase):
+    """
+    A log that lost its last messages, of which the journal still has the commits.
+    """
+
+    def test_brought_back(self) -> None:
+        """
+        An offset above its queue is set to the queue's end, durably; what is below, and what has
+        no queue here, stays.
+        """
+        self.commit(50)
+        self.commit(20, queue_id=1)
+        self.commit(7, topic="Elsewhere")
+        self.clock.advance(PAUSE)
+        again = self.offsets = self.made()
+        ends = {("T", 0): 45, ("T", 1): 30}
+        self.assertEqual(again.bring_back(lambda topic, queue_id: ends.get((topic, queue_id))), 1)
+        self.clock.advance(PAUSE)
+        expected = {"T@g": {0: 45, 1: 20}, "Elsewhere@g": {0: 7}}
+        self.assertEqual(self.held(again), expected)
+        self.assertEqual(self.held(self.crashed()), expected)
 
 
 class TroubleTests(JournalTestCase):
