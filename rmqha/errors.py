@@ -398,6 +398,25 @@ class RecordFault(StoreError):
 
 
 @frozen
+class NotSound(StoreError):
+    """
+    A log that was read as a whole has faults.
+
+    @ivar path: The log.
+    @ivar count: How many.
+    @ivar first: The first one, in words.
+    """
+
+    path: str
+    count: int
+    first: str
+
+    def __str__(self) -> str:
+        faults = "a fault" if self.count == 1 else f"{self.count} faults"
+        return f"the log in {self.path} has {faults}: {self.first}"
+
+
+@frozen
 class RecordDamaged(RecordFault):
     """
     A record that was to become a row is damaged.

@@ -12,13 +12,14 @@ from typing import Any
 import click
 from attrs import asdict, evolve
 
-from rmqha.cli.common import JSON, STORE, note, store_settings
+from rmqha.cli.common import JSON, STORE, bar, note, store_settings
 from rmqha.config.load import load
 from rmqha.config.store_settings import StoreSettings
-from rmqha.errors import NotAStore
+from rmqha.errors import NotAStore, NotSound, Refused
 from rmqha.ha.master_epoch import LARGEST
 from rmqha.ha.promotion import Promotion, plan
 from rmqha.ha.promotion import promote as make_master
+from rmqha.ha.promotion_check import check_whole
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.store.derived.clamp_offsets import Clamped
 from rmqha.store.tables.merge_tables import MergedTables
@@ -40,6 +41,11 @@ SHOWN = 10
     help="Cut a damaged log at the damage; a quarantine file keeps the rest.",
 )
 @click.option(
+    "--unverified",
+    is_flag=True,
+    help="Do not read the whole log first: check only what a start checks.",
+)
+@click.option(
     "--epoch",
     type=click.IntRange(1, LARGEST),
     help="The new master epoch; by default one above the highest that the store knows.",
@@ -56,21 +62,23 @@ def promote(
     conf: Path | None,
     dry_run: bool,
     repair: bool,
+    unverified: bool,
     epoch: int | None,
     tables: Path | None,
     as_json: bool,
 ) -> None:
     """Turn a slave's store into a master's store.
 
-    Refused while a node is running on it, for an unfinished first copy, and for a damaged
-    log.  Run it as root or as the user that the node runs as: what is made belongs to that
-    user.  The old master must not run as a master any more: see docs/operations.rst,
-    Changing roles.
+    The whole log is verified first.  Refused while a node is running on it, for an unfinished
+    first copy, and for a damaged log.  Run it as root or as the user that the node runs as: what
+    is made belongs to that user.  The old master must not run as a master any more: see
+    docs/operations.rst, Changing roles.
     """
     raw = RawLog.open(store)
     if raw.root is None:
         raise NotAStore(str(store), "promote needs a store's root, not a part of a store")
     settings = _settings(raw, raw.root, conf)
+    verified = None if unverified else _verify(settings, raw, repair=repair)
     promoting = plan if dry_run else make_master
     done = promoting(settings, repair=repair, epoch=epoch, tables=tables)
     if done.owed and tables is None:
@@ -81,8 +89,13 @@ def promote(
     for fault in [] if done.merged is None else done.merged.faults:
         note(f"in {tables}: {fault}; merged with the generation before it")
     if as_json:
-        click.echo(json.dumps(_as_json(done, dry_run), indent=2, ensure_ascii=False))
+        told = _as_json(done, dry_run) | {"verifiedRecords": verified}
+        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
         return
+    if verified is None:
+        note("the log was not verified as a whole: run `rmqha verify`")
+    else:
+        click.echo(f"verified the whole log: {verified} records")
     for line in _lines(done, dry_run):
         click.echo(line)
     if done.unlisted:
@@ -93,6 +106,24 @@ def promote(
         note(
             f"{conf} configures a slave: set brokerRole=SYNC_MASTER and brokerId=0 before the start"
         )
+
+
+def _verify(settings: StoreSettings, raw: RawLog, *, repair: bool) -> int:
+    """
+    Read the whole log.
+
+    @return: How many records it has.
+    @raise Refused: If it is damaged where the promotion would not cut it.
+    """
+    try:
+        with bar(f"log of {settings.root.name}") as progress:
+            return check_whole(settings, raw, progress, repair=repair)
+    except NotSound as error:
+        raise Refused(
+            "promotion",
+            f"{error}. `rmqha verify` shows all. Promote a replica whose log is sound, or copy the "
+            "file from one; --unverified promotes this store as it is",
+        ) from error
 
 
 def _settings(raw: RawLog, root: Path, conf: Path | None) -> StoreSettings:

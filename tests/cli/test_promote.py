@@ -8,10 +8,13 @@ from pathlib import Path
 
 from lab.harness import golden
 from rmqha.logfiles import json_table
+from rmqha.logfiles.follow import BadPlace, follow
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.store.files.lock import StoreLock
 from rmqha.store.log.bootstrap_marker import marker
+from rmqha.wire.log.layout import BODY_AT
 from tests.cli.command import CommandTestCase
+from tests.support.damage import flip
 
 VERSION = golden.VERSIONS[-1]
 
@@ -72,6 +75,60 @@ class PromoteTests(CommandTestCase):
         self.assertEqual(said["cutBytes"], 20)
         kept = (self.store / said["quarantine"]).read_bytes()
         self.assertEqual(kept, b"\0\0\1\0half of a record")
+
+    def damage(self) -> int:
+        """
+        Flip a bit in the body of a record that a start after a clean stop does not look at.
+
+        @return: Where the record begins.
+        """
+        raw = RawLog.open(self.store)
+        (event, *_) = follow(raw, raw.min_offset)
+        assert not isinstance(event, BadPlace)
+        start = int(event[1].start[3])
+        flip(raw.at(start).path, start - raw.min_offset + BODY_AT)
+        return start
+
+    def test_cold_damage(self) -> None:
+        """
+        Damage in an old file is a refusal that names it, unless one says otherwise.
+        """
+        start = self.damage()
+        for more in ((), ("--dry-run",), ("--repair",)):
+            said = self.fails(1, "promote", self.store, *more)
+            self.assertIn("has a fault", said)
+            self.assertIn(f"at {start}: body crc", said)
+            self.assertIn("--unverified", said)
+            self.assertFalse((self.store / "rmqha").exists())
+        result = self.run_command("promote", self.store, "--unverified")
+        self.assertEqual(result.exit_code, 0, result.output)
+        self.assertIn("was not verified", result.stderr)
+        self.assertNotIn("verified the whole log", result.stdout)
+
+    def test_verified(self) -> None:
+        """
+        It says how many records it has verified.
+        """
+        done = self.answer("promote", self.store)
+        self.assertIn(
+            f"verified the whole log: {done['verifiedRecords']} records",
+            self.succeed("promote", self.store),
+        )
+        self.assertIsNone(self.answer("promote", self.store, "--unverified")["verifiedRecords"])
+
+    def test_repaired(self) -> None:
+        """
+        Damage that a repair cuts off is no reason to refuse it.
+        """
+        raw = RawLog.open(self.store)
+        events = list(follow(raw, raw.min_offset))
+        runs = [event[1] for event in events if not isinstance(event, BadPlace)]
+        start = int(runs[-1].start[2])
+        flip(raw.at(start).path, start - raw.at(start).start + BODY_AT)
+        self.assertIn("not a torn tail", self.fails(1, "promote", self.store))
+        done = self.answer("promote", self.store, "--repair")
+        self.assertEqual(done["end"], start)
+        self.assertGreater(done["cutBytes"], 0)
 
     def test_refused(self) -> None:
         """

@@ -1,0 +1,61 @@
+"""
+Is a whole log sound, before it becomes a master's?
+
+A start, and so a promotion, checks the last files.  A slave with damage in an older one would be
+promoted like any other, its consumers would stand still there, and the old master with the good
+copy is about to be emptied.  So all of it is read first, as C{rmqha verify} does.
+
+Source: docs/operations.rst, What promote does.
+"""
+
+from __future__ import annotations
+
+from rmqha.config.store_settings import StoreSettings
+from rmqha.errors import NotSound, StoreLocked
+from rmqha.ha.promotion import plan
+from rmqha.logfiles.listing import STRAY
+from rmqha.logfiles.raw_log import RawLog
+from rmqha.store.files.lock import is_locked
+from rmqha.store.log.bootstrap_marker import refuse_unfinished
+from rmqha.store.log.truncate import pending
+from rmqha.store.offline.verify import LogCheck, Progress
+from rmqha.wire.store_layout import CHECKPOINT, LOCK
+
+
+def check_whole(
+    settings: StoreSettings,
+    raw: RawLog,
+    progress: Progress | None = None,
+    *,
+    repair: bool = False,
+) -> int:
+    """
+    Verify a log that is to be a master's, and change nothing.  Blocking.
+
+    @param raw: Its files.
+    @param progress: Told how far it is.
+    @param repair: Whether a damaged log may be cut at the damage.
+    @return: How many records it has.
+    @raise StoreLocked: If a node is running on it.
+    @raise UnfinishedCopy: If it is an unfinished copy.
+    @raise TruncationInvalid: If it has a note about a cut that cannot be read.
+    @raise LogCorrupt: If it is damaged where a start would look.
+    @raise NotSound: If anything is wrong with it that the promotion would not cut off.
+    """
+    lock = settings.root / LOCK
+    if is_locked(lock):
+        raise StoreLocked(str(lock))
+    refuse_unfinished(settings)
+    check = LogCheck(raw, progress)
+    found = [finding for finding in check.findings() if finding.reason != STRAY]
+    if found and repair:
+        # That records at the end are missing is what it is told to bear.
+        found = [finding for finding in found if finding.path != str(settings.root / CHECKPOINT)]
+    if found:
+        intent = pending(settings.root)
+        # What is cut off, or has begun to be, may be anything.
+        end = plan(settings, repair=repair).end if intent is None else intent.at
+        found = [finding for finding in found if finding.offset < end]
+    if found:
+        raise NotSound(str(raw.path), len(found), str(found[0]))
+    return check.records
