@@ -322,6 +322,15 @@ class Node(Process):
         return "127.0.0.1", self.ha_port
 
     @property
+    def cuts(self) -> list[Path]:
+        """
+        The files that keep what was cut off the log; versions of single records are none.
+        """
+        folder = self.root / "rmqha" / "quarantine"
+        names = re.compile(r"\d{20}-\d{20}(\.\d+)?\.log")
+        return sorted(path for path in folder.glob("*.log") if names.fullmatch(path.name))
+
+    @property
     def conf(self) -> Path:
         return self.folder / f"{self.name}.conf"
 

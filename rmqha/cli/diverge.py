@@ -144,6 +144,7 @@ def _as_json(found: LogComparison) -> dict[str, object]:
         "comparedTo": found.stop,
         "difference": None if found.difference is None else asdict(found.difference),
         "firstRecordNotShared": found.at,
+        "versions": None if found.versions is None else asdict(found.versions),
         "store": asdict(found.first),
         "against": asdict(found.second),
     }
@@ -159,6 +160,8 @@ def _tell(found: LogComparison, store: Path, against: str) -> None:
             f"0x{found.difference.other_value:02x} in {found.difference.other_path}"
         )
         click.echo(f"the first record that differs begins at byte {found.at}")
+        if found.versions is not None:
+            click.echo(f"from there on {found.versions.told(str(store), against)}")
     for name, own in ((str(store), found.first), (against, found.second)):
         click.echo(_line(name, own))
 

@@ -26,7 +26,14 @@ from rmqha.ha.slave.reconnect import NEXT_QUESTION, BoundsFirst, SingleConnectio
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.quarantine_file import quarantine_name
 from rmqha.logfiles.raw_log import RawLog
-from rmqha.store.offline.compare import Beyond, LogComparison, Progress, beyond, valid_end
+from rmqha.store.offline.compare import (
+    Beyond,
+    LogComparison,
+    Progress,
+    beyond,
+    valid_end,
+    versions,
+)
 from rmqha.wire.ha_frame import DEFAULT_BATCH
 
 
@@ -131,23 +138,35 @@ class MasterComparison:
     def _told(self, onlooker: ObserverProtocol) -> LogComparison:
         at, cursor, end = onlooker.at, onlooker.cursor, onlooker.end
         assert at is not None and cursor is not None, "it has learned something"
+        theirs = self._kept(at, cursor)
+        judged = None
+        if onlooker.difference is not None and theirs is not None:
+            judged = versions(self.ours, theirs, at)
         return LogComparison(
             start=onlooker.report,
             stop=onlooker.compared,
             difference=onlooker.difference,
             at=at,
             first=beyond(self.ours, at, self._whole),
-            second=self._kept(at, cursor, None if end is None else end - cursor),
+            second=self._own(theirs, at, None if end is None else end - cursor),
+            versions=judged,
         )
 
-    def _kept(self, at: int, end: int, unread: int | None) -> Beyond:
+    def _kept(self, at: int, end: int) -> OfflineLog | None:
         """
-        What the master has for itself: the bytes kept, read like what a cut puts aside.
+        The master's bytes that were kept, read like what a cut puts aside.
         """
         if end <= at:
-            return Beyond(end=at, bytes=0, records=0, topics={}, bad=0, tail=0, unread=unread)
+            return None
         path = (self.folder / "kept").rename(self.folder / quarantine_name(at, end))
-        log = OfflineLog.of(RawLog.open(path, self.ours.file_size), end)
+        return OfflineLog.of(RawLog.open(path, self.ours.file_size), end)
+
+    def _own(self, log: OfflineLog | None, at: int, unread: int | None) -> Beyond:
+        """
+        What the master has for itself.
+        """
+        if log is None:
+            return Beyond(end=at, bytes=0, records=0, topics={}, bad=0, tail=0, unread=unread)
         own = beyond(log, at, valid_end(log))
         log.close()
         if unread == 0:

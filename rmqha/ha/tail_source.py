@@ -188,13 +188,19 @@ class TailSource:
         self.reason = f"sent nothing from byte {connection.question.report}"
         connection.drop(self.reason)
 
-    def differs(self, connection: SlaveProtocol, offset: int) -> None:
+    def differs(self, connection: SlaveProtocol, offset: int) -> bool:
         """
         It has other bytes than we.
         """
         self._answer(
             SourceState.DIFFERS, f"byte {offset} differs, our log ends at {connection.own_end}"
         )
+        return False
+
+    def parted(self, connection: SlaveProtocol, theirs: bytes) -> None:
+        """
+        Its version was not asked for.
+        """
 
     def bad_record(self, connection: SlaveProtocol, error: RecordFault) -> bool:
         """

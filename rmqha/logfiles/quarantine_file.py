@@ -14,8 +14,9 @@ from pathlib import Path
 from rmqha.logfiles.listing import Finding, FoundFile, FoundFiles
 from rmqha.wire.log.layout import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, MIN_BLANK, MIN_RECORD
 
-QUARANTINE_NAME = re.compile(r"(\d{20})-(\d{20})(?:\.\d+)?\.log", re.ASCII)
-"""First and last physical offset of what L{rmqha.store.log.truncate.quarantine} kept."""
+QUARANTINE_NAME = re.compile(r"(\d{20})-(\d{20})(?:\.(?:ours|master))?(?:\.\d+)?\.log", re.ASCII)
+"""First and last physical offset of what L{rmqha.store.log.truncate.quarantine} kept, or of one of
+two versions of a record."""
 
 
 def quarantine_name(start: int, end: int) -> str:
@@ -23,6 +24,17 @@ def quarantine_name(start: int, end: int) -> str:
     Name a file that keeps C{[start, end)} of a log.
     """
     return f"{start:020d}-{end:020d}.log"
+
+
+def version_name(start: int, end: int, side: str, number: int = 1) -> str:
+    """
+    Name a file that keeps one of two versions of a record.
+
+    @param side: C{ours} or C{master}.
+    @param number: Which version of that side it is.
+    """
+    more = "" if number == 1 else f".{number}"
+    return f"{start:020d}-{end:020d}.{side}{more}.log"
 
 
 def in_quarantine(path: Path, file_size: int | None = None) -> FoundFiles:

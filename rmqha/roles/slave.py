@@ -34,6 +34,7 @@ from rmqha.store.log import copied_damage_file
 from rmqha.store.log.bootstrap_marker import marker
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.truncate import aside_of, intend, set_log_aside
+from rmqha.store.log.two_versions import keep_versions
 from rmqha.store.lost_tail import LostTail, begin_anew
 from rmqha.store.opening import Opening
 from rmqha.store.store import Store
@@ -110,6 +111,7 @@ class SlaveNode(Node):
             followed=upstream.followed,
             connected=self._ask_master,
             copied=self._keep_copied,
+            judge=self._judge,
         )
         self.follower.startService()
 
@@ -281,6 +283,14 @@ class SlaveNode(Node):
                 error=failure.getErrorMessage(),
             )
         )
+
+    def _judge(self, log: CommitLog, at: int, theirs: bytes) -> Deferred[str]:
+        """
+        Hold the master's version of a place against ours, and keep both.
+        """
+        root = self.settings.store.root
+        judged = self._in_thread(keep_versions, root, log, at, theirs)
+        return judged.addCallback(lambda found: f"{found[0].told()}; {found[1]}")
 
     # --- repairs ------------------------------------------------------------------
 

@@ -73,6 +73,14 @@ class DivergeTests(CommandTestCase):
         self.assertIn("diverged: equal from byte 0 to 298", result.stdout)
         self.assertIn("the first record that differs begins at byte 208", result.stdout)
         self.assertIn("GoldenBulk: 1060", result.stdout)
+        said = self.answer("diverge", self.first, "--against", self.second, code=1)["versions"]
+        self.assertEqual((said["start"], said["ours"], said["theirs"]), (208, 1, 0))
+        records = said["both"] + 1
+        self.assertIn(
+            f"from there on {said['both']} of {records} records decode on both sides, "
+            f"1 only on {self.first}\n",
+            result.stdout,
+        )
         first, second = result.stdout.splitlines()[-2:]
         self.assertNotIn("damaged places", first)
         self.assertIn("damaged places among them: 1", second)

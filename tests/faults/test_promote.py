@@ -90,9 +90,7 @@ class PromotionTestCase(FaultTestCase):
         """
         The records that were cut off, as C{rmqha dump} reads them.
         """
-        folder = node.root / "rmqha" / "quarantine"
-        files = sorted(folder.iterdir()) if folder.is_dir() else []
-        lines = [self.rmqha("dump", path, "--json").splitlines() for path in files]
+        lines = [self.rmqha("dump", path, "--json").splitlines() for path in node.cuts]
         return [json.loads(line) for line in itertools.chain(*lines)]
 
     def serve(self, **keys: Any) -> tuple[NameServer, Node, Node, dict[str, Any]]:

@@ -620,9 +620,18 @@ class RepairTests(SlaveCase):
         connection = self.accept()
         connection.feed(self.theirs, 1)
         self.assertEqual(self.state, "diverged")
+        # Whose version is right is looked at first; the master has no more of it.
+        connection.heartbeat(self.theirs.end)
         self.catch_up()
-        kept = list((self.root / "rmqha" / "quarantine").iterdir())
-        self.assertEqual(kept[0].name, f"{common:020d}-{common + 900:020d}.log")
+        kept = sorted(path.name for path in (self.root / "rmqha" / "quarantine").iterdir())
+        self.assertEqual(
+            kept,
+            [
+                f"{common:020d}-{common + 900:020d}.log",
+                f"{common:020d}-{common + 900:020d}.ours.log",
+                f"{common:020d}-{common + 1200:020d}.master.log",
+            ],
+        )
         self.assertCopied()
 
     def test_follows_the_new_store(self) -> None:

@@ -100,6 +100,55 @@ class ServedSlaveCase(SlaveCase):
         return connection
 
 
+class DivergedTests(ServedSlaveCase):
+    """
+    A slave whose log differs from its master's.
+    """
+
+    def test_serves_what_was_compared(self) -> None:
+        """
+        What lies before the difference is served; from there on the answer is an error that says
+        so.  The status has the verdict, the quarantine both versions.
+        """
+        self.start()
+        begins = []
+        for number in range(6):
+            begins.append(self.theirs.end)
+            self.write(b"message %d" % number, number)
+        start, end = begins[3:5]
+        connection = self.follow()
+        connection.heartbeat(self.theirs.end)
+        self.stop()
+        own = self.log(self.root / "commitlog", end=self.theirs.end)
+        file = own.folder.at(start)
+        # The last byte of the properties: no check sees it.
+        file.view[end - file.start - 2] ^= 1
+        own.folder.close()
+        self.start()
+        peer = self.consumer()
+        self.pull(peer, wait=False)
+        self.assertEqual(len(bodies(self.answers(peer)[0])), 6)
+        connection = self.accept()
+        connection.feed(self.theirs, 1)
+        connection.heartbeat(self.theirs.end)
+        self.assertEqual(self.state, "diverged")
+        self.pull(peer, wait=False)
+        self.assertEqual(len(bodies(self.answers(peer)[0])), 3)
+        for offset in (3, 5):
+            self.pull(peer, offset, wait=False)
+            (answer,) = self.answers(peer)
+            self.assertEqual(answer.code, ResponseCode.SYSTEM_ERROR)
+            self.assertIn(f"not served: diverged: byte {end - 2} of ", answer.remark or "")
+        status = self.node.status()
+        self.assertEqual(status["servedFaults"], 0)
+        reason = status["upstream"]["reason"]
+        self.assertIn("3 of 3 records decode on both sides; no checksum tells", reason)
+        kept = sorted(path.name for path in (self.root / "rmqha" / "quarantine").iterdir())
+        self.assertEqual(
+            kept, [f"{start:020d}-{end:020d}.{side}.log" for side in ("master", "ours")]
+        )
+
+
 class WakeTests(ServedSlaveCase):
     """
     Long polling.

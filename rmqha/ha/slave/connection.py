@@ -33,6 +33,7 @@ from rmqha.errors import FrameOffsetMismatch, ProtocolViolation, RecordFault, St
 from rmqha.ha.slave.compare_bytes import first_difference, missing_first_byte
 from rmqha.ha.slave.probe import Probe, ProbeKind
 from rmqha.ha.slave.reportable import Reportable, accepted
+from rmqha.ha.slave.their_version import TheirVersion
 from rmqha.net.door import peer_of
 from rmqha.net.rate_limit import Speed, TokenBucket
 from rmqha.net.zero_copy_receive import IFrameSink, scatter
@@ -74,9 +75,16 @@ class ConnectionOwner(typing.Protocol):
         No bytes came, for long enough, or the master closed.
         """
 
-    def differs(self, connection: SlaveProtocol, offset: int) -> None:
+    def differs(self, connection: SlaveProtocol, offset: int) -> bool:
         """
         The byte at C{offset} is not ours.
+
+        @return: Whether to go on a moment, to see the master's version; L{parted} comes then.
+        """
+
+    def parted(self, connection: SlaveProtocol, theirs: bytes) -> None:
+        """
+        What the master has from the first byte on that is not ours.
         """
 
     def master_ends(self, connection: SlaveProtocol, offset: int) -> None:
@@ -153,6 +161,7 @@ class SlaveProtocol(Protocol):
     reporting: Periodic = field(init=False)
     _silence: IDelayedCall | None = field(default=None, init=False)
     _resume: IDelayedCall | None = field(default=None, init=False)
+    _theirs: TheirVersion | None = field(default=None, init=False)
     heard: float | None = field(default=None, init=False)
     _last_received: float = field(default=0.0, init=False)
     _largest: int = field(default=0, init=False)
@@ -202,6 +211,8 @@ class SlaveProtocol(Protocol):
         Leave no trace of a frame that did not arrive whole.
         """
         self.by_peer = not self.finished
+        if self._theirs is not None:
+            self._theirs.end()
         self.finish()
         self.log.discard()
         self.follower.lost(self, reason)
@@ -214,6 +225,8 @@ class SlaveProtocol(Protocol):
             return
         self.finished = True
         self.reporting.stop()
+        if self._theirs is not None:
+            self._theirs.cancel()
         for call in (self._silence, self._resume):
             if call is not None and call.active():
                 call.cancel()
@@ -311,6 +324,9 @@ class SlaveProtocol(Protocol):
         self._scatter()
 
     def _body(self, part: BodyPart) -> None:
+        if self._theirs is not None:
+            self._theirs.take(part.offset, part.data, frame_ended=not part.left)
+            return
         if self.cursor is None and not self._first(part.offset):
             return
         self._frame = part.frame
@@ -368,7 +384,8 @@ class SlaveProtocol(Protocol):
             differs = first_difference(self.log, offset + len(ours) - len(known), known)
             if differs is not None:
                 self.cursor = differs
-                self.follower.differs(self, differs)
+                if self.follower.differs(self, differs):
+                    self._see(differs, data[differs - offset :])
                 return
         self.cursor = offset + len(ours)
         self._count(len(ours))
@@ -378,6 +395,19 @@ class SlaveProtocol(Protocol):
             room[:] = rest[: len(room)]
             self.body_received(len(room))
             rest = rest[len(room) :]
+
+    def _see(self, at: int, data: memoryview) -> None:
+        """
+        Our log and the master's part here: take a little more of the master's, only to look at.
+        """
+        self._theirs = TheirVersion(
+            at=at,
+            file_end=self.log.file_end(at),
+            file_size=self.log.file_size,
+            clock=self.clock,
+            over=lambda theirs: self.follower.parted(self, theirs),
+        )
+        self._theirs.take(at, data, frame_ended=True)
 
     # --- IFrameSink: what both paths share ----------------------------------
 
@@ -436,6 +466,9 @@ class SlaveProtocol(Protocol):
         opens with one.  The answer to a report of 0 is an echo too, but one that nothing
         follows says that the master is empty.
         """
+        if self._theirs is not None:
+            self._theirs.end()
+            return
         if self.cursor is None:
             if offset == 0 and self.question.report == 0:
                 self._says_empty = True
@@ -462,7 +495,7 @@ class SlaveProtocol(Protocol):
         """
         Check what came, tell the log's readers, report, and keep to the rate.
         """
-        if self.finished or self.cursor is None:
+        if self.finished or self.cursor is None or self._theirs is not None:
             return
         frames, self._frames = self._frames, 0
         if self.cursor >= self.own_end and self._head is None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from attrs import define, field
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -54,6 +55,9 @@ DISK_RETRY = 5.0
 """Seconds between looks at a full disk."""
 
 
+Judge = Callable[[CommitLog, int, bytes], "Deferred[str]"]
+
+
 @define(eq=False, kw_only=True)
 class FollowState:
     """
@@ -71,6 +75,9 @@ class FollowState:
     @ivar bounds: Asks the master's client port; C{None} to go without.
     @ivar client: Where that is; C{""} if it is not known.
     @ivar followed: Which masters this log has followed; C{None} to believe every master.
+    @ivar judge: Says, in words, on which side the records are right behind the first byte that
+        differs, and keeps both versions.  It is told our log, that byte, and the master's bytes
+        from there on.
     @ivar state: The slave's state; L{reason} explains it with numbers.
     @ivar divergence: Where the logs part, while that is known.
     @ivar connection: The one there is.
@@ -90,6 +97,7 @@ class FollowState:
     bounds: AskBounds | None = None
     client: str = ""
     followed: FollowedMasters | None = None
+    judge: Judge | None = None
     state: SyncState = field(default=SyncState.CONNECTING, init=False)
     reason: str = field(default="", init=False)
     divergence: Divergence | None = field(default=None, init=False)
@@ -103,6 +111,8 @@ class FollowState:
     _search: Search = field(init=False)
     _gaps: int = field(default=0, init=False)
     _refetching: bool = field(default=False, init=False)
+    # Where the difference is whose versions were judged.
+    _judged: int = field(default=-1, init=False)
     _bucket: TokenBucket | None = field(default=None, init=False)
     _quiet: RateLimitedLog = field(init=False)
     # Since when it is behind without having said so.
@@ -274,17 +284,44 @@ class FollowState:
             else:
                 self.stop(SyncState.UNPROVEN, reason)
 
-    def differs(self, connection: SlaveProtocol, offset: int) -> None:
+    def differs(self, connection: SlaveProtocol, offset: int) -> bool:
         """
-        A byte is not the master's; find out since where.
+        A byte is not the master's; find out since where, and whose version is right.
         """
-        self._no_longer_common(
-            connection,
-            SyncState.DIVERGED,
-            offset,
-            f"byte {offset} of {connection.log.folder.at(offset).path} differs from the master's; "
-            f"our log ends at {connection.log.end}",
+        divergence = self._divergence(connection, offset)
+        if divergence is None:
+            return False
+        path = connection.log.folder.at(offset).path
+        reason = (
+            f"byte {offset} of {path} differs from the master's; our log ends at "
+            f"{connection.log.end}"
         )
+        known = self.state is SyncState.DIVERGED and self.reason.startswith(reason)
+        self.divergence = divergence
+        if self.judge is None or (known and self._judged == offset):
+            self.stop(SyncState.DIVERGED, reason)
+            return False
+        if not known:
+            self.become(SyncState.DIVERGED, reason)
+        return True
+
+    def parted(self, connection: SlaveProtocol, theirs: bytes) -> None:
+        """
+        The master's version is here: let both be judged, and only then be cut.
+        """
+        divergence, reason = self.divergence, self.reason
+        self.drop("the logs differ")
+        assert self.judge is not None and divergence is not None, "it was asked for"
+
+        def judged(found: str | Failure) -> None:
+            if isinstance(found, Failure):
+                self._log.failure("Cannot judge where the log and the master's differ", found)
+                found = f"which version is right is not known: {found.getErrorMessage()}"
+            if self.state is SyncState.DIVERGED and self.divergence is divergence:
+                self._judged = divergence.at
+                self.stop(SyncState.DIVERGED, f"{reason}; {found}")
+
+        self.judge(connection.log, divergence.at, theirs).addBoth(judged)
 
     def master_ends(self, connection: SlaveProtocol, offset: int) -> None:
         """
@@ -395,7 +432,7 @@ class FollowState:
         This master and this log belong together.
         """
         self._search.found()
-        self.divergence = None
+        self.divergence, self._judged = None, -1
         if connection is not self._proven:
             self._proven = connection
             if self.followed is not None:
@@ -421,13 +458,21 @@ class FollowState:
         """
         Our log and the master's part at C{at}.
         """
+        divergence = self._divergence(connection, at)
+        if divergence is not None:
+            self.divergence = divergence
+            self.stop(state, reason)
+
+    def _divergence(self, connection: SlaveProtocol, at: int) -> Divergence | None:
+        """
+        Where our log and the master's part; C{None} if that is asked further back first.
+        """
         started = at if connection.started is None else connection.started
         common_from = max(started, connection.log.min_offset)
         if at <= common_from and self._search.nothing_common():
             self._again()
-            return
-        self.divergence = Divergence(at, common_from, master_empty=at == 0)
-        self.stop(state, reason)
+            return None
+        return Divergence(at, common_from, master_empty=at == 0)
 
     def _again(self) -> None:
         """

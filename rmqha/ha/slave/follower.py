@@ -29,7 +29,7 @@ from twisted.python.failure import Failure
 from rmqha.config.ha_settings import DivergencePolicy, HASettings
 from rmqha.errors import Refused, RmqhaError, StoreError
 from rmqha.ha.slave.connection import SlaveProtocol
-from rmqha.ha.slave.follow_state import FollowState
+from rmqha.ha.slave.follow_state import FollowState, Judge
 from rmqha.ha.slave.followed import FollowedMasters
 from rmqha.ha.slave.master_bounds import AskBounds
 from rmqha.ha.slave.reconnect import (
@@ -75,6 +75,7 @@ class Follower(Service):
     @ivar copied: Called when a record was copied that is damaged on the master.
     @ivar ends: Asked in each named stop state, before a policy: whether following ends there, for
         good.
+    @ivar judge: Says on which side records are right where the logs differ.
     @ivar sync: What is known of the log and its master.
     """
 
@@ -93,6 +94,7 @@ class Follower(Service):
     connected: Callable[[], None] = lambda: None
     copied: Callable[[CommitLog], None] = lambda log: None
     ends: Callable[[FollowState], bool] = lambda sync: False
+    judge: Judge | None = None
     sync: FollowState = field(init=False)
     _client: ClientService | None = field(default=None, init=False)
     _repairing: Deferred[None] | None = field(default=None, init=False)
@@ -114,6 +116,7 @@ class Follower(Service):
             bounds=self.bounds,
             client=self.client,
             followed=self.followed,
+            judge=self.judge,
         )
 
     # --- the service ----------------------------------------------------------

@@ -21,10 +21,14 @@ from rmqha.logfiles.follow import BadPlace, follow
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.scan import WINDOW, data_end
+from rmqha.store.log.two_versions import TwoVersions, judge_versions
 from rmqha.wire.columnar.dispatch_fields import fields
 from rmqha.wire.log.delay_levels import DelayLevels
 
 Progress = Callable[[int, int], None]
+
+JUDGED = 8 << 20
+"""Bytes behind a difference whose records are judged on both sides; no record is larger."""
 
 
 @frozen
@@ -83,6 +87,8 @@ class LogComparison:
         one would have to be cut.
     @ivar first: What the first log has from there on.
     @ivar second: What the second one has.
+    @ivar versions: On which side the records are right from there on; C{None} without a
+        difference.
     """
 
     start: int
@@ -91,6 +97,7 @@ class LogComparison:
     at: int
     first: Beyond
     second: Beyond
+    versions: TwoVersions | None = None
 
 
 def first_difference(
@@ -202,7 +209,21 @@ def parting(first: RawLog, second: RawLog, progress: Progress | None = None) -> 
         at=at,
         first=beyond(ours, at, ends[0]),
         second=beyond(theirs, at, ends[1]),
+        versions=None if difference is None else versions(ours, theirs, at),
     )
+
+
+def versions(ours: OfflineLog, theirs: OfflineLog, at: int) -> TwoVersions | None:
+    """
+    On which side records are right, in the L{JUDGED} bytes behind a difference.
+
+    @param at: The first record that differs.
+    @return: C{None} if a log has nothing there.
+    """
+    if not all(log.raw.has(at) and log.min_offset <= at < log.end for log in (ours, theirs)):
+        return None
+    mine, others = (log.read(at, JUDGED) for log in (ours, theirs))
+    return judge_versions(mine, others, at, ours.file_end(at), ours.file_size)
 
 
 def valid_end(log: OfflineLog) -> int:

@@ -54,12 +54,19 @@ class Recorder:
         self.told.append(("silence", None))
         connection.drop()
 
-    def differs(self, connection: SlaveProtocol, offset: int) -> None:
+    def differs(self, connection: SlaveProtocol, offset: int) -> bool:
         """
         Leave.
         """
         self.told.append(("differs", offset))
         connection.drop()
+        return False
+
+    def parted(self, connection: SlaveProtocol, theirs: bytes) -> None:
+        """
+        Never asked for.
+        """
+        self.told.append(("parted", len(theirs)))
 
     def master_ends(self, connection: SlaveProtocol, offset: int) -> None:
         """
