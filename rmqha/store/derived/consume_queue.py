@@ -14,7 +14,7 @@ Source: docs/protocol/store.rst, Consume queues.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -31,7 +31,9 @@ from rmqha.wire.store_layout import UNIT_SIZE
 
 # RocketMQ's recovery looks at the last three files, and so does ours.
 _SCAN_FILES = 3
-# Units read in one step of a scan: 640 KB.
+# Units read in the first step of a scan, and at most in one: 4 KB and 640 KB.  Most of many
+# queues have few units, and to read a hole costs as much as to read data.
+_FIRST_UNITS = 204
 _SCAN_UNITS = 1 << 15
 # How many last units may be wrong before nothing in the queue is believed.
 _WALK_BACK = 16
@@ -70,6 +72,8 @@ class ConsumeQueue:
     _first: int = field(init=False, default=-1)
     # The next queue offset of the running pass over the whole log, -1 before the first.
     _mended: int = field(init=False, default=-1)
+    # The piece that recovery read last, and its first queue offset: it asks for it again.
+    _piece: tuple[int, bytes] | None = field(init=False, default=None)
     # Whether the first unit may come anywhere.
     _anew: bool = field(default=False, alias="anew", kw_only=True)
 
@@ -115,6 +119,11 @@ class ConsumeQueue:
         """
         if not self.first_offset <= offset < self.max_offset:
             return b""
+        if self._piece is not None:
+            first, piece = self._piece
+            end = min(offset + count, self.max_offset) - first
+            if first <= offset and end * UNIT_SIZE <= len(piece):
+                return piece[(offset - first) * UNIT_SIZE : end * UNIT_SIZE]
         position = offset * UNIT_SIZE
         end = min(offset + count, self.max_offset) * UNIT_SIZE
         parts = []
@@ -314,14 +323,11 @@ class ConsumeQueue:
         """
         Find L{min_offset} again, after the log's first byte moved.
         """
-        offset = max(self.min_offset, self.first_offset)
-        while offset < self.max_offset:
-            raw = self.units(offset, _SCAN_UNITS)
+        for offset, raw in self._pieces(max(self.min_offset, self.first_offset)):
             row = first_from(raw, log_min)
             if row is not None:
                 self.min_offset = offset + row
                 return
-            offset += len(raw) // UNIT_SIZE
         self.min_offset = self.max_offset
 
     def destroy(self) -> None:
@@ -341,9 +347,11 @@ class ConsumeQueue:
         self._first = self._mended = -1
         self.min_offset = self.max_offset = self.end_physical = 0
 
-    def _cut(self, offset: int) -> None:
+    def _cut(self, offset: int, *, durable: bool = False) -> None:
         """
         End the queue at a queue offset: zeros from there, later files deleted.
+
+        @param durable: Whether what stays needs no flush, if it was zeros from there already.
         """
         if offset <= self.first_offset:
             mended = self._mended
@@ -359,8 +367,8 @@ class ConsumeQueue:
                 self.descriptors.remove(path)
             elif position < start + self.file_size:
                 clear = partial(zero_range, start=position - start, end=self.file_size)
-                self.descriptors.use(path, clear)
-                self.descriptors.touched(path)
+                if self.descriptors.use(path, clear) or not durable:
+                    self.descriptors.touched(path)
         self.max_offset = offset
         self.min_offset = min(self.min_offset, offset)
         self._find_end_physical()
@@ -393,20 +401,22 @@ class ConsumeQueue:
         """
         starts = []
         faults = []
-        for path in sorted(Path(self.folder).iterdir()):
-            if not LOG_NAME.fullmatch(path.name):
-                faults.append(DerivedFault(str(path), 0, "ignored: not a consume queue file"))
+        with os.scandir(self.folder) as entries:
+            found = sorted(entries, key=lambda entry: entry.name)
+        for entry in found:
+            if not LOG_NAME.fullmatch(entry.name):
+                faults.append(DerivedFault(entry.path, 0, "ignored: not a consume queue file"))
                 continue
-            size = path.stat().st_size
+            size = entry.stat().st_size
             if size != self.file_size:
                 wrong = f"{size} bytes, expected {self.file_size}"
-                return [*faults, DerivedFault(str(path), 0, wrong)]
-            starts.append(int(path.name))
+                return [*faults, DerivedFault(entry.path, 0, wrong)]
+            starts.append(int(entry.name))
         for index, start in enumerate(starts):
             wanted = starts[0] + index * self.file_size
             if start != wanted or start % self.file_size:
-                path = Path(self._path(start))
-                return [*faults, DerivedFault(str(path), 0, f"the file before ends at {wanted}")]
+                path = self._path(start)
+                return [*faults, DerivedFault(path, 0, f"the file before ends at {wanted}")]
         if starts:
             self._first = starts[0]
             self.max_offset = (starts[-1] + self.file_size) // UNIT_SIZE
@@ -424,8 +434,9 @@ class ConsumeQueue:
             self._find_end_physical()
             self.min_offset = self.first_offset
             self.correct_min(log_min)
+            self._piece = None
 
-    def recover(self, peek: RecordReader) -> list[DerivedFault]:
+    def recover(self, peek: RecordReader, *, durable: bool = False) -> list[DerivedFault]:
         """
         Find the valid end of loaded files and zero what lies behind it.
 
@@ -433,10 +444,18 @@ class ConsumeQueue:
         below the log's end; the last one must point to a record of this very queue and
         queue offset.  Pre-blank units count for places, never for data.
 
+        @param durable: Whether the files are on the disk as they are; if not, the next flush
+            writes them out.
         @return: What was wrong with units that were believed at first.
         """
         if self._first < 0:
             return []
+        try:
+            return self._recover(peek, durable=durable)
+        finally:
+            self._piece = None
+
+    def _recover(self, peek: RecordReader, *, durable: bool) -> list[DerivedFault]:
         held, self.max_offset = self.max_offset, self._scanned_end()
         # Units of records that the log has lost are no fault: the log was cut, they follow.
         end = self._kept(peek.log.confirmed)
@@ -449,7 +468,7 @@ class ConsumeQueue:
         else:
             end = self.first_offset
         self.max_offset = held
-        self._cut(end)
+        self._cut(end, durable=durable)
         self.min_offset = self.first_offset
         self.correct_min(peek.log.min_offset)
         self.highest = self.max_offset - 1
@@ -461,15 +480,24 @@ class ConsumeQueue:
         """
         per_file = self.file_size // UNIT_SIZE
         files = len(self.paths())
-        offset = self.first_offset + max(0, files - _SCAN_FILES) * per_file
         reached = 0
-        while offset < self.max_offset:
-            raw = self.units(offset, _SCAN_UNITS)
+        for offset, raw in self._pieces(self.first_offset + max(0, files - _SCAN_FILES) * per_file):
             sound, reached = sound_prefix(raw, reached)
-            offset += sound
+            self._piece = offset, raw
             if sound < len(raw) // UNIT_SIZE:
-                return offset
+                return offset + sound
         return self.max_offset
+
+    def _pieces(self, offset: int) -> Iterator[tuple[int, bytes]]:
+        """
+        The units from a queue offset on, in pieces that grow.
+        """
+        count = _FIRST_UNITS
+        while offset < self.max_offset:
+            raw = self.units(offset, count)
+            yield offset, raw
+            offset += len(raw) // UNIT_SIZE
+            count = min(8 * count, _SCAN_UNITS)
 
     def _points_right(self, offset: int, peek: RecordReader) -> bool:
         unit = self.unit(offset)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-from attrs import define, field
+from attrs import Factory, define, field
 
 from rmqha.errors import DerivedFault
 from rmqha.store.derived.consume_queue import ConsumeQueue
@@ -45,6 +45,11 @@ def set_aside(path: Path) -> Path:
     return target
 
 
+def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
+    with os.scandir(folder) as entries:
+        return sorted(entries, key=lambda entry: entry.name)
+
+
 @define(eq=False)
 class ConsumeQueues:
     """
@@ -62,6 +67,8 @@ class ConsumeQueues:
     faults: list[DerivedFault] = field(init=False, factory=list)
     deleted: dict[str, int] = field(init=False, factory=dict)
     _queues: dict[tuple[str, int], ConsumeQueue] = field(init=False, factory=dict)
+    # The same as text: paths are made of it for each queue.
+    _folder: str = field(init=False, default=Factory(lambda self: str(self.folder), True))
 
     @property
     def folder(self) -> Path:
@@ -104,7 +111,7 @@ class ConsumeQueues:
         """
         queue = self._queues.get((topic, queue_id))
         if queue is None and fileable(topic, queue_id):
-            folder = f"{self.folder}/{topic}/{queue_id}"
+            folder = f"{self._folder}/{topic}/{queue_id}"
             anew = topic in self.deleted
             queue = ConsumeQueue(
                 folder=folder,
@@ -136,29 +143,29 @@ class ConsumeQueues:
         """
         if not self.folder.is_dir():
             return
-        for topic in sorted(self.folder.iterdir()):
+        for topic in _entries(self.folder):
             if not topic.is_dir():
-                self._ignored(topic)
+                self._ignored(topic.path)
                 continue
-            for folder in sorted(topic.iterdir()):
-                if folder.is_dir() and _QUEUE_ID.fullmatch(folder.name):
+            for folder in _entries(topic.path):
+                if _QUEUE_ID.fullmatch(folder.name) and folder.is_dir():
                     self._load(topic.name, folder)
                 else:
-                    self._ignored(folder)
+                    self._ignored(folder.path)
 
-    def _load(self, topic: str, folder: Path) -> None:
+    def _load(self, topic: str, folder: os.DirEntry[str]) -> None:
         queue = self.create(topic, int(folder.name))
         if queue is None:
-            self._ignored(folder)
+            self._ignored(folder.path)
             return
         faults = queue.load()
         self.faults += faults
-        unusable = faults and not queue.max_offset and any(folder.iterdir())
+        unusable = faults and not queue.max_offset and os.listdir(folder.path)
         if unusable and not self.descriptors.read_only:
-            set_aside(folder)
+            set_aside(Path(folder.path))
 
-    def _ignored(self, path: Path) -> None:
-        self.faults.append(DerivedFault(str(path), 0, "ignored: not a consume queue"))
+    def _ignored(self, path: str) -> None:
+        self.faults.append(DerivedFault(path, 0, "ignored: not a consume queue"))
 
     def inspect(self, log_min: int) -> None:
         """
@@ -167,12 +174,12 @@ class ConsumeQueues:
         for queue in self:
             queue.inspect(log_min)
 
-    def recover(self, peek: RecordReader) -> None:
+    def recover(self, peek: RecordReader, *, durable: bool = False) -> None:
         """
         Find the valid end of every queue (see L{ConsumeQueue.recover}).
         """
         for queue in self:
-            self.faults += queue.recover(peek)
+            self.faults += queue.recover(peek, durable=durable)
 
     def truncate_to(self, limit: int) -> None:
         """

@@ -130,7 +130,7 @@ class Dispatcher:
         if mark is not None and not self.log.min_offset <= mark.offset <= self.log.confirmed:
             mark = None
         self.queues.load()
-        self.queues.recover(peek)
+        self.queues.recover(peek, durable=clean)
         found = list(self.queues.faults)
         trusted = mark.offset if mark is not None else 0
         if self.index is not None:

@@ -1,6 +1,9 @@
 """
 What queues ask of runs of units.
 
+A few are looked at one by one: most of many queues have few, and arrays for them cost ten times
+as much.
+
 Source: docs/protocol/store.rst, Consume queues.
 """
 
@@ -8,8 +11,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from rmqha.wire.columnar.queue_units import BLANK_SIZE, UNIT_TYPE
+from rmqha.wire.columnar.queue_units import BLANK_SIZE, UNIT, UNIT_TYPE
 from rmqha.wire.store_layout import UNIT_SIZE
+
+FEW = 16
+"""Units up to which arrays are not worth it."""
 
 
 def sound_prefix(raw: bytes, reached: int) -> tuple[int, int]:
@@ -20,6 +26,10 @@ def sound_prefix(raw: bytes, reached: int) -> tuple[int, int]:
     @param reached: Physical offset just past the record of the unit before them.
     @return: How many, and where the last of them reaches.
     """
+    # Behind the last byte that is not zero there is no unit: none has size 0.
+    raw = raw[: -(-len(raw.rstrip(b"\0")) // UNIT_SIZE) * UNIT_SIZE]
+    if len(raw) <= FEW * UNIT_SIZE:
+        return _sound_few(raw, reached)
     units = np.frombuffer(raw, UNIT_TYPE)
     starts = units["offset"].astype(np.int64)
     sizes = units["size"].astype(np.int64)
@@ -31,10 +41,27 @@ def sound_prefix(raw: bytes, reached: int) -> tuple[int, int]:
     return count, int(ends[count - 1]) if count else reached
 
 
+def _sound_few(raw: bytes, reached: int) -> tuple[int, int]:
+    count = 0
+    for start, size, _ in UNIT.iter_unpack(raw):
+        if size != BLANK_SIZE or start != 0:
+            if size <= 0 or start < reached:
+                break
+            reached = start + size
+        count += 1
+    return count, reached
+
+
 def last_below(raw: bytes, limit: int) -> int:
     """
     Count the units up to the last real one whose record ends at or below C{limit}.
     """
+    if len(raw) <= FEW * UNIT_SIZE:
+        count = 0
+        for number, (start, size, _) in enumerate(UNIT.iter_unpack(raw), 1):
+            if start + size <= limit and size != BLANK_SIZE:
+                count = number
+        return count
     units = np.frombuffer(raw, UNIT_TYPE)
     sizes = units["size"].astype(np.int64)
     good = (units["offset"] + sizes <= limit) & (sizes != BLANK_SIZE)
@@ -45,6 +72,11 @@ def first_from(raw: bytes, log_min: int) -> int | None:
     """
     The number of the first real unit whose record starts at or above C{log_min}.
     """
+    if len(raw) <= FEW * UNIT_SIZE:
+        for number, (start, size, _) in enumerate(UNIT.iter_unpack(raw)):
+            if start >= log_min and size != BLANK_SIZE:
+                return number
+        return None
     units = np.frombuffer(raw, UNIT_TYPE)
     good = (units["offset"] >= log_min) & (units["size"] != BLANK_SIZE)
     return int(good.argmax()) if good.any() else None

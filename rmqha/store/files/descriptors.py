@@ -19,10 +19,15 @@ from typing import TypeVar
 from attrs import define, field
 
 from rmqha.errors import FlushFailed
+from rmqha.store.files.file_system import sync_file_systems
 from rmqha.store.files.mapped import NO_DESCRIPTOR, disk_error, write_all
 
 MOST_OPEN = 512
 """Most descriptors kept open, where the process may have as many as it likes."""
+
+MANY = 1000
+"""Files to flush from which their whole file system is written out instead: a fifth of the time on
+a disk where an fsync takes two milliseconds."""
 
 SHARE = 8
 """A process that may open few files keeps so much less of them here: one in eight."""
@@ -161,7 +166,8 @@ class Descriptors:
 
     def flush(self) -> int:
         """
-        fdatasync every file written since the last call, then the folders that changed.
+        fdatasync every file written since the last call, then the folders that changed; or
+        L{MANY} of them in one go.
 
         @return: How many files were written out.
         @raise FlushFailed: The disk refused; this is final for the store.
@@ -174,6 +180,9 @@ class Descriptors:
             folders, self._folders = self._folders, set()
         count = len(dirty)
         try:
+            if count >= MANY and sync_file_systems((*dirty, *folders)):
+                dirty.clear()
+                folders.clear()
             for path in sorted(dirty):
                 self._sync(path)
                 dirty.discard(path)

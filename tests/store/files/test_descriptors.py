@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import errno
 import os
-from unittest.mock import patch
+from unittest.mock import MagicMock, patch
 
 from rmqha.errors import DiskFull, FlushFailed, OutOfDescriptors
+from rmqha.store.files import descriptors, file_system
 from rmqha.store.files.descriptors import Descriptors, open_limit
 from tests.support.derived import DerivedTestCase
 from tests.support.no_descriptors import NoDescriptors
@@ -78,6 +79,36 @@ class DescriptorsTests(DerivedTestCase):
         self.descriptors.write(self.path(2), b"x", 0)
         self.descriptors.remove(self.path(3))
         self.assertEqual(self.descriptors.flush(), 1)
+
+    def test_flush_many(self) -> None:
+        """
+        Very many files are written out with their file system, in one call; where that fails, or
+        cannot tell whether it does, each for itself.
+        """
+        for kernel, code, each in (("6.1.0-13-amd64", 0, 0), ("6.1.0", -1, 4), ("5.4.0", 0, 4)):
+            for number in range(5):
+                self.descriptors.create(self.path(number), 100)
+            os.unlink(self.path(0))
+            system = MagicMock(release=kernel)
+            with (
+                patch.object(descriptors, "MANY", 5),
+                patch.object(file_system, "_libc") as libc,
+                patch("os.uname", return_value=system),
+                patch("os.fdatasync") as one,
+            ):
+                libc.syncfs.return_value = code
+                self.assertEqual(self.descriptors.flush(), 5)
+            self.assertEqual(libc.syncfs.call_count, kernel != "5.4.0")
+            self.assertEqual(one.call_count, each)
+            self.assertEqual(self.descriptors.flush(), 0)
+
+    def test_syncfs(self) -> None:
+        """
+        The real call is there, and says that it went well.
+        """
+        path = self.root / "file"
+        path.write_bytes(b"x")
+        self.assertTrue(file_system.sync_file_systems([str(path), str(path) + "-gone"]))
 
     def test_flush_fails(self) -> None:
         """
