@@ -25,6 +25,7 @@ from rmqha.periodic import Job, Periodic
 from rmqha.shutdown import Shutdown
 from rmqha.store.derived import dispatch_mark
 from rmqha.store.derived.dispatch import DispatchMark
+from rmqha.store.derived.trim import Trimmer
 from rmqha.store.environment import StoreEnvironment
 from rmqha.store.files.mapped import disk_error
 from rmqha.store.log.flush import Flusher
@@ -79,6 +80,7 @@ class Store:
     @ivar kept: The cut that the opening made, if it made one.
     @ivar lost: What the opening found missing at the log's end, if anything.
     @ivar durable: The end of a record up to which the log is on the disk.
+    @ivar trimmer: Deletes files of queues and index after those of the log.
     @ivar last_stored: When the last record was stored, in milliseconds since 1970.
     """
 
@@ -138,6 +140,7 @@ class Store:
             point=parts.point,
             index=parts.splits,
         )
+        self.trimmer = Trimmer(self.queues, self.index, environment.in_thread)
         self.retention = Retention(
             log=log,
             settings=settings,
@@ -145,7 +148,7 @@ class Store:
             in_thread=environment.in_thread,
             dispatched=lambda: self.dispatcher.position,
             held_from=environment.held_from,
-            follow=self.dispatcher.delete_before,
+            follow=self.trimmer.follow,
             full=self._disk_nearly_full,
             wall=lambda: self.now_ms() / 1000,
             local_hour=environment.local_hour,
@@ -199,6 +202,7 @@ class Store:
         await shutdown.step("dispatch", self._dispatch.stop)
         await shutdown.step("the scrubber", self.scrubber.stop)
         await shutdown.step("retention", self.retention.stop)
+        await shutdown.step("deleting queue and index files", self.trimmer.stop)
         await shutdown.step("publishing", self.publisher.stop)
         await shutdown.step("flushing the log", self.flusher.stop)
         await derived

@@ -37,7 +37,7 @@ class Cleaning:
         306 and 316: delete queue files whose messages are gone.  Those of a topic that was
         deleted go the same way, after its messages: else a restart would make them again.
         """
-        self.store.dispatcher.delete_before(self.store.log.min_offset)
+        self.store.trimmer.follow(self.store.log.min_offset)
         return None
 
     def log(self, connection: RemotingProtocol, command: Command) -> Answer:

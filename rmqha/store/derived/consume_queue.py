@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from rmqha.errors import DerivedFault
 from rmqha.logfiles.listing import LOG_NAME, file_name
@@ -39,6 +39,36 @@ _SCAN_UNITS = 1 << 15
 _WALK_BACK = 16
 
 
+# Where no record begins.
+_NOWHERE = 1 << 63
+
+
+@define(eq=False)
+class LogStart:
+    """
+    Where the log begins now, for all its queues.
+
+    @ivar offset: Physical offset of its first byte; it only grows.
+    """
+
+    offset: int = 0
+
+
+@frozen
+class DeletedUnits:
+    """
+    What of a queue speaks of deleted records only, as a thread found it.
+
+    @ivar min_offset: The smallest queue offset that still has a message.
+    @ivar physical: Where that message is; -1 if there is none.
+    @ivar cuts: How often the queue had been cut before.
+    """
+
+    min_offset: int
+    physical: int
+    cuts: int
+
+
 @define(eq=False, kw_only=True)
 class ConsumeQueue:
     """
@@ -51,9 +81,9 @@ class ConsumeQueue:
     @ivar topic: Its topic.
     @ivar queue_id: Its number in the topic.
     @ivar file_size: Size of each file, in bytes, a multiple of 20.
+    @ivar start: Where the log begins.
     @ivar anew: Whether an empty one begins wherever its first message is: there was a queue of
         its name, whose topic was deleted.
-    @ivar min_offset: The smallest queue offset that has a message in the log.
     @ivar max_offset: The queue offset just past the last unit.
     @ivar highest: The highest queue offset seen in the log, -1 for none.
     @ivar end_physical: Physical offset just past the last unit's record, 0 for none.
@@ -64,10 +94,16 @@ class ConsumeQueue:
     queue_id: int
     file_size: int
     descriptors: Descriptors
-    min_offset: int = field(init=False, default=0)
+    start: LogStart = field(factory=LogStart)
     max_offset: int = field(init=False, default=0)
     highest: int = field(init=False, default=-1)
     end_physical: int = field(init=False, default=0)
+    # The smallest queue offset with a message, as it was when somebody last looked.
+    _min: int = field(init=False, default=0)
+    # Where its message is: below the log's first byte it has to be looked for again.
+    _min_physical: int = field(init=False, default=_NOWHERE)
+    # How often units went from the end, so that a queue offset may mean another message.
+    _cuts: int = field(init=False, default=0)
     # Byte position of the first file, -1 while there is none.
     _first: int = field(init=False, default=-1)
     # The next queue offset of the running pass over the whole log, -1 before the first.
@@ -76,6 +112,17 @@ class ConsumeQueue:
     _piece: tuple[int, bytes] | None = field(init=False, default=None)
     # Whether the first unit may come anywhere.
     _anew: bool = field(default=False, alias="anew", kw_only=True)
+
+    @property
+    def min_offset(self) -> int:
+        """
+        The smallest queue offset that has a message in the log.
+
+        Deleting a log file costs a queue nothing: it looks when it is asked.
+        """
+        if self._min_physical < self.start.offset:
+            self.correct_min(self.start.offset)
+        return self._min
 
     @property
     def next_offset(self) -> int:
@@ -262,7 +309,8 @@ class ConsumeQueue:
             blanks = BLANK_UNIT * ((position - start) // UNIT_SIZE)
             self.descriptors.write(self._path(start), blanks, 0)
         self._first = start
-        self.min_offset = self.max_offset = offset
+        self._min = self.max_offset = offset
+        self._min_physical = _NOWHERE
 
     def _write(self, offset: int, raw: bytes) -> int:
         """
@@ -283,10 +331,15 @@ class ConsumeQueue:
             self.descriptors.write(path, piece, inside)
             done += len(piece)
             position += len(piece)
-        self.max_offset = position // UNIT_SIZE
         last, size, _ = UNIT.unpack_from(raw, len(raw) - UNIT_SIZE)
         if size != BLANK_SIZE:
             self.end_physical = last + size
+        if self._min_physical == _NOWHERE:
+            # A blank one has to be looked behind, by whoever wants to know.
+            first, size, _ = UNIT.unpack_from(raw)
+            self._min_physical = first if size != BLANK_SIZE else -1
+        # Last: a thread that sees this end sees the rest (see C{deleted}).
+        self.max_offset = position // UNIT_SIZE
         return len(raw) // UNIT_SIZE
 
     # --- cutting ---
@@ -300,35 +353,82 @@ class ConsumeQueue:
             self.highest = self.max_offset - 1
             self._mended = min(self._mended, self.max_offset)
 
-    def delete_before(self, log_min: int) -> int:
+    def deleted(self, log_min: int) -> DeletedUnits | None:
         """
-        Delete leading files whose last unit lies before the log's first byte.
+        Look what speaks only of records before C{log_min}.  Blocking, and changes nothing: a
+        thread may look while the queue grows.
 
-        The last file always stays: it says where the queue goes on.
-
-        @return: How many files were deleted.
+        @return: C{None} if there is nothing to do.
         """
-        deleted = 0
-        for path in self.paths()[:-1]:
-            last = self.unit((self._first + self.file_size) // UNIT_SIZE - 1)
-            if last is None or last[0] >= log_min:
-                break
-            self.descriptors.remove(path)
-            self._first += self.file_size
-            deleted += 1
-        self.correct_min(log_min)
-        return deleted
+        cuts, low, high, first = self._cuts, self._min, self.max_offset, self._first
+        physical = self._min_physical
+        if physical >= log_min:
+            # Files may be left of an earlier time.
+            return DeletedUnits(low, physical, cuts) if self._leading(first, low, high) else None
+        if 0 < self.end_physical <= log_min:
+            return DeletedUnits(high, -1, cuts)
+        for offset, raw in self._pieces(max(low, first // UNIT_SIZE), self._read_apart):
+            row = first_from(raw, log_min)
+            if row is not None:
+                return DeletedUnits(offset + row, UNIT.unpack_from(raw, row * UNIT_SIZE)[0], cuts)
+        return DeletedUnits(high, -1, cuts)
+
+    def forget(self, found: DeletedUnits) -> int:
+        """
+        Do without what L{deleted} found, if it is so still.  The last file always stays: it says
+        where the queue goes on.
+
+        @return: How many files are doomed, as they are no part of the queue any more.
+        """
+        if found.cuts != self._cuts:
+            return 0
+        if found.min_offset > self._min:
+            self._min, self._min_physical = found.min_offset, found.physical
+            if found.min_offset == self.max_offset:
+                self._min_physical = _NOWHERE
+        count = self._leading(self._first, self._min, self.max_offset)
+        for path in self.paths()[:count]:
+            self.descriptors.doom(path)
+        self._first += count * self.file_size
+        return count
+
+    def _leading(self, first: int, low: int, high: int) -> int:
+        """
+        Count the files before the one with queue offset C{low}, or before the last one.
+        """
+        last = max(high - 1, 0) * UNIT_SIZE // self.file_size
+        keeps = min(low * UNIT_SIZE // self.file_size, last)
+        return max(0, keeps - first // self.file_size) if first >= 0 else 0
+
+    def _read_apart(self, offset: int, count: int) -> bytes:
+        """
+        Units as L{units} gives them, of one file and past the shared descriptors: the reactor
+        does not wait for the disk, and no other file is closed for this one.
+        """
+        position = offset * UNIT_SIZE
+        start = position - position % self.file_size
+        size = min(min(offset + count, self.max_offset) * UNIT_SIZE, start + self.file_size)
+        try:
+            fd = os.open(self._path(start), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return b""  # deleted meanwhile, with its topic
+        try:
+            return os.pread(fd, size - position, position - start)
+        finally:
+            os.close(fd)
 
     def correct_min(self, log_min: int) -> None:
         """
         Find L{min_offset} again, after the log's first byte moved.
         """
-        for offset, raw in self._pieces(max(self.min_offset, self.first_offset)):
+        for offset, raw in self._pieces(max(self._min, self.first_offset), self.units):
             row = first_from(raw, log_min)
             if row is not None:
-                self.min_offset = offset + row
+                self._min = offset + row
+                self._min_physical = UNIT.unpack_from(raw, row * UNIT_SIZE)[0]
                 return
-        self.min_offset = self.max_offset
+        self._min = self.max_offset
+        self._min_physical = _NOWHERE
 
     def destroy(self) -> None:
         """
@@ -345,7 +445,9 @@ class ConsumeQueue:
             except OSError:
                 break  # not empty, or gone
         self._first = self._mended = -1
-        self.min_offset = self.max_offset = self.end_physical = 0
+        self._min = self.max_offset = self.end_physical = 0
+        self._min_physical = _NOWHERE
+        self._cuts += 1
 
     def _cut(self, offset: int, *, durable: bool = False) -> None:
         """
@@ -370,7 +472,9 @@ class ConsumeQueue:
                 if self.descriptors.use(path, clear) or not durable:
                     self.descriptors.touched(path)
         self.max_offset = offset
-        self.min_offset = min(self.min_offset, offset)
+        if offset <= self._min:
+            self._min, self._min_physical = offset, _NOWHERE
+        self._cuts += 1
         self._find_end_physical()
 
     def _find_end_physical(self) -> None:
@@ -432,7 +536,7 @@ class ConsumeQueue:
             self.max_offset = self._scanned_end()
             self.max_offset = self._kept(1 << 62)
             self._find_end_physical()
-            self.min_offset = self.first_offset
+            self._min = self.first_offset
             self.correct_min(log_min)
             self._piece = None
 
@@ -469,7 +573,7 @@ class ConsumeQueue:
             end = self.first_offset
         self.max_offset = held
         self._cut(end, durable=durable)
-        self.min_offset = self.first_offset
+        self._min = self.first_offset
         self.correct_min(peek.log.min_offset)
         self.highest = self.max_offset - 1
         return faults
@@ -481,20 +585,27 @@ class ConsumeQueue:
         per_file = self.file_size // UNIT_SIZE
         files = len(self.paths())
         reached = 0
-        for offset, raw in self._pieces(self.first_offset + max(0, files - _SCAN_FILES) * per_file):
+        begin = self.first_offset + max(0, files - _SCAN_FILES) * per_file
+        for offset, raw in self._pieces(begin, self.units):
             sound, reached = sound_prefix(raw, reached)
             self._piece = offset, raw
             if sound < len(raw) // UNIT_SIZE:
                 return offset + sound
         return self.max_offset
 
-    def _pieces(self, offset: int) -> Iterator[tuple[int, bytes]]:
+    def _pieces(
+        self, offset: int, read: Callable[[int, int], bytes]
+    ) -> Iterator[tuple[int, bytes]]:
         """
         The units from a queue offset on, in pieces that grow.
+
+        @param read: Gives units from an offset on, at most so many; C{b""} ends it.
         """
         count = _FIRST_UNITS
         while offset < self.max_offset:
-            raw = self.units(offset, count)
+            raw = read(offset, count)
+            if not raw:
+                return
             yield offset, raw
             offset += len(raw) // UNIT_SIZE
             count = min(8 * count, _SCAN_UNITS)

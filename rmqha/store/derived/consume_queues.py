@@ -15,7 +15,7 @@ import numpy as np
 from attrs import Factory, define, field
 
 from rmqha.errors import DerivedFault
-from rmqha.store.derived.consume_queue import ConsumeQueue
+from rmqha.store.derived.consume_queue import ConsumeQueue, LogStart
 from rmqha.store.derived.record_at import RecordReader
 from rmqha.store.files.descriptors import Descriptors
 from rmqha.wire.columnar.queue_units import OFFSET_MAX, UNIT_TYPE, fileable
@@ -58,6 +58,7 @@ class ConsumeQueues:
     @ivar root: The store's folder; the queues are in its C{consumequeue}.
     @ivar file_size: C{mappedFileSizeConsumeQueue}, in bytes, a multiple of 20.
     @ivar faults: What was wrong in the files when they were loaded and recovered.
+    @ivar start: Where the log begins, for all of them.
     @ivar deleted: Deleted topics, and the physical offset up to which their records have no units.
     """
 
@@ -65,6 +66,7 @@ class ConsumeQueues:
     file_size: int
     descriptors: Descriptors = field(factory=Descriptors)
     faults: list[DerivedFault] = field(init=False, factory=list)
+    start: LogStart = field(init=False, factory=LogStart)
     deleted: dict[str, int] = field(init=False, factory=dict)
     _queues: dict[tuple[str, int], ConsumeQueue] = field(init=False, factory=dict)
     # The same as text: paths are made of it for each queue.
@@ -119,6 +121,7 @@ class ConsumeQueues:
                 queue_id=queue_id,
                 file_size=self.file_size,
                 descriptors=self.descriptors,
+                start=self.start,
                 anew=anew,
             )
             self._queues[topic, queue_id] = queue
@@ -189,15 +192,6 @@ class ConsumeQueues:
             queue.truncate_to(limit)
             if not queue.max_offset:
                 del self._queues[queue.topic, queue.queue_id]
-
-    def delete_before(self, log_min: int) -> int:
-        """
-        Delete files that hold only deleted records.
-
-        @param log_min: Physical offset of the first byte the log still has.
-        @return: How many files were deleted.
-        """
-        return sum(queue.delete_before(log_min) for queue in self)
 
     def ends_before(self, topic: str, end: int) -> bool:
         """

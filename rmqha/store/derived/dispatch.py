@@ -257,14 +257,6 @@ class Dispatcher:
             self.index.truncate_to(offset, RecordReader(self.log, self.levels, self.max_record))
         self.position = min(self.position, offset)
 
-    def delete_before(self, log_min: int) -> None:
-        """
-        Delete derived files that speak of deleted log files only.
-        """
-        self.queues.delete_before(log_min)
-        if self.index is not None:
-            self.index.delete_before(log_min)
-
     def _report(self, fault: DerivedFault) -> None:
         self.fault_count += 1
         self.faults.append(fault)

@@ -253,17 +253,17 @@ class Index:
 
     def delete_before(self, log_min: int) -> int:
         """
-        Delete files whose last message is deleted; the newest file always stays.
+        Do without files whose last message is deleted; the newest file always stays.
 
-        @return: How many files were deleted.
+        @return: How many files are doomed, as they are no part of the index any more.
         """
-        deleted = 0
+        count = 0
         while len(self._files) > 1 and self._files[0].end_offset < log_min:
             file = self._files.pop(0)
             file.seal()
-            self.descriptors.remove(file.path)
-            deleted += 1
-        return deleted
+            self.descriptors.doom(file.path)
+            count += 1
+        return count
 
     def destroy(self) -> None:
         while self._files:

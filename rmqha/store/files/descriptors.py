@@ -67,6 +67,7 @@ class Descriptors:
     _open: OrderedDict[str, int] = field(init=False, factory=OrderedDict)
     _dirty: set[str] = field(init=False, factory=set)
     _folders: set[str] = field(init=False, factory=set)
+    _doomed: dict[str, None] = field(init=False, factory=dict)
     _lock: Lock = field(init=False, factory=Lock)
 
     @property
@@ -89,6 +90,7 @@ class Descriptors:
             if not os.path.isdir(folder):
                 self._make_folders(folder)
             with self._lock:
+                self._doomed.pop(path, None)
                 fd = self._get(lambda: os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
             try:
                 os.ftruncate(fd, size)
@@ -163,6 +165,34 @@ class Descriptors:
         Path(path).unlink(missing_ok=True)
         with self._lock:
             self._folders.add(os.path.dirname(path))
+
+    def doom(self, path: str) -> None:
+        """
+        Note that a file is no longer wanted: L{remove_doomed} deletes it, unless it is created
+        again before.
+        """
+        with self._lock:
+            self._doomed[path] = None
+
+    def remove_doomed(self) -> None:
+        """
+        Delete the files that are doomed, in the order in which they were.  Blocking.
+
+        @raise OSError: If one cannot be deleted; the next call goes on behind it.
+        """
+        while True:
+            with self._lock:
+                path = next(iter(self._doomed), None)
+                if path is None:
+                    return
+                del self._doomed[path]
+                fd = self._open.pop(path, None)
+                if fd is not None:
+                    os.close(fd)
+                self._dirty.discard(path)
+                # With the lock, so that nobody makes it again before it is gone.
+                Path(path).unlink(missing_ok=True)
+                self._folders.add(os.path.dirname(path))
 
     def flush(self) -> int:
         """

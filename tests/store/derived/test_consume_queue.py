@@ -4,6 +4,7 @@ Tests for L{rmqha.store.derived.consume_queue} and L{rmqha.store.derived.consume
 
 from __future__ import annotations
 
+import os
 from unittest.mock import patch
 
 from hypothesis import given
@@ -283,19 +284,98 @@ class CutTests(QueueTestCase):
         queue.truncate_to(799)
         self.assertEqual(queue.max_offset, 7)
 
-    def test_delete_before(self) -> None:
+    def trim(self, queue: ConsumeQueue, log_min: int) -> int:
+        """
+        The log begins later, and files go.
+
+        @return: How many.
+        """
+        found = queue.deleted(log_min)
+        count = 0 if found is None else queue.forget(found)
+        files = len(os.listdir(queue.folder))
+        self.descriptors.remove_doomed()
+        self.assertEqual(len(os.listdir(queue.folder)), files - count)
+        return count
+
+    def test_deleted(self) -> None:
         """
         Leading files of deleted records go, the last file stays.
         """
         queue = self.queue()
         queue.append(0, units(0, 25))
-        self.assertEqual(queue.delete_before(900), 0)
+        self.assertEqual(self.trim(queue, 900), 0)
         self.assertEqual(queue.min_offset, 9)
-        self.assertEqual(queue.delete_before(1250), 1)
+        self.assertIsNone(queue.deleted(900))
+        self.assertEqual(self.trim(queue, 1250), 1)
         self.assertEqual((queue.min_offset, queue.first_offset), (13, 10))
-        self.assertEqual(queue.delete_before(99999), 1)
+        self.assertEqual(self.trim(queue, 99999), 1)
         self.assertEqual((queue.min_offset, queue.max_offset), (25, 25))
         self.assertEqual(queue.append(25, units(25, 1)), 1)
+        self.assertEqual((queue.min_offset, queue.max_offset), (25, 26))
+        self.assertIsNone(queue.deleted(2500))
+
+    def test_min_offset_follows_the_log(self) -> None:
+        """
+        Where the log begins is known at once, before any file has gone, and its files still go.
+        """
+        queue = self.queue()
+        queue.append(0, units(0, 25))
+        queue.start.offset = 1250
+        self.assertEqual((queue.min_offset, queue.first_offset), (13, 0))
+        self.assertEqual(self.trim(queue, 1250), 1)
+        self.assertEqual((queue.min_offset, queue.first_offset), (13, 10))
+
+    def test_deleted_while_it_changes(self) -> None:
+        """
+        What grows between the look and the deletion is kept; what was cut between is not deleted
+        on the word of a look before, nor is a file that was made again.
+        """
+        queue = self.queue()
+        queue.append(0, units(0, 20))
+        found = queue.deleted(99999)
+        assert found is not None
+        queue.append(20, units(20, 15))
+        self.assertEqual((queue.forget(found), queue.first_offset), (2, 20))
+        self.descriptors.remove_doomed()
+        self.assertEqual(queue.min_offset, 20)
+        self.assertEqual(queue.units(20, 15), units(20, 15))
+        found = queue.deleted(3300)
+        assert found is not None
+        queue.truncate_to(2800)
+        self.assertEqual((queue.forget(found), queue.max_offset), (0, 28))
+        queue.append(28, units(28, 12))
+        found = queue.deleted(3200)
+        assert found is not None
+        self.assertEqual(queue.forget(found), 1)
+        queue.destroy()
+        queue.begin_pass()
+        queue.mend(20, units(20, 5), 2000, self.fail)
+        self.descriptors.remove_doomed()
+        self.assertEqual(queue.units(20, 5), units(20, 5))
+
+    def test_deleted_behind_blanks(self) -> None:
+        """
+        A queue whose first unit is blank begins behind it.
+        """
+        queue = self.queue()
+        queue.begin_pass()
+        queue.mend(3, units(3, 2), 0, self.fail)
+        queue.append(5, BLANK_UNIT * 2 + units(7, 20))
+        self.assertEqual(queue.min_offset, 3)
+        queue.start.offset = 500
+        self.assertEqual(queue.min_offset, 7)
+        self.assertEqual(self.trim(queue, 2200), 2)
+        self.assertEqual(queue.min_offset, 22)
+
+    def test_deleted_topic(self) -> None:
+        """
+        A thread that looks at a queue whose files are gone finds nothing.
+        """
+        queue = self.queue()
+        queue.append(0, units(0, 25))
+        for name in os.listdir(queue.folder):
+            os.unlink(f"{queue.folder}/{name}")
+        self.assertIsNotNone(queue.deleted(1250))
 
 
 class TimeTests(QueueTestCase):

@@ -19,6 +19,7 @@ from rmqha.logfiles.reader import LogReader
 from rmqha.store.derived import dispatch
 from rmqha.store.derived.dispatch import Dispatcher, DispatchMark
 from rmqha.store.derived.rebuild import rebuild
+from rmqha.store.derived.trim import Trimmer
 from rmqha.store.files.descriptors import Descriptors
 from rmqha.wire.columnar.queue_units import BLANK_SIZE
 from tests.support.derived import (
@@ -30,6 +31,7 @@ from tests.support.derived import (
     settings,
 )
 from tests.support.effort import tries
+from tests.support.logs import now
 from tests.support.memorylog import MemoryLog
 
 TIME = 1_700_000_000_000
@@ -236,7 +238,6 @@ class RunTests(DispatchTestCase):
         self.assertEqual(index_files(self.root), [])
         self.assertEqual(self.differences(self.log, self.root, index_enable=False), [])
         made.truncate_to(self.log.starts[5])
-        made.delete_before(0)
 
     def test_bad_record(self) -> None:
         """
@@ -462,7 +463,7 @@ class FaultTests(DispatchTestCase):
         self.log.min_offset = 1 << 17
         made = self.maker()
         made.recover(clean=False)
-        made.delete_before(self.log.min_offset)
+        Trimmer(made.queues, made.index, now).follow(self.log.min_offset)
         drain(made)
         self.assertEqual(made.fault_count, 0)
         self.assertEqual(self.differences(self.log, self.root), [])

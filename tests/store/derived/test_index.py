@@ -298,6 +298,8 @@ class CutTests(StoreTestCase):
         self.assertEqual(index.delete_before(index.files[0].end_offset), 0)
         self.assertEqual(index.delete_before(index.files[0].end_offset + 1), 1)
         self.assertEqual(index.delete_before(1 << 40), 1)
+        self.assertEqual(len(index_files(self.root)), 3)
+        index.descriptors.remove_doomed()
         self.assertEqual(len(index_files(self.root)), 1)
 
 

@@ -1,0 +1,106 @@
+"""
+Queues and index after log files were deleted: what speaks only of deleted records goes too.
+
+That the log begins later is known to all queues at once, and each corrects itself when it is
+asked.  Only their files are left, and to find those every queue has to be looked at: tens of
+thousands, a few hundred at a time.  A thread looks and deletes, the reactor takes out of the
+queues what was found, unless they have changed so that it is not true any more.
+
+Source: docs/protocol/store.rst, Deleting files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from attrs import define, field
+from twisted.internet.defer import Deferred, succeed
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from rmqha.store.derived.consume_queue import ConsumeQueue, DeletedUnits
+from rmqha.store.derived.consume_queues import ConsumeQueues
+from rmqha.store.derived.index import Index
+from rmqha.store.files.allocate import InThread
+
+BATCH = 400
+"""Queues that are looked at together: less than a millisecond, if none has anything to delete."""
+
+Found = list[tuple[ConsumeQueue, DeletedUnits]]
+
+
+def look(queues: Iterable[ConsumeQueue], log_min: int) -> Found:
+    """
+    Find out what some queues can do without.  Blocking.
+    """
+    rows = ((queue, queue.deleted(log_min)) for queue in queues)
+    return [(queue, found) for queue, found in rows if found is not None]
+
+
+@define(eq=False)
+class Trimmer:
+    """
+    Follows the log's first byte with queues and index.
+
+    One walk through the queues is under way at a time; a file of the log that is deleted
+    meanwhile makes for one more.
+
+    @ivar queues: The queues of the store.
+    @ivar index: Its index, if it has one.
+    @ivar in_thread: Reads and deletes.
+    """
+
+    queues: ConsumeQueues
+    index: Index | None
+    in_thread: InThread
+    _wanted: int = field(default=0, init=False)
+    _stopped: bool = field(default=False, init=False)
+    _running: Deferred[None] | None = field(default=None, init=False)
+
+    _log = Logger()
+
+    def follow(self, log_min: int) -> None:
+        """
+        The log begins at C{log_min} now, a physical offset.
+        """
+        self.queues.start.offset = self._wanted = log_min
+        if self._running is None and not self._stopped:
+            self._running = Deferred()
+            Deferred.fromCoroutine(self._walk()).addErrback(self._failed).addBoth(self._over)
+
+    def stop(self) -> Deferred[None]:
+        """
+        Begin nothing more.  What is left goes when the next file of the log does.
+
+        @return: Fires when no thread is at work.
+        """
+        self._stopped = True
+        if self._running is None:
+            return succeed(None)
+        over: Deferred[None] = Deferred()
+        self._running.addCallback(over.callback)
+        return over
+
+    async def _walk(self) -> None:
+        done = -1
+        while done < self._wanted:
+            done = self._wanted
+            if self.index is not None and self.index.delete_before(done):
+                await self.in_thread(self.index.descriptors.remove_doomed)
+            queues = list(self.queues)
+            for start in range(0, len(queues), BATCH):
+                if self._stopped:
+                    return
+                found = await self.in_thread(look, queues[start : start + BATCH], done)
+                if sum(queue.forget(one) for queue, one in found):
+                    await self.in_thread(self.queues.descriptors.remove_doomed)
+
+    def _failed(self, failure: Failure) -> None:
+        self._log.failure(
+            "Cannot delete the consume queue and index files of a deleted log file", failure
+        )
+
+    def _over(self, _: object) -> None:
+        running, self._running = self._running, None
+        assert running is not None, "a walk ends once"
+        running.callback(None)
