@@ -162,6 +162,24 @@ class HeaderUndecodable(RemotingFrameError):
 
 
 @frozen
+class HeaderTooCostly(RemotingFrameError):
+    """
+    A remoting header would take longer to read than any that a client needs.
+
+    @ivar size: Its size, in C{unit}s.
+    @ivar limit: The most we read.
+    @ivar unit: Bytes of JSON that only Java reads, or fields of any kind.
+    """
+
+    size: int
+    limit: int
+    unit: str
+
+    def __str__(self) -> str:
+        return f"remoting header of {self.size} {self.unit}, at most {self.limit} are read"
+
+
+@frozen
 class HeaderFieldInvalid(RmqhaError):
     """
     A field of a command's custom header is missing or of the wrong kind.

@@ -2,7 +2,7 @@
 Run all measurements and write lab/bench/RESULTS.md: C{python -m lab.bench [NAME...] [--quick]}.
 
 Names: C{catchup}, C{latency}, C{recovery}, C{connections}, C{idle}, C{cold},
-C{offsets}; all by default.
+C{offsets}, C{floods}; all by default.
 C{--quick} measures on smaller logs and writes nothing.
 """
 
@@ -15,7 +15,16 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from lab.bench import catchup, cold, connections, idle, latency, offsets, recovery
+from lab.bench import (
+    catchup,
+    cold,
+    connections,
+    floods,
+    idle,
+    latency,
+    offsets,
+    recovery,
+)
 from lab.bench.facts import machine, warm_memory, work_folder
 from lab.bench.report import Row, page, table
 
@@ -68,6 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "idle": lambda folder: idle.run(folder, GIB, 10.0 if options.quick else 20.0),
         "offsets": lambda folder: offsets.run(folder, 30, (4 if options.quick else 16) * rounds),
         "cold": lambda folder: cold.run(folder, GIB, 10.0 if options.quick else 40.0, rounds),
+        "floods": lambda folder: floods.run(folder, 3.0 if options.quick else 10.0, rounds),
     }
     unknown = [name for name in options.names if name not in runs]
     if unknown:

@@ -350,7 +350,8 @@ class BadPeersTests(BrokerTestCase):
             (pack(">iI", -1, 10), "FrameLengthOutOfRange"),
             (pack(">iI", 20, 200), "HeaderLengthOutOfRange"),
             (pack(">iI", 20, 7 << 24 | 4), "SerializeTypeUnknown"),
-            (self.json(b"[" * 100_000), "HeaderUndecodable"),
+            (self.json(b"[" * 100_000), "HeaderTooCostly"),
+            (self.json(b"[" * 8_000), "HeaderUndecodable"),
             (
                 self.json(deep),
                 "HeaderUndecodable",

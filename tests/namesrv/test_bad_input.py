@@ -8,6 +8,7 @@ import zlib
 from struct import pack
 from typing import Any
 
+from rmqha.net.remoting import connections
 from rmqha.wire.remoting.bodies import register
 from rmqha.wire.remoting.codes import RequestCode as Code
 from rmqha.wire.remoting.command import Command
@@ -59,6 +60,8 @@ class BadInputTests(NamesrvCase):
     """
 
     def setUp(self) -> None:
+        # All of it comes in no time, so who sends it would have to wait for ever.
+        self.patch(connections, "LOOSE_RATE", 0)
         super().setUp()
         self.complaints = Complaints.of(self)
         self.broker = self.peer("10.0.0.9")

@@ -4,6 +4,10 @@ One remoting connection: requests and answers in both directions.
 Each side numbers its own requests; whether a frame is one or an answer is told by its flag
 alone.  Answers leave in the order they are ready, those of one reactor turn together.
 
+A peer that sends more than can be answered in L{TURN} seconds is not read from until its turn
+comes again; in each turn of the reactor one such peer has its own.  One whose JSON only the lenient
+reader can read waits longer.
+
 Source: docs/protocol/remoting.md, Requests and answers.
 """
 
@@ -13,7 +17,7 @@ from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.internet.error import ConnectionLost
-from twisted.internet.interfaces import IHandshakeListener, ITCPTransport
+from twisted.internet.interfaces import IDelayedCall, IHandshakeListener, ITCPTransport
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -26,7 +30,14 @@ from rmqha.net.remoting.outbox import Outbox
 from rmqha.net.remoting.pending_requests import PendingRequest, PendingRequests
 from rmqha.net.remoting.tls import HANDSHAKE, HANDSHAKE_TIMEOUT, TlsGate
 from rmqha.wire.remoting.command import ONEWAY, Command
+from rmqha.wire.remoting.fastjson import slowly_read
 from rmqha.wire.remoting.frame import FrameDecoder, encode, encode_head
+
+TURN = 0.0005
+"""Seconds that the frames of one read may take before the other connections have their turn."""
+
+SLICE = 1024
+"""Bytes after which the time is looked at: a few pulls, or one message."""
 
 REQUEST_TIMEOUT = 3.0
 """Seconds a request waits for its answer where its sender does not say; stock clients' default."""
@@ -69,6 +80,9 @@ class RemotingProtocol(Protocol):
         self._outstanding: PendingRequests | None = None
         self._serving: set[Deferred[Answer]] = set()
         self._active = 0.0
+        self._held = False
+        self._early = b""
+        self._rest: IDelayedCall | None = None
 
     # --- the connection -------------------------------------------------------
 
@@ -93,21 +107,85 @@ class RemotingProtocol(Protocol):
         if not self.opened:
             return
         self._active = self._all.clock.seconds()
+        if self._held:
+            self._early += data  # what a TLS transport had read before
+        elif len(data) > SLICE and self._all.crowded:
+            self._early = data
+            self._wait_for_turn()
+        else:
+            self._read(data)
+
+    def _read(self, data: bytes) -> None:
+        loose = slowly_read.size
+        self._outbox.cork()
+        if len(data) > SLICE or self._decoder.unread:
+            self._in_slices(data)
+        else:
+            commands = self._decoded(data)
+            if len(commands) > 1:
+                with self._all.registry.together():
+                    self._take(commands)
+            else:
+                self._take(commands)
+        self._outbox.flush()
+        loose = slowly_read.size - loose
+        if self.opened and (loose or self._decoder.unread):
+            self._hold_back(self._all.loose(loose) if loose else 0.0)
+
+    def _decoded(self, data: bytes, most: int | None = None) -> list[Command]:
+        """
+        The next commands; none if the peer is wrong, and given up.
+        """
         try:
-            commands = self._decoder.receive(data)
+            commands = self._decoder.receive(data, most)
         except RemotingFrameError as error:
             self.close(type(error).__name__, error)
-            return
+            return []
         if self._stranger and commands:
             self._stranger = False
             self._all.door.known(self)
-        self._outbox.cork()
-        if len(commands) > 1:
-            with self._all.registry.together():
-                self._take(commands)
+        return commands
+
+    def _in_slices(self, data: bytes) -> None:
+        """
+        Take what may be many frames, for L{TURN} seconds.
+        """
+        clock = self._all.clock
+        until = clock.seconds() + TURN
+        with self._all.registry.together():
+            self._take(self._decoded(data, SLICE))
+            while self._decoder.unread and self.opened and clock.seconds() < until:
+                self._take(self._decoded(b"", SLICE))
+
+    def _hold_back(self, seconds: float) -> None:
+        """
+        Let the others have their turn: read no more until this connection's comes again.
+
+        @param seconds: When it may come at the earliest.
+        """
+        if seconds or self._decoder.unread:
+            self._wait_for_turn(seconds)
+
+    def _wait_for_turn(self, seconds: float = 0.0) -> None:
+        self._held = True
+        self._outbox.hold_back(True)
+        if seconds:
+            self._rest = self._all.clock.callLater(seconds, self._all.in_turn, self)
         else:
-            self._take(commands)
-        self._outbox.flush()
+            self._all.in_turn(self)
+
+    def go_on(self) -> None:
+        """
+        It is this connection's turn.
+        """
+        self._rest = None
+        if not self.opened:
+            return
+        self._held = False
+        early, self._early = self._early, b""
+        self._read(early)
+        if self.opened and not self._held:
+            self._outbox.hold_back(False)
 
     def _take(self, commands: list[Command]) -> None:
         for command in commands:
@@ -183,6 +261,9 @@ class RemotingProtocol(Protocol):
         if not self.opened:
             return False
         self.opened = False
+        if self._rest is not None:
+            self._rest.cancel()
+            self._rest = None
         self._outbox.close()
         serving, self._serving = self._serving, set()
         for answer in serving:

@@ -4,7 +4,7 @@ What the connections of one port, or of one client, share: handlers, limits, cou
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -18,6 +18,7 @@ from rmqha.errors import RequestRefused, RmqhaError
 from rmqha.net.allowed_peers import Network
 from rmqha.net.connection_shares import MOST_CLIENTS
 from rmqha.net.door import Door
+from rmqha.net.rate_limit import TokenBucket
 from rmqha.net.remoting.handlers import Registry
 from rmqha.net.remoting.outbox import Outbox
 from rmqha.periodic import Job, Periodic
@@ -29,6 +30,10 @@ if TYPE_CHECKING:
 
 SWEEP = 2.0
 """Seconds between two looks at all connections."""
+
+LOOSE_RATE = 64 * 1024
+"""Bytes a second of JSON that only the lenient reader can read, from all connections of a port: it
+takes some 3 % of a processor."""
 
 MiB = 1024 * 1024
 
@@ -88,6 +93,8 @@ class Connections:
         self.unasked = 0
         self.lost: list[Callable[[RemotingProtocol], None]] = []
         self._due: list[Outbox] = []
+        self._in_turn: deque[RemotingProtocol] = deque()
+        self._loose = TokenBucket(LOOSE_RATE, clock)
         self._sweeping = Periodic(f"closing idle connections {name}", clock, self._sweep)
 
     @property
@@ -102,8 +109,9 @@ class Connections:
         """
         How many ended, or were refused, by reason: C{peer} (it left), C{idle}, C{not-reading},
         C{timeout}, C{not-allowed}, C{too-many}, C{tls-disabled}, C{tls-handshake}, C{clear-text},
-        C{released}, C{crowded-out} (it had sent nothing, and others came), C{stopped}, or the
-        class of the L{RemotingFrameError <rmqha.errors.RemotingFrameError>}.
+        C{released}, C{internal}, C{crowded-out} (it had sent nothing, and others came),
+        C{stopped}, or the class of the L{RemotingFrameError
+        <rmqha.errors.RemotingFrameError>}.
         """
         return self.door.closed
 
@@ -171,6 +179,42 @@ class Connections:
         if not self._due:
             self.clock.callLater(0, self._flush)
         self._due.append(outbox)
+
+    def in_turn(self, connection: RemotingProtocol) -> None:
+        """
+        Let a connection go on in one of the next reactor turns.  In each only one does, so that
+        those who have little to ask wait for one such slice at the most.
+        """
+        self._in_turn.append(connection)
+        if len(self._in_turn) == 1:
+            self.clock.callLater(0, self._next_turn)
+
+    @property
+    def crowded(self) -> bool:
+        """
+        Whether any connection waits for its turn.
+        """
+        return bool(self._in_turn)
+
+    def _next_turn(self) -> None:
+        connection = self._in_turn.popleft()
+        if self._in_turn:
+            self.clock.callLater(0, self._next_turn)
+        try:
+            connection.go_on()
+        except Exception:
+            self._log.failure(
+                "Reading from {address} failed, closing the connection", address=connection.address
+            )
+            connection.close("internal")
+
+    def loose(self, size: int) -> float:
+        """
+        Account for what the lenient reader had to read.
+
+        @return: Seconds until who sent it may send more.
+        """
+        return self._loose.take(size)
 
     def _flush(self) -> None:
         due, self._due = self._due, []

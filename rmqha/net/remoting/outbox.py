@@ -34,6 +34,8 @@ class Outbox:
     __slots__ = (
         "_clock",
         "_due",
+        "_full",
+        "_held_back",
         "_parts",
         "_reading",
         "_soon",
@@ -54,6 +56,7 @@ class Outbox:
         self._views = False
         self._due = False
         self._reading = True
+        self._full = self._held_back = False
         self.held = 0
         self.stuck_since: float | None = None
         transport.registerProducer(self, True)
@@ -88,9 +91,25 @@ class Outbox:
         self._due = False
         while self._parts and self.stuck_since is None:
             self._write(self._take())
-        if not self._reading and not self._parts:
-            self._reading = True
-            self._transport.resumeProducing()
+        if self._full and not self._parts:
+            self._full = False
+            self._read_or_not()
+
+    def hold_back(self, yes: bool) -> None:
+        """
+        Read nothing from the peer for now, or go on, whatever waits for it.
+        """
+        self._held_back = yes
+        self._read_or_not()
+
+    def _read_or_not(self) -> None:
+        reading = not (self._full or self._held_back)
+        if reading is not self._reading:
+            self._reading = reading
+            if reading:
+                self._transport.resumeProducing()
+            else:
+                self._transport.pauseProducing()
 
     def finish(self) -> None:
         """
@@ -116,13 +135,14 @@ class Outbox:
         self._parts = []
         self.held = 0
         self._due = self._reading = True
+        self._full = self._held_back = False
 
     def _grow(self, size: int) -> None:
         self.held += size
         if self.stuck_since is not None:
-            if self._reading and self.held > PAUSE_ABOVE:
-                self._reading = False
-                self._transport.pauseProducing()
+            if self.held > PAUSE_ABOVE:
+                self._full = True
+                self._read_or_not()
         elif not self._due:
             self._due = True
             self._soon(self)

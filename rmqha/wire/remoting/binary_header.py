@@ -10,9 +10,9 @@ from functools import lru_cache
 from struct import Struct
 from struct import error as struct_error
 
-from rmqha.errors import HeaderUndecodable
+from rmqha.errors import HeaderTooCostly, HeaderUndecodable
 from rmqha.wire.remoting.codes import LanguageCode
-from rmqha.wire.remoting.command import Command, SerializeType
+from rmqha.wire.remoting.command import MOST_FIELDS, Command, SerializeType
 
 #: Code, language, version, opaque, flag, bytes of the remark.
 _FIXED = Struct(">hBhiii")
@@ -27,6 +27,8 @@ def decode(header: bytes) -> Command:
     Read a header.  Text that is not UTF-8 becomes U+FFFD, as in Java.
 
     @raise HeaderUndecodable: If a length in it is negative or leads out of it.
+    @raise HeaderTooCostly: If it has more than
+        L{MOST_FIELDS<rmqha.wire.remoting.command.MOST_FIELDS>}.
     """
     try:
         code, language, version, opaque, flag, size = _FIXED.unpack_from(header)
@@ -91,12 +93,14 @@ def _pairs(header: bytes, at: int) -> dict[str, str]:
     """
     The fields from a position to the end.
     """
-    ext = {}
+    ext: dict[str, str] = {}
     end = len(header)
     # Nearly all of it is ASCII, and a slice of a text is cheaper than a decoded slice.
     text = header.decode("latin-1")
     int16, int32 = _INT16.unpack_from, _INT32.unpack_from
-    while at < end:
+    for _ in range(MOST_FIELDS):
+        if at >= end:
+            return ext
         (size,) = int16(header, at)
         start = at + 2
         at = start + size
@@ -114,4 +118,6 @@ def _pairs(header: bytes, at: int) -> dict[str, str]:
         if not value.isascii():
             value = value.encode("latin-1").decode("utf-8", "replace")
         ext[name] = value
+    if at < end:
+        raise HeaderTooCostly(MOST_FIELDS + 1, MOST_FIELDS, "fields or more")
     return ext

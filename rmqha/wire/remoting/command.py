@@ -29,6 +29,10 @@ class SerializeType(IntEnum):
     ROCKETMQ = 1
 
 
+MOST_FIELDS = 1024
+"""Most fields of a header that we read; RocketMQ's longest has some thirty."""
+
+
 @define(kw_only=True)
 class Command:
     """

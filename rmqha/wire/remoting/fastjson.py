@@ -24,6 +24,21 @@ MAX_DEPTH = 64
 SLOW_LIMIT = 256 * 1024
 """Most bytes the slow door takes; it reads about 2 MB in a second."""
 
+
+@define
+class SlowlyRead:
+    """
+    How much went through the slow door, for who has to see that it does not take all the time.
+
+    @ivar size: Bytes, of all texts so far.
+    """
+
+    size: int = 0
+
+
+slowly_read = SlowlyRead()
+"""Of this process."""
+
 #: A whole number where a key stands.  Put into quotes inside a text it would end that
 #: text before a digit, which no JSON allows: the fast door cannot misread it.
 _NUMERIC_KEY = re.compile(rb"(?<=[{,])(-?[0-9]+)(?=:)")
@@ -70,6 +85,7 @@ def loads(data: bytes | memoryview) -> Any:
     except orjson.JSONDecodeError as error:
         if len(data) > SLOW_LIMIT:
             raise JsonInvalid(error.pos, error.msg) from None
+        slowly_read.size += len(data)
         return _Reader(data.decode("utf-8", "replace")).whole()
 
 

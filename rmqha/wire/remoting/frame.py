@@ -72,6 +72,8 @@ class FrameDecoder:
     """
 
     limit: int = FRAME_LIMIT
+    # What was not looked at yet, from a position on.
+    _unread: tuple[bytes, int] | None = field(init=False, default=None)
     _head: bytearray = field(init=False, factory=bytearray)
     _need: int = field(init=False, default=0)
     _open: Command | None = field(init=False, default=None)
@@ -79,8 +81,17 @@ class FrameDecoder:
     _pieces: list[bytes | bytearray | memoryview] = field(init=False, factory=list)
     _dead: RemotingFrameError | None = field(init=False, default=None)
 
-    def receive(self, data: bytes) -> list[Command]:
+    @property
+    def unread(self) -> bool:
         """
+        Whether bytes were left for the next call.
+        """
+        return self._unread is not None
+
+    def receive(self, data: bytes, most: int | None = None) -> list[Command]:
+        """
+        @param most: Leave what begins behind so many bytes for the next call, which may bring
+            nothing new; C{None} is to leave nothing.
         @return: The commands completed by C{data}, in order; their bodies are C{bytes}.
         @raise RemotingFrameError: If a frame cannot be read.  Where the next one starts is
             then unknown, so every later call raises it again; what the same call
@@ -89,15 +100,18 @@ class FrameDecoder:
         if self._dead is not None:
             raise self._dead
         try:
-            return self._receive(data)
+            return self._receive(data, most)
         except RemotingFrameError as error:
             self._dead = error
             raise
 
-    def _receive(self, data: bytes) -> list[Command]:
+    def _receive(self, data: bytes, most: int | None) -> list[Command]:
         commands: list[Command] = []
         at = 0
-        if self._open is not None:
+        if self._unread is not None:
+            (kept, at), self._unread = self._unread, None
+            data, at = (kept[at:] + data, 0) if data else (kept, at)
+        elif self._open is not None:
             at = min(self._missing, len(data))
             self._collect(data, at)
             if self._missing:
@@ -112,15 +126,18 @@ class FrameDecoder:
                 return commands
             data = bytes(self._head)
             self._head = bytearray()
-        self._scan(data, at, commands)
+        self._scan(data, at, len(data) if most is None else at + most, commands)
         return commands
 
-    def _scan(self, data: bytes, at: int, commands: list[Command]) -> None:
+    def _scan(self, data: bytes, at: int, stop: int, commands: list[Command]) -> None:
         """
-        Decode what lies whole in C{data}, and keep the rest.
+        Decode what lies whole in C{data} and begins before C{stop}, and keep the rest.
         """
         end = len(data)
         while at < end:
+            if at >= stop:
+                self._unread = data, at
+                return
             body = at + 8
             if body <= end:
                 size, kind, body_size = self._check(*_PREFIX.unpack_from(data, at))

@@ -12,10 +12,14 @@ from typing import Any
 
 import orjson
 
-from rmqha.errors import HeaderUndecodable, JsonInvalid
+from rmqha.errors import HeaderTooCostly, HeaderUndecodable, JsonInvalid
 from rmqha.wire.remoting import fastjson
 from rmqha.wire.remoting.codes import LanguageCode
-from rmqha.wire.remoting.command import Command, SerializeType
+from rmqha.wire.remoting.command import MOST_FIELDS, Command, SerializeType
+
+LOOSE_LIMIT = 8 * 1024
+"""Most bytes of a header that is not standard JSON.  The lenient reader takes a thousand times as
+long as the fast one, and whoever writes such headers writes short ones."""
 
 _BY_NAME = {language.name: language for language in LanguageCode}
 _BY_NUMBER = {language.value: language for language in LanguageCode}
@@ -27,10 +31,14 @@ def decode(header: bytes) -> Command:
     Read a header.
 
     @raise HeaderUndecodable: If it is no JSON object, or a member is of the wrong kind.
+    @raise HeaderTooCostly: If it is not standard and longer than L{LOOSE_LIMIT}, or has more
+        fields than L{MOST_FIELDS<rmqha.wire.remoting.command.MOST_FIELDS>}.
     """
     try:
         members = orjson.loads(header)
     except orjson.JSONDecodeError:
+        if len(header) > LOOSE_LIMIT:
+            raise HeaderTooCostly(len(header), LOOSE_LIMIT, "bytes, not in standard JSON") from None
         try:
             members = fastjson.loads(header)
         except JsonInvalid as error:
@@ -102,6 +110,8 @@ def _ext(value: object) -> dict[str, str]:
         return {}
     if type(value) is not dict:
         raise ValueError("extFields is not a JSON object")
+    if len(value) > MOST_FIELDS:
+        raise HeaderTooCostly(len(value), MOST_FIELDS, "fields")
     for field in value.values():
         if type(field) is not str:
             # C++ and Node clients send numbers and booleans as such.

@@ -122,6 +122,41 @@ class Streams(SynchronousTestCase):
         stream = b"".join(encode(command) for command in commands)
         self.assertEqual(commands, decoded(stream, sizes))
 
+    @given(
+        st.lists(COMMANDS, max_size=6),
+        st.lists(st.integers(0, 3000), max_size=6),
+        st.lists(st.integers(1, 5000), min_size=1, max_size=6),
+    )
+    def test_a_few_at_a_time(
+        self, commands: list[Command], sizes: list[int], mosts: list[int]
+    ) -> None:
+        """
+        However much is looked at in one call, and whether or not new bytes come before the last
+        ones were, the same commands come out, in order.
+        """
+        stream, decoder = b"".join(encode(command) for command in commands), FrameDecoder()
+        found, calls = [], 0
+        for size in [*sizes, len(stream)]:
+            found += decoder.receive(stream[:size], mosts[calls % len(mosts)])
+            stream = stream[size:]
+            calls += 1
+        while decoder.unread:
+            before = len(found)
+            found += decoder.receive(b"", mosts[calls % len(mosts)])
+            self.assertTrue(len(found) > before or not decoder.unread, "it goes on")
+            calls += 1
+        self.assertEqual(commands, found)
+
+    def test_as_much_as_was_asked_for(self) -> None:
+        """
+        A call gives what begins in so many bytes.
+        """
+        frame, decoder = encode(Command(code=1, body=bytes(100))), FrameDecoder()
+        for most, wanted in ((1, 1), (len(frame), 1), (len(frame) + 1, 2), (10**6, 6)):
+            found = decoder.receive(frame * 10 if most == 1 else b"", most)
+            self.assertEqual(len(found), wanted)
+        self.assertFalse(decoder.unread)
+
     @settings(max_examples=tries(20))
     @given(COMMANDS)
     def test_byte_by_byte(self, command: Command) -> None:

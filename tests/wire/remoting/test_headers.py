@@ -4,15 +4,18 @@ The two kinds of headers, against known bytes and against odd ones.
 
 from __future__ import annotations
 
+from struct import pack
+
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import HeaderUndecodable
+from rmqha.errors import HeaderTooCostly, HeaderUndecodable
 from rmqha.wire.remoting import binary_header, json_header
 from rmqha.wire.remoting.codes import LanguageCode
-from rmqha.wire.remoting.command import Command, SerializeType
+from rmqha.wire.remoting.command import MOST_FIELDS, Command, SerializeType
 from rmqha.wire.remoting.frame import FrameDecoder, encode
+from rmqha.wire.remoting.json_header import LOOSE_LIMIT
 
 #: GET_MAX_OFFSET of queue 1 of topic T1, asked and answered, as a broker of 4.9.8 did.
 JSON_REQUEST = bytes.fromhex("0000006e 0000006a") + (
@@ -139,7 +142,7 @@ class JsonHeaders(SynchronousTestCase):
             ('{"code":true}', "not a number"),
             ('{"opaque":[]}', "not a number"),
             ('{"extFields":[]}', "extFields"),
-            ("[" * 100_000, "objects nested more than"),
+            ("[" * 8_000, "objects nested more than"),
             ('{"remark":' + "[" * 300 + "]" * 300 + "}", "Recursion limit"),
             ('{"extFields":{"a":' + "[" * 300 + "]" * 300 + "}}", "Recursion limit"),
             ('{"code":1}{"code":2}', "unexpected text after the value"),
@@ -148,9 +151,39 @@ class JsonHeaders(SynchronousTestCase):
             error = self.assertRaises(HeaderUndecodable, json, text)
             self.assertIn(reason, str(error))
 
+    def test_too_costly(self) -> None:
+        """
+        A long header is read only if it is standard JSON, and none that has thousands of fields.
+        """
+        fields = ",".join(f"'k{number}':'v'" for number in range(1000))
+        loose = f"{{'code':1,'extFields':{{{fields}}}}}"
+        self.assertGreater(len(loose), LOOSE_LIMIT)
+        error = self.assertRaises(HeaderTooCostly, json, loose)
+        self.assertEqual((error.size, error.limit), (len(loose), LOOSE_LIMIT))
+        self.assertEqual(1000, len(json(loose.replace("'", '"')).ext))
+        short = ",".join(fields.split(",")[:500])
+        self.assertEqual(500, len(json(f"{{'extFields':{{{short}}}}}").ext))
+        many = ",".join(f'"k{number}":"v"' for number in range(MOST_FIELDS + 1))
+        error = self.assertRaises(HeaderTooCostly, json, f'{{"extFields":{{{many}}}}}')
+        self.assertEqual((error.size, error.limit), (MOST_FIELDS + 1, MOST_FIELDS))
+
 
 class BinaryHeaders(SynchronousTestCase):
     HEADER = BINARY_REQUEST[8:]
+
+    def test_too_costly(self) -> None:
+        """
+        Nor one in binary, whatever the names of its fields are.
+        """
+        for count, same in ((MOST_FIELDS, False), (MOST_FIELDS + 1, False), (40_000, True)):
+            fields = b"".join(
+                pack(">h4si", 4, b"%04x" % (0 if same else number), 0) for number in range(count)
+            )
+            header = self.HEADER[:13] + pack(">ii", 0, len(fields)) + fields
+            if count > MOST_FIELDS:
+                self.assertRaises(HeaderTooCostly, binary_header.decode, header)
+            else:
+                self.assertEqual(count, len(binary_header.decode(header).ext))
 
     def test_lengths(self) -> None:
         """
