@@ -23,7 +23,7 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from rmqha.errors import LogLost, ReportRejected
+from rmqha.errors import LogLost, OutOfDescriptors, ReportRejected
 from rmqha.ha.master.ledger import Claim
 from rmqha.ha.states import Standing
 from rmqha.net.door import peer_of
@@ -192,10 +192,14 @@ class MasterProtocol(Protocol):
             stop = min(limit, position + self.factory.turn)
             if stop < limit:
                 stop = self._whole_frames(position, stop)
-            if self._regions is not None:
-                self._send_views(self._regions, claim, position, stop)
-            else:
-                self._send_bytes(claim, position, stop)
+            try:
+                if self._regions is not None:
+                    self._send_views(self._regions, claim, position, stop)
+                else:
+                    self._send_bytes(claim, position, stop)
+            except OutOfDescriptors as error:
+                self.factory.starved(self, error)
+                return
             self._written = self._clock.seconds()
             self.speed.count(claim.sent - position)
             self._go_on_later(claim.sent - position, claim.sent < limit)

@@ -21,6 +21,7 @@ from twisted.internet.protocol import ServerFactory
 from twisted.logger import Logger
 
 from rmqha.config.ha_settings import HASettings, ReplicaIdentity
+from rmqha.errors import OutOfDescriptors
 from rmqha.ha.master.connection import MasterProtocol
 from rmqha.ha.master.ledger import Claim, Ledger
 from rmqha.ha.master.replicas import IN_SYNC_WITHIN, ReplicaState, ReplicaView, Timeline
@@ -244,6 +245,18 @@ class MasterFactory(ServerFactory):
                 sent=claim.sent,
                 acked=claim.acked,
             )
+
+    def starved(self, connection: MasterProtocol, error: OutOfDescriptors) -> None:
+        """
+        What a replica needs next cannot be read now; the next sweep tries again.
+        """
+        self.door.quiet.warn(
+            type(error).__name__,
+            connection.host,
+            "Cannot send to replica {address} now, retrying: {error}",
+            address=connection.peer,
+            error=error,
+        )
 
     def _still_here(self, host: str) -> bool:
         """

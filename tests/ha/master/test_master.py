@@ -23,6 +23,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
 from rmqha.config.ha_settings import FirstSync, HASettings, ReplicaIdentity
+from rmqha.errors import OutOfDescriptors
 from rmqha.ha.master.connection import MasterProtocol
 from rmqha.ha.master.ledger import Ledger
 from rmqha.ha.master.master import TURN, MasterFactory
@@ -325,6 +326,28 @@ class FrameTests(MasterCase):
         self.assertEqual(self.factory.closed["internal"], 1)
         good.dataReceived(encode_report(self.log.end))
         self.assertEqual(self.successResultOf(write), PutStatus.PUT_OK)
+
+    def test_no_descriptor(self) -> None:
+        """
+        A log file that cannot be opened now is sent later, on the same connection.
+        """
+        none = True
+        read = self.log.read
+
+        def reading(offset: int, size: int) -> memoryview:
+            if none:
+                raise OutOfDescriptors("commitlog/0", size)
+            return read(offset, size)
+
+        self.patch(self.log, "read", reading)
+        peer, transport = self.fed(200_000)
+        self.log.put(bytes(100))
+        self.clock.pump([1.0] * 3)
+        self.assertEqual((transport.value(), self.factory.closed), (b"", {}))
+        none = False
+        self.clock.pump([1.0] * 3)
+        self.assertEqual(len(Received(transport.value()).body), 50_100)
+        self.assertIsNotNone(peer.claim)
 
     def test_no_mark_above_what_was_sent(self) -> None:
         """
