@@ -11,7 +11,7 @@ Source: docs/protocol/ha.rst; docs/operations.rst, Repair from a replica.
 
 from __future__ import annotations
 
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from attrs import define, field
 from twisted.internet.defer import Deferred
@@ -34,6 +34,8 @@ from rmqha.periodic import Periodic
 from rmqha.store.repair.from_replica import Fetching
 from rmqha.wire.ha_frame import BodyPart, TransferDecoder, encode_report
 
+T = TypeVar("T")
+
 
 @define(eq=False, kw_only=True)
 class MasterReplica:
@@ -53,6 +55,7 @@ class MasterReplica:
     clock: IReactorTime
     file_size: int
     port: MasterClientPort = field(init=False)
+    _waiting: Deferred[Any] | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.port = MasterClientPort(self.ask, self.clock, self.name)
@@ -61,7 +64,7 @@ class MasterReplica:
         """
         Ask, if it is to be asked.
         """
-        await self.port.look()
+        await self._wait(self.port.look())
         return 0 if self.port.bounds is None else self.port.bounds.min_offset
 
     async def fetch(self, start: int, stop: int, out: BinaryIO, came: Fetching) -> int:
@@ -85,11 +88,24 @@ class MasterReplica:
             clock=self.clock,
             file_size=self.file_size,
         )
-        connecting: Any = self.endpoint.connect(SingleConnection(lambda: protocol))
-        await connecting
-        if not await protocol.done:
+        await self._wait(self.endpoint.connect(SingleConnection(lambda: protocol)))
+        if not await self._wait(protocol.done):
             raise ReplicaLacks(self.name, start, "it sent nothing from there")
         return protocol.cursor
+
+    async def _wait(self, deferred: Deferred[T]) -> T:
+        self._waiting = deferred
+        try:
+            return await deferred
+        finally:
+            self._waiting = None
+
+    def leave(self) -> None:
+        """
+        Wait for the master no longer: what waits fails with C{CancelledError}, or L{MasterLeft}.
+        """
+        if self._waiting is not None:
+            self._waiting.cancel()
 
 
 @define(eq=False, kw_only=True)
@@ -109,7 +125,7 @@ class RangeProtocol(Protocol):
     came: Fetching
     clock: IReactorTime
     file_size: int
-    done: Deferred[bool] = field(factory=Deferred, init=False)
+    done: Deferred[bool] = field(init=False)
     cursor: int = field(init=False)
     transport: ITCPTransport = field(default=None, init=False)
     _report: int = field(init=False)
@@ -122,6 +138,7 @@ class RangeProtocol(Protocol):
     _over: bool = field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
+        self.done = Deferred(lambda _: self._fail(MasterLeft(self.peer, self.cursor, "given up")))
         self._report = self.cursor = max(self.start, 1)
         if self.start == 0:
             self._head = bytearray()

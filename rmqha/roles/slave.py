@@ -15,6 +15,8 @@ from rmqha.config.ha_settings import DivergencePolicy
 from rmqha.config.settings import Settings
 from rmqha.config.store_settings import FlushDisk, StoreSettings
 from rmqha.errors import Refused, RmqhaError, StoreError
+from rmqha.ha.fetch_range import MasterReplica
+from rmqha.ha.live_repair import LiveRepair
 from rmqha.ha.slave.follower import Follower
 from rmqha.ha.slave.reconnect import ha_endpoint
 from rmqha.ha.slave.repair import Divergence, plan_cut
@@ -53,10 +55,12 @@ class SlaveNode(Node):
     @ivar follower: Replication, once C{ready} has fired.
     @ivar upstream: Where the master is.
     @ivar serving: The slaves behind this one.
+    @ivar repairs: Mends the log of the store that is open.
     """
 
     role = "slave"
     follower: Follower | None = None
+    repairs: LiveRepair | None = None
     _reopening = False
 
     def __init__(self, settings: Settings, reactor: Any, *, repair: bool = False) -> None:
@@ -90,6 +94,10 @@ class SlaveNode(Node):
         self._let_in(store)
         self.open_broker(store, None)
         self._ask_master()
+        self.repairs = LiveRepair(
+            store=store, master=self._master, clock=self.reactor, in_thread=self._in_thread
+        )
+        self.repairs.start()
         if self.follower is not None:
             return
         upstream = self.upstream
@@ -114,6 +122,23 @@ class SlaveNode(Node):
             judge=self._judge,
         )
         self.follower.startService()
+
+    def _master(self) -> MasterReplica | None:
+        """
+        The master as one that has the bytes of our log: while it was compared, and follows.
+        """
+        follower = self.follower
+        if follower is None or follower.endpoint is None:
+            return None
+        if follower.sync.state not in (SyncState.IN_SYNC, SyncState.CATCHING_UP):
+            return None
+        return MasterReplica(
+            endpoint=follower.endpoint,
+            name=follower.address,
+            ask=follower.bounds,
+            clock=self.reactor,
+            file_size=self.settings.store.file_size,
+        )
 
     def told(self, answer: RegisterBrokerAnswer) -> None:
         """
@@ -168,6 +193,8 @@ class SlaveNode(Node):
         nothing_lost = self.store_service.opened is not None and self.lost_tail() is None
         shutdown = Shutdown("serving", self.reactor)
         await shutdown.step("the choice of a master", self.upstream.choice.stop)
+        if self.repairs is not None:
+            await shutdown.step("repairing the log", self.repairs.stop)
         steps = [
             shutdown.step("the broker", self.shut_broker),
             shutdown.step("client connections", self.clients.close),
@@ -367,6 +394,8 @@ class SlaveNode(Node):
 
         self._refuse_when_stopping()
         closing = Shutdown("the slave, for a repair")
+        if self.repairs is not None:
+            await closing.step("repairing the log", self.repairs.stop)
         await closing.step("the broker", self.shut_broker)
         await readers.step("client connections", self.clients.release)
         await readers.step("replication to slaves", self.serving.end, gently=False)
@@ -424,6 +453,8 @@ class SlaveNode(Node):
         yield from super().jobs()
         yield from self.serving.jobs()
         yield from self.upstream.jobs()
+        if self.repairs is not None:
+            yield from self.repairs.jobs()
 
     def status(self) -> dict[str, Any]:
         """
@@ -433,5 +464,6 @@ class SlaveNode(Node):
         store = self.store_service.opened if self.store_service.running else None
         stored = store.last_record_stored() if store is not None else 0
         status["upstream"] = self.upstream.status(stored)
+        status["repair"] = None if self.repairs is None else self.repairs.status()
         status["metadata"] = None if self.broker is None else self.broker.metadata.status()
         return status

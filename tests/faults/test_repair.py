@@ -230,3 +230,35 @@ class DamagedMasterTests(RepairTestCase):
         self.start_both(master, slave)
         slave.until(lambda status: status["faultsFromMaster"]["count"] == 0, "no fault is left")
         self.settle(master, slave)
+
+
+class LiveTests(RepairTestCase):
+    """
+    A slave whose disk loses something while it serves.
+    """
+
+    @slow
+    def test_slave_repairs_itself(self) -> None:
+        """
+        Its scrubber finds the damage, it fetches the bytes from its master without missing a write,
+        says what it has replaced, and the fault is gone from the status.
+        """
+        keys = {**SMALL_FILES, "scrubInterval": 500, "scrubBytesPerSecond": 200 << 20}
+        master, slave = self.pair(**keys)
+        self.write(master, 300, size=BODY)
+        slave.until_synced(master.status()["maxOffset"])
+        path = sorted((slave.root / "commitlog").iterdir())[1]
+        whole = path.read_bytes()
+        damage.overwrite(path, self.random.randrange(100, 3000), random.Random(7).randbytes(9000))
+        writing = master.put(200, size=500, concurrency=2)
+        status = slave.until(lambda status: status["repair"]["ranges"], "repaired")
+        self.assertEqual("", status["repair"]["trouble"])
+        slave.until(lambda status: not status["scrub"]["faultCount"], "no fault is left")
+        self.assertEqual(whole, path.read_bytes())
+        self.assertIn("Damage at rest: ", slave.log())
+        self.assertRegex(
+            slave.log(), r"Repaired bytes \d+ to \d+ of the log with those of the master"
+        )
+        self.assertEqual({"PUT_OK"}, {write.status for write in writing.wait()})
+        self.assertEqual(1, len([*(slave.root / "rmqha" / "quarantine").iterdir()]))
+        self.settle(master, slave)

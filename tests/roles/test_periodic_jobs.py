@@ -142,6 +142,7 @@ class SlaveTests(SlaveCase):
         own = {
             "copying the master's tables",
             "looking for a broker with the same brokerId",
+            "repairing the log from the master",
             "writing metadata.json",
         }
         found = names(node.status())

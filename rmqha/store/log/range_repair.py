@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from attrs import asdict, field, frozen
+from attrs import asdict, evolve, field, frozen
 from isal.isal_zlib import crc32
 from twisted.logger import Logger
 
@@ -80,12 +80,15 @@ class RepairIntent:
     @ivar file_size: Size of each file of the log, in bytes.
     @ivar patches: What is to be done.
     @ivar kept: What stood there: quarantine files below the store's root.
+    @ivar creates: Whether files that are missing are made.  Not while a node runs: there a file
+        that is missing was deleted by retention.
     """
 
     peer: str
     file_size: int
     patches: tuple[Patch, ...]
     kept: tuple[str, ...] = ()
+    creates: bool = True
 
     @property
     def ranges(self) -> tuple[Range, ...]:
@@ -115,6 +118,7 @@ class RepairIntent:
                 file_size=said["file_size"],
                 patches=tuple(Patch(**patch) for patch in said["patches"]),
                 kept=tuple(said["kept"]),
+                creates=bool(said["creates"]),
             )
         except (KeyError, TypeError) as error:
             raise ValueError(f"{type(error).__name__}: {error}") from error
@@ -162,9 +166,7 @@ def intend_repair(root: Path, ours: RawLog, intent: RepairIntent, step: Step) ->
                 path = quarantine_bytes(root, first, last, _bytes(ours, first, last))
                 kept.append(str(path.relative_to(root)))
     step("quarantined")
-    certain = RepairIntent(
-        peer=intent.peer, file_size=intent.file_size, patches=intent.patches, kept=tuple(kept)
-    )
+    certain = evolve(intent, kept=tuple(kept))
     replace(root / OWN_FOLDER / REPAIR, certain.as_table())
     step("intended")
     return certain
@@ -273,7 +275,7 @@ def write_repair(root: Path, commitlog: Path, intent: RepairIntent, step: Step) 
         theirs = RawLog.open(root / patch.fetched, intent.file_size)
         try:
             for start, stop in patch.ranges:
-                _write(commitlog, intent.file_size, start, stop, theirs)
+                _write(commitlog, intent, start, stop, theirs)
                 step("written")
             for start, stop in patch.clear:
                 _clear(commitlog, intent.file_size, start, stop)
@@ -283,16 +285,17 @@ def write_repair(root: Path, commitlog: Path, intent: RepairIntent, step: Step) 
     step("synced")
 
 
-def _write(commitlog: Path, file_size: int, start: int, stop: int, theirs: RawLog) -> None:
+def _write(commitlog: Path, intent: RepairIntent, start: int, stop: int, theirs: RawLog) -> None:
     """
     Write a range, file by file.
     """
+    size = intent.file_size
     while start < stop:
-        first = start - start % file_size
-        end = min(stop, first + file_size)
-        _write_file(
-            commitlog / file_name(first), file_size, start - first, end - first, theirs, first
-        )
+        first = start - start % size
+        end = min(stop, first + size)
+        path = commitlog / file_name(first)
+        if intent.creates or path.exists():
+            _write_file(path, size, start - first, end - first, theirs, first)
         start = end
 
 

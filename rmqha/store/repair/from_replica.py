@@ -16,10 +16,12 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from attrs import define, field, frozen
+from twisted.internet.defer import maybeDeferred
 
 from rmqha.errors import DiskFull, ReplicaLacks
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.scan import WINDOW, data_end
+from rmqha.store.files.allocate import InThread
 from rmqha.store.files.mapped import NO_SPACE
 from rmqha.store.log.range_repair import (
     Patch,
@@ -133,25 +135,32 @@ class RangeFetch:
     @ivar raw: Its log, as it is.
     @ivar replica: Who has the bytes.
     @ivar progress: Told how many bytes came, of how many.
+    @ivar in_thread: Where files are read and synced, if that is not here.
+    @ivar creates: Whether files that are missing may be made: not while retention deletes some.
     """
 
     root: Path
     raw: RawLog
     replica: Replica
     progress: Callable[[int, int], None] | None = None
+    in_thread: InThread = maybeDeferred
+    creates: bool = True
     _patches: list[Patch] = field(factory=list, init=False)
     _not_had: list[NotHad] = field(factory=list, init=False)
     _records: int = field(default=0, init=False)
     _came: int = field(default=0, init=False)
 
-    async def fetch(self, ranges: Sequence[DamagedRange]) -> RepairReport:
+    async def fetch(
+        self, ranges: Sequence[DamagedRange], damaged: Sequence[DamagedRange] | None = None
+    ) -> RepairReport:
         """
         Fetch all and write nothing but files of our own.
 
+        @param damaged: What else is damaged, and not to be compared, the ranges included.
         @raise DiskFull: If there is no room for what comes.
         """
-        drop_fetched(self.root)
-        windows = [window(self.raw, one, ranges) for one in ranges]
+        known = ranges if damaged is None else damaged
+        windows = await self.in_thread(self._windows, ranges, known)
         total = sum(one.high - one.low for one in windows)
 
         def came(size: int) -> None:
@@ -161,8 +170,8 @@ class RangeFetch:
 
         begins = await self.replica.begins()
         for one in windows:
-            known = min(max(one.low, begins), one.wanted.start)
-            await self._fetch(one.bounded(known, one.high), came)
+            low = min(max(one.low, begins), one.wanted.start)
+            await self._fetch(one.bounded(low, one.high), came)
         return RepairReport(
             peer=self.replica.name,
             ranges=tuple(each for patch in self._patches for each in patch.ranges),
@@ -177,8 +186,17 @@ class RangeFetch:
         if not self._patches:
             return None
         return RepairIntent(
-            peer=self.replica.name, file_size=self.raw.file_size, patches=tuple(self._patches)
+            peer=self.replica.name,
+            file_size=self.raw.file_size,
+            patches=tuple(self._patches),
+            creates=self.creates,
         )
+
+    def _windows(
+        self, ranges: Sequence[DamagedRange], damaged: Sequence[DamagedRange]
+    ) -> list[Window]:
+        drop_fetched(self.root)
+        return [window(self.raw, one, damaged) for one in ranges]
 
     async def _fetch(self, wanted: Window, came: Fetching) -> None:
         path = fetched_path(self.root, wanted.low, wanted.high)
@@ -186,7 +204,7 @@ class RangeFetch:
             with open(path, "wb") as out:
                 end = await self.replica.fetch(wanted.low, wanted.high, out, came)
                 out.flush()
-                os.fsync(out.fileno())
+                await self.in_thread(os.fsync, out.fileno())
         except ReplicaLacks as error:
             path.unlink()
             one = wanted.wanted
@@ -197,7 +215,7 @@ class RangeFetch:
             if error.errno in NO_SPACE:
                 raise DiskFull(str(path), wanted.high - wanted.low) from error
             raise
-        self._look(path, wanted.bounded(wanted.low, end))
+        await self.in_thread(self._look, path, wanted.bounded(wanted.low, end))
 
     def _look(self, path: Path, fetched: Window) -> None:
         theirs = RawLog.open(path, self.raw.file_size)

@@ -287,6 +287,36 @@ class Scrubber:
         self._dirty = True
         self._log.info("No longer damaged: {fault}; {why}", fault=str(fault), why=why)
 
+    def known(self) -> Iterator[ScrubFault]:
+        """
+        The bad places of which it is known where the log goes on.
+        """
+        for fault in self.faults.values():
+            if self._lost is None or fault.offset != self._lost.offset:
+                yield fault
+
+    def look_again(self, start: int, stop: int) -> Deferred[None]:
+        """
+        Bytes C{[start, stop)} were written anew: forget the faults there that are none any more.
+        """
+        self._bounds()
+        known = [fault for fault in self.faults.values() if start <= fault.offset < stop]
+
+        def told(bad: list[ScrubFault]) -> None:
+            for fault in known:
+                if fault not in bad and self.faults.get(fault.offset) is fault:
+                    self._forget(fault, "it was repaired")
+
+        return self.in_thread(self._still_bad, known).addCallback(told)
+
+    def _still_bad(self, known: list[ScrubFault]) -> list[ScrubFault]:
+        # A log of its own: a slice may be under way in another thread.
+        cold = evolve(self._cold)
+        try:
+            return [fault for fault in known if still_bad(cold, fault)]
+        finally:
+            cold.close()
+
     def doubt(self, start: int, end: int) -> str:
         """
         Why bytes C{[start, end)} of the log are not to be trusted; empty if nothing is known

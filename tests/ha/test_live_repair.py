@@ -1,0 +1,320 @@
+"""
+A slave that repairs its own log from its master while it serves.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from lab.harness import golden
+from rmqha.ha import live_repair
+from rmqha.ha.fetch_range import MasterReplica
+from rmqha.ha.live_repair import AGAIN, LOOK, LiveRepair
+from rmqha.store.log import range_repair
+from rmqha.store.scrub.slices import ScrubFault
+from rmqha.wire.log.copied_damage import CopiedRecord, crc_of
+from tests.support import damage
+from tests.support.logs import Held, LogTestCase, now
+from tests.support.memorylog import MemoryLog
+from tests.support.scripted_master import Connection, PuppetEndpoint
+
+SIZE = golden.LOG_FILE_SIZE
+END = 2652010
+
+#: A record in the last file, and a byte of its body; and one in the second file.
+START, LENGTH, PLACE = 10 * SIZE + 9856, 362, 9856 + 90
+FAR, FAR_LENGTH, FAR_PLACE = SIZE, 102611, 50_000
+
+
+class LiveRepairTests(LogTestCase):
+    """
+    A golden store that is open, and a master played by hand that has the same log.
+    """
+
+    def setUp(self) -> None:
+        self.clock = Clock()
+        self.endpoint = PuppetEndpoint(self.clock)
+        self.root = golden.store(golden.VERSIONS[0])
+        self.theirs = MemoryLog.of_store(golden.store(golden.VERSIONS[0]), END, SIZE)
+        self.whole = self.files()
+        self.store = self.opened(self.root, master=False)
+        self.known = True
+
+    def files(self) -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in (self.root / "commitlog").iterdir()}
+
+    def begin(self, threads: Callable[..., Deferred[Any]] | None = None) -> LiveRepair:
+        """
+        Begin to look.
+        """
+        self.patch(os, "fsync", lambda fd: None)
+        self.repair = LiveRepair(
+            store=self.store,
+            master=lambda: self.master() if self.known else None,
+            clock=self.clock,
+            in_thread=self.store.environment.in_thread if threads is None else threads,
+        )
+        self.repair.start()
+        self.addCleanup(self.ended)
+        return self.repair
+
+    def ended(self) -> None:
+        """
+        It leaves nothing behind.
+        """
+        stopped = self.repair.stop()
+        self.clock.advance(0)
+        self.successResultOf(stopped)
+        self.assertEqual((self.endpoint.waiting, self.clock.getDelayedCalls()), ([], []))
+
+    def master(self) -> MasterReplica:
+        return MasterReplica(
+            endpoint=self.endpoint,
+            name="10.0.0.1:10912",
+            ask=None,
+            clock=self.clock,
+            file_size=SIZE,
+        )
+
+    def harm(self, start: int, length: int, place: int) -> None:
+        """
+        A body is lost on the disk, and the scrubber finds it.
+        """
+        path = self.root / damage.name(start // SIZE)
+        damage.flip(path, place)
+        self.found(start, length)
+
+    def found(self, start: int, length: int) -> None:
+        path = str(self.root / damage.name(start // SIZE))
+        fault = ScrubFault(offset=start, end=start + length, path=path, reason="body crc")
+        self.store.scrubber.faults[start] = fault
+
+    def answered(self) -> Connection:
+        """
+        The master sends what is asked for.
+        """
+        connection = self.endpoint.accept()
+        connection.feed(self.theirs, connection.reports()[0], batch=32768)
+        self.clock.advance(0)
+        return connection
+
+    def test_repaired(self) -> None:
+        """
+        The damaged record is the master's again on the disk and in the map, the scrubber's fault is
+        gone, and what stood there is kept.
+        """
+        before = bytes(self.store.log.read(START, LENGTH))
+        self.harm(START, LENGTH, PLACE)
+        self.assertNotEqual(bytes(self.store.log.read(START, LENGTH)), before)
+        self.begin()
+        self.clock.advance(LOOK)
+        connection = self.answered()
+        self.assertFalse(connection.open)
+        self.assertTrue(self.files() == self.whole)
+        self.assertEqual(bytes(self.store.log.read(START, LENGTH)), before)
+        self.assertEqual(self.store.scrubber.faults, {})
+        self.assertEqual(self.repair.status(), {"ranges": 1, "records": 1, "trouble": ""})
+        own = self.root / "rmqha"
+        (kept,) = (own / "quarantine").iterdir()
+        self.assertEqual(kept.stat().st_size, LENGTH)
+        self.assertFalse((own / "repair.json").exists() or (own / "repair").exists())
+
+    def test_one_after_the_other(self) -> None:
+        """
+        A range at a time; the others are not compared meanwhile.
+        """
+        self.harm(START, LENGTH, PLACE)
+        self.harm(FAR, FAR_LENGTH, FAR_PLACE)
+        self.begin()
+        for left in (1, 0):
+            self.clock.advance(LOOK)
+            self.answered()
+            self.assertEqual(len(self.store.scrubber.faults), left)
+        self.assertTrue(self.files() == self.whole)
+
+    def test_only_from_a_proven_master(self) -> None:
+        """
+        Nobody is asked while the log is not known to be the master's; then at the next look.
+        """
+        self.known = False
+        self.harm(START, LENGTH, PLACE)
+        self.begin()
+        self.clock.advance(LOOK)
+        self.assertEqual(self.endpoint.waiting, [])
+        self.known = True
+        self.clock.advance(LOOK)
+        self.answered()
+        self.assertTrue(self.files() == self.whole)
+
+    def test_master_is_damaged_too(self) -> None:
+        """
+        Nothing is written, the reason is told once, and the range is tried again after an hour.
+        """
+        self.harm(START, LENGTH, PLACE)
+        self.theirs.data[START + 95] ^= 1
+        before = self.files()
+        self.begin()
+        self.clock.advance(LOOK)
+        self.answered()
+        self.assertIn("the replica's bytes are bad too: body crc", self.repair.trouble)
+        self.assertTrue(self.files() == before)
+        for _ in range(10):
+            self.clock.advance(LOOK)
+        self.assertEqual(self.endpoint.waiting, [])
+        self.theirs.data[START + 95] ^= 1
+        self.clock.advance(AGAIN)
+        self.answered()
+        self.assertTrue(self.files() == self.whole)
+        self.assertEqual(self.repair.trouble, "")
+
+    def test_master_cannot_be_reached(self) -> None:
+        """
+        A refused connection and one that breaks are no failure of the job.
+        """
+        self.harm(START, LENGTH, PLACE)
+        self.begin()
+        self.clock.advance(LOOK)
+        self.endpoint.refuse()
+        self.assertIn("refused", self.repair.trouble)
+        self.clock.advance(AGAIN)
+        connection = self.endpoint.accept()
+        connection.feed(self.theirs, connection.reports()[0], START)
+        connection.close()
+        self.assertIn("disconnected at byte", self.repair.trouble)
+        (job,) = self.repair.jobs()
+        self.assertEqual(job.failures, 0)
+
+    def test_copied_from_a_damaged_master(self) -> None:
+        """
+        What came damaged from the master is fetched once the master has been repaired.
+        """
+        damage.flip(self.root / damage.name(10), PLACE)
+        data = self.store.log.read(START, LENGTH)
+        self.store.log.copied.add(
+            CopiedRecord(
+                offset=START, size=LENGTH, crc=crc_of(data), reason="body crc", master="m:1"
+            )
+        )
+        self.begin()
+        self.clock.advance(LOOK)
+        self.answered()
+        self.assertTrue(self.files() == self.whole)
+        self.assertEqual(self.store.faults_from_master()["count"], 0)
+
+    def test_what_is_not_flushed_yet(self) -> None:
+        """
+        Behind what is dispatched and on the disk nothing is touched; nor where the scrubber still
+        searches for the next record, nor files that retention has deleted.
+        """
+        self.found(START, LENGTH)
+        self.begin()
+        self.store.log.flushed = START
+        self.assertEqual(self.repair.damaged(), [])
+        self.store.log.flushed = END
+        self.assertEqual(len(self.repair.damaged()), 1)
+        self.store.scrubber._lost = self.store.scrubber.faults[START]
+        self.assertEqual(self.repair.damaged(), [])
+        self.store.scrubber._lost = None
+        del self.store.scrubber.faults[START]
+
+    def test_too_long(self) -> None:
+        """
+        What would take long is left to the command.
+        """
+        self.patch(live_repair, "MOST", 100)
+        self.found(START, LENGTH)
+        self.begin()
+        self.clock.advance(LOOK)
+        self.assertEqual(self.endpoint.waiting, [])
+        self.assertIn("362 bytes are for `rmqha repair`", self.repair.trouble)
+        self.store.scrubber.faults.clear()
+
+    def test_stopped_while_it_fetches(self) -> None:
+        """
+        A stop leaves the master, and nothing was written.
+        """
+        for answered in (False, True):
+            with self.subTest(answered=answered):
+                self.setUp()
+                self.harm(START, LENGTH, PLACE)
+                before = self.files()
+                self.begin()
+                self.clock.advance(LOOK)
+                if answered:
+                    connection = self.endpoint.accept()
+                    connection.feed(self.theirs, connection.reports()[0], START)
+                self.successResultOf(self.repair.stop())
+                self.assertTrue(self.files() == before)
+                self.assertEqual([*(self.root / "rmqha").glob("repair*")], [])
+                self.store.scrubber.faults.clear()
+
+    def test_stop_waits_for_a_write(self) -> None:
+        """
+        Who closes the store, or cuts it, waits until a thread that writes has ended.
+        """
+        threads = Held()
+
+        def in_thread(function: Callable[..., object], *args: object) -> Deferred[Any]:
+            run = threads if function.__name__ == "_write" else now
+            return run(function, *args)
+
+        self.harm(START, LENGTH, PLACE)
+        self.begin(in_thread)
+        self.clock.advance(LOOK)
+        self.answered()
+        self.assertEqual(len(threads.calls), 1, "it writes next")
+        stopped: Deferred[None] = self.repair.stop()
+        self.assertNoResult(stopped)
+        threads.work()
+        self.successResultOf(stopped)
+        self.assertTrue(self.files() == self.whole)
+
+    def test_disk_full_on_the_way(self) -> None:
+        """
+        A disk that has no room in the middle: the next look goes on with what was certain.
+        """
+        self.harm(START, LENGTH, PLACE)
+        self.begin()
+        real = range_repair._write_file
+
+        def full(*args: object) -> None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        self.patch(range_repair, "_write_file", full)
+        self.clock.advance(LOOK)
+        self.answered()
+        self.assertIn("No space left", self.repair.trouble)
+        self.assertTrue((self.root / "rmqha" / "repair.json").exists())
+        self.patch(range_repair, "_write_file", real)
+        self.clock.advance(AGAIN)
+        self.answered()
+        self.assertTrue(self.files() == self.whole)
+        self.assertFalse((self.root / "rmqha" / "repair.json").exists())
+
+    def test_a_file_that_is_gone(self) -> None:
+        """
+        Retention may delete a file at any moment: it is not made again.
+        """
+        self.harm(FAR, FAR_LENGTH, FAR_PLACE)
+        self.begin()
+        self.clock.advance(LOOK)
+        real = range_repair.intend_repair
+
+        def deleting(root: Path, *args: object) -> object:
+            made = real(root, *args)  # type: ignore[arg-type]
+            (self.root / damage.name(1)).unlink()
+            return made
+
+        self.patch(live_repair, "intend_repair", deleting)
+        self.answered()
+        self.assertFalse((self.root / damage.name(1)).exists())
+        shutil.copy(golden.store(golden.VERSIONS[0]) / damage.name(1), self.root / "commitlog")
+        self.store.scrubber.faults.clear()
