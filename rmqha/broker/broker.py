@@ -441,19 +441,21 @@ class Broker:
 
     def prepare(self) -> Deferred[None]:
         """
-        Learn of a master's slaves how far consumers came while it was away.
+        Learn of a master's slaves how far consumers came while it was away.  One that was fenced
+        before is so from now on.
 
         @return: Fires when it may serve, after some seconds at the latest.
         """
-        return succeed(None) if self.writer is None else self._return.gather()
+        if self.writer is None:
+            return succeed(None)
+        self.fencing.start()
+        return self._return.gather()
 
     def start(self, ports: ClientPorts) -> None:
         """
         Answer clients and register with the name servers, once L{prepare} has fired.
         """
         self._heartbeats.forget_ended()
-        if self.writer is not None:
-            self.fencing.start()
         ports.open(self.registry, self._heartbeats.lost)
         self._sweeping.start(SWEEP)
         self.counts.start()
