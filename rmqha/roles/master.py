@@ -59,7 +59,13 @@ class MasterNode(Node):
         """
         super().__init__(settings, reactor, repair=repair)
         self.force = force
-        self.serving = Serving(settings, reactor, self.shares, known=self.replicas.joined)
+        self.serving = Serving(
+            settings=settings,
+            reactor=reactor,
+            shares=self.shares,
+            in_thread=self._in_thread,
+            known=self.replicas.joined,
+        )
 
     def opening(self) -> Opening:
         """

@@ -17,7 +17,6 @@ from attrs import define, field
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress, IListeningPort, IStreamServerEndpoint
 from twisted.internet.protocol import ServerFactory
-from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 
 from rmqha.config.settings import Settings
@@ -34,6 +33,7 @@ from rmqha.net.connection_shares import ConnectionShares
 from rmqha.net.zero_copy_send import ZeroCopyServerEndpoint
 from rmqha.periodic import Job
 from rmqha.roles.process import listen_now
+from rmqha.store.files.allocate import InThread
 from rmqha.store.store import Store
 from rmqha.wire.store_layout import OWN_FOLDER, SLOTS
 
@@ -67,13 +67,14 @@ class HaPort(ServerFactory):
         return self.inner.buildProtocol(addr)
 
 
-@define(eq=False)
+@define(eq=False, kw_only=True)
 class Serving:
     """
     What a node does for the slaves behind it.
 
     @ivar reactor: Listens, and is the clock.
     @ivar shares: How many connections there may be.
+    @ivar in_thread: Runs what blocks.
     @ivar standing: What the log is worth.
     @ivar known: Told the address of each replica that has acknowledged what it was sent.
     @ivar factory: Feeds the slaves; C{None} while none is let in.
@@ -85,6 +86,7 @@ class Serving:
     settings: Settings
     reactor: Any
     shares: ConnectionShares
+    in_thread: InThread
     standing: Callable[[], Standing] = lambda: Standing.WHOLE
     known: Callable[[str], None] = lambda host: None
     factory: MasterFactory | None = field(default=None, init=False)
@@ -111,8 +113,7 @@ class Serving:
         return self.settings.store.root / OWN_FOLDER / SLOTS
 
     def _save_slots(self, table: json_table.Table) -> Deferred[None]:
-        pool = self.reactor.getThreadPool()
-        return deferToThreadPool(self.reactor, pool, json_table.replace, self._slots_path, table)
+        return self.in_thread(json_table.replace, self._slots_path, table)
 
     def _read_slots(self) -> None:
         """

@@ -65,7 +65,13 @@ class SlaveNode(Node):
 
     def __init__(self, settings: Settings, reactor: Any, *, repair: bool = False) -> None:
         super().__init__(settings, reactor, repair=repair)
-        self.serving = Serving(settings, reactor, self.shares, self._standing)
+        self.serving = Serving(
+            settings=settings,
+            reactor=reactor,
+            shares=self.shares,
+            in_thread=self._in_thread,
+            standing=self._standing,
+        )
         self.upstream = Upstream(
             settings=settings,
             reactor=reactor,
