@@ -94,9 +94,8 @@ class TailFetch:
             for host, port in addresses
         ]
         self._log.info(
-            "Asking {n} replicas whether they have more than this log, which ends at byte {end}: "
+            "Asking replicas whether they have more than this log, which ends at byte {end}: "
             "{addresses}; waiting {timeout:g} s for answers (haTailFetchTimeout)",
-            n=len(self.sources),
             end=self.start,
             addresses=", ".join(source.address for source in self.sources),
             timeout=self.timeout,
