@@ -221,8 +221,8 @@ class ProgressTests(ReadingCase):
 
     def test_killed(self) -> None:
         """
-        Killed at any moment, a master or a slave, the positions on its disk are those of one
-        moment, not more than some seconds before; and it begins with those.
+        Killed at any moment, a master or a slave, the positions in its table are those of one
+        moment, not more than some seconds before; and it begins with those at least.
         """
         self.serve()
         self.write(4000)
@@ -277,9 +277,8 @@ class ProgressTests(ReadingCase):
         with Remote(node.port) as client:
             asked = client.ask_all([progress(TOPIC, name) for name in groups])
         told = [int(answer.ext["offset"]) for answer in asked]
-        if node is self.primary:
-            # A slave may have heard more from its master meanwhile, or told it more.
-            self.assertGreaterEqual(min(told), found[-1])
-        else:
-            self.assertEqual(found, told)
+        # The journal has more than the table; and a slave may have heard more from its master
+        # meanwhile, or told it more.
+        self.assertGreaterEqual(min(told), found[-1])
+        self.assertLessEqual(max(told), last + 1)
         return last + 2
