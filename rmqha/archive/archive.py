@@ -23,12 +23,15 @@ from rmqha.ha.master_epoch import MasterEpochs
 from rmqha.ha.slave.followed import FollowedMasters
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.listing import file_name
+from rmqha.logfiles.published import read_copied_damage
 from rmqha.store.files.allocate import Allocator, InThread
 from rmqha.store.files.lock import StoreLock
 from rmqha.store.files.mapped import LogFolder, MappedFile
+from rmqha.store.log import copied_damage_file
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.recovery import Recovery, cut, first_stored_at, last_record_of, recover
 from rmqha.store.log.truncate import quarantine
+from rmqha.wire.log.copied_damage import CopiedDamage
 from rmqha.wire.log.record import stored_at
 from rmqha.wire.store_layout import (
     ABORT,
@@ -91,9 +94,13 @@ class Archive:
             manifest = _continued(root, manifest)
             folder = LogFolder.load(root / COMMITLOG, manifest.file_size, partial=True)
             undo.callback(folder.close)
-            found = cls._recover(root, folder)
+            copied = read_copied_damage(root)
+            found = cls._recover(root, folder, copied)
             log = CommitLog(folder=folder, end=found.end, allocator=Allocator(in_thread))
             log.last_record = _last_record(folder, found)
+            log.copied = copied
+            if copied.keep_within(log.min_offset, log.end):
+                copied_damage_file.save(root, copied)
             epochs = MasterEpochs(root, in_thread)
             epochs.load(found.end)
             followed = FollowedMasters(
@@ -138,15 +145,17 @@ class Archive:
             )
 
     @classmethod
-    def _recover(cls, root: Path, folder: LogFolder) -> Recovery:
+    def _recover(cls, root: Path, folder: LogFolder, copied: CopiedDamage) -> Recovery:
         """
         Find the end of what is there, and leave nothing behind it.
+
+        @param copied: Records that were damaged on the master already.
         """
         if folder.files and not is_partial(folder.files[-1]):
             # Whoever copied only what is finished goes on from there.
             _rename(folder.files[-1], folder.files[-1].path.name + PARTIAL_SUFFIX)
         row = next((n for n, file in enumerate(folder.files) if is_partial(file)), 0)
-        found = recover(folder, row)
+        found = recover(folder, row, copied=copied)
         if found.corrupt is not None:
             kept = quarantine(root, folder, found.end, found.tail)
             cls._log.critical(

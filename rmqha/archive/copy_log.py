@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 from attrs import define, field, frozen
 
 from rmqha.archive.source import RestoreSource
@@ -18,9 +19,11 @@ from rmqha.archive.target import RestoreTarget
 from rmqha.errors import DiskFull, LogCorrupt
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.listing import file_name
+from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.scan import next_valid, scan
 from rmqha.logfiles.walk_file import Walked
 from rmqha.store.files.mapped import NO_SPACE, write_all, zero_range
+from rmqha.wire.columnar.record_blocks import Block
 from rmqha.wire.log.record import Fault
 from rmqha.wire.store_layout import PARTIAL_SUFFIX
 
@@ -145,14 +148,18 @@ def copy_log(
 
 def _walked(source: RestoreSource, limit: int) -> Iterator[Walked]:
     """
-    The records of a log, each checked.
+    The records of a log, each checked, and those that are as damaged as the master had them.
 
-    @raise LogCorrupt: Where one is damaged.
+    @raise LogCorrupt: Where another one is damaged.
     """
-    raw = source.raw
-    for view, block in scan(raw, raw.min_offset, limit):
-        yield Walked(view, block)
-        if block.fault is not None and block.fault is not Fault.INCOMPLETE:
+    raw, position = source.raw, source.raw.min_offset
+    while position < limit:
+        for view, block in scan(raw, position, limit):
+            yield Walked(view, block)
+        if block.fault is None or block.fault is Fault.INCOMPLETE:
+            return
+        size = source.copied.size_at(raw, block.end, block.fault)
+        if not size:
             following = next_valid(raw, block.end + 1)
             raise LogCorrupt(
                 str(raw.at(block.end).path),
@@ -160,6 +167,23 @@ def _walked(source: RestoreSource, limit: int) -> Iterator[Walked]:
                 block.fault.value,
                 limit if following is None else following,
             )
+        yield _damaged(raw, block.end, size)
+        position = block.end + size
+
+
+def _damaged(raw: RawLog, offset: int, size: int) -> Walked:
+    """
+    One record that is passed as it is.
+    """
+    block = Block(
+        base=offset,
+        end=offset + size,
+        start=np.array([offset], np.int64),
+        size=np.array([size], np.int32),
+        fault=None,
+        blank=0,
+    )
+    return Walked(raw.read(offset, size), block)
 
 
 def finish_files(folder: Path) -> None:

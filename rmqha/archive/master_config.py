@@ -1,6 +1,6 @@
 """
 What an archive has to know of the broker whose log it keeps: the size of its log files, and its
-name.
+name; and what the broker has to know of a receiver.
 
 The runtime information that bounds come from has neither (L{rmqha.ha.slave.master_bounds}), so
 request 26 is asked, which gives a broker's whole configuration.  Source: docs/protocol/remoting.md,
@@ -16,6 +16,7 @@ from rmqha.errors import RmqhaError
 from rmqha.ha.slave.master_bounds import Client
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.headers.slave import SlaveTablesRequest
 
 FILE_SIZE_KEYS = ("mappedFileSizeCommitLog", "mapedFileSizeCommitLog")
 """As RocketMQ writes it, and as it did before 4.8."""
@@ -34,6 +35,19 @@ class MasterConfig:
 
     file_size: int
     broker: str
+
+
+async def tell_no_port(client: Client, address: str) -> None:
+    """
+    Tell a master of ours that no replica listens here: after a crash it would look here for what
+    it has lost (L{rmqha.ha.known_replicas}).  Slaves tell their port when they ask for its topics,
+    and so does this; other brokers answer, and pass it over.
+    """
+    request = SlaveTablesRequest(ha_listen_port=0)
+    try:
+        await client.request(address, Command.request(RequestCode.GET_ALL_TOPIC_CONFIG, request))
+    except (RmqhaError, OSError):
+        return  # it looks here for nothing, and waits a little longer
 
 
 async def ask_config(client: Client, address: str) -> MasterConfig:

@@ -36,6 +36,8 @@ from rmqha.ha.states import SyncState
 from rmqha.periodic import Periodic
 from rmqha.shutdown import Shutdown
 from rmqha.store.files.allocate import InThread
+from rmqha.store.log import copied_damage_file
+from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.flush import Flusher, Sync
 
 LOOK = 1.0
@@ -61,6 +63,7 @@ class Receiver(Service):
     @ivar address: The same in words.
     @ivar bounds: Asks the master's client port; C{None} to go without.
     @ivar settings: As a slave's.
+    @ivar connected: Called when the master let us in, each time.
     @ivar synchronous: Whether it reports what is on its disk at once, so that the master counts it
         as a replica.
     @ivar report_delay: Else: how many seconds late it reports.
@@ -79,6 +82,7 @@ class Receiver(Service):
     in_thread: InThread
     in_flush_thread: InThread
     sync: Sync = os.fdatasync
+    connected: Callable[[], None] = lambda: None
     synchronous: bool = False
     report_delay: float
     fsync_interval: float
@@ -111,6 +115,8 @@ class Receiver(Service):
             reportable=flushed if self.synchronous else late,
             bounds=self.bounds,
             followed=self.archive.followed,
+            copied=self._keep_copied,
+            connected=self.connected,
             ends=self._ends,
         )
         self.flusher = Flusher(
@@ -201,6 +207,17 @@ class Receiver(Service):
         if self._finishing is not None:
             await self._finishing
 
+    def _keep_copied(self, log: CommitLog) -> None:
+        """
+        Write down that a record is damaged as it is on the master.
+        """
+        self.in_thread(copied_damage_file.save, self.archive.root, log.copied).addErrback(
+            lambda failure: self._log.warn(
+                "Damaged records of the master are not written down: {error}",
+                error=failure.getErrorMessage(),
+            )
+        )
+
     # --- the end --------------------------------------------------------------------
 
     def _ends(self, sync: FollowState) -> bool:
@@ -209,7 +226,9 @@ class Receiver(Service):
         """
         if sync.state is SyncState.DISK_FULL:
             return False
-        if self._may_pass(sync):
+        if _bad_record(sync) and sync.damage.pending(self.archive.log):
+            return False
+        if _bad_record(sync) or sync.state in PASSING:
             stop = sync.state, self.archive.log.confirmed
             self._stopped = self._stopped + 1 if stop == self._stops else 1
             self._stops = stop
@@ -218,10 +237,6 @@ class Receiver(Service):
         if not self.ended.called:
             self.ended.errback(self.flusher.failure or self._stopped_by(sync))
         return True
-
-    def _may_pass(self, sync: FollowState) -> bool:
-        bad_record = sync.state is SyncState.DIVERGED and sync.divergence is None
-        return bad_record or sync.state in PASSING
 
     def _stopped_by(self, sync: FollowState) -> ReceiveStopped | FlushFailed:
         log, bounds = self.archive.log, sync.port.bounds
@@ -261,6 +276,13 @@ class Receiver(Service):
                 why=f": {sync.reason}" if sync.reason else "",
             )
             self._told, self._told_end = now, log.confirmed
+
+
+def _bad_record(sync: FollowState) -> bool:
+    """
+    Whether what stopped it is a record of the master's that does not check.
+    """
+    return sync.state is SyncState.DIVERGED and sync.divergence is None
 
 
 def _no_repair(policy: DivergencePolicy, divergence: Divergence | None) -> Deferred[str]:

@@ -32,6 +32,7 @@ from rmqha.logfiles.raw_log import RawLog
 from rmqha.store.derived.rebuild import Progress, RebuiltFiles, rebuild
 from rmqha.store.files.lock import StoreLock
 from rmqha.store.files.owner import as_owner
+from rmqha.store.log import copied_damage_file
 from rmqha.store.offline.detect_sizes import offline_settings
 from rmqha.store.tables.merge_tables import NAMES, MergedTables, merge_tables, write_merged
 from rmqha.wire.store_layout import COMMITLOG, CONFIG, LOCK
@@ -47,6 +48,7 @@ class RestoredStore:
 
     @ivar copied: The log.
     @ivar rebuilt: Queues and index.
+    @ivar damaged: How many records are as damaged as the master had them.
     @ivar tables: The tables that came along; C{None} without any.
     @ivar promotion: What the epoch's begin found, and which offsets were moved.
     """
@@ -54,6 +56,7 @@ class RestoredStore:
     root: Path
     copied: CopiedLog
     rebuilt: RebuiltFiles
+    damaged: int
     tables: MergedTables | None
     promotion: Promotion
 
@@ -122,6 +125,8 @@ def restore(
             if source.store is not None:
                 _copy_deleted(source.store, root)
             source.journal.cut(copied.end).write(root)
+            source.copied.keep_within(copied.start, copied.end)
+            copied_damage_file.save(root, source.copied)
             with bar("building queues and index") as progress:
                 rebuilt = _rebuild(copied, settings, progress)
             finish_files(settings.commitlog)
@@ -132,6 +137,7 @@ def restore(
         root=root,
         copied=copied,
         rebuilt=rebuilt,
+        damaged=len(source.copied),
         tables=merged,
         promotion=promote(settings, epoch=epoch),
     )

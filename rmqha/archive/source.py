@@ -17,9 +17,10 @@ from rmqha.archive.target import RestoreTarget
 from rmqha.errors import NotAStore
 from rmqha.ha.master_epoch import EpochJournal
 from rmqha.logfiles.log_end import find_log_end
-from rmqha.logfiles.published import read_point
+from rmqha.logfiles.published import read_copied_damage, read_point
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.store.files.lock import is_locked
+from rmqha.wire.log.copied_damage import CopiedDamage
 from rmqha.wire.log.layout import MIN_BLANK, MIN_RECORD
 from rmqha.wire.log.record import stored_at
 from rmqha.wire.store_layout import LOCK
@@ -33,6 +34,7 @@ class RestoreSource:
     @ivar raw: Its files.
     @ivar store: The root of the store that it is, C{None} if it has only a log.
     @ivar journal: The master epochs that are known of it.
+    @ivar copied: Records that were damaged on the master already: they are as its log has them.
     @ivar end: Where the log ends, or what can be restored of it: where files are missing, or up to
         where a running node has published it.
     @ivar first_stored: Store time of its first record, in milliseconds since 1970, 0 if there is
@@ -43,6 +45,7 @@ class RestoreSource:
     raw: RawLog
     store: Path | None
     journal: EpochJournal
+    copied: CopiedDamage
     end: int
     first_stored: int
     last_stored: int
@@ -65,12 +68,14 @@ class RestoreSource:
             point = read_point(root)
             # A running node may still take back what it has not published.
             stop = stop if point is None else min(stop, max(point.confirm, raw.min_offset))
-        end, last = _end(raw, stop)
+        copied = read_copied_damage(root)
+        end, last = _end(raw, stop, copied)
         first = 0 if end <= raw.min_offset else _stored(raw, raw.min_offset)
         archive = root is None or ArchiveManifest.read(root) is not None
         return cls(
             raw=raw,
             store=None if archive else root,
+            copied=copied,
             journal=EpochJournal() if root is None else EpochJournal.read(root),
             end=end,
             first_stored=first,
@@ -118,7 +123,7 @@ class RestoreSource:
         )
 
 
-def _end(raw: RawLog, stop: int) -> tuple[int, int]:
+def _end(raw: RawLog, stop: int, copied: CopiedDamage) -> tuple[int, int]:
     """
     Where the log ends, looked for in the last file that was begun, and its last record.
 
@@ -133,6 +138,7 @@ def _end(raw: RawLog, stop: int) -> tuple[int, int]:
                 piece.start,
                 min(piece.end, stop),
                 nul_is_torn_from=raw.writer.nul_is_torn_from,
+                copied=copied,
             )
             end, last = max(end, found.end), found.last_record
             if last >= 0:

@@ -20,14 +20,14 @@ from twisted.python.failure import Failure
 
 from rmqha.archive.archive import Archive
 from rmqha.archive.manifest import ArchiveManifest
-from rmqha.archive.master_config import MasterConfig, ask_config
+from rmqha.archive.master_config import MasterConfig, ask_config, tell_no_port
 from rmqha.archive.receiver import Receiver
 from rmqha.cli.common import bar
-from rmqha.config.ha_settings import FirstSync, HASettings
+from rmqha.config.ha_settings import BadRecordPolicy, FirstSync, HASettings
 from rmqha.config.values import Endpoint
 from rmqha.ha.slave import master_bounds
+from rmqha.ha.slave.reconnect import ha_endpoint
 from rmqha.net.remoting.client import RemotingClient, split_address
-from rmqha.net.zero_copy_receive import ZeroCopyClientEndpoint
 from rmqha.store.derived.rebuild import Progress
 
 REPORT_DELAY = 30.0
@@ -35,9 +35,6 @@ REPORT_DELAY = 30.0
 
 BACKOFF_MAX = 10.0
 """Longest seconds between two connections: a receiver is one, and not a herd of slaves."""
-
-CONNECT_TIMEOUT = 5.0
-"""Seconds a connection attempt may take, as in stock slaves."""
 
 
 @frozen(kw_only=True)
@@ -113,6 +110,13 @@ def _host_and_port(context: click.Context, option: click.Parameter, text: str) -
     help="Where a new archive begins: at the first byte that the master has, or at its last file.",
 )
 @click.option(
+    "--bad-record",
+    type=click.Choice([each.value for each in BadRecordPolicy]),
+    default=BadRecordPolicy.COPY.value,
+    show_default=True,
+    help="What to do at an old record that is damaged on the master: copy it as it is, or stop.",
+)
+@click.option(
     "--trust-master",
     is_flag=True,
     help="Receive from this master although its master epoch is lower than one before.",
@@ -148,6 +152,7 @@ def receive(
     client_port: int | None,
     file_size: int | None,
     start: str,
+    bad_record: str,
     trust_master: bool,
     fsync_interval: float,
     max_rate: int,
@@ -174,7 +179,10 @@ def receive(
         log_interval=log_interval,
         trust_master=trust_master,
         settings=HASettings(
-            first_sync=FirstSync(start), max_receive_rate=max_rate, backoff_max=BACKOFF_MAX
+            first_sync=FirstSync(start),
+            bad_record=BadRecordPolicy(bad_record),
+            max_receive_rate=max_rate,
+            backoff_max=BACKOFF_MAX,
         ),
     )
     failed: list[Exception] = []
@@ -253,11 +261,16 @@ async def _receiver(
         begun=now,
         updated=now,
     )
+
+    def connected() -> None:
+        if options.client:
+            ensureDeferred(tell_no_port(client, options.client))
+
     trusted = manifest.source if options.trust_master else ""
     archive = await deferToThread(Archive.open, options.root, manifest, deferToThread, trusted)
     return Receiver(
         archive=archive,
-        endpoint=ZeroCopyClientEndpoint(reactor, host, port, CONNECT_TIMEOUT),
+        endpoint=ha_endpoint(reactor, host, port),
         address=manifest.source,
         bounds=(lambda: master_bounds.ask(client, options.client)) if options.client else None,
         settings=options.settings,
@@ -265,6 +278,7 @@ async def _receiver(
         in_thread=deferToThread,
         in_flush_thread=deferToThread,
         sync=os.fdatasync,
+        connected=connected,
         synchronous=options.synchronous,
         report_delay=options.report_delay,
         fsync_interval=options.fsync_interval,

@@ -94,6 +94,8 @@ def restore(
         note(f"in {tables}: {fault}; taken is the generation before it")
     for found_fault in done.rebuilt.faults:
         note(str(found_fault))
+    if done.damaged:
+        note(f"{done.damaged} records are as damaged as they were on the master")
     unlisted = done.promotion.unlisted
     if unlisted:
         names = ", ".join(unlisted[:SHOWN])
@@ -135,6 +137,7 @@ def _as_json(done: RestoredStore) -> dict[str, Any]:
         "indexEntries": done.rebuilt.entries,
         "faults": [str(fault) for fault in done.rebuilt.faults],
         "tables": None if done.tables is None else done.tables.as_json(),
+        "damagedRecords": done.damaged,
         "masterEpoch": done.promotion.epoch,
         "unlistedTopics": list(done.promotion.unlisted),
         "movedDelays": [asdict(one) for one in done.promotion.delays],

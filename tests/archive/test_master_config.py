@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred, ensureDeferred, fail, succeed
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.archive.errors import FileSizeUnknown
-from rmqha.archive.master_config import MasterConfig, ask_config
+from rmqha.archive.master_config import MasterConfig, ask_config, tell_no_port
 from rmqha.errors import RemotingUnreachable
 from rmqha.wire.remoting.codes import ResponseCode
 from rmqha.wire.remoting.command import Command
@@ -22,13 +22,30 @@ class FakeClient:
     def __init__(self, answer: Deferred[Command]) -> None:
         self.answer = answer
         self.asked: list[tuple[str, int]] = []
+        self.headers: list[object] = []
 
     def request(self, address: str, command: Command, timeout: float = 3.0) -> Deferred[Command]:
         """
         Ask.
         """
         self.asked.append((address, command.code))
+        self.headers.append(command.ext)
         return self.answer
+
+
+class TellTests(SynchronousTestCase):
+    def test_no_port(self) -> None:
+        """
+        A master of ours learns that nothing listens here; who cannot be told is not.
+        """
+        for answer in (
+            succeed(Command(code=ResponseCode.SUCCESS, body=b"{}")),
+            fail(RemotingUnreachable("10.0.0.1:10911", "refused")),
+        ):
+            client = FakeClient(answer)
+            self.successResultOf(ensureDeferred(tell_no_port(client, "10.0.0.1:10911")))
+            self.assertEqual(client.asked, [("10.0.0.1:10911", 21)])
+            self.assertEqual(client.headers, [{"haListenPort": "0"}])
 
 
 class AskTests(SynchronousTestCase):

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import random
 import shutil
+from contextlib import nullcontext
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
@@ -15,13 +16,17 @@ from rmqha.archive.archive import Archive
 from rmqha.archive.errors import ReceiveStopped
 from rmqha.archive.manifest import ArchiveManifest
 from rmqha.archive.receiver import Receiver
-from rmqha.config.ha_settings import HASettings
+from rmqha.archive.restore import restore, settings_for
+from rmqha.archive.source import RestoreSource
+from rmqha.archive.target import RestoreTarget
+from rmqha.config.ha_settings import BadRecordPolicy, HASettings
 from rmqha.errors import BrokenSequence, FlushFailed, Refused, StoreLocked, TableUnreadable
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.ha.master_epoch import EpochJournal, EpochStart
 from rmqha.ha.slave import probe
 from rmqha.ha.slave.master_bounds import BrokerIdentity, MasterBounds
 from rmqha.logfiles.offline_log import OfflineLog
+from rmqha.logfiles.published import read_copied_damage
 from rmqha.store.files.allocate import InThread
 from rmqha.store.log.commit_log import CommitLog
 from tests.ha.test_pair import SIZES, Pair
@@ -385,6 +390,18 @@ class ResumeTests(ReceiverCase):
         self.assertEqual(self.names(), self.named(4, first=2, count=3))
         self.assertArchived()
 
+    def test_tells_the_master(self) -> None:
+        """
+        Each time that a master lets it in, its owner is told.
+        """
+        told: list[float] = []
+        self.serve()
+        self.receive(connected=lambda: told.append(self.clock.seconds()))
+        self.assertEqual(len(told), 1)
+        self.wire.cut()
+        self.passes(3)
+        self.assertEqual(len(told), 2)
+
     def test_master_away(self) -> None:
         """
         It connects again by itself when the master is back.
@@ -601,23 +618,87 @@ class EndTests(ReceiverCase):
         self.passes(1)
         self.assertArchived()
 
-    def test_bad_record(self) -> None:
+    def damage(self, position: int, row: int = 2) -> int:
         """
-        A record that is damaged at the master: fetched again, then told with its place.
+        A byte of one of the master's files changes.
+
+        @param position: Counted from the begin of the file's second record.
+        @return: Where that record begins.
         """
-        file = self.theirs.folder.files[2]
-        file.view[700 + 300] ^= 0xFF
+        file = self.theirs.folder.files[row]
+        size = int.from_bytes(file.view[:4], "big")
+        file.view[size + position] ^= 0xFF
+        return file.start + size
+
+    def test_damaged_record(self) -> None:
+        """
+        An old record whose body is damaged at the master: fetched again, then copied as it is, and
+        said; it is no damage of the archive's.
+        """
+        for row in (2, 4):
+            self.theirs, self.root = self.filled(*SIZES), self.folder() / "archive"
+            self.copied_damage(row)
+            self.unserve()
+
+    def copied_damage(self, row: int) -> None:
+        """
+        Of a file that is finished, or of the last.
+        """
+        at = self.damage(150, row)
         self.serve()
         self.receive()
+        self.passes(0.5)
+        self.assertEqual(self.archive.log.confirmed, at)
+        for _ in range(2):
+            self.passes(30)
+            assert self.receiver is not None, "it runs"
+            self.assertNoResult(self.receiver.ended)
+            self.assertArchived()
+            self.assertEqual([record.offset for record in read_copied_damage(self.root)], [at])
+            self.kill()
+            self.receive()
+        self.end()
+        self.flushLoggedErrors()
+        self.assertFalse((self.root / "rmqha" / "quarantine").exists())
+        source = RestoreSource.look(self.root)
+        dest = self.folder() / "store"
+        done = restore(
+            source, RestoreTarget(), settings_for(source, dest), None, lambda name: nullcontext()
+        )
+        self.assertEqual((done.copied.end, done.damaged), (self.theirs.end, 1))
+        self.assertEqual([record.offset for record in read_copied_damage(dest)], [at])
+        log = OfflineLog(dest)
+        self.addCleanup(log.close)
+        self.assertEqual(content(log), content(self.theirs))
+
+    def bad_record(self, position: int, **settings: object) -> ReceiveStopped:
+        """
+        A record that is damaged and cannot pass: fetched again, then told with its place.
+        """
+        at = self.damage(position)
+        self.serve()
+        self.receive(settings=settings)
         self.passes(0.5)
         assert self.receiver is not None, "it runs"
         self.assertNoResult(self.receiver.ended)
         self.passes(20)
         error = self.stopped()
-        self.assertEqual(error.state, "diverged")
+        self.assertEqual((error.state, error.end), ("diverged", at))
         self.assertIn("the master sent a bad record", error.reason)
-        self.assertEqual(error.end, self.archive.log.confirmed)
-        self.assertLess(error.end, 3 * FILE_SIZE)
+        return error
+
+    def test_stops_before_it(self) -> None:
+        """
+        With that policy a damaged record is the end.
+        """
+        error = self.bad_record(150, bad_record=BadRecordPolicy.STOP)
+        self.assertIn("haBadRecordPolicy=stop", error.reason)
+
+    def test_no_record(self) -> None:
+        """
+        What cannot be followed is the end in any case.
+        """
+        self.bad_record(4)
 
     def test_disk_full(self) -> None:
         """

@@ -130,6 +130,13 @@ class MasterDamage:
         )
         return True
 
+    def pending(self, log: CommitLog) -> bool:
+        """
+        Whether the record at the log's confirmed end is one that may pass when it has come again,
+        or is old enough.
+        """
+        return self._suspect is not None and self._suspect.offset == log.confirmed
+
     def advice(self, log: CommitLog, error: RecordFault) -> str:
         """
         What comes next, for the reason of the state.
