@@ -33,6 +33,9 @@ from rmqha.store.derived.rebuild import Progress
 REPORT_DELAY = 30.0
 """Seconds: ten times a stock master's slaveTimeout, six times its syncFlushTimeout."""
 
+LEAST_DELAY = 10.0
+"""Least of it: twice the longest that a write waits for its replicas by default."""
+
 BACKOFF_MAX = 10.0
 """Longest seconds between two connections: a receiver is one, and not a herd of slaves."""
 
@@ -83,7 +86,7 @@ def _host_and_port(context: click.Context, option: click.Parameter, text: str) -
 )
 @click.option(
     "--report-delay",
-    type=click.FloatRange(0, min_open=True),
+    type=click.FloatRange(LEAST_DELAY),
     default=REPORT_DELAY,
     show_default=True,
     metavar="SECONDS",
