@@ -31,7 +31,7 @@ from rmqha.store.derived.index import Index
 from rmqha.store.derived.rebuild import open_derived
 from rmqha.store.environment import StoreEnvironment
 from rmqha.store.files.allocate import Allocator
-from rmqha.store.files.mapped import NO_SPACE, LogFolder
+from rmqha.store.files.mapped import NO_SPACE, LogFolder, none_left
 from rmqha.store.log import copied_damage_file
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.log.commit_log import CommitLog
@@ -363,7 +363,7 @@ class Opener:
         try:
             path = quarantine(self.settings.root, folder, found.end, stop)
         except DiskFull as error:
-            if self.opening.master:
+            if self.opening.master or none_left(error):
                 raise
             self._log.error("Not keeping the log's torn tail: {error}", error=error)
             return

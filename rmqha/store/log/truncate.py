@@ -24,12 +24,12 @@ import numpy as np
 from attrs import frozen
 from isal.isal_zlib import crc32
 
-from rmqha.errors import DiskFull, TableUnreadable, TruncationInvalid
+from rmqha.errors import TableUnreadable, TruncationInvalid
 from rmqha.logfiles.json_table import Table, fsync_folder, read, replace
 from rmqha.logfiles.quarantine_file import quarantine_name
 from rmqha.logfiles.scan import data_end
 from rmqha.logfiles.tail_crc import tail_crc
-from rmqha.store.files.mapped import NO_SPACE, LogFolder
+from rmqha.store.files.mapped import LogFolder, disk_error
 from rmqha.store.log.recovery import FolderReader
 from rmqha.wire.store_layout import BACKUP_SUFFIX, OWN_FOLDER, QUARANTINE, TRUNCATION
 
@@ -120,7 +120,10 @@ def quarantine_bytes(root: Path, at: int, end: int, pieces: Iterable[memoryview]
     """
     place = root / OWN_FOLDER / QUARANTINE
     if not place.is_dir():
-        place.mkdir(parents=True)
+        try:
+            place.mkdir(parents=True)
+        except OSError as error:
+            raise disk_error(error, str(place), end - at) from error
         fsync_folder(root / OWN_FOLDER)
         fsync_folder(root)
     path = place / quarantine_name(at, end)
@@ -137,9 +140,7 @@ def quarantine_bytes(root: Path, at: int, end: int, pieces: Iterable[memoryview]
         fsync_folder(place)
     except OSError as error:
         path.unlink(missing_ok=True)
-        if error.errno in NO_SPACE:
-            raise DiskFull(str(path), end - at) from error
-        raise
+        raise disk_error(error, str(path), end - at) from error
     return path
 
 

@@ -134,6 +134,18 @@ class QuarantineTests(CutTestCase):
         self.assertEqual(list((root / OWN_FOLDER / "quarantine").iterdir()), [])
         self.assertIsNone(pending(root))
 
+    def test_no_room_for_its_folder(self) -> None:
+        """
+        Nor without room for the folder.
+        """
+        log, root = self.filled(3000), self.folder()
+
+        def mkdir(path: Path, **how: Any) -> None:
+            raise OSError(errno.ENOSPC, "full")
+
+        self.patch(Path, "mkdir", mkdir)
+        self.assertRaises(DiskFull, intend, root, log.folder, 0, 3000)
+
     def test_aside(self) -> None:
         """
         One whole log is put aside, not two.
