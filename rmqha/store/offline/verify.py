@@ -50,6 +50,7 @@ class LogCheck:
     @ivar progress: Told how far it is.
     @ivar records: Whole, valid records seen so far.
     @ivar end: Where the log ends, after L{findings}: behind damage, if it goes on there.
+    @ivar blank: Bytes of a blank behind the end, which no file follows.
     @ivar reason: What stands at the end.
     @ivar damaged: Whether the log cannot be followed from its first byte to L{end}.
     @ivar notes: What a person should know, though it is no fault.
@@ -61,6 +62,7 @@ class LogCheck:
     progress: Progress | None = None
     records: int = field(default=0, init=False)
     end: int = field(default=0, init=False)
+    blank: int = field(default=0, init=False)
     reason: str = field(default="end of files", init=False)
     damaged: bool = field(default=False, init=False)
     notes: list[str] = field(factory=list, init=False)
@@ -96,6 +98,7 @@ class LogCheck:
         yield from raw.findings[told:]  # files that could not be read after all
         if blank and self.end == raw.end:
             self.end -= blank
+            self.blank = blank
             self.reason = "a blank that no file follows"
         if self.progress is not None:
             self.progress(raw.end - raw.min_offset, raw.end - raw.min_offset)

@@ -1,9 +1,8 @@
 """
 Which ranges of a stopped log are damaged or missing, each from a record to a record.
 
-They are the places that C{rmqha verify} names.  What is said of a log's end is taken from what
-its node knew: up to where queues and index were written, and up to where it was published as
-durable; after a clean stop also what the queues go up to.
+They are the places that C{rmqha verify} names.  What is said of a log's end is taken from the
+node's own marks (L{rmqha.store.lost_tail}), and after a clean stop from what the queues go up to.
 
 Source: docs/operations.rst, Repair from a replica.
 """
@@ -15,18 +14,15 @@ from itertools import pairwise
 from attrs import frozen
 
 from rmqha.config.store_settings import StoreSettings
-from rmqha.errors import PointInvalid
 from rmqha.logfiles.follow import BadPlace, follow
 from rmqha.logfiles.offline_log import OfflineLog
-from rmqha.logfiles.published import read_point
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.scan import data_end
-from rmqha.store.derived import dispatch_mark
+from rmqha.store import lost_tail
 from rmqha.store.derived.rebuild import open_derived
 from rmqha.store.offline.compare import record_start, valid_end
 from rmqha.store.offline.verify import LogCheck
 from rmqha.wire.columnar.queue_units import BLANK_SIZE
-from rmqha.wire.store_layout import DISPATCHED, OWN_FOLDER
 
 
 @frozen
@@ -57,14 +53,8 @@ def known_end(settings: StoreSettings, *, queues: bool) -> int:
     @param queues: Whether to ask the consume queues too: after a clean stop they say nothing
         that was not log.
     """
-    root = settings.root
-    known = dispatch_mark.known_durable(root / OWN_FOLDER / DISPATCHED)
-    try:
-        point = read_point(root)
-    except PointInvalid:
-        point = None
-    if point is not None:
-        known = max(known, point.durable)
+    lost = lost_tail.find(settings.root, 0)
+    known = 0 if lost is None else lost.to
     return max(known, _queues_end(settings)) if queues else known
 
 
@@ -110,7 +100,7 @@ def damaged_ranges(check: LogCheck, settings: StoreSettings) -> list[DamagedRang
         last = joined.pop()
         end, reason = last.start, last.reason
     known = known_end(settings, queues=check.end_missing)
-    if known > end:
+    if known > end and not (end == check.end and known <= end + check.blank):
         joined.append(DamagedRange(end, known, reason, at_end=True))
     return joined
 

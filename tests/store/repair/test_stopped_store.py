@@ -22,9 +22,11 @@ from lab.harness.compare_stores import index_files, queue_files
 from rmqha.errors import DiskFull, Refused
 from rmqha.logfiles.json_table import read, replace
 from rmqha.logfiles.raw_log import RawLog
+from rmqha.store import lost_tail
 from rmqha.store.files import mapped
 from rmqha.store.log import range_repair
 from rmqha.store.log.range_repair import Patch, RepairIntent, pending_repair
+from rmqha.store.lost_tail import LostTail
 from rmqha.store.offline.verify import LogCheck
 from rmqha.store.repair.from_replica import StoreReplica
 from tests.store.repair.case import END, SIZE, Dead, RepairCase
@@ -564,6 +566,18 @@ class WindowTests(RepairCase):
         self.assertEqual(found.start, 4 * SIZE)
         self.assertGreater(found.stop, 5 * SIZE)
         self.assertEqual(found.reason, "files are missing, nothing written")
+
+    def test_a_blank_at_the_end(self) -> None:
+        """
+        A slave's log that ends with its file's blank lacks nothing, though it was durable to there;
+        one that was durable beyond it does.
+        """
+        (self.store / damage.name(10)).unlink()
+        (self.store / "checkpoint").unlink()
+        for to, missing in ((10 * SIZE, 0), (10 * SIZE + 1, 1)):
+            lost = LostTail(0, to, "published.json")
+            self.patch(lost_tail, "find", lambda root, end, lost=lost: lost)
+            self.assertEqual(len(self.stopped().damaged()), missing)
 
     def test_a_sound_store(self) -> None:
         """
