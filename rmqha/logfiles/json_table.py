@@ -123,12 +123,29 @@ def render(table: Table) -> bytes:
     return "".join(out).encode("utf-8", "backslashreplace")
 
 
-def replace(path: Path, table: Table, step: Callable[[str], None] | None = None) -> None:
+def render_plain(table: Table) -> bytes:
+    """
+    Write the text of a table of our own, as JSON in one line.  For large ones: L{render} takes a
+    microsecond for each value, and keeps every other thread from working meanwhile.
+
+    @raise TypeError: For a key or a value JSON has no place for.
+    """
+    return json.dumps(table, allow_nan=False).encode("ascii")
+
+
+def replace(
+    path: Path,
+    table: Table,
+    step: Callable[[str], None] | None = None,
+    *,
+    render: Callable[[Table], bytes] = render,
+) -> None:
     """
     Make a table the new generation and the one before the C{.bak}, durable on return.
 
     A crash at any moment leaves the old or the new generation.  One caller a path at a time.
 
+    @param render: How its text is written.
     @param step: Called with a name before each change on the disk; for tests of just that.
     @raise DiskFull: If there is no room; the old generation stays.
     """

@@ -26,12 +26,13 @@ from rmqha.store import lost_tail
 from rmqha.store.derived import dispatch_mark
 from rmqha.store.derived.clamp_offsets import clamp_consumers, clamp_delays
 from rmqha.store.derived.consume_queues import ConsumeQueues
-from rmqha.store.derived.dispatch import Dispatcher
+from rmqha.store.derived.dispatch import Dispatcher, QueueEnds
 from rmqha.store.derived.index import Index
 from rmqha.store.derived.rebuild import open_derived
 from rmqha.store.environment import StoreEnvironment
 from rmqha.store.files.allocate import Allocator
 from rmqha.store.files.mapped import NO_SPACE, LogFolder, none_left
+from rmqha.store.keep_derived import keep_derived
 from rmqha.store.log import copied_damage_file
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.log.commit_log import CommitLog
@@ -59,6 +60,9 @@ SLICE = 1.0
 MOST_TORN = 64 << 20
 """Bytes of a torn tail that are kept at most: behind its first, broken record no other is
 whole, or it would be damage, of which all is kept."""
+
+KEEP_EVERY = 30.0
+"""Seconds of dispatch after which what was dispatched is made durable."""
 
 MUCH = 64 << 20
 """Bytes from which loading numba, a third of a second and 40 MiB, is worth it."""
@@ -107,6 +111,8 @@ class StoreParts:
     @ivar recovery: What was found at the log's end.
     @ivar kept: The cut that was made, if one was.
     @ivar lost: What is missing at the log's end, if that is known.
+    @ivar ends: Where each queue ended when dispatch had ended.
+    @ivar next_offsets: The queue offset that a new message of each gets.
     @ivar starved: Why dispatch could not go to the end, if the disk had no room.
     @ivar point: What readers were told last.
     @ivar splits: Where records begin, for readers.
@@ -120,6 +126,8 @@ class StoreParts:
     recovery: Recovery
     kept: CutIntent | None
     lost: LostTail | None
+    ends: QueueEnds
+    next_offsets: dict[tuple[str, int], int]
     starved: DiskFull | None
     point: Point
     splits: SplitIndex
@@ -206,7 +214,7 @@ class Opener:
         if index is not None:
             undo.callback(index.close)
         dispatcher = self._dispatcher(log, queues, index, crashed)
-        starved = self._dispatch(dispatcher)
+        starved = self._dispatch(dispatcher, checkpoint)
         if self._kept is not None and self.wanted():
             self._finish_cut(queues, whole=starved is None)
         environment = self.environment
@@ -220,6 +228,9 @@ class Opener:
             recovery=recovery,
             kept=self._kept,
             lost=self._lost,
+            # Here, in the thread: there may be very many.
+            ends=QueueEnds(queues.ends()),
+            next_offsets=queues.next_offsets({}),
             starved=starved,
             point=point,
             splits=splits,
@@ -413,15 +424,20 @@ class Opener:
             self.environment.step("derived")
         return dispatcher
 
-    def _dispatch(self, dispatcher: Dispatcher) -> DiskFull | None:
+    def _dispatch(self, dispatcher: Dispatcher, checkpoint: Checkpoint) -> DiskFull | None:
         """
-        Bring queues and index to the log's end, while the store is wanted.
+        Bring queues and index to the log's end, while the store is wanted.  What takes long is
+        kept as it goes, so that a node that is killed again and again gets further each time.
 
         @return: Why that was impossible, if the disk has no room.
         """
+        clock = self.environment.clock
+        kept = clock.seconds()
         try:
             while self.wanted() and dispatcher.run(SLICE):
-                pass
+                if clock.seconds() - kept >= KEEP_EVERY and self._kept is None:
+                    self._keep(dispatcher, checkpoint)
+                    kept = clock.seconds()
         except DiskFull as error:
             self._log.warn(
                 "Disk full while building consume queues; opened read-only until they "
@@ -430,6 +446,16 @@ class Opener:
             )
             return error
         return None
+
+    def _keep(self, dispatcher: Dispatcher, checkpoint: Checkpoint) -> None:
+        keep_derived(
+            self.settings.root,
+            dispatcher,
+            dispatcher.mark(),
+            checkpoint=checkpoint,
+            stored=dispatcher.last_timestamp,
+            durable=dispatcher.log.confirmed,
+        )
 
     def _finish_cut(self, queues: ConsumeQueues, *, whole: bool) -> None:
         """

@@ -23,14 +23,12 @@ from rmqha.health import HealthReason
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.periodic import Job, Periodic
 from rmqha.shutdown import Shutdown
-from rmqha.store.derived import dispatch_mark
-from rmqha.store.derived.dispatch import DispatchMark
+from rmqha.store.derived.dispatch import DispatchChanges
 from rmqha.store.derived.trim import Trimmer
 from rmqha.store.environment import StoreEnvironment
-from rmqha.store.files.mapped import disk_error
+from rmqha.store.keep_derived import keep_derived
 from rmqha.store.log.flush import Flusher
 from rmqha.store.log.retention import Retention
-from rmqha.store.lost_tail import mark_path
 from rmqha.store.opening import StoreParts
 from rmqha.store.paced_dispatch import PacedDispatch
 from rmqha.store.published.publish import Publisher
@@ -38,10 +36,13 @@ from rmqha.store.scrub.scrubber import Scrubber
 from rmqha.wire.log.encode import encode, encode_batch
 from rmqha.wire.log.properties import PAIR_END
 from rmqha.wire.log.record import Message, offset_msg_id, stored_at
-from rmqha.wire.store_layout import ABORT, CHECKPOINT
+from rmqha.wire.store_layout import ABORT
 
 DISK_LOOK = 1.0
 """Seconds between looks at a full disk."""
+
+FIRST_FLUSH = 1.0
+"""Seconds from a start to the first flush of queues and index."""
 
 CLOSING_SLICE = 5.0
 """Seconds that a stop spends on dispatch; a start goes on where it ended."""
@@ -102,7 +103,8 @@ class Store:
         self.recovery, self.kept, self.lost = parts.recovery, parts.kept, parts.lost
         self.last_stored = self._stored_at(log.last_record)
         self._parts = parts
-        self._next: dict[tuple[str, int], int] = {}
+        self._next, self._ends = parts.next_offsets, parts.ends
+        self._counting = False
         self._causes: dict[str, str] = {}
         self._room_wanted = 0
         self._flush_mark = (0, 0)
@@ -118,7 +120,7 @@ class Store:
             environment=environment,
             wanted=lambda: self.state not in ("failed", "stopped"),
             disk_full=self.disk_full,
-            whole=self._count_offsets,
+            whole=self._whole_again,
         )
         self.flusher = Flusher(
             log=log,
@@ -169,9 +171,11 @@ class Store:
         Begin to flush, to dispatch, to publish and to look after the disk.
         """
         log = self.log
-        self._count_offsets()
         self.flusher.start()
-        self._derived.start(self.settings.queue_flush_thorough_interval)
+        # What the opening has checked and dispatched is kept soon: a node that ends soon after
+        # its start need not do it again.
+        self._note_flushed()
+        self._derived.start(min(FIRST_FLUSH, self.settings.queue_flush_thorough_interval))
         log.appended.append(self._dispatch.soon)
         log.flush_listeners.append(self._note_flushed)
         if self.settings.flush_disk is FlushDisk.SYNC_FLUSH:
@@ -220,7 +224,7 @@ class Store:
                 stored = self._stored_at(self.log.last_record)
                 self.checkpoint.log = max(self.checkpoint.log, stored)
                 self._write_derived(
-                    self.dispatcher.mark(), self.dispatcher.last_timestamp if behind else stored
+                    self.dispatcher.changes(), self.dispatcher.last_timestamp if behind else stored
                 )
                 self.publisher.close()
                 (self.settings.root / ABORT).unlink(missing_ok=True)
@@ -270,13 +274,26 @@ class Store:
             derived += self.index.descriptors.limit
         return derived + 2 * len(self.log.folder.files)
 
-    def _count_offsets(self) -> None:
+    def _whole_again(self) -> None:
         """
-        Each queue goes on where dispatch found its end, once it has found it.
+        Queues and index lack nothing any more for which there was no room.
         """
-        for queue in self.queues:
-            key = queue.topic, queue.queue_id
-            self._next[key] = max(self._next.get(key, 0), queue.next_offset)
+        self._counting = True
+        self._count_offsets().addErrback(
+            lambda failure: self._log.failure("Cannot find the queues' next offsets", failure)
+        )
+
+    def _count_offsets(self) -> Deferred[None]:
+        """
+        Each queue goes on where dispatch found its end, once it has found it.  No message is put
+        meanwhile.
+        """
+
+        def counted(offsets: dict[tuple[str, int], int]) -> None:
+            self._next, self._counting = offsets, False
+
+        found = self.environment.in_thread(self.queues.next_offsets, self._next)
+        return found.addCallback(counted)
 
     # --- writing --------------------------------------------------------------
 
@@ -334,7 +351,7 @@ class Store:
         except DiskFull as error:
             self._dispatch.starve(error)
             self._dispatch.soon()
-        self._count_offsets()
+        await self._count_offsets()
         self.last_stored = max(self.last_stored, self.last_record_stored())
 
     def fence(self, reason: str) -> None:
@@ -352,7 +369,8 @@ class Store:
 
     def _look_at_disk(self) -> None:
         try:
-            room = not self._dispatch.starved and self.log.has_room(self._room_wanted)
+            whole = not self._dispatch.starved and not self._counting
+            room = whole and self.log.has_room(self._room_wanted)
         except FlushFailed as error:
             self._flush_failed(error)
             room = True
@@ -420,8 +438,11 @@ class Store:
         self._flush_mark = now
 
     def _flush_derived(self) -> Deferred[None]:
-        mark, stored = self.dispatcher.mark(), self.dispatcher.last_timestamp
-        return self.environment.in_thread(self._write_derived, mark, stored).addErrback(
+        self._derived.start(self.settings.queue_flush_thorough_interval)
+        dispatcher = self.dispatcher
+        stored = dispatcher.last_timestamp if dispatcher.behind else self.last_record_stored()
+        changes = dispatcher.changes()
+        return self.environment.in_thread(self._write_derived, changes, stored).addErrback(
             self._derived_not_flushed
         )
 
@@ -432,18 +453,15 @@ class Store:
         failure.trap(DiskFull)
         self._log.warn("Queues and index are not flushed: {error}", error=failure.value)
 
-    def _write_derived(self, mark: DispatchMark, stored: int) -> None:
+    def _write_derived(self, changes: DispatchChanges, stored: int) -> None:
         """
         Make queues and index durable up to a mark, and then the mark; blocking.
         """
-        self.queues.flush()
-        if self.index is not None:
-            self.index.flush()
-        path = mark_path(self.settings.root)
-        try:
-            dispatch_mark.save(path, self.log, mark, self.durable)
-        except OSError as error:
-            raise disk_error(error, str(path), 0) from error
-        self.checkpoint.queues = max(self.checkpoint.queues, stored)
-        self.checkpoint.index = max(self.checkpoint.index, stored)
-        self.checkpoint.save(self.settings.root / CHECKPOINT)
+        keep_derived(
+            self.settings.root,
+            self.dispatcher,
+            self._ends.marked(changes),
+            checkpoint=self.checkpoint,
+            stored=stored,
+            durable=self.durable,
+        )

@@ -59,6 +59,8 @@ class ConsumeQueues:
     @ivar file_size: C{mappedFileSizeConsumeQueue}, in bytes, a multiple of 20.
     @ivar faults: What was wrong in the files when they were loaded and recovered.
     @ivar start: Where the log begins, for all of them.
+    @ivar moved: The end of each queue, by topic and queue id, that units came to or went from
+        since this was last taken; 0 for one that is gone.
     @ivar deleted: Deleted topics, and the physical offset up to which their records have no units.
     """
 
@@ -67,6 +69,7 @@ class ConsumeQueues:
     descriptors: Descriptors = field(factory=Descriptors)
     faults: list[DerivedFault] = field(init=False, factory=list)
     start: LogStart = field(init=False, factory=LogStart)
+    moved: dict[tuple[str, int], int] = field(init=False, factory=dict)
     deleted: dict[str, int] = field(init=False, factory=dict)
     _queues: dict[tuple[str, int], ConsumeQueue] = field(init=False, factory=dict)
     # The same as text: paths are made of it for each queue.
@@ -184,14 +187,48 @@ class ConsumeQueues:
         for queue in self:
             self.faults += queue.recover(peek, durable=durable)
 
+    def ends(self) -> dict[tuple[str, int], int]:
+        """
+        Where each queue ends, and L{moved} begins anew.  It takes time for each queue.
+        """
+        self.take_moved()
+        return {key: queue.max_offset for key, queue in list(self._queues.items())}
+
+    def next_offsets(self, known: dict[tuple[str, int], int]) -> dict[tuple[str, int], int]:
+        """
+        The queue offset that a new message of each queue gets.  It takes time for each queue.
+
+        @param known: Offsets that were given out; none becomes smaller.
+        """
+        found = {
+            key: max(known.get(key, 0), queue.next_offset)
+            for key, queue in list(self._queues.items())
+        }
+        return known | found
+
+    def take_moved(self) -> dict[tuple[str, int], int]:
+        """
+        Give L{moved}, which begins anew.
+        """
+        moved, self.moved = self.moved, {}
+        return moved
+
     def truncate_to(self, limit: int) -> None:
         """
         Forget every record that ends above C{limit}, a physical offset.
         """
         for queue in self:
             queue.truncate_to(limit)
-            if not queue.max_offset:
-                del self._queues[queue.topic, queue.queue_id]
+            self._note(queue)
+
+    def _note(self, queue: ConsumeQueue) -> None:
+        """
+        Units may have gone from a queue; one that has none left goes too.
+        """
+        key = queue.topic, queue.queue_id
+        self.moved[key] = queue.max_offset
+        if not queue.max_offset:
+            del self._queues[key]
 
     def ends_before(self, topic: str, end: int) -> bool:
         """
@@ -209,7 +246,7 @@ class ConsumeQueues:
         for queue in self:
             if queue.topic == topic:
                 queue.destroy()
-                del self._queues[queue.topic, queue.queue_id]
+                self._note(queue)
 
     def living(self, topic: str, first: int, raw: bytes) -> tuple[int, bytes]:
         """
@@ -238,8 +275,7 @@ class ConsumeQueues:
         """
         for queue in self:
             queue.end_pass(log_min, report)
-            if not queue.max_offset:
-                del self._queues[queue.topic, queue.queue_id]
+            self._note(queue)
 
     def destroy(self) -> None:
         for queue in self:

@@ -67,6 +67,49 @@ class DispatchMark:
     entries: int = 0
 
 
+@frozen(kw_only=True)
+class DispatchChanges:
+    """
+    How far the derived files go, and what is new in it.
+
+    @ivar offset: Physical offset: all below is in the derived files.
+    @ivar moved: The ends of queues that changed since the changes before, as in
+        L{ConsumeQueues.moved}.
+    @ivar passing: Whether a dispatch of the whole log is under way: then what is in the queues
+        behind it is not sure.
+    @ivar entries: Entries of the index.
+    """
+
+    offset: int
+    moved: dict[tuple[str, int], int]
+    passing: bool
+    entries: int
+
+
+@define(eq=False)
+class QueueEnds:
+    """
+    Where each queue ended at the last mark, so that the next one costs the reactor nothing for
+    queues that did not change.
+
+    @ivar ends: By topic and queue id.
+    """
+
+    ends: dict[tuple[str, int], int]
+
+    def marked(self, changes: DispatchChanges) -> DispatchMark:
+        """
+        Go on to the next mark.  One caller at a time; it takes time for each queue.
+        """
+        self.ends.update(changes.moved)
+        rows = () if changes.passing else self.ends.items()
+        return DispatchMark(
+            offset=changes.offset,
+            queues=tuple((*key, end) for key, end in rows if end),
+            entries=changes.entries,
+        )
+
+
 @define(eq=False, kw_only=True)
 class Dispatcher:
     """
@@ -179,13 +222,19 @@ class Dispatcher:
 
     def mark(self) -> DispatchMark:
         """
-        Say how far the derived files go now; flush them before keeping it.
+        Say how far the derived files go now; flush them before keeping it.  It takes time for
+        each queue.
         """
-        return DispatchMark(
+        return QueueEnds(self.queues.ends()).marked(self.changes())
+
+    def changes(self) -> DispatchChanges:
+        """
+        The same, but of queues only what is new since this was last asked.
+        """
+        return DispatchChanges(
             offset=self.position,
-            queues=()
-            if self._passing
-            else tuple((queue.topic, queue.queue_id, queue.max_offset) for queue in self.queues),
+            moved=self.queues.take_moved(),
+            passing=self._passing,
             entries=self.index.total if self.index is not None else 0,
         )
 
@@ -318,6 +367,7 @@ class Dispatcher:
             queue.mend(first, raw, self._whole, self._report)
         else:
             queue.append(first, raw)
+        self.queues.moved[topic, queue_id] = queue.max_offset
         if queue.max_offset > before:
             for listener in self.on_units:
                 listener(topic, queue_id, queue.max_offset)

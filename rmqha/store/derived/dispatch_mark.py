@@ -32,8 +32,9 @@ def save(path: Path, log: LogReader, mark: DispatchMark, durable: int) -> None:
             "crc": tail_crc(log, mark.offset),
             "durable": durable,
             "entries": mark.entries,
-            "queues": [list(queue) for queue in mark.queues],
+            "queues": list(mark.queues),
         },
+        render=json_table.render_plain,
     )
 
 
