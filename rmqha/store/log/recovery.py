@@ -166,6 +166,7 @@ def _damage(reader: FolderReader, end: int, reason: Fault | None) -> LogCorrupt 
 def last_record_of(file: MappedFile) -> int | None:
     """
     The last record of a full file: looked for backwards from its end, bodies unchecked.
+    Blocking; the disk is waited for by C{pread}, without the interpreter's lock.
 
     @return: Its physical offset; C{None} if there is none in the last megabytes.
     """
@@ -173,7 +174,7 @@ def last_record_of(file: MappedFile) -> int | None:
     for _ in range(LAST_PIECES):
         low = max(0, high - PIECE)
         # A record may begin in this piece and say where it is in the next.
-        data = bytes(file.view[low : min(high + HEAD, file.size)])
+        data = os.pread(file.fd, min(high + HEAD, file.size) - low, low)
         for place in reversed(candidates(data, file.start + low)):
             verdict = check(
                 file.view,

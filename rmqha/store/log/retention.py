@@ -114,10 +114,12 @@ class Retention:
     held_back: int | None = field(default=None, init=False)
     _timed: Periodic = field(init=False)
     _pause: IDelayedCall | None = field(default=None, init=False)
-    _removing: Deferred[Any] | None = field(default=None, init=False)
+    _working: Deferred[Any] | None = field(default=None, init=False)
     _left: int = field(default=0, init=False)
     _demanded: bool = field(default=False, init=False)
     _stuck: MappedFile | None = field(default=None, init=False)
+    # The oldest file, and when its last record was stored: it is full, so that stays.
+    _oldest: tuple[MappedFile, float] | None = field(default=None, init=False)
     _mapped: list[tuple[weakref.ref[mmap.mmap], int]] = field(factory=list, init=False)
 
     _log = Logger()
@@ -142,17 +144,17 @@ class Retention:
         """
         Delete no more.
 
-        @return: Fires when no file is being removed.
+        @return: Fires when no thread looks at a file or removes one.
         """
         self._timed.stop()
         self._left = 0
         if self._pause is not None and self._pause.active():
             self._pause.cancel()
         self._pause = None
-        if self._removing is None:
+        if self._working is None:
             return succeed(None)
         over: Deferred[None] = Deferred()
-        self._removing.addCallback(lambda _: over.callback(None))
+        self._working.addCallback(lambda _: over.callback(None))
         return over
 
     # --- the disk -----------------------------------------------------------
@@ -196,7 +198,7 @@ class Retention:
         """
         try:
             self.look()
-            if self._left or self._removing is not None:
+            if self._left or self._working is not None:
                 return
             self.held_back = self.held_back if self._due else None
             self._left = self.settings.delete_batch
@@ -228,10 +230,55 @@ class Retention:
             return
         files = self.log.folder.files
         time_for_it = self._left > 0 and (self._due or self._forced)
-        if not time_for_it or len(files) < 2 or not self._may_go(files[0]):
+        if time_for_it and len(files) > 1 and self._is_done_with(files[0]):
+            if not self._forced and self._stored(files[0]) is None:
+                self._look_at(files[0])
+                return
+            if self._may_go(files[0]):
+                self._delete_first()
+                return
+        self._left = 0
+        self._demanded = False
+
+    def _is_done_with(self, file: MappedFile) -> bool:
+        """
+        Whether nothing of a file is still to be flushed, checked or dispatched.
+        """
+        return file.end <= min(self.log.flushed, self.log.confirmed, self.dispatched())
+
+    def _stored(self, file: MappedFile) -> float | None:
+        """
+        When a file's last record was stored; C{None} as long as nobody has looked.
+        """
+        return self._oldest[1] if self._oldest is not None and self._oldest[0] is file else None
+
+    def _look_at(self, file: MappedFile) -> None:
+        """
+        Find out how old a file is, and go on.
+
+        Not here: that may read megabytes of a file that nobody has read for days.
+        """
+
+        def found(stored: float) -> None:
+            self._oldest = file, stored
+
+        def not_found(failure: Failure) -> None:
             self._left = 0
             self._demanded = False
-            return
+            if not failure.check(OutOfDescriptors):
+                self._log.failure(
+                    "Cannot look at log file {path}, retrying", failure, path=file.path
+                )
+
+        def over(_: object) -> None:
+            self._working = None
+            if self._left > 0:
+                self._again()
+
+        self._working = self.in_thread(last_stored, file)
+        self._working.addCallbacks(found, not_found).addCallback(over)
+
+    def _delete_first(self) -> None:
         self._left -= 1
         file = self.log.drop_first()
         reference = file.map_ref()
@@ -259,8 +306,8 @@ class Retention:
         Not here: to free a cached file of 1 GiB takes a tenth of a second.
         """
         self._stuck = file
-        self._removing = self.in_thread(file.remove)
-        self._removing.addCallbacks(
+        self._working = self.in_thread(file.remove)
+        self._working.addCallbacks(
             lambda _: self._gone(), lambda failure: self._not_removed(failure, file.path)
         ).addCallback(self._removed)
 
@@ -275,7 +322,7 @@ class Retention:
         self._left = 0
 
     def _removed(self, _: object) -> None:
-        self._removing = None
+        self._working = None
         if self._left > 0:
             self._pause = self.clock.callLater(self.settings.delete_files_interval, self._again)
 
@@ -296,10 +343,10 @@ class Retention:
         """
         Whether the oldest file can be done without.
         """
-        if file.end > min(self.log.flushed, self.log.confirmed, self.dispatched()):
-            return False
-        age = self.wall() - last_stored(file)
-        if not self._forced and age < self.settings.file_reserved:
+        stored = self._stored(file)
+        if not self._forced and (
+            stored is None or self.wall() - stored < self.settings.file_reserved
+        ):
             return False
         held = self.held_from()
         if held is None or held >= file.end:

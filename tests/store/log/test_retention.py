@@ -368,6 +368,8 @@ class StopTests(RetentionTestCase):
         self.now, self.hour = BEGIN + 365 * DAY, 4
         self.pass_time()
         self.assertEqual(len(thread.calls), 1)
+        thread.work()  # looks how old the file is
+        self.assertEqual(len(thread.calls), 1)
         self.pass_time(30.0)
         self.assertEqual(len(thread.calls), 1)
         stopped = store.retention.stop()
@@ -378,11 +380,55 @@ class StopTests(RetentionTestCase):
         self.pass_time()
         self.assertEqual(thread.calls, [])
 
+    def test_looks_in_a_thread(self) -> None:
+        """
+        How old a file is a thread finds out, once for each file; a stop waits for it, and what
+        it cannot read is looked at again in the next run.
+        """
+        thread = Held()
+        store = self.made()
+        looked: list[MappedFile] = []
+        real = last_stored
+
+        def look(file: MappedFile) -> float:
+            looked.append(file)
+            if len(looked) == 1:
+                raise OSError("no")
+            return real(file)
+
+        self.patch(retention, "last_stored", look)
+        store.retention.in_thread = thread
+        self.now, self.hour = BEGIN + 71.5 * HOUR, 4
+        self.pass_time()
+        self.assertEqual((looked, len(thread.calls)), ([], 1))
+        thread.work()
+        self.assertEqual(len(self.flushLoggedErrors(OSError)), 1)
+        for _ in range(3):
+            self.pass_time()
+            for _ in list(thread.calls):
+                thread.work()
+        # It is not old enough, and is not looked at a third time.
+        self.assertEqual(looked, [store.log.folder.files[0]] * 2)
+        self.assertEqual(self.starts(store)[0], 0)
+        self.now += HOUR
+        self.pass_time()
+        thread.work()
+        self.assertEqual(self.starts(store)[0], 1)
+        self.assertEqual(len(looked), 2)
+        self.pass_time()
+        stopped = store.retention.stop()
+        self.assertNoResult(stopped)
+        thread.work()
+        self.successResultOf(stopped)
+        self.assertEqual(len(looked), 3)
+        self.assertEqual(self.starts(store)[0], 1)
+
     def test_cannot_be_deleted(self) -> None:
         """
         A file that cannot be deleted is told, and no other goes before it.
         """
         store = self.made()
+        self.pass_time(2.0)  # the first flush of queues and index
 
         def unlink(path: object, **more: object) -> None:
             raise PermissionError("no")
