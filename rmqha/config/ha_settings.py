@@ -217,6 +217,10 @@ class HASettings:
     max_receive_rate: int = key("haMaxReceiveBytesPerSecond", _BYTES, "0", origin=Origin.OURS)
     """Most bytes that a slave receives per second; 0 is no limit."""
 
+    compare_rate: int = key("haCompareBytesPerSecond", _BYTES, "8388608", origin=Origin.OURS)
+    """How fast a slave that is in sync and idle compares its whole log with its master's, at most
+    once in scrubInterval; 0 is never."""
+
     max_send_rate: int = key("haMaxSendBytesPerSecond", _BYTES, "0", origin=Origin.OURS)
     """Most bytes that a master sends per second to each slave; 0 is no limit."""
 

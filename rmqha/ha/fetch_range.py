@@ -32,7 +32,7 @@ from rmqha.ha.slave.master_bounds import AskBounds, MasterClientPort
 from rmqha.ha.slave.reconnect import SingleConnection
 from rmqha.periodic import Periodic
 from rmqha.store.repair.from_replica import Fetching
-from rmqha.wire.ha_frame import BodyPart, TransferDecoder, encode_report
+from rmqha.wire.ha_frame import ONLOOKER, BodyPart, TransferDecoder, encode_report
 
 T = TypeVar("T")
 
@@ -46,6 +46,8 @@ class MasterReplica:
     @ivar name: The same, for people.
     @ivar ask: Asks its client port where its log begins and ends; C{None} to go without.
     @ivar file_size: Size of its log's files, in bytes.
+    @ivar onlooker: Whether it is told that we only look on: ours then counts us for nothing, and a
+        stock one passes over that.
     @ivar port: What the client port said.
     """
 
@@ -54,6 +56,7 @@ class MasterReplica:
     ask: AskBounds | None
     clock: IReactorTime
     file_size: int
+    onlooker: bool = False
     port: MasterClientPort = field(init=False)
     _waiting: Deferred[Any] | None = field(default=None, init=False)
 
@@ -87,6 +90,7 @@ class MasterReplica:
             came=came,
             clock=self.clock,
             file_size=self.file_size,
+            onlooker=self.onlooker,
         )
         await self._wait(self.endpoint.connect(SingleConnection(lambda: protocol)))
         if not await self._wait(protocol.done):
@@ -125,6 +129,7 @@ class RangeProtocol(Protocol):
     came: Fetching
     clock: IReactorTime
     file_size: int
+    onlooker: bool = False
     done: Deferred[bool] = field(init=False)
     cursor: int = field(init=False)
     transport: ITCPTransport = field(default=None, init=False)
@@ -135,6 +140,7 @@ class RangeProtocol(Protocol):
     _repeating: Periodic = field(init=False)
     _patience: IDelayedCall | None = field(default=None, init=False)
     _begun: bool = field(default=False, init=False)
+    _asked: bool = field(default=False, init=False)
     _over: bool = field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -151,7 +157,10 @@ class RangeProtocol(Protocol):
         self._repeating.start(REPORT_EVERY, now=True)
 
     def _ask(self) -> None:
-        self.transport.write(encode_report(self._report))
+        # In one packet: a stock master reads the last whole report of what has come.
+        said = encode_report(ONLOOKER) if self.onlooker and not self._asked else b""
+        self._asked = True
+        self.transport.write(said + encode_report(self._report))
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """

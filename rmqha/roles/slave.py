@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from attrs import evolve
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IListeningPort, IStreamClientEndpoint
 
@@ -15,6 +16,7 @@ from rmqha.config.ha_settings import DivergencePolicy
 from rmqha.config.settings import Settings
 from rmqha.config.store_settings import FlushDisk, StoreSettings
 from rmqha.errors import Refused, RmqhaError, StoreError
+from rmqha.ha.cold_comparison import ColdComparison
 from rmqha.ha.fetch_range import MasterReplica
 from rmqha.ha.live_repair import LiveRepair
 from rmqha.ha.slave.follower import Follower
@@ -56,11 +58,13 @@ class SlaveNode(Node):
     @ivar upstream: Where the master is.
     @ivar serving: The slaves behind this one.
     @ivar repairs: Mends the log of the store that is open.
+    @ivar comparison: Compares it with the master's while nothing else is to do.
     """
 
     role = "slave"
     follower: Follower | None = None
     repairs: LiveRepair | None = None
+    comparison: ColdComparison | None = None
     _reopening = False
 
     def __init__(self, settings: Settings, reactor: Any, *, repair: bool = False) -> None:
@@ -104,6 +108,14 @@ class SlaveNode(Node):
             store=store, master=self._master, clock=self.reactor, in_thread=self._in_thread
         )
         self.repairs.start()
+        self.comparison = ColdComparison(
+            store=store,
+            master=self._compared_with,
+            rate=self.settings.ha.compare_rate,
+            clock=self.reactor,
+            in_thread=self._in_thread,
+        )
+        self.comparison.start()
         if self.follower is not None:
             return
         upstream = self.upstream
@@ -145,6 +157,16 @@ class SlaveNode(Node):
             clock=self.reactor,
             file_size=self.settings.store.file_size,
         )
+
+    def _compared_with(self) -> MasterReplica | None:
+        """
+        The master, while the log is known to be no more and no less than its.
+        """
+        master = self._master()
+        if master is None or self.follower is None:
+            return None
+        in_sync = self.follower.sync.state is SyncState.IN_SYNC
+        return evolve(master, onlooker=True) if in_sync else None
 
     def told(self, answer: RegisterBrokerAnswer) -> None:
         """
@@ -201,6 +223,8 @@ class SlaveNode(Node):
         await shutdown.step("the choice of a master", self.upstream.choice.stop)
         if self.repairs is not None:
             await shutdown.step("repairing the log", self.repairs.stop)
+        if self.comparison is not None:
+            await shutdown.step("comparing the log", self.comparison.stop)
         steps = [
             shutdown.step("the broker", self.shut_broker),
             shutdown.step("client connections", self.clients.close),
@@ -402,6 +426,8 @@ class SlaveNode(Node):
         closing = Shutdown("the slave, for a repair")
         if self.repairs is not None:
             await closing.step("repairing the log", self.repairs.stop)
+        if self.comparison is not None:
+            await closing.step("comparing the log", self.comparison.stop)
         await closing.step("the broker", self.shut_broker)
         await readers.step("client connections", self.clients.release)
         await readers.step("replication to slaves", self.serving.end, gently=False)
@@ -416,6 +442,8 @@ class SlaveNode(Node):
             service.startService()
             store = await service.ready
             self.epochs.become(self.epochs.journal.cut(store.log.confirmed))
+            # What a stop has ended already must not begin again.
+            self._refuse_when_stopping()
             self.serve(store)
         finally:
             self._reopening = False
@@ -451,6 +479,8 @@ class SlaveNode(Node):
         yield from self.serving.health()
         if self.follower is not None:
             yield from self.follower.sync.health()
+        if self.comparison is not None:
+            yield from self.comparison.health()
 
     def jobs(self) -> Iterator[Job]:
         """
@@ -461,6 +491,8 @@ class SlaveNode(Node):
         yield from self.upstream.jobs()
         if self.repairs is not None:
             yield from self.repairs.jobs()
+        if self.comparison is not None:
+            yield from self.comparison.jobs()
 
     def status(self) -> dict[str, Any]:
         """
@@ -471,5 +503,7 @@ class SlaveNode(Node):
         stored = store.last_record_stored() if store is not None else 0
         status["upstream"] = self.upstream.status(stored)
         status["repair"] = None if self.repairs is None else self.repairs.status()
+        comparison = self.comparison
+        status["comparison"] = None if comparison is None else comparison.status()
         status["metadata"] = None if self.broker is None else self.broker.metadata.status()
         return status

@@ -93,6 +93,9 @@ LOST_TAIL = "lost-tail.json"
 REPLICAS = "replicas.json"
 """Where a master's replicas are, for the start after a crash."""
 
+COMPARED = "compared.json"
+"""How far a slave has compared its log with its master's while it was idle."""
+
 BOOTSTRAPPING = "bootstrapping.json"
 """There while a slave copies a log from nothing."""
 

@@ -268,6 +268,45 @@ class PromoteTests(ColdCase):
         self.assertIn("was not verified", done.stderr)
 
 
+class ComparisonTests(ColdCase):
+    """
+    An old bit that no checksum covers turns over on a running slave's disk.
+    """
+
+    def test_named(self) -> None:
+        """
+        The idle slave names it with its byte; the connection that replicates stays what it was, and
+        so do acknowledged writes.
+        """
+        master, slave = self.start()
+        starts = self.starts(slave)
+        row = self.random.randrange(100, 900)
+        at = starts[row + 1] - 2
+        damage.flip(self.file_of(slave, at), at % SIZE)
+        before = slave.status()["upstream"]
+        found = slave.until(
+            lambda status: status["comparison"]["differences"], "a cold difference"
+        )["comparison"]["differences"]
+        self.assertEqual(
+            [(at, str(self.file_of(slave, at)))], [(each["offset"], each["file"]) for each in found]
+        )
+        self.assertIn("no checksum tells which version", found[0]["reason"])
+        self.assertEqual(503, slave.health())
+        self.assertEqual(1, slave.log().count("Cold difference"))
+        # The scrubber cannot see it.
+        self.assertEqual(0, slave.status()["scrub"]["faultCount"])
+        upstream = slave.status()["upstream"]
+        self.assertEqual(
+            ("in-sync", before["reconnects"]), (upstream["state"], upstream["reconnects"])
+        )
+        self.assertEqual(1, len(master.status()["replicas"]))
+        with Remote(master.port) as client:
+            answer = client.ask(send(TOPIC, b"one more", 0))
+            self.assertEqual(ResponseCode.SUCCESS, answer.code, answer.remark)
+        damage.flip(self.file_of(slave, at), at % SIZE)
+        slave.until(lambda status: not status["comparison"]["differences"], "it is mended")
+
+
 class VersionTests(ColdCase):
     """
     Two logs that differ, and nobody knows whose disk it was.

@@ -281,7 +281,8 @@ class ConfiguredTests(TwoMastersCase):
         self.assertEqual(self.upstream["state"], "in-sync")
         self.assertEqual(content(self.node.store.log), content(self.fork))
         self.assertEqual(EpochJournal.read(self.root).number, 0)
-        (kept,) = (self.root / "rmqha" / "quarantine").iterdir()
+        name = f"{self.common:020d}-{self.theirs.end:020d}.log"
+        kept = self.root / "rmqha" / "quarantine" / name
         self.assertEqual(kept.read_bytes(), content(self.theirs, self.common, self.theirs.end))
 
     def test_own_master(self) -> None:

@@ -140,6 +140,7 @@ class SlaveTests(SlaveCase):
         """
         node = self.start()
         own = {
+            "comparing the log with the master's",
             "copying the master's tables",
             "looking for a broker with the same brokerId",
             "repairing the log from the master",
