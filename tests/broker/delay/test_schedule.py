@@ -574,7 +574,7 @@ class FailureTests(ScheduleTestCase):
         self.later(b"new", 3)
         self.passes(0.1)
         broker.store.log.drop_first()
-        broker.store.dispatcher.delete_before(broker.store.log.min_offset)
+        broker.store.trimmer.follow(broker.store.log.min_offset)
         self.skips(61)
         self.assertEqual(self.got(), [b"new"])
         self.assertEqual(self.offsets(), {3: 2})
