@@ -74,17 +74,18 @@ class LostTailTestCase(FaultTestCase):
         """
         The last 64 KiB of the last file are zeros, as a disk leaves them that lied.
         """
-        place = end % FILE
-        with open(max((master.root / "commitlog").iterdir()), "r+b") as file:
-            file.seek(max(0, place - ZEROED))
-            file.write(bytes(min(ZEROED, place)))
+        start = self.last_file(end)
+        size = min(ZEROED, end - start)
+        with open(master.root / "commitlog" / f"{start:020d}", "r+b") as file:
+            file.seek(end - start - size)
+            file.write(bytes(size))
 
     def flipped(self, master: Driver, end: int) -> None:
         """
         One bit of the last record's body is another.
         """
-        last = master.history.acked[-1]
-        self.assertEqual(end, max(write.end for write in master.history.acked))
+        last = max(master.history.acked, key=lambda write: write.end)
+        self.assertEqual(end, last.end)
         place = self.random.randrange(last.begin + 88, last.begin + 500)
         with open(master.root / "commitlog" / f"{place - place % FILE:020d}", "r+b") as file:
             file.seek(place % FILE)
@@ -96,7 +97,15 @@ class LostTailTestCase(FaultTestCase):
         """
         The last file is gone.
         """
-        max((master.root / "commitlog").iterdir()).unlink()
+        for path in (master.root / "commitlog").iterdir():
+            if int(path.name) >= self.last_file(end):
+                path.unlink()
+
+    def last_file(self, end: int) -> int:
+        """
+        Where the file begins that has the log's last byte.
+        """
+        return end - 1 - (end - 1) % FILE
 
     def held_by(self, master: Driver) -> list[Write]:
         """
@@ -166,11 +175,12 @@ class FetchedTests(LostTailTestCase):
         slave.until_synced(end)
         master.kill9()
         self.zeroed(master, end)
-        lost_tail.lower(master.root, end - ZEROED - 5000, lambda: 0)
+        lost_tail.lower(master.root, self.last_file(end) - FILE, lambda: 0)
         master.start()
         status = master.status()
         self.assertEqual((end, None), (status["maxOffset"], status["lostTail"]))
-        self.assertGreaterEqual(status["tailFetch"]["bytes"], ZEROED)
+        self.assertEqual(end - status["recovery"]["end"], status["tailFetch"]["bytes"])
+        self.assertGreater(status["tailFetch"]["bytes"], 0)
         self.assertIn("Fetched", master.log())
         self.settle(master, slave)
         self.assertEqual([], self.held_by(master))
