@@ -3,10 +3,12 @@ Fetch a range of a master's log by its HA port, ours or stock: ask as a slave do
 the range is there.
 
 The first report says from where, and it is the only one: it is repeated, so that the connection
-lives, and never raised.  It lies below the end that the master's client port has just told, so
-the master takes no write for replicated because of it (L{rmqha.ha.slave.probe}).
+lives, and never raised.  A node of ours is told before that this is an onlooker, so it asks for no
+proof and counts the connection for nothing.  To a stock master it looks like a slave; the report
+lies below the end that its client port has just told, so it takes no write for replicated because
+of it (L{rmqha.ha.slave.probe}).
 
-Source: docs/protocol/ha.rst; docs/operations.rst, Repair from a replica.
+Source: docs/protocol/ha.rst, Onlookers; docs/operations.rst, Repair from a replica.
 """
 
 from __future__ import annotations
@@ -154,7 +156,9 @@ class RangeProtocol(Protocol):
 
     def connectionMade(self) -> None:
         self._patience = self.clock.callLater(PROBE_SILENCE, self._silent)
-        self._repeating.start(REPORT_EVERY, now=True)
+        # In one packet: a stock master reads only the last whole report.
+        self.transport.write(encode_report(ONLOOKER) + encode_report(self._report))
+        self._repeating.start(REPORT_EVERY)
 
     def _ask(self) -> None:
         # In one packet: a stock master reads the last whole report of what has come.

@@ -8,6 +8,7 @@ import random
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from lab.harness.nodes import Node
@@ -99,12 +100,15 @@ class RepairTestCase(FaultTestCase):
         program = [rmqha] if not die else ["-c", KILLED, str(die)]
         return [sys.executable, *program, "repair", str(store), "--from", source]
 
-    def run_it(self, command: list[str], code: int = 0) -> str:
+    def run_it(self, command: list[str], code: int = 0, *, tell: Callable[[], str] = str) -> str:
         """
         Run it to its end.
+
+        @param tell: What to say besides if it ends otherwise.
         """
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-        self.assertEqual(code, done.returncode, done.stdout + done.stderr)
+        said = done.stdout + done.stderr
+        self.assertEqual(code, done.returncode, f"{said}{tell()}")
         return done.stdout
 
     def assert_as_before(self, node: Node, files: dict[str, bytes], why: str) -> None:
@@ -143,7 +147,7 @@ class RepairTests(RepairTestCase):
             master, slave, whole = self.stopped_pair()
             self.harm(master)
             source = self.source_of(slave, live)
-            said = self.run_it(self.command(master.root, source))
+            said = self.run_it(self.command(master.root, source), tell=slave.tail)
             self.tell(said)
             self.assert_as_before(master, whole, said)
             if not live:

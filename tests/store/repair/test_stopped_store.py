@@ -515,7 +515,7 @@ class BeliefTests(RepairCase):
         The replica's bytes are not what was looked at.
         """
         (fetched,) = (self.store / "rmqha" / "repair").iterdir()
-        damage.flip(fetched, 70_000)
+        damage.flip(fetched, 2 * SIZE + 1000 - int(fetched.name.partition("-")[0]))
         self.assert_ignored()
 
     def test_fetched_bytes_gone(self) -> None:
