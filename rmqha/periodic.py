@@ -18,7 +18,7 @@ from typing import Any
 from attrs import define, field
 from twisted.internet.defer import Deferred, maybeDeferred, succeed
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import LoopingCall
+from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -36,6 +36,9 @@ is run beside it.  A flush of very many files to a slow disk takes minutes."""
 
 DEAD_AFTER = 1800.0
 """Seconds after which such a run will not end any more."""
+
+SLICE = 0.002
+"""Seconds of a reactor turn that work in slices takes."""
 
 _RESTART = HealthProbe.LIVE | HealthProbe.HEALTH
 
@@ -244,6 +247,20 @@ class Periodic(Job):
         waiting, self._waiting = self._waiting, []
         for idle in waiting:
             idle.callback(None)
+
+
+async def in_slices(clock: IReactorTime, steps: Iterable[object]) -> None:
+    """
+    Take steps on the reactor without keeping it: after L{SLICE} the rest waits for its next turn.
+
+    @param steps: A generator, as a rule, that does a little before each C{yield}; what it looks at
+        may have changed when it goes on.
+    """
+    until = clock.seconds() + SLICE
+    for _ in steps:
+        if clock.seconds() >= until:
+            await deferLater(clock, 0.0)
+            until = clock.seconds() + SLICE
 
 
 def rows_of(jobs: Iterable[Job]) -> list[dict[str, Any]]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
+from attrs import AttrsInstance
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 
@@ -78,10 +79,21 @@ from rmqha.store.files.allocate import InThread
 from rmqha.store.store import Store
 from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.store.tables.table_verdict import Source, TableRead
+from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets, DelayOffsets
 from rmqha.wire.remoting.bodies.status import HaStatus
+from rmqha.wire.remoting.bodies.tables import GroupTable, TopicTable
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 from rmqha.wire.remoting.headers.slave import EpochClaim
+from rmqha.wire.store_layout import CONSUMER_OFFSETS, DELAY_OFFSETS, SUBSCRIPTION_GROUPS, TOPICS
+
+TABLES: Mapping[str, type[AttrsInstance]] = {
+    TOPICS: TopicTable,
+    SUBSCRIPTION_GROUPS: GroupTable,
+    CONSUMER_OFFSETS: ConsumerOffsets,
+    DELAY_OFFSETS: DelayOffsets,
+}
+"""The files that a broker reads when it is made, and what is in them."""
 
 STOP_WITHIN = 30.0
 """Seconds that a stop waits for each part of a broker: what a thread that hangs keeps from ending
@@ -131,6 +143,7 @@ class Broker:
         present: Present | None = None,
         epochs: MasterEpochs | None = None,
         doubt: Doubt = trusted,
+        tables: CheckedTables | None = None,
     ) -> None:
         """
         @param store: It is open.
@@ -141,6 +154,7 @@ class Broker:
         @param present: The clients of the broker before this one.
         @param epochs: The log's master epochs; by default those of a new store.
         @param doubt: Where the log may not be the master's.
+        @param tables: The store's, L{TABLES} among them read ahead; by default they are read now.
         @raise TableUnreadable: If one of the tables cannot be read.
         @raise BodyInvalid: If one is not of its kind.
         """
@@ -153,7 +167,7 @@ class Broker:
         self.reactor = reactor
         self.epochs = epochs or MasterEpochs(store.settings.root, in_thread)
         self._in_thread = in_thread
-        files = self._checked = CheckedTables(settings.store.root)
+        files = self._checked = tables or CheckedTables(settings.store.root)
         self.topics = Topics(files, settings.broker, reactor, in_thread, store.now_ms)
         self.groups = Groups(files, settings.broker, reactor, in_thread, store.now_ms)
         pause = settings.store.offset_journal_interval
@@ -162,8 +176,12 @@ class Broker:
         for table in self._tables:
             table.load()
         if writer is not None:
+            lacking = (topic for topic in store.queues.topics if self.topics.get(topic) is None)
             self.topics.bring_back(
-                (queue.topic, queue.queue_id) for queue in store.queues if queue.max_offset
+                (queue.topic, queue.queue_id)
+                for topic in lacking
+                for queue in store.queues.of(topic)
+                if queue.max_offset
             )
             if not store.dispatcher.behind:
                 self.offsets.bring_back(self._queue_end)

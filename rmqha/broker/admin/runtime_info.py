@@ -222,8 +222,7 @@ class Runtime:
             f"scheduleMessageOffset_{queue.queue_id + 1}": (
                 f"{done.get(queue.queue_id + 1, 0)},{queue.max_offset}"
             )
-            for queue in self.store.queues
-            if queue.topic == SCHEDULE_TOPIC
+            for queue in self.store.queues.of(SCHEDULE_TOPIC)
         }
 
 

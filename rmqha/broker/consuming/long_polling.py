@@ -117,7 +117,7 @@ class LongPolling:
                     RequestRefused(ResponseCode.SERVICE_NOT_AVAILABLE, "the store is closing")
                 )
 
-    def _units(self, topic: str, queue_id: int, end: int) -> None:
+    def _units(self, topic: str, queue_id: int, before: int, end: int) -> None:
         if self._held and (topic, queue_id) in self._held:
             self._came[topic, queue_id] = None
 

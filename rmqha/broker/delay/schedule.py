@@ -99,9 +99,8 @@ class Schedule:
         self._began = self._store.now_ms()
         self._store.dispatcher.on_units.append(self._units)
         self._store.dispatcher.on_pause.append(self._paused)
-        for queue in self._store.queues:
-            if queue.topic == SCHEDULE_TOPIC:
-                self._wake(self._level(queue.queue_id + 1))
+        for queue in self._store.queues.of(SCHEDULE_TOPIC):
+            self._wake(self._level(queue.queue_id + 1))
 
     def stop(self) -> Deferred[None]:
         """
@@ -170,16 +169,15 @@ class Schedule:
         """
         offsets = self._offsets.table().offset_table
         levels = {}
-        for queue in self._store.queues:
-            if queue.topic == SCHEDULE_TOPIC:
-                number = queue.queue_id + 1
-                offset = max(offsets.get(number, 0), queue.min_offset)
-                unit = queue.unit(offset)
-                levels[str(number)] = {
-                    "offset": offset,
-                    "pending": queue.max_offset - offset,
-                    "nextDue": None if unit is None else unit[2],
-                }
+        for queue in self._store.queues.of(SCHEDULE_TOPIC):
+            number = queue.queue_id + 1
+            offset = max(offsets.get(number, 0), queue.min_offset)
+            unit = queue.unit(offset)
+            levels[str(number)] = {
+                "offset": offset,
+                "pending": queue.max_offset - offset,
+                "nextDue": None if unit is None else unit[2],
+            }
         status: dict[str, Any] = {"levels": dict(sorted(levels.items(), key=lambda i: int(i[0])))}
         if self._delivery is not None:
             lateness = self._lateness
@@ -204,7 +202,7 @@ class Schedule:
             self._idle.add(level)
         return level
 
-    def _units(self, topic: str, queue_id: int, end: int) -> None:
+    def _units(self, topic: str, queue_id: int, before: int, end: int) -> None:
         if topic == SCHEDULE_TOPIC:
             self._came.add(queue_id + 1)
 

@@ -15,11 +15,12 @@ from time import localtime
 
 import numpy as np
 from attrs import define, field
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from rmqha.broker.meters.latency import Durations
-from rmqha.periodic import Job, Periodic
+from rmqha.periodic import Job, Periodic, in_slices
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.dispatch import Dispatcher, OnUnits
 from rmqha.wire.columnar.queue_units import BLANK_SIZE, UNIT_TYPE
@@ -163,12 +164,12 @@ class Meters:
     puts_took: Durations = field(factory=Durations, init=False)
     reads_took: Durations = field(factory=Durations, init=False)
     _meters: dict[tuple[str, str], Meter] = field(factory=dict, init=False)
-    _ends: dict[tuple[str, int], int] = field(factory=dict, init=False)
-    # From which queue offset on bytes are not summed up yet.
-    _unsized: dict[tuple[str, int], int] = field(factory=dict, init=False)
+    # From which queue offset on bytes are not summed up yet, and to which.
+    _unsized: dict[tuple[str, int], tuple[int, int]] = field(factory=dict, init=False)
     _queues: ConsumeQueues | None = field(default=None, init=False)
     _units: list[OnUnits] = field(factory=list, init=False)
     _day: int = field(init=False)
+    _stopped: bool = field(default=False, init=False)
     _ticking: Periodic = field(init=False)
     _looking: Periodic = field(init=False)
 
@@ -200,30 +201,39 @@ class Meters:
         Count what is dispatched from now on: what was sent to a master, or came to a slave.
         """
         self._queues = queues
-        self._ends = {(queue.topic, queue.queue_id): queue.max_offset for queue in queues}
         self._units = dispatcher.on_units
         self._units.append(self.came)
 
-    def stop(self) -> None:
+    def stop(self) -> Deferred[None]:
         """
         Count no more.
+
+        @return: Fires when no sample is being taken.
         """
-        self._ticking.stop()
+        self._stopped = True
         self._looking.stop()
         if self.came in self._units:
             self._units.remove(self.came)
+        return self._ticking.stop()
 
-    def tick(self) -> None:
+    def tick(self) -> Deferred[None]:
         """
-        Take one sample of every meter.
+        Take one sample of every meter, in slices: each queue that was ever written has two.
         """
+        return Deferred.fromCoroutine(in_slices(self.clock, self._tick()))
+
+    def _tick(self) -> Iterator[None]:
         for key in tuple(self._unsized):
+            if self._stopped:
+                return
             self._weigh(key)
+            yield
         now, day = self.clock.seconds(), self.today()
         for meter in (self.pulls, self.misses, *self._meters.values()):
             meter.tick(now)
             if day != self._day:
                 meter.midnight()
+            yield
         self._day = day
         self.puts_took.tick(now)
         self.reads_took.tick(now)
@@ -233,29 +243,26 @@ class Meters:
         for flow in (self.puts, self.pulls, self.misses, self.got):
             flow.look(now)
 
-    def came(self, topic: str, queue_id: int, end: int) -> None:
+    def came(self, topic: str, queue_id: int, before: int, end: int) -> None:
         """
         A queue has grown.
 
-        @param end: Just past its last message.
+        @param before: Where it ended.
+        @param end: Just past its last message now.
         """
-        key = topic, queue_id
-        before = self._ends.get(key, 0)
-        if end < before:
-            before = 0  # the queue was removed, and begins anew
-        self._ends[key] = end
         count = end - before
-        if count > 0:
-            self.puts.add(count)
-            self._meter("TOPIC_PUT_NUMS", topic).add(count)
-            self._meter("QUEUE_PUT_NUMS", f"{topic}@{queue_id}").add(count)
-            start = self._unsized.get(key)
-            if start is None or start > before:
-                start = self._unsized[key] = before
-                # Their minute begins now, not when they are first looked at.
-                self._sizes(key)
-            if end - start >= PIECE:
-                self._weigh(key)
+        self.puts.add(count)
+        self._meter("TOPIC_PUT_NUMS", topic).add(count)
+        self._meter("QUEUE_PUT_NUMS", f"{topic}@{queue_id}").add(count)
+        key = topic, queue_id
+        start = self._unsized.get(key, (end, 0))[0]
+        if start > before:
+            start = before
+            # Their minute begins now, not when they are first looked at.
+            self._sizes(key)
+        self._unsized[key] = start, end
+        if end - start >= PIECE:
+            self._weigh(key)
 
     def _sizes(self, key: tuple[str, int]) -> tuple[Meter, Meter]:
         topic, queue_id = key
@@ -266,7 +273,7 @@ class Meters:
         """
         Sum up the bytes of what came to a queue lately.
         """
-        start, end = self._unsized.pop(key), self._ends[key]
+        start, end = self._unsized.pop(key, (0, 0))
         queue = None if self._queues is None else self._queues.get(*key)
         while queue is not None and start < end:
             try:
@@ -313,7 +320,7 @@ class Meters:
         """
         self._keep(lambda name, key: name.startswith("BROKER_") or key.split("@")[0] != topic)
         self.pulled = {key: end for key, end in self.pulled.items() if key[1] != topic}
-        self._unsized = {key: start for key, start in self._unsized.items() if key[0] != topic}
+        self._unsized = {key: span for key, span in self._unsized.items() if key[0] != topic}
 
     def forget_group(self, group: str) -> None:
         """

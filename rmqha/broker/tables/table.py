@@ -19,7 +19,6 @@ from rmqha.periodic import Job
 from rmqha.store.files.allocate import InThread
 from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.wire.remoting.bodies.common import DataVersion
-from rmqha.wire.remoting.json_body import from_json
 
 Row = TypeVar("Row")
 Body = TypeVar("Body", bound=Any)
@@ -61,6 +60,7 @@ class ConfigTable(Generic[Row, Body]):
         self.changed: list[Callable[[Row | None], None]] = []
         self.file = Persisted(tables.path(name), self.table, clock, in_thread, tables=tables)
         self._body, self._rows, self._presets = body, rows, presets
+        self._tables = tables
         self._now_ms = now_ms
         self._table = dict(presets)
         self._version = DataVersion()
@@ -76,7 +76,7 @@ class ConfigTable(Generic[Row, Body]):
         found = self.file.load()
         if found is None:
             return
-        table = from_json(self._body, found)
+        table = self._tables.body(self.file.path, self._body, found)
         self._table |= getattr(table, self._rows)
         self._version = table.data_version
         self._rest = self._without_rows(table)

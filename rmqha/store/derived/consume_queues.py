@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +72,8 @@ class ConsumeQueues:
     moved: dict[tuple[str, int], int] = field(init=False, factory=dict)
     deleted: dict[str, int] = field(init=False, factory=dict)
     _queues: dict[tuple[str, int], ConsumeQueue] = field(init=False, factory=dict)
+    # The same by topic.
+    _topics: dict[str, dict[int, ConsumeQueue]] = field(init=False, factory=dict)
     # The same as text: paths are made of it for each queue.
     _folder: str = field(init=False, default=Factory(lambda self: str(self.folder), True))
 
@@ -94,6 +96,19 @@ class ConsumeQueues:
 
     def __len__(self) -> int:
         return len(self._queues)
+
+    @property
+    def topics(self) -> Collection[str]:
+        """
+        The topics that have queues.
+        """
+        return self._topics.keys()
+
+    def of(self, topic: str) -> Collection[ConsumeQueue]:
+        """
+        The queues of a topic.
+        """
+        return self._topics.get(topic, {}).values()
 
     def get(self, topic: str, queue_id: int) -> ConsumeQueue | None:
         """
@@ -128,6 +143,7 @@ class ConsumeQueues:
                 anew=anew,
             )
             self._queues[topic, queue_id] = queue
+            self._topics.setdefault(topic, {})[queue_id] = queue
         return queue
 
     def placeable(self, queue: ConsumeQueue, offset: int) -> bool:
@@ -229,12 +245,16 @@ class ConsumeQueues:
         self.moved[key] = queue.max_offset
         if not queue.max_offset:
             del self._queues[key]
+            of_topic = self._topics[queue.topic]
+            del of_topic[queue.queue_id]
+            if not of_topic:
+                del self._topics[queue.topic]
 
     def ends_before(self, topic: str, end: int) -> bool:
         """
         Whether a topic has no message at or behind a physical offset.
         """
-        return all(queue.end_physical <= end for queue in self if queue.topic == topic)
+        return all(queue.end_physical <= end for queue in self.of(topic))
 
     def forget(self, topic: str, end: int) -> None:
         """
@@ -243,10 +263,9 @@ class ConsumeQueues:
         @param end: Physical offset up to which its records have no units from now on.
         """
         self.deleted[topic] = end
-        for queue in self:
-            if queue.topic == topic:
-                queue.destroy()
-                self._note(queue)
+        for queue in list(self.of(topic)):
+            queue.destroy()
+            self._note(queue)
 
     def living(self, topic: str, first: int, raw: bytes) -> tuple[int, bytes]:
         """
@@ -281,6 +300,7 @@ class ConsumeQueues:
         for queue in self:
             queue.destroy()
         self._queues.clear()
+        self._topics.clear()
 
     def flush(self) -> int:
         """

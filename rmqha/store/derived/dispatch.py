@@ -46,7 +46,7 @@ _SMALLEST_WINDOW = 256 << 10
 # Faults kept for the status; all are counted.
 _FAULTS_KEPT = 100
 
-OnUnits = Callable[[str, int, int], None]
+OnUnits = Callable[[str, int, int, int], None]
 
 
 @frozen(kw_only=True)
@@ -130,7 +130,7 @@ class Dispatcher:
         a derived file was found wrong.
     @ivar fault_count: How many disagreements were found.
     @ivar faults: The latest of them.
-    @ivar on_units: Called with topic, queue id and the queue's end after units came.
+    @ivar on_units: Called with topic, queue id, and the queue's end before and after units came.
     @ivar on_pause: Called when a run ends, once for all units it brought.
     """
 
@@ -370,7 +370,7 @@ class Dispatcher:
         self.queues.moved[topic, queue_id] = queue.max_offset
         if queue.max_offset > before:
             for listener in self.on_units:
-                listener(topic, queue_id, queue.max_offset)
+                listener(topic, queue_id, before, queue.max_offset)
 
     # --- in blocks ---
 

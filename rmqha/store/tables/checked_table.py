@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Any, Self, TypeVar, cast
 
+from attrs import AttrsInstance
 from twisted.logger import Logger
 
-from rmqha.errors import StoreError, TableUnreadable
+from rmqha.errors import BodyInvalid, StoreError, TableUnreadable
 from rmqha.logfiles import json_table
 from rmqha.logfiles.json_table import Table, fsync_folder
 from rmqha.store.tables import checksums
@@ -27,6 +29,7 @@ from rmqha.store.tables.table_verdict import (
     content_of,
     look_at,
 )
+from rmqha.wire.remoting.json_body import from_json
 from rmqha.wire.store_layout import (
     ASIDE,
     CONFIG,
@@ -34,6 +37,8 @@ from rmqha.wire.store_layout import (
     OWN_FOLDER,
     TABLE_CHECKSUMS,
 )
+
+Body = TypeVar("Body", bound=AttrsInstance)
 
 
 class CheckedTables:
@@ -53,6 +58,8 @@ class CheckedTables:
         self._lock = threading.Lock()
         self._settled = True
         self._known: dict[str, Known] = {}
+        self._ahead: dict[Path, TableLook] = {}
+        self._bodies: dict[Path, tuple[Table, Any]] = {}
         try:
             self._known = checksums.load(self._path)
         except (OSError, ValueError) as error:
@@ -70,6 +77,36 @@ class CheckedTables:
         return self.root / CONFIG / name
 
     # --- reading ------------------------------------------------------------------
+
+    @classmethod
+    def read_ahead(cls, root: Path, kinds: Mapping[str, type[AttrsInstance]]) -> Self:
+        """
+        Read some of RocketMQ's tables of a store for those who will ask for them: large ones
+        take long to parse, and who asks may have to go on at once.
+
+        @param kinds: What is in each, by its name.
+        """
+        tables = cls(root)
+        for name, kind in kinds.items():
+            path = tables.path(name)
+            look = tables._look(path)
+            tables._ahead[path] = look
+            try:
+                found = look.read().table
+                if found is not None:
+                    tables._bodies[path] = found, from_json(kind, found)
+            except (TableUnreadable, BodyInvalid):
+                continue  # whoever asks for it is told
+        return tables
+
+    def body(self, path: Path, kind: type[Body], table: Table) -> Body:
+        """
+        What is in a table that was read.
+
+        @raise BodyInvalid: If it is of another kind.
+        """
+        found, body = self._bodies.pop(path, (None, None))
+        return cast(Body, body) if found is table else from_json(kind, table)
 
     def read(self, path: Path) -> TableRead:
         """
@@ -118,7 +155,7 @@ class CheckedTables:
         return True
 
     def _look(self, path: Path) -> TableLook:
-        return look_at(path, self._known.get(path.name))
+        return self._ahead.pop(path, None) or look_at(path, self._known.get(path.name))
 
     def _tell(self, path: Path, found: TableVerdict) -> None:
         if found.source is Source.FOREIGN:

@@ -14,7 +14,7 @@ from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.store.tables.offset_segments import BACK, BY_CLIENT, DROPPED
 from rmqha.store.tables.table_verdict import TableRead
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets
-from rmqha.wire.remoting.json_body import from_json, to_json
+from rmqha.wire.remoting.json_body import to_json
 from rmqha.wire.store_layout import CONSUMER_OFFSETS
 
 
@@ -58,7 +58,7 @@ def read_offsets(tables: CheckedTables, *, own: bool = False) -> OffsetsRead:
     there = offset_segments.numbers_in(folder)
     first = file.journal
     unused = max(there[-1] if there else 0, first or 0) + 1
-    found = None if file.table is None else from_json(ConsumerOffsets, file.table)
+    found = None if file.table is None else tables.body(path, ConsumerOffsets, file.table)
     if first is None or not there or there[-1] < first:
         return OffsetsRead(offsets=found, file=file, next_segment=unused)
     base = found or ConsumerOffsets()

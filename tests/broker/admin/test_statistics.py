@@ -11,10 +11,12 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from rmqha import periodic
 from rmqha.broker.meters import meters
 from rmqha.broker.meters.meters import DAY, HOUR, MINUTE, Meter, Meters
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.ha.slave.master_bounds import MasterBounds
+from rmqha.periodic import SLICE
 from rmqha.wire.remoting import fastjson
 from rmqha.wire.remoting.bodies.clients import (
     ConsumerData,
@@ -335,7 +337,7 @@ class RuntimeTests(StatisticsTestCase):
         """
         self.broker(slave=True)
         self.serving.counts.watch(self.serving.store.dispatcher, self.serving.store.queues)
-        self.serving.counts.came("T", 0, 4)
+        self.serving.counts.came("T", 0, 0, 4)
         table: Any = fastjson.loads(self.ask(28).body)["table"]
         self.assertEqual((table["brokerActive"], table["msgPutTotalTodayNow"]), ("false", "4"))
 
@@ -528,9 +530,41 @@ class MeterTests(SynchronousTestCase):
         A queue that was removed and begins anew counts from there.
         """
         counts = Meters(Clock(), "C")
-        for end in (5, 7, 2, 3):
-            counts.came("T", 0, end)
+        for before, end in ((0, 5), (5, 7), (0, 2), (2, 3)):
+            counts.came("T", 0, before, end)
         self.assertEqual(counts.puts.total, 10)
+
+    def test_in_slices(self) -> None:
+        """
+        A sample of very many meters takes several turns of the reactor, and a stop waits for it.
+        """
+        clock = Clock()
+        turns: list[Deferred[None]] = []
+        counts = Meters(clock, "C")
+        for number in range(20):
+            counts.came("T", number, 0, 5)
+        ticked: list[Meter] = []
+
+        def tick(meter: Meter, now: float) -> None:
+            ticked.append(meter)
+            clock.rightNow += SLICE / 4
+
+        def later(clock: Clock, delay: float) -> Deferred[None]:
+            turns.append(Deferred())
+            return turns[-1]
+
+        self.patch(Meter, "tick", tick)
+        self.patch(periodic, "deferLater", later)
+        counts.start()
+        stopped = counts.stop()
+        before = 0
+        for number in range(11):
+            self.assertEqual(len(ticked) - before, 4)
+            before = len(ticked)
+            self.assertNoResult(stopped)
+            turns[number].callback(None)
+        self.successResultOf(stopped)
+        self.assertEqual(len(set(map(id, ticked))), len(ticked))
 
     def test_midnight(self) -> None:
         """
@@ -538,11 +572,11 @@ class MeterTests(SynchronousTestCase):
         """
         day = [1]
         counts = Meters(Clock(), "C", lambda: day[0])
-        counts.came("T", 0, 5)
+        counts.came("T", 0, 0, 5)
         counts.tick()
         day[0] = 2
         counts.tick()
-        counts.came("T", 0, 7)
+        counts.came("T", 0, 5, 7)
         counts.tick()
         self.assertEqual((counts.puts.total, counts.puts.morning, counts.puts.yesterday), (7, 5, 0))
         day[0] = 3

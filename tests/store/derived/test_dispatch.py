@@ -189,7 +189,7 @@ class RunTests(DispatchTestCase):
         """
         Whoever waits for a queue hears its new end.
         """
-        heard: list[tuple[str, int, int]] = []
+        heard: list[tuple[str, int, int, int]] = []
         made = self.maker()
         made.recover(clean=True)
         made.on_units.append(lambda *queue: heard.append(queue))
@@ -197,7 +197,7 @@ class RunTests(DispatchTestCase):
             self.log.put("TopicA", queue_id)
         self.log.put("TopicA", sys_flag=4)
         drain(made)
-        self.assertEqual(heard, [("TopicA", 0, 1), ("TopicA", 0, 2), ("TopicA", 1, 1)])
+        self.assertEqual(heard, [("TopicA", 0, 0, 1), ("TopicA", 0, 1, 2), ("TopicA", 1, 0, 1)])
 
     def test_pauses(self) -> None:
         """
