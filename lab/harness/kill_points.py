@@ -154,12 +154,12 @@ def _roll_empty(node: Any, trigger: Trigger) -> None:
     """
     create = MappedFile.create.__func__  # type: ignore[attr-defined]
 
-    def instead(cls: Any, folder: Any, start: int, size: int) -> Any:
-        path = folder / file_name(start)
+    def instead(cls: Any, folder: Any, start: int, size: int, suffix: str = "") -> Any:
+        path = folder / (file_name(start) + suffix)
         path.touch()
         trigger()
         path.unlink()
-        return create(cls, folder, start, size)
+        return create(cls, folder, start, size, suffix)
 
     MappedFile.create = classmethod(instead)  # type: ignore[assignment]
 
