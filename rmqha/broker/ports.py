@@ -114,9 +114,9 @@ class ClientPorts:
     @property
     def serving(self) -> bool:
         """
-        Whether clients are served, if they are to be served here at all.
+        Whether clients are answered; without a port there is nobody to notice.
         """
-        return not self._port or all(door.is_open for door in self._doors)
+        return all(door.is_open for door in self._doors)
 
     def listen(self) -> list[IListeningPort]:
         """

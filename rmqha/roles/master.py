@@ -21,7 +21,6 @@ from rmqha.ha.master.replicas import ReplicaState
 from rmqha.ha.master_epoch import HigherMaster
 from rmqha.ha.slave import master_bounds
 from rmqha.ha.slave.followed import end_following
-from rmqha.ha.states import NodeState
 from rmqha.health import HealthReason
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.periodic import Job
@@ -162,16 +161,6 @@ class MasterNode(Node):
             HigherMaster(answer.master_epoch, answer.master_addr, "told by a name server")
         )
 
-    @property
-    def state(self) -> NodeState:
-        """
-        What the node can do: while it looks for another master, or for what its log has lost,
-        it does not serve yet.
-        """
-        state = super().state
-        waits = self._looking_for_twin is not None or self.tail.asking
-        return NodeState.RECOVERING if waits and state is NodeState.SERVING else state
-
     # --- the work -----------------------------------------------------------------
 
     def prepared(self, store: Store) -> Deferred[None]:
@@ -187,14 +176,16 @@ class MasterNode(Node):
             # An epoch may have begun in what came back.
             self.epochs.load(store.log.confirmed)
 
-    def serve(self, store: Store) -> None:
+    def serve(self, store: Store) -> Deferred[None]:
         """
         Begin an epoch, let slaves and clients in.
         """
         end_following(self.settings.store.root, store.log.confirmed)
         transfer = self.serving.begin(store).transfer
         self.writer = Writer(store, transfer, self.settings.broker.role)
-        self.open_broker(store, self.writer)
+        return self.open_broker(store, self.writer).addCallback(self._tell_guarantee)
+
+    def _tell_guarantee(self, _: None) -> None:
         self._log.info("Accepting writes; {guarantee}", guarantee=self.guarantee())
 
     async def unserve(self) -> None:

@@ -128,10 +128,13 @@ class Node(Process):
         """
         return succeed(None)
 
-    def serve(self, store: Store) -> None:
+    def serve(self, store: Store) -> Deferred[None]:
         """
         The store is open: begin this role's work.
+
+        @return: Fires when clients are let in.
         """
+        raise NotImplementedError
 
     async def unserve(self) -> None:
         """
@@ -206,7 +209,7 @@ class Node(Process):
             return None
         prepared = self.prepared(store)
         prepared.addCallback(lambda _: self._in_thread(self._read_tables, store))
-        return prepared.addCallback(self._serve, store)
+        return prepared.addCallback(self._serve, store).addCallback(self._served)
 
     def _read_tables(self, store: Store) -> None:
         """
@@ -215,14 +218,15 @@ class Node(Process):
         """
         self._tables = CheckedTables.read_ahead(store.settings.root, TABLES)
 
-    def _serve(self, _: None, store: Store) -> None:
+    def _serve(self, _: None, store: Store) -> Deferred[None]:
         if not self.running:
-            return
+            return succeed(None)
         self.tell_shares()
-        self.serve(store)
-        self._changed()
         self.health_log.start()
-        if not self.ready.called:
+        return self.serve(store)
+
+    def _served(self, _: None) -> None:
+        if self.running and not self.ready.called:
             self.ready.callback(None)
 
     def _not_opened(self, failure: Failure) -> None:
@@ -281,11 +285,12 @@ class Node(Process):
 
     # --- clients ------------------------------------------------------------------
 
-    def open_broker(self, store: Store, writer: Putter | None) -> None:
+    def open_broker(self, store: Store, writer: Putter | None) -> Deferred[None]:
         """
         Serve clients, now that the store is open.
 
         @param writer: Takes writes; C{None} on a slave.
+        @return: Fires when they are let in.
         @raise TableUnreadable: If one of the broker's tables cannot be read.
         @raise BodyInvalid: If one is not of its kind.
         """
@@ -304,11 +309,12 @@ class Node(Process):
             tables=self._tables,
         )
         self._tables = None
-        self.broker.prepare().addCallback(self._let_clients_in, self.broker)
+        return self.broker.prepare().addCallback(self._let_clients_in, self.broker)
 
     def _let_clients_in(self, _: None, broker: Broker) -> None:
         if broker is self.broker:
             broker.start(self.clients)
+            self._changed()
 
     def shut_broker(self) -> Deferred[None]:
         """
@@ -341,10 +347,13 @@ class Node(Process):
     @property
     def state(self) -> NodeState:
         """
-        What the node can do.
+        What the node can do: with its store open it does not serve before clients are let in.
         """
         state = self.store_service.state
-        return NodeState(state) if state else NodeState.SERVING
+        if state:
+            return NodeState(state)
+        let_in = self.clients.serving or not self.running
+        return NodeState.SERVING if let_in else NodeState.RECOVERING
 
     @property
     def reason(self) -> str:
@@ -369,10 +378,6 @@ class Node(Process):
         lost = self.lost_tail()
         if lost is not None:
             yield HealthReason("lost-tail", lost.text)
-        if not self.clients.serving:
-            yield HealthReason(
-                "no-clients", "client requests are not served yet", fails=HealthProbe.READY
-            )
         yield from super().health()
 
     def jobs(self) -> Iterator[Job]:

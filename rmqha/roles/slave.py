@@ -97,12 +97,12 @@ class SlaveNode(Node):
         """
         return self.serving.listen()
 
-    def serve(self, store: Store) -> None:
+    def serve(self, store: Store) -> Deferred[None]:
         """
         Begin to follow, or go on after a repair.
         """
         self._let_in(store)
-        self.open_broker(store, None)
+        let_in = self.open_broker(store, None)
         self._ask_master()
         self.repairs = LiveRepair(
             store=store, master=self._master, clock=self.reactor, in_thread=self._in_thread
@@ -116,8 +116,11 @@ class SlaveNode(Node):
             in_thread=self._in_thread,
         )
         self.comparison.start()
-        if self.follower is not None:
-            return
+        if self.follower is None:
+            self._follow()
+        return let_in
+
+    def _follow(self) -> None:
         upstream = self.upstream
         upstream.followed.load()
         self.follower = upstream.follower = Follower(
@@ -444,7 +447,7 @@ class SlaveNode(Node):
             self.epochs.become(self.epochs.journal.cut(store.log.confirmed))
             # What a stop has ended already must not begin again.
             self._refuse_when_stopping()
-            self.serve(store)
+            await self.serve(store)
         finally:
             self._reopening = False
         if wrong:

@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IListeningPort
 
 from rmqha.broker.cluster.master_twin import TIMEOUT
+from rmqha.ha.states import NodeState
 from rmqha.net.remoting.handlers import Registry
 from rmqha.roles.master import MasterNode
 from rmqha.store.environment import StoreEnvironment
@@ -154,7 +155,6 @@ class ReturnTests(LogTestCase):
         node.startService()
         self.addCleanup(self.stop, node)
         self.reactor.advance(TIMEOUT)
-        self.successResultOf(node.ready)
         return node
 
     def stop(self, node: MasterNode) -> None:
@@ -182,14 +182,17 @@ class ReturnTests(LogTestCase):
 
     def test_waits(self) -> None:
         """
-        With one that does not answer it takes writes of ours at once, and clients after three
-        seconds.
+        With one that does not answer it is ready, and answers clients, after three seconds.
         """
         node = self.start("10.0.0.9:9876")
+        self.assertEqual(NodeState.RECOVERING, node.state)
+        self.assertNoResult(node.ready)
         self.assertEqual(ResponseCode.SERVICE_NOT_AVAILABLE, self.code(node))
         self.reactor.advance(2.9)
         self.assertEqual(ResponseCode.SERVICE_NOT_AVAILABLE, self.code(node))
         self.reactor.advance(0.2)
+        self.successResultOf(node.ready)
+        self.assertEqual(NodeState.SERVING, node.state)
         self.assertEqual(ResponseCode.SUCCESS, self.code(node))
 
     def test_stopped(self) -> None:
