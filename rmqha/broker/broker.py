@@ -204,7 +204,13 @@ class Broker:
         self.current = CurrentSettings(settings)
         self._client = RemotingClient(reactor)
         self.registration = Registration(
-            self._client, self.current, self.topics, reactor, told, epochs=self.epochs
+            self._client,
+            self.current,
+            self.topics,
+            reactor,
+            told,
+            in_thread=in_thread,
+            epochs=self.epochs,
         )
         self._ha, self._slave_listens = ha, slave_listens
         self._among_brokers(in_thread)

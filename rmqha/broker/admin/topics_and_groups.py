@@ -170,7 +170,7 @@ class Administration:
         port = from_ext(SlaveTablesRequest, command.ext).ha_listen_port
         if port is not None and 0 <= port <= MOST_PORT:
             self.slave_listens(connection.host, port)
-        return command.answer(body=json_body.write(self.topics.table()))
+        return command.answer(body=self.topics.text())
 
     def topic(self, connection: RemotingProtocol, command: Command) -> Answer:
         """
@@ -230,7 +230,7 @@ class Administration:
         """
         201: the whole table of groups, which slaves copy too.
         """
-        return command.answer(body=json_body.write(self.groups.table()))
+        return command.answer(body=self.groups.text())
 
     def group(self, connection: RemotingProtocol, command: Command) -> Answer:
         """

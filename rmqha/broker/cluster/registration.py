@@ -29,8 +29,10 @@ from rmqha.ha.master_epoch import MasterEpochs
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.periodic import Job, Periodic
+from rmqha.store.files.allocate import InThread
 from rmqha.wire.ports import HA_PORT_STEP
 from rmqha.wire.remoting import json_body
+from rmqha.wire.remoting.bodies.common import DataVersion
 from rmqha.wire.remoting.bodies.register import RegisterBody, checksum, write
 from rmqha.wire.remoting.bodies.route import KvTable
 from rmqha.wire.remoting.bodies.tables import TopicConfig, TopicTable
@@ -63,6 +65,7 @@ class Registration:
     Keeps the name servers informed.
 
     @ivar told: Called with what a name server says of this broker's master.
+    @ivar in_thread: Runs long work in a thread.
     @ivar epochs: The master epoch that is told with it.
     @ivar suspended: Why name servers are told nothing, in words; C{""} while they are.
     @ivar disagreement: What name servers say differently of it, in words; C{""} if nothing.
@@ -73,6 +76,7 @@ class Registration:
     topics: Topics
     clock: IReactorTime
     told: Callable[[RegisterBrokerAnswer], None] = lambda answer: None
+    in_thread: InThread = field(kw_only=True)
     epochs: MasterEpochs = field(kw_only=True)
     suspended: str = field(default="", init=False)
     disagreement: str = field(default="", init=False)
@@ -84,6 +88,8 @@ class Registration:
     _waiting: list[Deferred[None]] = field(factory=list, init=False)
     _rounds: list[Deferred[None]] = field(factory=list, init=False)
     _known: dict[str, str] = field(factory=dict, init=False)
+    # The body of a registration, and what it was made of.
+    _made: tuple[object, bytes] | None = field(default=None, init=False)
     _quiet: RateLimitedLog = field(init=False)
 
     _log = Logger()
@@ -246,12 +252,31 @@ class Registration:
         """
         if not self._running or self.suspended:
             return succeed([])
-        table = self._table()
-        compressed = self.current.settings.registration.compressed
-        body = write(RegisterBody(topic_config_serialize_wrapper=table), compressed=compressed)
-        return DeferredList(
-            [Deferred.fromCoroutine(self._tell(server, table, body)) for server in self.servers]
+        return Deferred.fromCoroutine(self._tell_all())
+
+    async def _tell_all(self) -> list[tuple[bool, Command | None]]:
+        table = self.topics.table()
+        body = await self._body(table)
+        return await DeferredList(
+            [
+                Deferred.fromCoroutine(self._tell(server, table.data_version, body))
+                for server in self.servers
+            ]
         )
+
+    async def _body(self, table: TopicTable) -> bytes:
+        """
+        What name servers are told of the topics, made when they are others than before; in a
+        thread, as there may be very many.
+        """
+        settings = self.current.settings
+        permission, compressed = settings.broker.permission, settings.registration.compressed
+        key = table.data_version, len(table.topic_config_table), permission, compressed
+        if self._made is not None and self._made[0] == key:
+            return self._made[1]
+        body: bytes = await self.in_thread(_written, table, permission, compressed=compressed)
+        self._made = key, body
+        return body
 
     def _heard(self, results: list[tuple[bool, Command | None]]) -> None:
         """
@@ -290,7 +315,7 @@ class Registration:
                 what=self.disagreement,
             )
 
-    async def _tell(self, server: str, table: TopicTable, body: bytes) -> Command | None:
+    async def _tell(self, server: str, version: DataVersion, body: bytes) -> Command | None:
         """
         @return: What the name server said; C{None} if nothing, or if it knew everything.
         """
@@ -298,7 +323,7 @@ class Registration:
         try:
             # A slave asks for more than to be known: where its master is.
             ask_first = settings.broker.role.is_master and not settings.registration.force
-            if ask_first and not await self._is_news(server, table):
+            if ask_first and not await self._is_news(server, version):
                 return None
             if not self._running:
                 return None  # it has taken leave in the meantime
@@ -330,9 +355,9 @@ class Registration:
             return REGISTERED
         return f"refused: {said.master_addr} is master with master epoch {said.master_epoch}"
 
-    async def _is_news(self, server: str, table: TopicTable) -> bool:
-        version = json_body.write(table.data_version)
-        request = Command.request(RequestCode.QUERY_DATA_VERSION, self._who(), version)
+    async def _is_news(self, server: str, version: DataVersion) -> bool:
+        body = json_body.write(version)
+        request = Command.request(RequestCode.QUERY_DATA_VERSION, self._who(), body)
         try:
             answer = await self._ask(server, request)
             return from_ext(DataVersionAnswer, answer.ext).changed
@@ -346,23 +371,6 @@ class Registration:
         if answer.code != ResponseCode.SUCCESS:
             raise RequestRefused(answer.code, answer.remark, request.code)
         return answer
-
-    def _table(self) -> TopicTable:
-        """
-        The topics as the name servers are to know them: what the broker does not permit, none
-        of its topics does.
-        """
-        table = self.topics.table()
-        permission = self.current.settings.broker.permission
-        if permission == READ_WRITE:
-            return table
-        return evolve(
-            table,
-            topic_config_table={
-                name: evolve(topic, perm=permission)
-                for name, topic in table.topic_config_table.items()
-            },
-        )
 
     def _who(self) -> BrokerRequest:
         broker = self.current.settings.broker
@@ -395,3 +403,15 @@ class Registration:
             topic = self.topics.get(name)
             if topic is not None and topic.order != (name in table):
                 self.topics.put(evolve(topic, order=name in table))
+
+
+def _written(table: TopicTable, permission: int, *, compressed: bool) -> bytes:
+    """
+    The topics as the name servers are to know them: what the broker does not permit, none of its
+    topics does.  Blocking.
+    """
+    if permission != READ_WRITE:
+        topics = table.topic_config_table
+        permitted = {name: evolve(topic, perm=permission) for name, topic in topics.items()}
+        table = evolve(table, topic_config_table=permitted)
+    return write(RegisterBody(topic_config_serialize_wrapper=table), compressed=compressed)

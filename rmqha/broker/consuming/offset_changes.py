@@ -66,7 +66,7 @@ class OffsetChanges:
     def handlers(self) -> Mapping[RequestCode, Handler]:
         return {RequestCode.GET_ALL_CONSUMER_OFFSET: self.ask}
 
-    def ask(self, connection: RemotingProtocol, command: Command) -> Answer | Deferred[Answer]:
+    def ask(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:
         """
         43: the whole table, or what changed.
         """
@@ -113,9 +113,10 @@ class OffsetChanges:
         self._drop(waiting)
         marks = self.offsets.journal.changes_since(waiting.version)
         if marks is None:
-            waiting.answer.callback(self._whole(waiting.command, self._now()))
+            made = self._whole(waiting.command, self._now())
         else:
-            self._changed(waiting.command, marks).addBoth(_settle, waiting.answer)
+            made = self._changed(waiting.command, marks)
+        made.addBoth(_settle, waiting.answer)
 
     def _drop(self, waiting: _Waiting) -> None:
         if waiting.timer.active():
@@ -138,9 +139,15 @@ class OffsetChanges:
             return None
         return int(version)
 
-    def _whole(self, command: Command, version: str | None = None) -> Command:
+    def _whole(self, command: Command, version: str | None = None) -> Deferred[Answer]:
+        """
+        The answer with the whole table as it is now, which is made in a thread as well.
+        """
         header = None if version is None else ConsumerOffsetsAnswer(offsets_version=version)
-        return command.answer(header=header, body=write(self.offsets.table(), numeric_keys="bare"))
+        made: Deferred[Answer] = self.in_thread(
+            write, self.offsets.table(), numeric_keys="bare"
+        ).addCallback(lambda body: command.answer(header=header, body=body))
+        return made
 
     def _changed(self, command: Command, marks: Marks) -> Deferred[Answer]:
         """

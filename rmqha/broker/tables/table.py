@@ -18,6 +18,7 @@ from rmqha.broker.tables.persisted import Persisted
 from rmqha.periodic import Job
 from rmqha.store.files.allocate import InThread
 from rmqha.store.tables.checked_table import CheckedTables
+from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.bodies.common import DataVersion
 
 Row = TypeVar("Row")
@@ -65,6 +66,7 @@ class ConfigTable(Generic[Row, Body]):
         self._table = dict(presets)
         self._version = DataVersion()
         self._rest = body()
+        self._text: bytes | None = None
 
     def load(self) -> None:
         """
@@ -78,7 +80,7 @@ class ConfigTable(Generic[Row, Body]):
             return
         table = self._tables.body(self.file.path, self._body, found)
         self._table |= getattr(table, self._rows)
-        self._version = table.data_version
+        self._version, self._text = table.data_version, None
         self._rest = self._without_rows(table)
 
     def stop(self) -> Deferred[None]:
@@ -125,6 +127,14 @@ class ConfigTable(Generic[Row, Body]):
         whole: Body = evolve(self._rest, **rows, data_version=self._version)
         return whole
 
+    def text(self) -> bytes:
+        """
+        The whole table as it is told to who asks for all; it is written once for many that ask.
+        """
+        if self._text is None:
+            self._text = json_body.write(self.table())
+        return self._text
+
     # --- changing -------------------------------------------------------------------
 
     def set(self, name: str, row: Row) -> None:
@@ -160,7 +170,7 @@ class ConfigTable(Generic[Row, Body]):
         new = {**self._presets, **getattr(table, self._rows)}
         rest = self._without_rows(table)
         same = new == self._table and rest == self._rest
-        self._version = table.data_version
+        self._version, self._text = table.data_version, None
         if same:
             return False
         self._table, self._rest = new, rest
@@ -173,6 +183,7 @@ class ConfigTable(Generic[Row, Body]):
         self._written(row)
 
     def _written(self, row: Row | None) -> None:
+        self._text = None
         self.file.dirty()
         for listener in tuple(self.changed):
             listener(row)

@@ -24,6 +24,7 @@ from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer, RegisterBr
 from tests.broker.support import BrokerTestCase
 from tests.support.frames import frames
 from tests.support.health import unhealthy
+from tests.support.logs import now
 
 ONE, TWO = "10.0.0.1:9876", "10.0.0.2:9876"
 
@@ -82,6 +83,7 @@ class RegistrationTests(BrokerTestCase):
             broker.topics,
             self.clock,
             self.heard.append,
+            in_thread=now,
             epochs=broker.epochs,
         )
         self.registration.start()
@@ -126,12 +128,36 @@ class RegistrationTests(BrokerTestCase):
             mine[wrapper][table]["SELF_TEST_TOPIC"], stock[wrapper][table]["SELF_TEST_TOPIC"]
         )
 
+    def test_written_once(self) -> None:
+        """
+        What name servers are told is written in a thread, and again only when it is other.
+        """
+        broker = self.begin(permission=6) and self.serving
+        written: list[bytes] = []
+        real = registration.write
+
+        def write(body: Any, compressed: bool) -> bytes:
+            written.append(real(body, compressed=compressed))
+            return written[-1]
+
+        self.patch(registration, "write", write)
+        for _ in range(3):
+            self.clock.advance(30)
+            self.clock.advance(0)
+        self.assertEqual(len(written), 0)
+        broker.topics.ensure("Another", 4)
+        self.clock.advance(0)
+        self.clock.advance(0)
+        self.assertEqual(len(written), 1)
+        self.assertIn(b"Another", written[0])
+
     def test_goes_on_after_an_error(self) -> None:
         """
         A registration that cannot be made is a failure of the job, and not the last one.
         """
         self.begin()
         self.servers.taken()
+        self.registration._made = None
         patched = self.patch(registration, "write", lambda body, compressed: 1 / 0)
         for _ in range(3):
             self.clock.advance(30)
