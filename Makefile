@@ -15,15 +15,18 @@ NEW_ENOUGH := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
 # Options for the tools behind a target: make test ARGS="-k ledger -x"
 ARGS :=
-# Tests wait more than they compute.
+# Tests wait more than they compute, and those with whole nodes most of all.
 JOBS := 2
+FAULT_JOBS := 3
 PYTEST := $(PY) -m pytest -q -n $(JOBS) --dist worksteal
+PYTEST_FAULTS := $(PY) -m pytest -q -n $(FAULT_JOBS) --dist worksteal tests/faults
 # Spark's processes need both cores, and so do the tests that start many of them.
 PYTEST_SPARK := $(PY) -m pytest -q tests/spark
 # What each target leaves out: slow and apart; also what starts, kills and corrupts whole
 # nodes; also what needs Spark or measures.
-NOT_TEST := spark
-NOT_QUICK := $(NOT_TEST) faults interop
+NOT_TRIAL := spark
+NOT_TEST := $(NOT_TRIAL) faults
+NOT_QUICK := $(NOT_TEST) interop
 NOT_CORE := $(NOT_QUICK) pipeline bench
 IGNORED = $(addprefix --ignore=tests/,$(1))
 # trial is told what to run, not what to leave; it finds tests in the folders' own folders.
@@ -38,7 +41,7 @@ MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 .SUFFIXES:
 .DELETE_ON_ERROR:
-.PHONY: help setup spark test-core test test-quick test-spark trial trial-quick lint format docs demo cluster demo-pipeline \
+.PHONY: help setup spark test-core test test-faults test-quick test-spark trial trial-quick lint format docs demo cluster demo-pipeline \
     spark-cluster interop interop-full bench bench-java bench-clients bench-spark lock clean distclean
 
 help: ## list the targets
@@ -82,8 +85,11 @@ WITHOUT = @[ -e $(SPARK) ] || echo "without Spark (make spark installs it): $(1)
 test-core: $(READY) ## run the tests that start no processes and need no Spark: less than two minutes
 	@RMQHA_TESTS=core $(PYTEST) $(call IGNORED,$(NOT_CORE)) $(ARGS)
 
-test: $(SPARK) ## run the test suite, all but tests/spark
+test: $(SPARK) ## run the test suite, all but tests/faults and tests/spark
 	@$(PYTEST) $(call IGNORED,$(NOT_TEST)) $(ARGS)
+
+test-faults: $(READY) ## run the tests that start, kill, cut and corrupt whole nodes: a quarter of an hour
+	@$(PYTEST_FAULTS) $(ARGS)
 
 test-quick: $(READY) ## run the tests that start no clusters of nodes; the pipeline's if Spark is there
 	$(call WITHOUT,the tests that need it are skipped)
@@ -92,8 +98,8 @@ test-quick: $(READY) ## run the tests that start no clusters of nodes; the pipel
 test-spark: $(SPARK) ## run the slow tests of the pipeline: clusters, kill -9, whole ways
 	@$(PYTEST_SPARK) $(ARGS)
 
-trial: $(SPARK) ## run what `make test` runs under Twisted's own runner
-	@$(PY) -m twisted.trial --reporter=text $(ARGS) $(call MODULES,$(NOT_TEST))
+trial: $(SPARK) ## run all but tests/spark under Twisted's own runner
+	@$(PY) -m twisted.trial --reporter=text $(ARGS) $(call MODULES,$(NOT_TRIAL))
 
 trial-quick: $(READY) ## run what `make test-quick` runs under Twisted's own runner
 	$(call WITHOUT,the tests that need it are skipped)

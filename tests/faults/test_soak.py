@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from lab.harness.nodes import Node
 from lab.harness.proxy import Proxy
-from lab.harness.writer import Driver
+from lab.harness.writer import Burst, Driver
 from tests.faults.harness import SOON_SILENT, NetworkTestCase
 
 #: How long it lasts, in seconds.
@@ -37,6 +37,7 @@ class SoakTests(NetworkTestCase):
         Whatever comes in whatever order: no acknowledged write is lost, and logs are equal.
         """
         self.master_, self.proxy_, self.slave_ = self.proxied(**SOON_SILENT)
+        self.loads: list[Burst] = []
         faults: list[Callable[[Driver, Proxy, Node], None]] = [
             self.kill_master,
             self.kill_slave,
@@ -62,6 +63,9 @@ class SoakTests(NetworkTestCase):
         if first:
             self.check_memory(first, time.monotonic() - begun - WARM)
         self.tell(f"faults: {dict(done)}; {len(self.master_.history.acked)} writes acknowledged")
+        self.master_.enough()
+        for load in self.loads:
+            load.wait()
         self.settle(self.master_, self.slave_)
 
     def load(self) -> None:
@@ -69,9 +73,8 @@ class SoakTests(NetworkTestCase):
         Writes for the next while.
         """
         size = self.random.choice([100, 1000, 16_000])
-        self.master_.put(
-            self.random.randint(200, 2000), size=size, concurrency=8, rate=2000, tell=True
-        )
+        count = self.random.randint(200, 2000)
+        self.loads.append(self.master_.put(count, size=size, concurrency=8, rate=2000, tell=True))
         self.passes(self.random.uniform(0.0, 1.0))
 
     def memory(self) -> dict[str, int]:
