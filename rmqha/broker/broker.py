@@ -56,8 +56,9 @@ from rmqha.broker.sending.half_messages import HalfMessages
 from rmqha.broker.sending.messages import Messages
 from rmqha.broker.sending.reply import Replies
 from rmqha.broker.sending.retry import Retries
-from rmqha.broker.sending.send import Sending
+from rmqha.broker.sending.send import CLIENTS_FLAGS, Sending
 from rmqha.broker.sending.transactions import Transactions
+from rmqha.broker.sending.write_lane import WriteLane, write_lane
 from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.broker.tables.current_settings import CurrentSettings
 from rmqha.broker.tables.subscription_groups import Groups
@@ -125,9 +126,11 @@ class Broker:
     @ivar twins: On a master, looks for another master of our name.
     @ivar fencing: Stops a master's writes when there is one with a higher epoch.
     @ivar registry: All handlers.
+    @ivar lane: The short way for messages; C{None} on a slave, or where it is not compiled.
     """
 
     _log = Logger()
+    lane: WriteLane | None = None
 
     def __init__(
         self,
@@ -254,6 +257,20 @@ class Broker:
             topics=self.topics,
             retries=retries,
         )
+        if self.writer is not None:
+            self.lane = write_lane(
+                writer=self.writer,
+                admission=admission,
+                topics=self.topics,
+                messages=self.messages,
+                refuse=sending.unavailable,
+                always=sending.always,
+                clients_flags=CLIENTS_FLAGS,
+                most_body=store.settings.max_message_size,
+            )
+        if self.lane is not None:
+            self.registry.lane = self.lane
+            self.current.changed.append(self.lane.forget)
         replies = Replies(self.current, self.writer, self.messages, admission, self.producers)
         self._transactions = Transactions(
             store=store,
@@ -614,6 +631,7 @@ class Broker:
             "twin": self.siblings.twin or self.twins.twin,
             **self.fencing.status(),
             "delayed": self.schedule.status(),
+            "laneMessages": None if self.lane is None else self.lane.messages,
         }
 
     def _faults(self, wanted: Callable[[TableRead], bool]) -> dict[str, str]:

@@ -77,6 +77,19 @@ class ServedPort(Registry):
         """
         return super().together() if self._inner is None else self._inner.together()
 
+    def serve_run(
+        self, connection: RemotingProtocol, data: bytes, at: int, stop: int
+    ) -> tuple[int, int]:
+        """
+        Have frames answered in one go, and count them.
+        """
+        inner = self._inner
+        if inner is None or inner.lane is None:
+            return 0, at
+        count, at = inner.lane.serve_run(connection, data, at, stop)
+        self.served[inner.lane.code] += count
+        return count, at
+
     def serve(self, connection: RemotingProtocol, command: Command) -> Answer | Deferred[Answer]:
         """
         Have a request answered, and count it.

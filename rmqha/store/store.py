@@ -28,6 +28,7 @@ from rmqha.store.derived.trim import Trimmer
 from rmqha.store.environment import StoreEnvironment
 from rmqha.store.keep_derived import keep_derived
 from rmqha.store.log.flush import Flusher
+from rmqha.store.log.record_run import RecordRun
 from rmqha.store.log.retention import Retention
 from rmqha.store.opening import StoreParts
 from rmqha.store.paced_dispatch import PacedDispatch
@@ -324,13 +325,8 @@ class Store:
         stored = max(self.last_stored, self.now_ms())
         try:
             begin = self.log.put(records, queue_offsets, stored)
-        except DiskFull as error:
-            self._room_wanted = sum(map(len, records))
-            self.disk_full(error)
-            raise NotWritable(self.state, self.reason) from error
-        except FlushFailed as error:
-            self._flush_failed(error)
-            raise NotWritable(self.state, self.reason) from error
+        except (DiskFull, FlushFailed) as error:
+            raise self._no_room(error, sum(map(len, records))) from error
         if counts:
             self._next[key] = first + len(records)
         self.last_stored = stored
@@ -339,6 +335,39 @@ class Store:
             ids.append(offset_msg_id(message.store_host, offset))
             offset += len(record)
         return Receipt(begin, offset, first, ",".join(ids))
+
+    def put_run(self, run: RecordRun, born_host: bytes) -> tuple[int, int]:
+        """
+        Store the messages of a run, or as many of the first as fit into a file of the log.
+
+        @param run: What was read; it says then how many were stored.
+        @param born_host: Address and port of who sent them, as a record has them.
+        @return: Physical offset of the first record, and just past the last.
+        @raise NotWritable: If the store takes no writes now; none is stored.
+        @raise MessageIllegal: If the first one does not fit any file.
+        """
+        if self.state:
+            raise NotWritable(self.state, self.reason)
+        stored = max(self.last_stored, self.now_ms())
+        try:
+            begin = self.log.put_run(run, born_host, self._next, stored)
+        except (DiskFull, FlushFailed) as error:
+            raise self._no_room(error, run.fitting(self.log.file_size)[1]) from error
+        self.last_stored = stored
+        return begin, self.log.end
+
+    def _no_room(self, error: DiskFull | FlushFailed, wanted: int) -> NotWritable:
+        """
+        Take note that the disk did not take what was put.
+
+        @param wanted: In bytes.
+        """
+        if isinstance(error, DiskFull):
+            self._room_wanted = wanted
+            self.disk_full(error)
+        else:
+            self._flush_failed(error)
+        return NotWritable(self.state, self.reason)
 
     async def took_over(self) -> None:
         """

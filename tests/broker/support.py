@@ -18,9 +18,10 @@ from rmqha.broker.broker import Broker
 from rmqha.config.broker_settings import BrokerSettings
 from rmqha.config.settings import Settings
 from rmqha.ha.master.put_service import PutResult
-from rmqha.ha.master.transfer import PutStatus
+from rmqha.ha.master.transfer import Done, PutStatus
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.connections import ConnectionLimits, Connections
+from rmqha.store.log.record_run import RecordRun
 from rmqha.store.store import Store
 from rmqha.wire.log.record import Message, Record
 from rmqha.wire.remoting.codes import RequestCode
@@ -61,6 +62,16 @@ class FakeWriter:
         outcome = self.outcome
         done = outcome if isinstance(outcome, Deferred) else succeed(outcome)
         return done.addCallback(PutResult, receipt)
+
+    def put_run(self, run: RecordRun, born_host: bytes, done: Done) -> None:
+        """
+        Store several.
+        """
+        self.store.put_run(run, born_host)
+        self.waited += [True] * run.count
+        outcome = self.outcome
+        waited = outcome if isinstance(outcome, Deferred) else succeed(outcome)
+        waited.addErrback(lambda failure: PutStatus.SERVICE_NOT_AVAILABLE).addCallback(done)
 
 
 @define

@@ -414,14 +414,14 @@ class BadPeersTests(BrokerTestCase):
         """
         writes: list[Deferred[PutStatus]] = []
         self.assert_unharmed()
-        put = self.writer.put
+        put_run = self.writer.put_run
 
-        def waiting(*args: Any, **kwargs: Any) -> Any:
+        def waiting(*args: Any) -> None:
             self.writer.outcome = done = Deferred()
             writes.append(done)
-            return put(*args, **kwargs)
+            put_run(*args)
 
-        self.patch(self.writer.__class__, "put", lambda writer, *args, **kw: waiting(*args, **kw))
+        self.patch(self.writer.__class__, "put_run", lambda writer, *args: waiting(*args))
         client = self.client()
         pull = PullMessageRequest(
             consumer_group=GROUP,
@@ -442,6 +442,7 @@ class BadPeersTests(BrokerTestCase):
                 Command(code=Code.PULL_MESSAGE, opaque=2 * number + 1, ext=ext),
             )
         self.assertEqual(client.heard(), [])
+        self.assertEqual(len(writes), 1000)
         for done in writes:
             done.callback(PutStatus.PUT_OK)
         self.assertEqual(

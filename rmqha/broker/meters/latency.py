@@ -14,6 +14,8 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from rmqha.ha.master.put_service import PutResult, Putter
+from rmqha.ha.master.transfer import Done, PutStatus
+from rmqha.store.log.record_run import RecordRun
 from rmqha.wire.log.record import Message
 
 SHOWN = (
@@ -53,11 +55,11 @@ class Durations:
     _before: list[int] = field(init=False, factory=lambda: [0] * len(_EDGES))
     _began: float | None = field(init=False, default=None)
 
-    def add(self, seconds: float) -> None:
+    def add(self, seconds: float, count: int = 1) -> None:
         """
-        It took so long once.
+        It took so long once, or for several together.
         """
-        self._now[bisect_left(_EDGES, seconds)] += 1
+        self._now[bisect_left(_EDGES, seconds)] += count
         if seconds > self.longest:
             self.longest = seconds
 
@@ -136,6 +138,21 @@ class TimedPuts:
         return stored.addCallbacks(
             self._stored, self._not_stored, callbackArgs=(begun,), errbackArgs=(begun,)
         )
+
+    def put_run(self, run: RecordRun, born_host: bytes, done: Done) -> None:
+        """
+        Store the messages of a run as the writer below does, and measure how long the answers took.
+        """
+        begun = self.seconds()
+
+        def ended(status: PutStatus) -> None:
+            self.durations.add(self.seconds() - begun, run_count)
+            if status is PutStatus.SERVICE_NOT_AVAILABLE:
+                self.failed += run_count
+            done(status)
+
+        run_count = run.count
+        self.writer.put_run(run, born_host, ended)
 
     def _stored(self, result: PutResult, begun: float) -> PutResult:
         self.durations.add(self.seconds() - begun)

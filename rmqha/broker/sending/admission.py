@@ -48,11 +48,18 @@ class Admission:
         """
         self.settings = settings
 
+    @property
+    def open(self) -> bool:
+        """
+        Whether C{startAcceptSendRequestTimeStamp} is over.
+        """
+        return not self._opens_at or self.now_ms() >= self._opens_at
+
     def check_open(self) -> None:
         """
         Refuse what comes before C{startAcceptSendRequestTimeStamp}.
         """
-        if self._opens_at and self.now_ms() < self._opens_at:
+        if not self.open:
             until = strftime("%Y-%m-%d %H:%M:%S", localtime(self._opens_at / 1000))
             raise RequestRefused(
                 ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {until}"

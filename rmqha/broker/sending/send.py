@@ -64,6 +64,7 @@ class Sending:
     Takes messages.
 
     @ivar writer: C{None} on a slave.
+    @ivar always: The fields that every answer has.
     """
 
     settings: BrokerSettings
@@ -73,11 +74,11 @@ class Sending:
     admission: Admission
     topics: Topics
     retries: Retries
-    _always: dict[str, str] = field(init=False)
+    always: dict[str, str] = field(init=False)
 
     def __attrs_post_init__(self) -> None:
         settings = self.settings
-        self._always = to_ext(SendRefusedAnswer(region=settings.region, trace_on=settings.trace_on))
+        self.always = to_ext(SendRefusedAnswer(region=settings.region, trace_on=settings.trace_on))
 
     def handlers(self) -> Mapping[RequestCode, Handler]:
         return {
@@ -181,19 +182,25 @@ class Sending:
     def _stored(self, result: PutResult, command: Command, queue_id: int) -> Answer:
         code = STORED.get(result.status)
         if code is None:
-            return self._refused(unavailable(self.store), command)
+            return self.unavailable(command)
         receipt = result.receipt
         answer = command.answer(code)
         answer.ext = {
             "msgId": receipt.message_id,
             "queueId": str(queue_id),
             "queueOffset": str(receipt.queue_offset),
-            **self._always,
+            **self.always,
         }
         return answer
 
     def _failed(self, failure: Failure, command: Command) -> Answer:
         failure.trap(FlushFailed)
+        return self.unavailable(command)
+
+    def unavailable(self, command: Command) -> Answer:
+        """
+        Answer that no message is taken now, or that it is not known what became of one.
+        """
         return self._refused(unavailable(self.store), command)
 
     def _refused(self, error: Exception, command: Command) -> Answer:
@@ -205,7 +212,7 @@ class Sending:
             answer = command.answer(error.code, error.remark)
         else:
             answer = command.answer(ResponseCode.SYSTEM_ERROR, str(error))
-        answer.ext = self._always
+        answer.ext = self.always
         return answer
 
 

@@ -17,7 +17,8 @@ from twisted.python.failure import Failure
 from rmqha.config.broker_settings import BrokerRole
 from rmqha.config.store_settings import FlushDisk
 from rmqha.errors import FlushFailed, NotWritable
-from rmqha.ha.master.transfer import GroupTransfer, PutStatus
+from rmqha.ha.master.transfer import Done, GroupTransfer, PutStatus
+from rmqha.store.log.record_run import RecordRun
 from rmqha.store.store import Receipt, Store
 from rmqha.wire.log.record import Message
 
@@ -44,6 +45,11 @@ class Putter(Protocol):
     ) -> Deferred[PutResult]:
         """
         Store a message, and wait for what was promised.
+        """
+
+    def put_run(self, run: RecordRun, born_host: bytes, done: Done) -> None:
+        """
+        Store several messages, and tell when what was promised is so.
         """
 
 
@@ -90,12 +96,47 @@ class Writer:
         if not disk:
             # The common SYNC case: one Deferred, one callback.
             return self.transfer.wait(receipt.begin, receipt.end).addCallback(PutResult, receipt)
-        held = self.transfer.wait(receipt.begin, receipt.end) if replicas else None
-        return (
-            self.store.flusher.wait(receipt.end)
-            .addCallbacks(_flushed, _not_flushed, callbackArgs=(held,), errbackArgs=(held,))
-            .addCallback(PutResult, receipt)
+        return self._flushed(receipt.begin, receipt.end, 1, replicas).addCallback(
+            PutResult, receipt
         )
+
+    def put_run(self, run: RecordRun, born_host: bytes, done: Done) -> None:
+        """
+        Store the messages of a run, and wait for what the configuration promises.
+
+        @param run: What was read; it says then how many were stored.
+        @param born_host: Address and port of who sent them, as a record has them.
+        @param done: Is told what became of all, maybe at once; C{SERVICE_NOT_AVAILABLE} if the
+            disk failed.
+        @raise NotWritable: If the store takes no writes; none is stored.
+        @raise MessageIllegal: If the first one does not fit a file of the log.
+        """
+        begin, end = self.store.put_run(run, born_host)
+        replicas = self.role is BrokerRole.SYNC_MASTER
+        if self.store.settings.flush_disk is FlushDisk.SYNC_FLUSH:
+            flushed = self._flushed(begin, end, run.count, replicas)
+            flushed.addErrback(_unknown).addCallback(done)
+        elif replicas:
+            self.transfer.tell(begin, end, run.count, done)
+        else:
+            done(PutStatus.PUT_OK)
+
+    def _flushed(self, begin: int, end: int, count: int, replicas: bool) -> Deferred[PutStatus]:
+        """
+        Wait for the disk, and for the replicas if they are waited for.
+        """
+        held = self.transfer.wait(begin, end, count) if replicas else None
+        return self.store.flusher.wait(end).addCallbacks(
+            _flushed, _not_flushed, callbackArgs=(held,), errbackArgs=(held,)
+        )
+
+
+def _unknown(failure: Failure) -> PutStatus:
+    """
+    Of what the disk lost nobody can say more.
+    """
+    failure.trap(FlushFailed)
+    return PutStatus.SERVICE_NOT_AVAILABLE
 
 
 def _flushed(flushed: bool, held: Deferred[PutStatus] | None) -> PutStatus | Deferred[PutStatus]:

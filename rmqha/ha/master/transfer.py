@@ -16,6 +16,7 @@ Source: docs/protocol/ha.rst, SYNC writes.
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Callable
 from enum import StrEnum
 
 from attrs import define, field
@@ -49,18 +50,24 @@ def replicas_needed(role: BrokerRole, in_sync_replicas: int) -> int:
     return max(1, in_sync_replicas - 1) if role is BrokerRole.SYNC_MASTER else 0
 
 
+Done = Callable[[PutStatus], object]
+"""Is told what became of a write."""
+
+
 @define(eq=False)
 class _Waiting:
     """
-    One write.
+    One write, or several that lie together and share their fate.
 
-    @ivar done: Its Deferred; C{None} once it was cancelled.
+    @ivar count: How many.
+    @ivar done: Who is told; C{None} once nobody wants to know.
     """
 
     begin: int
     end: int
     deadline: float
-    done: Deferred[PutStatus] | None = None
+    count: int
+    done: Done | None
 
     def forget(self, done: Deferred[PutStatus]) -> None:
         """
@@ -97,28 +104,58 @@ class GroupTransfer:
         Writes that wait for replicas now.
         """
         both = (*self._waiting, *self._aside)
-        return sum(write.done is not None for write in both)
+        return sum(write.count for write in both if write.done is not None)
 
-    def wait(self, begin: int, end: int) -> Deferred[PutStatus]:
+    def wait(self, begin: int, end: int, count: int = 1) -> Deferred[PutStatus]:
         """
         Wait for replicas to hold a write.
 
         @param begin: Physical offset of its first byte.
         @param end: Just past its last byte, C{begin < end}.
+        @param count: How many messages it has that are counted each.
         @return: Fires with C{PUT_OK}, with C{SLAVE_NOT_AVAILABLE} at once when too few
             replicas are worth waiting for, with C{FLUSH_SLAVE_TIMEOUT} at the deadline,
             with C{SERVICE_NOT_AVAILABLE} at a stop.  Never fails.  Cancelling it forgets
             the write.
         """
+        status = self._known(begin, end)
+        if status is not None:
+            self.results[status] += count
+            return succeed(status)
+        write = self._add(begin, end, count)
+        done: Deferred[PutStatus] = Deferred(write.forget)
+        write.done = done.callback
+        return done
+
+    def tell(self, begin: int, end: int, count: int, done: Done) -> None:
+        """
+        The same for several writes that lie together, without a Deferred.  They share their fate:
+        all are held by as many replicas when the last one is.
+
+        @param done: Is told what L{wait} fires with, maybe at once.
+        """
+        status = self._known(begin, end)
+        if status is None:
+            self._add(begin, end, count).done = done
+        else:
+            self.results[status] += count
+            done(status)
+
+    def _known(self, begin: int, end: int) -> PutStatus | None:
+        """
+        What becomes of a write for which nothing is waited for.
+        """
         if self._stopped:
-            return self._at_once(PutStatus.SERVICE_NOT_AVAILABLE)
+            return PutStatus.SERVICE_NOT_AVAILABLE
         needed = self.needed
         if not needed or self.ledger.covers(begin, end) >= needed:
-            return self._at_once(PutStatus.PUT_OK)
+            return PutStatus.PUT_OK
         if self.ledger.eligible(end, self.fallbehind_max, needed) < needed:
-            return self._at_once(PutStatus.SLAVE_NOT_AVAILABLE)
-        write = _Waiting(begin, end, self.clock.seconds() + self.timeout)
-        write.done = Deferred(write.forget)
+            return PutStatus.SLAVE_NOT_AVAILABLE
+        return None
+
+    def _add(self, begin: int, end: int, count: int) -> _Waiting:
+        write = _Waiting(begin, end, self.clock.seconds() + self.timeout, count, None)
         waiting = self._waiting
         waiting.append(write)
         if len(waiting) > 1 and waiting[-2].end > end:
@@ -126,7 +163,7 @@ class GroupTransfer:
             self._waiting = deque(sorted(waiting, key=lambda other: other.end))
         if self._timer is None:
             self._timer = self.clock.callLater(self.timeout, self._expire)
-        return write.done
+        return write
 
     def acked(self, claim: Claim) -> None:
         """
@@ -167,15 +204,11 @@ class GroupTransfer:
         for write in left:
             self._resolve(write, PutStatus.SERVICE_NOT_AVAILABLE)
 
-    def _at_once(self, status: PutStatus) -> Deferred[PutStatus]:
-        self.results[status] += 1
-        return succeed(status)
-
     def _resolve(self, write: _Waiting, status: PutStatus) -> None:
         done, write.done = write.done, None
         if done is not None:
-            self.results[status] += 1
-            done.callback(status)
+            self.results[status] += write.count
+            done(status)
 
     def _look_aside(self, due: list[_Waiting]) -> None:
         """

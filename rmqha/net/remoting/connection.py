@@ -36,6 +36,9 @@ from rmqha.wire.remoting.frame import FrameDecoder, encode, encode_head
 TURN = 0.0005
 """Seconds that the frames of one read may take before the other connections have their turn."""
 
+RUN = 16 * 1024
+"""Bytes of frames that are served in one go: replicas get them while the next are read."""
+
 SLICE = 1024
 """Bytes after which the time is looked at: a few pulls, or one message."""
 
@@ -53,6 +56,7 @@ class RemotingProtocol(Protocol):
     @ivar peer: The same as a pair.
     @ivar opened: Whether it can be used: connected, and not given up.
     @ivar ended: Fires with C{None} when it no longer can.
+    @ivar in_runs: Requests in progress that were served as runs.
     @ivar close_on_timeout: Whether a request that is not answered in time ends the connection.
     """
 
@@ -79,6 +83,7 @@ class RemotingProtocol(Protocol):
         self._decoder = FrameDecoder(connections.limits.frame)
         self._outstanding: PendingRequests | None = None
         self._serving: set[Deferred[Answer]] = set()
+        self.in_runs = 0
         self._active = 0.0
         self._held = False
         self._early = b""
@@ -118,15 +123,9 @@ class RemotingProtocol(Protocol):
     def _read(self, data: bytes) -> None:
         loose = slowly_read.size
         self._outbox.cork()
-        if len(data) > SLICE or self._decoder.unread:
-            self._in_slices(data)
-        else:
-            commands = self._decoded(data)
-            if len(commands) > 1:
-                with self._all.registry.together():
-                    self._take(commands)
-            else:
-                self._take(commands)
+        self._serve_some(data)
+        if self._decoder.unread and self.opened:
+            self._in_slices()
         self._outbox.flush()
         loose = slowly_read.size - loose
         if self.opened and (loose or self._decoder.unread):
@@ -141,21 +140,47 @@ class RemotingProtocol(Protocol):
         except RemotingFrameError as error:
             self.close(type(error).__name__, error)
             return []
-        if self._stranger and commands:
-            self._stranger = False
-            self._all.door.known(self)
+        if commands:
+            self._known()
         return commands
 
-    def _in_slices(self, data: bytes) -> None:
+    def _known(self) -> None:
         """
-        Take what may be many frames, for L{TURN} seconds.
+        A frame came: it is one of ours.
+        """
+        if self._stranger:
+            self._stranger = False
+            self._all.door.known(self)
+
+    def _in_slices(self) -> None:
+        """
+        Take what may be many frames more, for L{TURN} seconds.
         """
         clock = self._all.clock
         until = clock.seconds() + TURN
         with self._all.registry.together():
-            self._take(self._decoded(data, SLICE))
             while self._decoder.unread and self.opened and clock.seconds() < until:
-                self._take(self._decoded(b"", SLICE))
+                self._serve_some(b"")
+
+    def _serve_some(self, data: bytes) -> None:
+        """
+        Take the next frames: a run that is served as such, or those of a slice.
+        """
+        found = self._decoder.next_frame(data)
+        if found is not None:
+            data, at = found
+            count, at = self._all.registry.serve_run(self, data, at, at + RUN)
+            self._decoder.leave(data, at)
+            if count:
+                self._known()
+                return
+            data = b""
+        commands = self._decoded(data, SLICE)
+        if len(commands) > 1:
+            with self._all.registry.together():
+                self._take(commands)
+        else:
+            self._take(commands)
 
     def _hold_back(self, seconds: float) -> None:
         """
@@ -348,8 +373,22 @@ class RemotingProtocol(Protocol):
         else:
             self._outbox.add(encode(command))
 
+    def send_frames(self, frames: bytes) -> None:
+        """
+        Send what are frames already, as L{send} does.
+        """
+        if self.opened:
+            self._active = self._all.clock.seconds()
+            self._outbox.add(frames)
+
+    def takes(self, requests: int) -> bool:
+        """
+        Whether so many more requests may be in progress.
+        """
+        return len(self._serving) + self.in_runs + requests <= self._all.limits.requests
+
     def _serve(self, command: Command) -> None:
-        if len(self._serving) >= self._all.limits.requests:
+        if not self.takes(1):
             self._finish(overloaded(command), command)
             return
         try:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from attrs import frozen
 from twisted.internet.defer import Deferred
@@ -54,9 +54,26 @@ L{RequestRefused} answers with its code and remark, any other error with code 1.
 """
 
 
+class Lane(Protocol):
+    """
+    Serves runs of frames of one code without making commands of them.
+    """
+
+    code: int
+
+    def serve_run(
+        self, connection: RemotingProtocol, data: bytes, at: int, stop: int
+    ) -> tuple[int, int]:
+        """
+        Serve frames as L{Registry.serve_run} says.
+        """
+
+
 class Registry:
     """
     The handlers of one port.
+
+    @ivar lane: Is asked first; C{None} for none.
     """
 
     def __init__(self, together: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
@@ -66,6 +83,7 @@ class Registry:
         """
         self._handlers: dict[int, Handler] = {}
         self._together = together
+        self.lane: Lane | None = None
 
     def together(self) -> AbstractContextManager[None]:
         """
@@ -93,6 +111,18 @@ class Registry:
         The codes that are handled.
         """
         return frozenset(self._handlers)
+
+    def serve_run(
+        self, connection: RemotingProtocol, data: bytes, at: int, stop: int
+    ) -> tuple[int, int]:
+        """
+        Have frames answered in one go, if they are of a kind for which there is a way to do so.
+
+        @param at: Where in C{data} the first one begins.
+        @param stop: None is served that begins here or later.
+        @return: How many were served, and where the first one begins that was not.
+        """
+        return (0, at) if self.lane is None else self.lane.serve_run(connection, data, at, stop)
 
     def serve(self, connection: RemotingProtocol, command: Command) -> Answer | Deferred[Answer]:
         """

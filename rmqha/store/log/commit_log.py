@@ -36,6 +36,7 @@ from rmqha.errors import (
 from rmqha.logfiles.scan import scan
 from rmqha.store.files.allocate import Allocator
 from rmqha.store.files.mapped import LogFolder, MappedFile
+from rmqha.store.log.record_run import RecordRun
 from rmqha.wire.columnar.record_blocks import Block, join
 from rmqha.wire.log.copied_damage import CopiedDamage
 from rmqha.wire.log.encode import blank, place
@@ -168,13 +169,60 @@ class CommitLog:
             file.view[position : position + len(record)] = record
             self.last_record = offset
             offset += len(record)
-        self.end = self.confirmed = self._staged = self._dirty = offset
-        if offset < self._tell_from:
-            return start
-        if self._tell_from >= 0:
-            self._tell_from = offset + TOGETHER
-        self._tell()
+        self._grown(offset)
         return start
+
+    def put_run(
+        self,
+        run: RecordRun,
+        born_host: bytes,
+        next_offsets: dict[tuple[str, int], int],
+        store_timestamp: int,
+    ) -> int:
+        """
+        Append the records of a run, as many of the first as fit where one file has room, and tell
+        L{appended}.
+
+        @param run: Writes them; it says then how many.
+        @param born_host: Address and port of who sent them, as a record has them.
+        @param next_offsets: Of each queue; moved on.
+        @param store_timestamp: Milliseconds since 1970.
+        @return: Physical offset of the first record.
+        @raise MessageIllegal: If the first one does not fit any file.
+        @raise DiskFull: If there is no room; the log is unchanged.
+        @raise FlushFailed: If the next file's name cannot be made durable; the same.
+        """
+        files = self.folder.files
+        left = files[-1].end - self.end - MIN_BLANK if files else 0
+        count, total = run.fitting(left)
+        if not count:
+            count, total = run.fitting(self.file_size - MIN_BLANK)
+        if not count:
+            raise MessageIllegal("record", total, self.file_size - MIN_BLANK)
+        file = self._room(total)
+        start = max(self.end, file.start)
+        self.last_record = run.write(
+            file.view,
+            start - file.start,
+            start,
+            count=count,
+            stored=store_timestamp,
+            born_host=born_host,
+            next_offsets=next_offsets,
+        )
+        self._grown(start + total)
+        return start
+
+    def _grown(self, end: int) -> None:
+        """
+        Whole records reach up to C{end} now.
+        """
+        self.end = self.confirmed = self._staged = self._dirty = end
+        if end < self._tell_from:
+            return
+        if self._tell_from >= 0:
+            self._tell_from = end + TOGETHER
+        self._tell()
 
     @contextmanager
     def together(self) -> Iterator[None]:

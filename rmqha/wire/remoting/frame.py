@@ -88,6 +88,28 @@ class FrameDecoder:
         """
         return self._unread is not None
 
+    def next_frame(self, data: bytes) -> tuple[bytes, int] | None:
+        """
+        Where the next frame begins, for who reads frames in masses by itself; it says by L{leave}
+        how far it came.
+
+        @param data: What came, and was not given to L{receive}.
+        @return: Bytes, and the position in them; C{None} within a frame, or after a broken one:
+            then C{data} goes to L{receive}.
+        """
+        if self._open is not None or self._head or self._dead is not None:
+            return None
+        if self._unread is None:
+            return data, 0
+        kept, at = self._unread
+        return (kept[at:] + data, 0) if data else (kept, at)
+
+    def leave(self, data: bytes, at: int) -> None:
+        """
+        Have the next call of L{receive} go on at a frame that begins at C{at}.
+        """
+        self._unread = (data, at) if at < len(data) else None
+
     def receive(self, data: bytes, most: int | None = None) -> list[Command]:
         """
         @param most: Leave what begins behind so many bytes for the next call, which may bring

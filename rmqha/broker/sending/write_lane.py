@@ -1,0 +1,232 @@
+"""
+The short way of a message: runs of what the usual producers send, from the socket's bytes to the
+log, and from the log to the answers, without a command, a header or a message made of them.
+
+What it may not decide it leaves to L{Sending<rmqha.broker.sending.send.Sending>}, frame by frame
+and in order: topics that do not exist yet or may not be written to, delays, transactions, retries,
+batches, and whatever would be refused.  Both ways give the same records and the same answers.
+
+Source: docs/architecture.rst, The write lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from ipaddress import ip_address
+from typing import TYPE_CHECKING, Any
+
+from attrs import define, field
+
+from rmqha.broker.sending.admission import Admission
+from rmqha.broker.sending.messages import Messages
+from rmqha.broker.sending.put_status import STORED
+from rmqha.broker.tables.topics import FORBIDDEN, Topics
+from rmqha.errors import MessageIllegal, NotWritable
+from rmqha.ha.master.put_service import Putter
+from rmqha.ha.master.transfer import PutStatus
+from rmqha.net.remoting.connection import RemotingProtocol
+from rmqha.wire.lane.answer_form import AnswerForm
+from rmqha.wire.lane.compiled import COMPILED
+from rmqha.wire.log.layout import HOST_SIZE
+from rmqha.wire.log.properties import encode
+from rmqha.wire.log.record import Host
+from rmqha.wire.log.sys_flag import MULTI_TAGS
+from rmqha.wire.names import CLUSTER, RETRY_PREFIX
+from rmqha.wire.remoting.bodies.tables import WRITE, TopicConfig
+from rmqha.wire.remoting.codes import RequestCode
+from rmqha.wire.remoting.command import Command, SerializeType
+from rmqha.wire.remoting.frame import FRAME_LIMIT, FrameDecoder
+
+if TYPE_CHECKING or COMPILED:
+    from rmqha.wire.lane.send_run import Route, SendRun
+
+MOST_ROUTES = 100_000
+"""Topics that are known to the lane at once; there may be more."""
+
+
+@lru_cache(maxsize=4096)
+def _packed(host: Host) -> bytes:
+    """
+    An address and a port as a record has them; more than L{HOST_SIZE} bytes for IPv6, none where
+    there is no address.
+    """
+    try:
+        return ip_address(host[0]).packed + host[1].to_bytes(4, "big")
+    except ValueError:
+        return b""
+
+
+@define(eq=False, kw_only=True)
+class WriteLane:
+    """
+    Serves runs of request 310.
+
+    @ivar writer: Takes what was read.
+    @ivar refuse: Answers a request in whose place an answer stands, as
+        L{Sending<rmqha.broker.sending.send.Sending>} refuses what cannot be written now.
+    @ivar clients_flags: The bits of a client's system flag that are stored.
+    @ivar messages: Messages that were stored on this way.
+    """
+
+    writer: Putter
+    admission: Admission
+    topics: Topics
+    refuse: Callable[[Command], Any]
+    run: SendRun
+    forms: tuple[AnswerForm, ...]
+    code: int = field(default=int(RequestCode.SEND_MESSAGE_V2), init=False)
+    messages: int = field(default=0, init=False)
+    _routes: dict[bytes, Route | None] = field(factory=dict, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.topics.changed.append(self._topic_changed)
+
+    def serve_run(
+        self, connection: RemotingProtocol, data: bytes, at: int, stop: int
+    ) -> tuple[int, int]:
+        """
+        Store the messages of the frames from a position on, and answer them when what was
+        promised is so.
+
+        @return: How many, and where the first frame begins that was left.
+        """
+        run = self.run
+        while not run.read(data, at, stop, self._routes):
+            if run.unknown is None or not self._learned(run.unknown):
+                return 0, at
+        born = _packed(connection.peer)
+        if len(born) != HOST_SIZE or not connection.takes(run.count) or not self.admission.open:
+            return 0, at
+        answers = _Answers(connection, self.refuse)
+        try:
+            self.writer.put_run(run, born, answers.done)
+        except (NotWritable, MessageIllegal):
+            return 0, at
+        answers.ready(run.answers(self.forms), run.count)
+        self.messages += run.count
+        return run.count, run.end
+
+    # --- topics ---------------------------------------------------------------------
+
+    def forget(self) -> None:
+        """
+        Look anew at what may be written where.
+        """
+        self._routes.clear()
+
+    def _topic_changed(self, config: TopicConfig | None) -> None:
+        if config is None:
+            self._routes.clear()
+        else:
+            self._routes.pop(config.topic_name.encode(), None)
+
+    def _learned(self, topic: bytes) -> bool:
+        """
+        Look up a topic.
+
+        @return: Whether there is one: of others nothing is kept.
+        """
+        name = topic.decode("ascii")
+        config = self.topics.get(name)
+        if config is None:
+            return False
+        if len(self._routes) >= MOST_ROUTES:
+            self._routes.clear()
+        self._routes[topic] = self._route(name, config)
+        return True
+
+    def _route(self, name: str, config: TopicConfig) -> Route | None:
+        """
+        Where messages of a topic go; C{None} where each of them has to be looked at.
+        """
+        permitted = self.admission.settings.permission & config.perm & WRITE
+        if not permitted or name in FORBIDDEN or name.startswith(RETRY_PREFIX):
+            return None
+        keys = [(name, queue_id) for queue_id in range(config.write_queue_nums)]
+        multi = MULTI_TAGS if config.topic_filter_type == "MULTI_TAG" else 0
+        return Route(name.encode(), keys, multi)
+
+
+@define(eq=False)
+class _Answers:
+    """
+    The answers to a run, kept until it is known what became of it.
+
+    @ivar connection: Who gets them.
+    """
+
+    connection: RemotingProtocol
+    refuse: Callable[[Command], Any]
+    _frames: bytes | None = None
+    _count: int = 0
+    _status: PutStatus | None = None
+
+    def ready(self, frames: bytes, count: int) -> None:
+        """
+        These are the answers of a run that was stored as promised.
+        """
+        if self._status is None:
+            self._frames, self._count = frames, count
+            self.connection.in_runs += count
+        else:
+            self._send(frames, self._status)
+
+    def done(self, status: PutStatus) -> None:
+        """
+        This became of it.
+        """
+        if self._frames is None:
+            self._status = status
+        else:
+            self.connection.in_runs -= self._count
+            self._send(self._frames, status)
+
+    def _send(self, frames: bytes, status: PutStatus) -> None:
+        if status is PutStatus.PUT_OK:
+            self.connection.send_frames(frames)
+            return
+        code = STORED.get(status)
+        for answer in FrameDecoder().receive(frames):
+            if code is None:
+                self.connection.send(self.refuse(answer))
+            else:
+                answer.code = code
+                self.connection.send(answer)
+
+
+def write_lane(
+    *,
+    writer: Putter,
+    admission: Admission,
+    topics: Topics,
+    messages: Messages,
+    refuse: Callable[[Command], Any],
+    always: dict[str, str],
+    clients_flags: int,
+    most_body: int,
+) -> WriteLane | None:
+    """
+    Make the lane of a broker.
+
+    @param messages: Says what is added to each message.
+    @param always: Fields of every answer.
+    @param clients_flags: The bits of a client's system flag that are stored.
+    @param most_body: C{maxMessageSize}.
+    @return: C{None} where it is not compiled, or has addresses it does not know.
+    """
+    host = _packed(messages.host)
+    if not COMPILED or len(host) != HOST_SIZE:
+        return None
+    run = SendRun(
+        cluster=encode({CLUSTER: messages.cluster}),
+        store_host=host,
+        clients_flags=clients_flags,
+        most_body=most_body,
+        most_frame=FRAME_LIMIT,
+    )
+    kinds = (SerializeType.JSON, SerializeType.ROCKETMQ)
+    forms = tuple(AnswerForm.of(kind, always) for kind in kinds)
+    return WriteLane(
+        writer=writer, admission=admission, topics=topics, refuse=refuse, run=run, forms=forms
+    )

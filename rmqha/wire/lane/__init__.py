@@ -1,0 +1,3 @@
+"""
+Codecs for what comes in masses, a run of frames a call.
+"""
