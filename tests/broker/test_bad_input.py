@@ -4,6 +4,7 @@ Every request a broker answers, with what should not be in it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from struct import pack
 from typing import Any
 
@@ -20,7 +21,15 @@ from rmqha.wire.remoting.fields import to_ext
 from rmqha.wire.remoting.frame import encode
 from rmqha.wire.remoting.headers.pull import PullMessageRequest
 from tests.broker.consumer_side import GROUP, TOPIC, heartbeat, wants
-from tests.broker.support import SEND_BATCH, SEND_V2, BrokerTestCase, Client, batch, sending
+from tests.broker.support import (
+    SEND_BATCH,
+    SEND_V2,
+    BrokerTestCase,
+    Client,
+    FakeWriter,
+    batch,
+    sending,
+)
 from tests.support.bad_input import (
     BODIES,
     Complaints,
@@ -414,14 +423,17 @@ class BadPeersTests(BrokerTestCase):
         """
         writes: list[Deferred[PutStatus]] = []
         self.assert_unharmed()
-        put_run = self.writer.put_run
 
-        def waiting(*args: Any) -> None:
-            self.writer.outcome = done = Deferred()
-            writes.append(done)
-            put_run(*args)
+        def waiting(door: Callable[..., Any]) -> Callable[..., Any]:
+            def put(*args: Any, **kwargs: Any) -> Any:
+                self.writer.outcome = done = Deferred()
+                writes.append(done)
+                return door(*args, **kwargs)
 
-        self.patch(self.writer.__class__, "put_run", lambda writer, *args: waiting(*args))
+            return put
+
+        for name in ("put", "put_run"):
+            self.patch(FakeWriter, name, waiting(getattr(FakeWriter, name)))
         client = self.client()
         pull = PullMessageRequest(
             consumer_group=GROUP,
