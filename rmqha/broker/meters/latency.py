@@ -143,16 +143,18 @@ class TimedPuts:
         """
         Store the messages of a run as the writer below does, and measure how long the answers took.
         """
-        begun = self.seconds()
+        begun, later = self.seconds(), 0
 
         def ended(status: PutStatus) -> None:
-            self.durations.add(self.seconds() - begun, run_count)
+            count = later or run.count
+            self.durations.add(self.seconds() - begun, count)
             if status is PutStatus.SERVICE_NOT_AVAILABLE:
-                self.failed += run_count
+                self.failed += count
             done(status)
 
-        run_count = run.count
         self.writer.put_run(run, born_host, ended)
+        # By then the run is another one's.
+        later = run.count
 
     def _stored(self, result: PutResult, begun: float) -> PutResult:
         self.durations.add(self.seconds() - begun)
