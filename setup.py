@@ -45,7 +45,7 @@ setup(
     python_requires=">=3.11",
     package_dir={"": "."},
     packages=[*find_packages(include=["rmqha", "rmqha.*", "pyspark_rmqha"]), "twisted.plugins"],
-    package_data={"rmqha": ["py.typed"]},
+    package_data={"rmqha": ["py.typed"], "rmqha.wire.lane": ["*.pyi"]},
     install_requires=[
         "attrs>=23.1",
         "click>=8.1",

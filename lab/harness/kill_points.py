@@ -25,6 +25,12 @@ CALLS = {
     # a master's write
     "put-told": ("<", "rmqha.store.log.commit_log.CommitLog._tell"),
     "put-done": (">", "rmqha.store.store.Store.put"),
+    # a run of the write lane: read, written, told, answers made
+    "run-read": ("<", "rmqha.store.log.commit_log.CommitLog.put_run"),
+    "run-written": ("<", "rmqha.store.log.commit_log.CommitLog._grown"),
+    "run-told": (">", "rmqha.store.store.Store.put_run"),
+    "run-answers": ("<", "rmqha.broker.sending.write_lane._Answers.ready"),
+    "run-done": ("<", "rmqha.broker.sending.write_lane._Answers.done"),
     "ack-read": ("<", "rmqha.ha.master.transfer.GroupTransfer.acked"),
     "ack-resolve": ("<", "rmqha.ha.master.transfer.GroupTransfer._resolve"),
     "ack-told": (">", "rmqha.ha.master.transfer.GroupTransfer._resolve"),
@@ -148,6 +154,24 @@ def _half_record(node: Any, trigger: Trigger) -> None:
     CommitLog.put = half  # type: ignore[method-assign]
 
 
+def _half_run(node: Any, trigger: Trigger) -> None:
+    """
+    With the last record of a run half written.
+    """
+    grown = CommitLog._grown
+
+    def half(self: CommitLog, end: int) -> None:
+        if trigger.left == 1:
+            file = self.folder.at(self.last_record)
+            position, stop = self.last_record - file.start, end - file.start
+            middle = (position + stop) // 2
+            file.view[middle:stop] = bytes(stop - middle)
+        trigger()
+        grown(self, end)
+
+    CommitLog._grown = half  # type: ignore[method-assign]
+
+
 def _roll_empty(node: Any, trigger: Trigger) -> None:
     """
     Between making a new log file and giving it its size.
@@ -223,6 +247,7 @@ def _sync(before: bool) -> Callable[[Any, Trigger], None]:
 
 SPECIAL: dict[str, Callable[[Any, Trigger], None]] = {
     "half-record": _half_record,
+    "half-run": _half_run,
     "roll-empty": _roll_empty,
     "roll-blank": _roll_blank,
     "frame-header": _frame_header,

@@ -1,0 +1,104 @@
+"""
+Runs of the write lane, and a master that dies within one.
+"""
+
+from __future__ import annotations
+
+import signal
+from unittest import skipUnless
+
+from lab.harness.nodes import Node, until
+from lab.harness.remote import Remote, send
+from lab.harness.writer import Driver
+from rmqha.wire.lane.compiled import COMPILED
+from rmqha.wire.remoting.codes import ResponseCode
+from tests.faults.harness import FaultTestCase
+
+#: Where it dies.
+PLACES = ("run-read", "half-run", "run-written", "run-told", "run-answers", "run-done")
+
+#: Messages that a client sends at a time.
+WINDOW = 40
+
+TOPIC = "Orders"
+
+
+@skipUnless(COMPILED, "the write lane is not compiled here")
+class RunTests(FaultTestCase):
+    """
+    A SYNC master that is killed between the passes of a run.
+    """
+
+    def test_each_place(self) -> None:
+        """
+        Wherever it dies, each message that was acknowledged is there when it is back, and its
+        slave has the same log.  Files are small, so runs go over their ends.
+        """
+        master, slave = self.pair(mappedFileSizeCommitLog=262144)
+        self.acked: set[bytes] = set()
+        self.sent = 0
+        for place in self.random.sample(PLACES, len(PLACES)):
+            count = self.random.randint(1, 60)
+            self.tell(f"{place}:{count}")
+            master.term()
+            master.die = [f"{place}:{count}"]
+            master.start()
+            slave.until_synced(master.status()["maxOffset"])
+            self.send_until_dead(master)
+            self.assertEqual(-signal.SIGKILL, master.wait(), place)
+            master.start()
+        self.send_some(master, slave)
+        self.settle(master, slave)
+
+    def send_until_dead(self, master: Driver) -> None:
+        """
+        Send windows of messages until the master is gone.
+        """
+        try:
+            with Remote(master.port) as client:
+                while True:
+                    self.window(client)
+        except (OSError, EOFError):
+            pass
+        until(lambda: not master.running, "dead", tell=master.tail)
+
+    def window(self, client: Remote) -> None:
+        """
+        One window, sent at once, and its answers.
+        """
+        bodies = {}
+        for _ in range(WINDOW):
+            self.sent += 1
+            body = f"message {self.sent} ".encode().ljust(self.random.randint(20, 1500), b".")
+            command = send(TOPIC, body, self.sent % 4)
+            client.send(command)
+            bodies[command.opaque] = body
+        for _ in bodies:
+            answer = client.heard()
+            if answer.code == ResponseCode.SUCCESS:
+                self.acked.add(bodies[answer.opaque])
+
+    def send_some(self, master: Driver, slave: Node) -> None:
+        """
+        Now nothing dies: everything is acknowledged, and all that ever was is in both logs.
+        """
+        slave.until_upstream("in-sync")
+        before = len(self.acked)
+        with Remote(master.port) as client:
+            until(lambda: self.answered(client), "a SYNC write")
+            self.window(client)
+        self.assertGreaterEqual(len(self.acked), before + WINDOW)
+        self.assertGreater(master.status()["remoting"]["laneMessages"], WINDOW // 2)
+        slave.until_synced(master.status()["maxOffset"])
+        for node in (master, slave):
+            log = b"".join(
+                path.read_bytes() for path in sorted((node.root / "commitlog").iterdir())
+            )
+            self.assertEqual([], [body for body in self.acked if body not in log], node.name)
+
+    def answered(self, client: Remote) -> bool:
+        """
+        Whether the slave acknowledges writes.
+        """
+        body = b"is the slave there? "
+        return client.ask(send(TOPIC, body)).code == ResponseCode.SUCCESS
