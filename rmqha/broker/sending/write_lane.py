@@ -34,7 +34,6 @@ from rmqha.wire.log.record import Host
 from rmqha.wire.log.sys_flag import MULTI_TAGS
 from rmqha.wire.names import CLUSTER, RETRY_PREFIX
 from rmqha.wire.remoting.bodies.tables import WRITE, TopicConfig
-from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command, SerializeType
 from rmqha.wire.remoting.frame import FRAME_LIMIT, FrameDecoder
 
@@ -60,7 +59,7 @@ def _packed(host: Host) -> bytes:
 @define(eq=False, kw_only=True)
 class WriteLane:
     """
-    Serves runs of request 310.
+    Serves runs of requests 10 and 310.
 
     @ivar writer: Takes what was read.
     @ivar refuse: Answers a request in whose place an answer stands, as
@@ -75,7 +74,6 @@ class WriteLane:
     refuse: Callable[[Command], Any]
     run: SendRun
     forms: tuple[AnswerForm, ...]
-    code: int = field(default=int(RequestCode.SEND_MESSAGE_V2), init=False)
     messages: int = field(default=0, init=False)
     _routes: dict[bytes, Route | None] = field(factory=dict, init=False)
 
@@ -106,6 +104,13 @@ class WriteLane:
         answers.ready(run.answers(self.forms), run.count)
         self.messages += run.count
         return run.count, run.end
+
+    @property
+    def code(self) -> int:
+        """
+        The request code of the last run.
+        """
+        return self.run.code
 
     # --- topics ---------------------------------------------------------------------
 

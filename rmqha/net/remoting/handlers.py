@@ -59,7 +59,11 @@ class Lane(Protocol):
     Serves runs of frames of one code without making commands of them.
     """
 
-    code: int
+    @property
+    def code(self) -> int:
+        """
+        The code of the run that was served last.
+        """
 
     def serve_run(
         self, connection: RemotingProtocol, data: bytes, at: int, stop: int

@@ -17,6 +17,7 @@ docs/protocol/store.rst, Records; docs/architecture.rst, The write lane.
 from __future__ import annotations
 
 import cython
+from attrs import fields
 from cython.cimports.libc.stdlib import free, malloc
 from cython.cimports.libc.string import memcmp, memcpy, memmove
 
@@ -25,7 +26,9 @@ from rmqha.wire.log.hashing import body_crc
 from rmqha.wire.log.layout import MAGIC_V1, MAX_RECORD_OVERHEAD, MIN_RECORD
 from rmqha.wire.names import CLUSTER, DELAY, TIMER_PROPERTIES, TRANSACTION_PREPARED, WAIT
 from rmqha.wire.remoting.codes import RequestCode
+from rmqha.wire.remoting.fields import wire_name
 from rmqha.wire.remoting.frame import HEADER_LIMIT
+from rmqha.wire.remoting.headers.send import SendMessageRequest, SendMessageV2Request
 
 MOST = cython.declare(cython.int, 256)
 """Most messages of a run."""
@@ -44,7 +47,19 @@ _ALONE = cython.declare(cython.Py_ssize_t, MIN_RECORD)
 _MOST_TOPIC = cython.declare(cython.Py_ssize_t, MAX_TOPIC)
 _MOST_PROPERTIES = cython.declare(cython.Py_ssize_t, MAX_PROPERTIES)
 _MOST_HEADER = cython.declare(cython.Py_ssize_t, HEADER_LIMIT)
-_CODE = cython.declare(cython.longlong, int(RequestCode.SEND_MESSAGE_V2))
+_SHORT = cython.declare(cython.longlong, int(RequestCode.SEND_MESSAGE_V2))
+_LONG = cython.declare(cython.longlong, int(RequestCode.SEND_MESSAGE))
+
+_LETTERS = cython.declare(
+    dict,
+    {
+        wire_name(long).encode(): ord(wire_name(short))
+        for long in fields(SendMessageRequest)
+        for short in fields(SendMessageV2Request)
+        if long.name == short.name
+    },
+)
+"""The letter of a field that has its long name."""
 
 _WAIT = cython.declare(bytes, WAIT.encode())
 
@@ -109,12 +124,17 @@ class SendRun:
 
     @ivar count: Messages understood.
     @ivar end: Just past the last frame that was understood.
+    @ivar code: The request code of all.
     @ivar unknown: The topic of the frame behind it, if there was no route for that.
     """
 
     count = cython.declare(cython.int, visibility="readonly")
     end = cython.declare(cython.Py_ssize_t, visibility="readonly")
+    code = cython.declare(cython.longlong, visibility="readonly")
     unknown = cython.declare(object, visibility="readonly")
+    _code = cython.declare(cython.longlong)
+    _short = cython.declare(cython.bint)
+    _long = cython.declare(cython.bint)
     _kind = cython.declare(cython.int)
     _data: bytes
     _view: cython.const[cython.uchar][::1]
@@ -194,19 +214,22 @@ class SendRun:
                 break
             if self._used + size + len(self._cluster) >= SCRATCH:
                 break
-            if self.count and kind != self._kind:
-                break
             row = cython.address(self._rows[self.count])
             row.properties, row.properties_size = self._used, 0
             self._seen = 0
+            self._short = self._long = False
             if not self._header(row, at + 8, size, kind):
                 break
             row.body = at + 8 + size
             row.body_size = row.end = at + 4 + total
             row.body_size -= row.body
+            if self.count and (kind != self._kind or self._code != self.code):
+                break
+            if self._long if self._code == _SHORT else self._short:
+                break
             if not self._take(row, routes):
                 break
-            self._kind = kind
+            self._kind, self.code = kind, self._code
             at = self.end = row.end
             self.count += 1
         return self.count
@@ -300,7 +323,11 @@ class SendRun:
                 at = self._number(at, q)
                 if at < 0 or not -INT32 <= self._value < INT32:
                     return False
-                if (bit == 2 and self._value != _CODE) or (bit == 4 and self._value):
+                if bit == 2:
+                    self._code = self._value
+                    if self._code != _SHORT and self._code != _LONG:
+                        return False
+                if bit == 4 and self._value:
                     return False
                 if bit == 8:
                     row.opaque = self._value
@@ -350,11 +377,15 @@ class SendRun:
         if view[at] != 123:
             return -1
         while True:
-            # A name of one letter, a colon, and at least one more byte.
-            if q - at < 6 or view[at + 1] != 34 or view[at + 3] != 34 or view[at + 4] != 58:
+            at += 1
+            if at >= q or view[at] != 34:
                 return -1
-            letter = view[at + 2]
-            at += 5
+            start = at + 1
+            at = self._text(start, q)
+            if at < 0 or q - at < 3 or view[at + 1] != 58:
+                return -1
+            letter = self._letter(start, at - start)
+            at += 2
             if view[at] == 34:
                 start = at + 1
                 if letter == 105:
@@ -507,7 +538,11 @@ class SendRun:
         q: cython.Py_ssize_t = at + size
         length: cython.Py_ssize_t
         start: cython.Py_ssize_t
-        if size < 21 or (view[at] << 8 | view[at + 1]) != _CODE:
+        letter: cython.int
+        if size < 21:
+            return False
+        self._code = view[at] << 8 | view[at + 1]
+        if self._code != _SHORT and self._code != _LONG:
             return False
         row.opaque = self._int32(at + 5)
         if row.opaque < 0 or self._int32(at + 9) or self._int32(at + 13):
@@ -516,20 +551,22 @@ class SendRun:
             return False
         at += 21
         while at < q:
-            if q - at < 7 or view[at] or view[at + 1] != 1:
+            if q - at < 7 or view[at] or not 0 < view[at + 1] <= q - at - 6:
                 return False
-            length = self._int32(at + 3)
-            start = at + 7
+            start = at + 2 + view[at + 1]
+            letter = self._letter(at + 2, view[at + 1])
+            length = self._int32(start)
+            start += 4
             if not 0 <= length <= q - start:
                 return False
-            if view[at + 2] == 105:
+            if letter == 105:
                 if self._seen & 256 or not self._plain(start, start + length):
                     return False
                 self._seen |= 256
                 if length:
                     memcpy(self._scratch + row.properties, cython.address(view[start]), length)
                 row.properties_size = length
-            elif not self._field(row, view[at + 2], start, start + length):
+            elif not self._field(row, letter, start, start + length):
                 return False
             at = start + length
         return True
@@ -547,6 +584,18 @@ class SendRun:
         return True
 
     # --- fields -----------------------------------------------------------------------
+
+    @cython.cfunc
+    def _letter(self, at: cython.Py_ssize_t, size: cython.Py_ssize_t) -> cython.int:
+        """
+        @return: The letter of a field's name, be it long or short; 0 for one that is not known.
+        """
+        if size == 1:
+            self._short = True
+            return self._view[at]
+        self._long = True
+        letter = _LETTERS.get(self._data[at : at + size])
+        return 0 if letter is None else letter
 
     @cython.cfunc
     def _field(

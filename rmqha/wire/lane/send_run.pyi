@@ -8,6 +8,7 @@ class Route:
 class SendRun:
     count: int
     end: int
+    code: int
     unknown: bytes | None
     def __init__(
         self,

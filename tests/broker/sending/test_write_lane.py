@@ -12,6 +12,7 @@ from unittest import skipUnless
 
 import orjson
 from attrs import evolve
+from attrs import fields as fields_of
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
@@ -24,9 +25,11 @@ from rmqha.store.files.allocate import Allocator
 from rmqha.wire.lane.compiled import COMPILED
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command, SerializeType
+from rmqha.wire.remoting.fields import wire_name
 from rmqha.wire.remoting.frame import encode
+from rmqha.wire.remoting.headers.send import SendMessageRequest, SendMessageV2Request
 from tests.broker.sending.test_captured_sends import sends
-from tests.broker.support import BrokerTestCase, Client, properties, sending
+from tests.broker.support import BrokerTestCase, Client, long_names, properties, sending
 from tests.support.frames import RECORDINGS
 
 TOPICS = ("Orders", "Payments", "x", "%RETRY%group", "DoesNotExistYet")
@@ -63,20 +66,28 @@ FIELDS = st.fixed_dictionaries(
     },
 )
 
+LONG = {
+    wire_name(short): wire_name(long)
+    for short, long in zip(
+        fields_of(SendMessageV2Request), fields_of(SendMessageRequest), strict=True
+    )
+}
+
 COMMANDS = st.builds(
-    lambda topic, usual, fields, missing, **more: Command(
+    lambda topic, usual, fields, missing, long, **more: Command(
         ext={
-            name: value
+            LONG[name] if long and name in LONG else name: value
             for name, value in {**sending(topic, properties=usual), **fields}.items()
             if name not in missing
         },
         **more,
     ),
+    long=st.integers(0, 3).map(lambda number: number == 3),
     topic=st.sampled_from(TOPICS),
     usual=USUAL | USUAL | PAIRS,
     fields=st.just({}) | st.just({}) | FIELDS,
     missing=st.just(()) | st.just(()) | st.sets(st.sampled_from("abcdefghi"), max_size=1),
-    code=st.sampled_from((310, 310, 310, 310, 10, 320, 999)),
+    code=st.sampled_from((310, 310, 310, 310, 10, 10, 320, 999)),
     opaque=st.integers(0, 2**31 - 1) | st.just(-5),
     flag=st.sampled_from((0, 0, 0, 0, 2)),
     version=st.integers(0, 500),
@@ -237,6 +248,23 @@ class BothWaysTests(LaneTestCase):
             for n in range(400)
         ]
         self.assertGreater(self.drive(b"".join(frames), [], file_size=128 << 10), 300)
+
+    def test_long_names(self) -> None:
+        """
+        What older clients and Go's send: request 10, with names that are words.
+        """
+        frames = [
+            encode(
+                Command(
+                    code=10,
+                    opaque=n,
+                    ext=long_names(sending("Orders")),
+                    serialize=SerializeType(n // 10 % 2),
+                )
+            )
+            for n in range(40)
+        ]
+        self.assertEqual(self.drive(b"".join(frames), []), 40)
 
     def test_many_queues(self) -> None:
         """
