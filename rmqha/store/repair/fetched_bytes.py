@@ -6,7 +6,7 @@ Both logs must be the same around the range: at least L{NEIGHBOURS} bytes before
 are equal, whole records among them.  The replica's bytes in the range must be records that check,
 at the offsets where they are, in a chain that ends where ours goes on, and each queue's offsets
 must go on from record to record.  Where only some of the replica's records are good, those are
-taken.
+taken.  The record before the range may differ in its properties: then the damage begins there.
 
 Source: docs/operations.rst, Repair from a replica.
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from rmqha.logfiles.follow import BadPlace, follow
 from rmqha.logfiles.offline_log import OfflineLog
@@ -27,7 +27,7 @@ from rmqha.store.repair.damaged_ranges import DamagedRange
 from rmqha.wire.columnar.dispatch_fields import fields
 from rmqha.wire.columnar.record_blocks import Block
 from rmqha.wire.log.delay_levels import DelayLevels
-from rmqha.wire.log.record import Fault
+from rmqha.wire.log.record import Fault, check, decode
 
 NEIGHBOURS = 64 << 10
 """Bytes compared on each side of a range, at least, if the log has them."""
@@ -145,11 +145,37 @@ class FetchedBytes:
         """
         Compare and check; blocking.
         """
+        self._reach_back()
         wanted = self.window.wanted
         why = self._differs() or self._walk()
         if why:
             self.runs, self.records = [], 0
             self.not_had = [NotHad(wanted.start, wanted.stop, why)]
+
+    def _reach_back(self) -> None:
+        """
+        Take the record before the range for a part of it where it differs in its properties alone:
+        what a disk loses begins anywhere, and no checksum tells that these are damaged.
+        """
+        window, wanted = self.window, self.window.wanted
+        if not any(stop == wanted.start for _, stop in window.equal):
+            return
+        log = OfflineLog.of(self.ours, wanted.start)
+        start = record_start(log, wanted.start - 1)
+        if start < window.low or not self.theirs.has(start):
+            return
+        size = wanted.start - start
+        ours, theirs = (bytes(side.read(start, size)) for side in (self.ours, self.theirs))
+        most = self.ours.file_size
+        if ours == theirs or check(ours, 0, size, start, wanted.start, max_size=most) != size:
+            return
+        properties = size - len(decode(ours, 0, start).raw_properties)
+        if ours[:properties] == theirs[:properties]:
+            equal = window.bounded(window.low, start).equal
+            behind = tuple(each for each in window.equal if each[0] >= wanted.stop)
+            self.window = evolve(
+                window, wanted=evolve(wanted, start=start), equal=(*equal, *behind)
+            )
 
     def _differs(self) -> str:
         """

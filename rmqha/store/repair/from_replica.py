@@ -234,7 +234,7 @@ class RangeFetch:
                 fetched=str(path.relative_to(self.root)),
                 crc=file_crc(path),
                 ranges=looked.runs,
-                equal=fetched.equal,
+                equal=looked.window.equal,
                 clear=cleared(looked),
             )
         )

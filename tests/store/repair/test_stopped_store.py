@@ -21,7 +21,9 @@ from lab.harness import golden
 from lab.harness.compare_stores import index_files, queue_files
 from rmqha.errors import DiskFull, Refused
 from rmqha.logfiles.json_table import read, replace
+from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.raw_log import RawLog
+from rmqha.logfiles.scan import scan
 from rmqha.store import lost_tail
 from rmqha.store.files import mapped
 from rmqha.store.log import range_repair
@@ -105,6 +107,26 @@ class HarmTests(RepairCase):
         self.assertEqual(len(report.ranges), 3)
         self.assert_whole()
         self.assertEqual(len(self.quarantined()), 2, "the missing file has nothing to keep")
+
+    def test_begins_in_properties(self) -> None:
+        """
+        Damage that begins in the properties of a record, which no checksum covers: that record is
+        had as well.
+        """
+        path = self.store / damage.name(3)
+        base = int(path.name)
+        log = OfflineLog(self.store)
+        starts = [
+            start - base
+            for _, block in scan(log, base, base + SIZE)
+            for start in block.start.tolist()
+        ]
+        start = starts[len(starts) // 2]
+        log.close()
+        damage.overwrite(path, start - 6, NOISE)
+        report = self.repaired()
+        self.assertEqual(report.not_had, ())
+        self.assert_whole()
 
     def test_ranges_close_together(self) -> None:
         """
