@@ -10,7 +10,7 @@ logs the reason, stops the reactor and ends the process with exit code 1.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
@@ -65,10 +65,12 @@ class Node(Process):
     @ivar broker: What they serve, while the store is open.
     @ivar unready: States in which this role does not do what it promises its clients.
     @ivar epochs: The master epochs of the log.
+    @ivar set_aside: Called before clients are let in: what there is now is there to stay.
     """
 
     _log = Logger()
     unready = CLOSED
+    set_aside: Callable[[], None] = staticmethod(lambda: None)
 
     def __init__(self, settings: Settings, reactor: Any, *, repair: bool = False) -> None:
         super().__init__(settings, reactor)
@@ -313,6 +315,7 @@ class Node(Process):
 
     def _let_clients_in(self, _: None, broker: Broker) -> None:
         if broker is self.broker:
+            self.set_aside()
             broker.start(self.clients)
             self._changed()
 

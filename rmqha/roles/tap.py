@@ -15,6 +15,7 @@ from twisted.python.reflect import namedAny
 from rmqha.config.errors import ConfigProblems
 from rmqha.config.load import NAMESRV, load
 from rmqha.errors import ConfigError
+from rmqha.roles.garbage import SetAside
 
 MASTER = "master"
 
@@ -98,7 +99,8 @@ def makeService(options: Options, reactor: Any = None) -> IService:
 
     @param reactor: Given by tests; twistd's own otherwise.
     """
-    if reactor is None:
+    own = reactor is None
+    if own:
         from twisted.internet import reactor
     # Twisted's timers follow the wall clock, which jumps; a node's must not.
     reactor.seconds = time.monotonic
@@ -108,4 +110,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     how = {"repair": bool(options["repair"])}
     if options.role == MASTER:
         how["force"] = bool(options["force"])
-    return cast(IService, node(options.settings, reactor, **how))
+    made = node(options.settings, reactor, **how)
+    if own:
+        made.set_aside = SetAside()
+    return cast(IService, made)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from attrs import evolve
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
@@ -24,6 +25,7 @@ from rmqha.store.log import truncate
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.retention import Retention
 from rmqha.store.published import publish
+from rmqha.store.store import Store
 from rmqha.wire.log.encode import encode
 from rmqha.wire.log.published import Why
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
@@ -633,6 +635,24 @@ class RepairTests(SlaveCase):
             ],
         )
         self.assertCopied()
+
+    def test_sets_aside_anew(self) -> None:
+        """
+        What there is is set aside for garbage collection before clients are let in, and again once
+        a repair has opened another store.
+        """
+        seen: list[tuple[Store, bool]] = []
+
+        def set_aside() -> None:
+            seen.append((self.node.store, self.node.clients.serving))
+
+        with patch.object(PuppetSlave, "set_aside", staticmethod(set_aside)):
+            self.parted()
+            old = self.node.store
+            self.turn()
+            self.catch_up()
+        self.assertEqual(seen[-2:], [(old, False), (self.node.store, False)])
+        self.assertTrue(self.node.clients.serving)
 
     def test_follows_the_new_store(self) -> None:
         """

@@ -1,0 +1,120 @@
+"""
+What a node sets aside for good.
+"""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import weakref
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from lab.harness.nodes import ROOT
+from rmqha.roles.garbage import SetAside
+
+
+class Part:
+    """
+    One of two that know each other.
+    """
+
+    def __init__(self) -> None:
+        self.other: Part | None = None
+
+
+def cycle() -> weakref.ref[Part]:
+    """
+    Two that nobody else knows.
+    """
+    one, other = Part(), Part()
+    one.other, other.other = other, one
+    return weakref.ref(one)
+
+
+class SetAsideTests(SynchronousTestCase):
+    """
+    L{SetAside}, and nothing of it left for other tests.
+    """
+
+    def setUp(self) -> None:
+        self.addCleanup(gc.enable)
+        self.addCleanup(gc.unfreeze)
+        gc.collect()
+
+    def test_held_off(self) -> None:
+        """
+        Nothing is collected before a node serves.
+        """
+        set_aside = SetAside()
+        self.assertFalse(gc.isenabled())
+        set_aside()
+        self.assertTrue(gc.isenabled())
+
+    def test_nothing_is_looked_at(self) -> None:
+        """
+        What was there before is not looked at by a full collection, and nothing is collected when
+        a node begins to serve.
+        """
+        before = cycle()
+        SetAside()()
+        self.assertIsNotNone(before())
+        self.assertLess(len(gc.get_objects()), 1000)
+        gc.collect()
+        self.assertIsNotNone(before())
+
+    def test_what_came_since(self) -> None:
+        """
+        Cycles of what came since are found as ever.
+        """
+        SetAside()()
+        after = cycle()
+        gc.collect()
+        self.assertIsNone(after())
+
+    def test_again(self) -> None:
+        """
+        A node that serves another store lets the one before go.
+        """
+        set_aside = SetAside()
+        set_aside()
+        old = cycle()
+        gc.freeze()
+        gc.collect()
+        self.assertIsNotNone(old())
+        set_aside()
+        self.assertIsNone(old())
+        self.assertLess(len(gc.get_objects()), 1000)
+
+
+class NodeTests(SynchronousTestCase):
+    """
+    Who sets aside.
+    """
+
+    def test_only_a_process_of_its_own(self) -> None:
+        """
+        A node that twistd makes does, one that is given a reactor does not: that is in somebody
+        else's process.
+        """
+        lines = (
+            "import sys, tempfile",
+            "from rmqha.roles import tap",
+            "options = tap.Options()",
+            "root = tempfile.mkdtemp()",
+            "keys = ('storePathRootDir=' + root, 'listenPort=0', 'haListenPort=0')",
+            "options.parseOptions(['--role', 'master', *(f'--set={key}' for key in keys)])",
+            "node = tap.makeService(options)",
+            "print(type(node.set_aside).__name__)",
+            "node = tap.makeService(options, node.reactor)",
+            "print(type(node.set_aside).__name__)",
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", "\n".join(lines)],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        self.assertEqual(done.stdout.split(), ["SetAside", "function"])
