@@ -33,6 +33,9 @@ RATE = 8 << 20
 SCRUB_GOAL = 1.0
 """Percent of a core."""
 
+BUSY = 0.02
+"""Share of a core below which a start is over; the scrubber takes less."""
+
 BODY = 1024
 BATCH = 32
 MESSAGES = 6000
@@ -64,7 +67,7 @@ def _scrubber(folder: Path, total: int, seconds: float) -> Row:
             master.keys["scrubBytesPerSecond"] = rate
             master.start(LIMIT)
             master.until(lambda status: status["dispatchedOffset"] >= end, "dispatched", LIMIT)
-            time.sleep(SETTLE)
+            _until_idle(master)
             before = processor_seconds(master.pid), master.status()["scrub"]["readBytes"]
             time.sleep(seconds)
             used.append(processor_seconds(master.pid) - before[0])
@@ -80,6 +83,19 @@ def _scrubber(folder: Path, total: int, seconds: float) -> Row:
         goal=f"<= {SCRUB_GOAL:g} %",
         met=percent <= SCRUB_GOAL,
     )
+
+
+def _until_idle(master: Node) -> None:
+    """
+    Wait until what a start leaves to be done in the background, such as the index of splits, is
+    done.
+    """
+    end = time.monotonic() + LIMIT
+    used = SETTLE
+    while used > BUSY * SETTLE and time.monotonic() < end:
+        before = processor_seconds(master.pid)
+        time.sleep(SETTLE)
+        used = processor_seconds(master.pid) - before
 
 
 def _pulls(folder: Path, rounds: int) -> Row:
