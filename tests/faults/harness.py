@@ -166,8 +166,14 @@ class FaultTestCase(SynchronousTestCase):
 
     def write(self, master: Driver, count: int, **how: Any) -> list[Write]:
         """
-        Write and expect every write to be acknowledged.
+        Write and expect every write to be acknowledged.  A slave says that it is in sync a moment
+        before its master has heard that.
         """
+        if master.keys["brokerRole"] == "SYNC_MASTER":
+            master.until(
+                lambda status: any(row["acked"] is not None for row in status["replicas"]),
+                "a replica",
+            )
         writes = master.put(count, **{"concurrency": 8, **how}).wait()
         statuses = {write.status for write in writes}
         self.assertEqual({"PUT_OK"}, statuses, master.tail())
