@@ -248,6 +248,10 @@ class RawLog:
             os.close(self._fd)
         self._fd, self._opened = -1, None
 
+    def __del__(self) -> None:
+        # Many logs are looked at once and let go: none leaves a descriptor behind.
+        self.close()
+
 
 def _is_log_file(path: Path) -> bool:
     return bool(LOG_NAME.fullmatch(path.name.removesuffix(PARTIAL_SUFFIX)))

@@ -38,6 +38,16 @@ class Reading(SynchronousTestCase):
         self.assertIsInstance(OfflineLog(store), LogReader)
         self.assertIsInstance(RawLog.open(store), LogReader)
 
+    def test_let_go(self) -> None:
+        """
+        A log that nobody closed leaves no descriptor open: those who read through many are many.
+        """
+        store = golden.store(VERSION)
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(10):
+            self.assertGreater(OfflineLog(store).end, 0)
+        self.assertEqual(len(os.listdir("/proc/self/fd")), before)
+
     def test_ends(self) -> None:
         """
         A log of which nobody tells who wrote it ends where a slave's recovery ends it.
