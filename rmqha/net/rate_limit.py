@@ -78,7 +78,8 @@ class Speed:
         """
         So many bytes pass now.
         """
-        self._turn()
+        if int(self._clock.seconds()) != self._second:
+            self._turn()
         self._passed += size
 
     def last(self) -> int:

@@ -5,8 +5,13 @@ The receiving end of the replication path: from the socket into the mapped log.
 
 The portable path reads C{bytes} and copies them into the log.  L{ZeroCopyClient} instead asks its
 sink where the bytes of a body belong and lets the kernel put them there, together with the next
-frame's header in the same call.  A body is only ever read after its header was accepted: a refused
-frame leaves no byte behind.
+frame's header in the same call.
+
+That is worth a system call for its header only where bodies are large.  Where the next frame is not
+known, or is L{SMALL}, what the socket has goes to a buffer first: one call then brings a whole
+frame, or many, and their bodies are copied from there.
+
+A body goes to the log only after its header was accepted: a refused frame leaves nothing there.
 
 The layout of frames is that of L{rmqha.wire.ha_frame}, the tested reference; a stream may be
 handed over from its decoder at any byte.
@@ -39,8 +44,19 @@ TURN = 1024 * 1024
 Most bytes one connection reads in one reactor turn, so that the others get theirs.
 """
 
+SMALL = 8 * 1024
+"""
+Frames with fewer bytes of body are copied: that takes less than a system call.
+"""
+
+BUFFER = 32 * 1024
+"""
+Most bytes that are read at once to be copied.
+"""
+
 _HEADER = TRANSFER_HEADER.size
 _unpack_header = TRANSFER_HEADER.unpack
+_unpack_header_from = TRANSFER_HEADER.unpack_from
 
 Handover = tuple[bytes, int, int, int]
 """
@@ -119,6 +135,10 @@ class ZeroCopyClient(tcp.Client):
     @ivar _header_size: How many of them are there.
     @ivar _offset: Where the next byte of the body belongs.
     @ivar _left: Bytes of the body still to come.
+    @ivar _large: Whether the frame is not L{SMALL}.
+    @ivar _buffer: What was read to be copied.
+    @ivar _at: The first byte in it that was not taken yet: a pause may leave some...
+    @ivar _filled: ... before this one.
     @ivar _stopped: Reading was stopped (pause, close, abort): ends a turn early.
     @ivar _refused: A violation was told; reading never starts again.
     """
@@ -126,6 +146,8 @@ class ZeroCopyClient(tcp.Client):
     _sink: Any = None
     _stopped = False
     _refused = False
+    _at = 0
+    _filled = 0
 
     def start_scatter(self, sink: Any, handover: Handover, max_body: int) -> None:
         """
@@ -147,6 +169,8 @@ class ZeroCopyClient(tcp.Client):
         self._header_size = len(header)
         self._offset = offset
         self._left = left
+        self._large = size >= SMALL
+        self._buffer = memoryview(bytearray(BUFFER))
         self._max_body = max_body
         self._sink = sink
         if left and left == size:
@@ -187,9 +211,17 @@ class ZeroCopyClient(tcp.Client):
         budget = TURN
         why: Exception | None = None
         try:
+            if self._at < self._filled and not self._stopped:
+                budget -= self._filled - self._at
+                self._copy()
             while budget > 0 and not self._stopped:
+                scatters = self._large and self._left
                 try:
-                    count, wanted = self._read()
+                    if scatters:
+                        count, wanted = self._read()
+                    else:
+                        wanted = min(BUFFER, budget + _HEADER)
+                        count = self.socket.recv_into(self._buffer, wanted)
                 except OSError as error:
                     if error.errno not in (EAGAIN, EINTR):
                         why = main.CONNECTION_LOST
@@ -198,7 +230,11 @@ class ZeroCopyClient(tcp.Client):
                     why = main.CONNECTION_DONE
                     break
                 budget -= count
-                self._received(count)
+                if scatters:
+                    self._received(count)
+                else:
+                    self._at, self._filled = 0, count
+                    self._copy()
                 if count < wanted:
                     break  # the socket is empty
             if budget < TURN and self._sink is not None:
@@ -222,60 +258,119 @@ class ZeroCopyClient(tcp.Client):
         if not self._refused:
             self._stopped = False
             super().startReading()
+            if self._at < self._filled:
+                # The socket need not become readable for them.
+                self.reactor.callLater(0, self._go_on)
 
     def connectionLost(self, reason: Failure) -> None:
         """
         Let the sink go and tell the protocol.
         """
         self._sink = None
+        self._at = self._filled = 0
         super().connectionLost(reason)
+
+    def _go_on(self) -> None:
+        """
+        Take what a pause has left in the buffer.
+        """
+        sink = self._sink
+        if sink is None or self._stopped or self._at == self._filled:
+            return
+        try:
+            self._copy()
+            if self._sink is not None:
+                sink.turn_ends()
+        except RmqhaError as error:
+            self._refuse(error)
+        except Exception:
+            # What the reactor does where it calls doRead.
+            self.abortConnection()
+            raise
+
+    def _copy(self) -> None:
+        """
+        Take frames out of the buffer, as far as it goes or until a pause.
+        """
+        sink, buffer, at, filled = self._sink, self._buffer, self._at, self._filled
+        while at < filled and self._sink is not None:
+            left = self._left
+            if left:
+                if self._stopped:
+                    break
+                room = sink.room(self._offset, left)
+                size = len(room)
+                if not 0 < size <= left:
+                    raise self._wrong_room(size)
+                if size > filled - at:
+                    size = filled - at
+                    room = room[:size]
+                room[:] = buffer[at : at + size]
+                at += size
+                self._offset += size
+                self._left = left = left - size
+                sink.body_received(size)
+                if not left and self._sink is not None:
+                    sink.frame_ends()
+            elif self._closing():
+                at = filled
+            elif self._header_size or filled - at < _HEADER:
+                have = self._header_size
+                more = min(_HEADER - have, filled - at)
+                self._header[have : have + more] = buffer[at : at + more]
+                at += more
+                self._header_size = have + more
+                if self._header_size == _HEADER:
+                    self._header_received(*_unpack_header(self._header))
+            else:
+                at += _HEADER
+                self._header_received(*_unpack_header_from(buffer, at - _HEADER))
+        if self._sink is not None:
+            self._at = at
 
     def _read(self) -> tuple[int, int]:
         """
-        Let the kernel write the rest of the body and the next header, as far as both are known.
+        Let the kernel write the rest of the body and, if there is room for all of it, the next
+        header.
 
         @return: How many bytes came, and how many there was room for.
         """
         left = self._left
-        have = self._header_size
-        if not left:
-            header = self._header[have:] if have else self._header
-            return self.socket.recv_into(header), _HEADER - have
         room = self._sink.room(self._offset, left)
         size = len(room)
         if size == left:
             count = self.socket.recvmsg_into((room, self._header))[0]
             return count, size + _HEADER
         if not 0 < size < left:
-            raise ValueError(f"room for {size} bytes, but {left} are to come at {self._offset}")
+            raise self._wrong_room(size)
         return self.socket.recv_into(room), size
+
+    def _wrong_room(self, size: int) -> ValueError:
+        return ValueError(f"room for {size} bytes, but {self._left} are to come at {self._offset}")
 
     def _received(self, count: int) -> None:
         """
         Tell the sink what the kernel wrote.
         """
         left = self._left
+        size = count if count < left else left
+        self._offset += size
+        self._left = left = left - size
+        self._sink.body_received(size)
         if left:
-            size = count if count < left else left
-            self._offset += size
-            self._left = left = left - size
-            self._sink.body_received(size)
-            if left:
-                return
-            count -= size
-            if self._sink is not None:
-                self._sink.frame_ends()
-        self._header_size += count
+            return
+        if self._sink is not None:
+            self._sink.frame_ends()
+        self._header_size = count - size
         if self._header_size == _HEADER and not self._closing():
-            self._header_received()
+            self._header_received(*_unpack_header(self._header))
 
-    def _header_received(self) -> None:
+    def _header_received(self, offset: int, size: int) -> None:
         """
         Act on a whole header.  A pause does not delay this: it was read, and a heartbeat may be the
         last to arrive for long.
         """
         self._header_size = 0
-        offset, size = _unpack_header(self._header)
         if size:
             self._frame_starts(offset, size)
         else:
@@ -287,12 +382,14 @@ class ZeroCopyClient(tcp.Client):
         self._sink.frame_starts(offset, size)
         self._offset = offset
         self._left = size
+        self._large = size >= SMALL
 
     def _closing(self) -> bool:
         return bool(self._aborting or self.disconnecting or self.disconnected)
 
     def _refuse(self, error: RmqhaError) -> None:
         self._refused = True
+        self._at = self._filled = 0
         sink = self._sink
         if sink is not None:
             self.stopReading()

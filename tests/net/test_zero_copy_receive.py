@@ -54,6 +54,21 @@ class Descriptors:
         self.later.append(lambda: call(*args))
 
 
+class Counted:
+    """
+    A socket that counts how often it is read.
+    """
+
+    def __init__(self, inner: socket.socket) -> None:
+        self.calls = 0
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> object:
+        if name.startswith("recv"):
+            self.calls += 1
+        return getattr(self._inner, name)
+
+
 class Recorder(Protocol):
     """
     What reaches the portable path.
@@ -244,6 +259,24 @@ class ChunkingTests(SynchronousTestCase):
         self.assertEqual(sink.rooms, [(n * 1000, 1000) for n in range(10)])
         self.assertEqual(sink.turns, [10_000])
 
+    def test_one_call_for_what_is_small(self) -> None:
+        """
+        Small frames come with their headers, all that the socket has in one system call: one record
+        and many.  A large one does after its header.
+        """
+        for count, size, calls in ((1, 1000, 1), (20, 1000, 1), (3, 20_000, 3)):
+            with self.subTest(count=count, size=size):
+                sink = MemorySink()
+                pair = Pair()
+                self.addCleanup(pair.close)
+                pair.client.start_scatter(sink, FRESH, MAX)
+                pair.client.socket = counted = Counted(pair.client.socket)  # type: ignore[assignment]
+                pair.peer.send(b"".join(frame(n * size, b"z" * size) for n in range(count)))
+                pair.client.doRead()
+                self.assertEqual(sink.received, count * size)
+                self.assertEqual(sink.turns, [count * size])
+                self.assertEqual(counted.calls, calls)
+
     def test_short_room(self) -> None:
         """
         A room shorter than the body is asked for again where it ended.
@@ -411,6 +444,63 @@ class PauseTests(SynchronousTestCase):
             self.assertIn(self.client, self.pair.reactor.readers)
         events, log = reference(stream, 10_000)
         self.assertEqual((self.sink.events, self.sink.log), (events, log))
+
+    def test_resumed_without_the_socket(self) -> None:
+        """
+        What was read before a pause is told after it, though the socket has nothing any more; and
+        not behind what came since.
+        """
+        for feeds in (False, True):
+            with self.subTest(feeds=feeds):
+                self.setUp()
+                self.sink.on["frame_ends"] = self.client.pauseProducing
+                self.pair.feed(b"".join(frame(n * 4, b"abcd") for n in range(3)))
+                self.assertEqual((self.sink.received, self.sink.turns), (4, [4]))
+                self.sink.on.clear()
+                self.client.resumeProducing()
+                if feeds:
+                    self.pair.feed(frame(12, b"efgh"))
+                for call in self.pair.reactor.later:
+                    call()
+                self.assertEqual(self.sink.turns, [4, 16] if feeds else [4, 12])
+                self.assertEqual(
+                    bytes(self.sink.log[:16]),
+                    b"abcd" * 3 + b"efgh" * feeds + b"\0" * 4 * (not feeds),
+                )
+
+    def test_resumed_and_refused(self) -> None:
+        """
+        What was read before a pause may be refused after it, or meet an error of ours: both end the
+        connection as they do in a read.
+        """
+        self.sink.on["frame_ends"] = self.client.pauseProducing
+        self.pair.feed(frame(0, b"abcd") + frame(4, b"abcd") + encode_header(8, -1))
+        self.sink.on.clear()
+        self.client.resumeProducing()
+        self.pair.reactor.later.pop()()
+        self.assertEqual(len(self.sink.violations), 1)
+        self.setUp()
+        self.sink.on["frame_ends"] = self.client.pauseProducing
+        self.pair.feed(frame(0, b"abcd") + frame(4, b"abcd"))
+        self.sink.on["room"] = lambda: 1 // 0  # type: ignore[assignment,return-value]
+        self.client.resumeProducing()
+        self.assertRaises(ZeroDivisionError, self.pair.reactor.later.pop(0))
+        self.pair.reactor.later.pop()()
+        self.assertIsNotNone(self.pair.protocol.lost)
+
+    def test_paused_again(self) -> None:
+        """
+        A pause that is taken back and made again in one turn leaves the rest where it is.
+        """
+        self.sink.on["frame_ends"] = self.client.pauseProducing
+        self.pair.feed(frame(0, b"abcd") + frame(4, b"abcd"))
+        self.client.resumeProducing()
+        self.client.pauseProducing()
+        self.pair.reactor.later.pop()()
+        self.assertEqual(self.sink.received, 4)
+        self.client.resumeProducing()
+        self.pair.reactor.later.pop()()
+        self.assertEqual((self.sink.received, self.pair.reactor.later), (8, []))
 
     def test_pause_and_resume_at_once(self) -> None:
         """

@@ -277,10 +277,16 @@ class SlaveProtocol(Protocol):
         """
         How far this connection may say that we hold the master's log.
         """
-        if self.cursor is None:
+        cursor, log = self.cursor, self.log
+        if cursor is None:
             return self.reported
-        value = self.log.confirmed if self.settings.verify_before_ack else self.log.end
-        return max(self.reported, min(value, self.reportable(self.log), self.cursor))
+        value = log.confirmed if self.settings.verify_before_ack else log.end
+        may = self.reportable(log)
+        if may < value:
+            value = may
+        if cursor < value:
+            value = cursor
+        return value if value > self.reported else self.reported
 
     def last(self) -> tuple[float, float]:
         """
@@ -290,13 +296,18 @@ class SlaveProtocol(Protocol):
         return self._last_received, self._reported_at
 
     def _report(self, before: bytes = b"") -> None:
-        self.reported = self.held()
+        self._say(self.held(), before)
+
+    def _say(self, held: int, before: bytes = b"") -> None:
+        self.reported = held
         self._reported_at = self.clock.seconds()
-        self.transport.write(before + encode_report(self.reported))
+        self.transport.write(before + encode_report(held))
 
     def _report_progress(self) -> None:
-        if not self.finished and self.held() > self.reported:
-            self._report()
+        if not self.finished:
+            held = self.held()
+            if held > self.reported:
+                self._say(held)
 
     # --- the portable path --------------------------------------------------
 
@@ -438,7 +449,6 @@ class SlaveProtocol(Protocol):
 
     def _count(self, size: int) -> None:
         self.received += size
-        self.speed.count(size)
         self._turn += size
 
     def frame_ends(self) -> None:
@@ -452,11 +462,13 @@ class SlaveProtocol(Protocol):
         self._frames += 1
         if self._head is None and self.cursor > self.own_end:
             self.log.accept()
-        self._largest = max(self._largest, self._frame)
-        at_file_end = self.cursor % self.log.file_size == 0
-        # A frame shorter than usual that does not close a file ends where the master
-        # could read at that moment.
-        self._master_idle = self._frame < self._largest and not at_file_end
+        if self._frame < self._largest:
+            # A frame shorter than usual that does not close a file ends where the master
+            # could read at that moment.
+            self._master_idle = self.cursor % self.log.file_size != 0
+        else:
+            self._largest = self._frame
+            self._master_idle = False
 
     def heartbeat(self, offset: int) -> None:
         """
@@ -498,6 +510,8 @@ class SlaveProtocol(Protocol):
         if self.finished or self.cursor is None or self._theirs is not None:
             return
         frames, self._frames = self._frames, 0
+        turn, self._turn = self._turn, 0
+        self.speed.count(turn)
         if self.cursor >= self.own_end and self._head is None:
             if self.settings.verify_before_ack:
                 self._verify()
@@ -509,8 +523,8 @@ class SlaveProtocol(Protocol):
             else:
                 self.behind = frames > 1 or self._frame >= self.settings.batch
                 self.follower.moved(self)
-        self._report_progress()
-        turn, self._turn = self._turn, 0
+        else:
+            self._report_progress()
         wait = self.bucket.take(turn) if self.bucket is not None and turn else 0.0
         if wait > 0.0 and not self.finished:
             IPushProducer(self.transport).pauseProducing()

@@ -529,6 +529,9 @@ class FollowState:
         self.is_bootstrapping = on
 
     def _progress(self, state: SyncState) -> None:
+        if self.state is state and self._behind is None:
+            self.reason = ""  # as after every write
+            return
         now = self.clock.seconds()
         if (self.state, state) == (SyncState.IN_SYNC, SyncState.CATCHING_UP):
             # Under load that is so many times a second; only what lasts is told.

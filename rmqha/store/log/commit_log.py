@@ -405,6 +405,8 @@ class CommitLog:
         if start == stop:
             return
         fault = self._verify_to(stop)
+        if fault is None:
+            return
         while size := self.copied.size_at(self, self.confirmed, fault):
             self.last_record = self.confirmed
             self.confirmed += size
@@ -419,7 +421,7 @@ class CommitLog:
         Move L{confirmed} up to the first fault.
         """
         fault = self._verify_scalar() if self.end - self.confirmed <= SCALAR_BYTES else None
-        if fault is None:
+        if fault is None and self.confirmed < stop:
             for _, block in scan(self, self.confirmed, stop, crc=self.check_crc):
                 self.confirmed = block.end
                 self._remember(block)
@@ -467,20 +469,19 @@ class CommitLog:
         """
         The cheap way for a few records, up to the first fault or the end of a file.
         """
-        start = self.confirmed
-        file_end = self.file_end(start)
-        available = min(self.end, file_end) - start
-        view = self.read(start, available)
-        position = 0
-        while position < available:
+        file = self.folder.at(self.confirmed)
+        start, view, file_size = file.start, file.view, file.size
+        position = self.confirmed - start
+        stop = min(self.end - start, file_size)
+        while position < stop:
             size = check(
                 view,
                 position,
-                available,
+                stop,
                 start + position,
-                file_end,
+                start + file_size,
                 crc=self.check_crc,
-                max_size=self.file_size,
+                max_size=file_size,
             )
             if isinstance(size, Fault):
                 return size
@@ -510,7 +511,11 @@ class CommitLog:
 
     def _tell(self) -> None:
         for listener in tuple(self.appended):
-            self._call(listener)
+            # As L{_call}, without a call more for every write.
+            try:
+                listener()
+            except Exception:
+                self._log.failure("A listener of the commit log failed")
 
     def _call(self, listener: Callable[[], None]) -> None:
         """
