@@ -175,7 +175,7 @@ class ZeroCopyClient(tcp.Client):
         self._sink = sink
         if left and left == size:
             try:
-                self._frame_starts(offset, size)
+                self._header_received(offset, size)
             except RmqhaError as error:
                 self._refuse(error)
 
@@ -371,12 +371,9 @@ class ZeroCopyClient(tcp.Client):
         last to arrive for long.
         """
         self._header_size = 0
-        if size:
-            self._frame_starts(offset, size)
-        else:
+        if not size:
             self._sink.heartbeat(offset)
-
-    def _frame_starts(self, offset: int, size: int) -> None:
+            return
         if not 0 < size <= self._max_body:
             raise FrameSizeOutOfRange(size, self._max_body)
         self._sink.frame_starts(offset, size)

@@ -201,8 +201,10 @@ class MasterProtocol(Protocol):
                 self.factory.starved(self, error)
                 return
             self._written = self._clock.seconds()
-            self.speed.count(claim.sent - position)
-            self._go_on_later(claim.sent - position, claim.sent < limit)
+            sent = claim.sent
+            self.speed.count(sent - position)
+            if sent < limit or self.factory.settings.max_send_rate:
+                self._go_on_later(sent - position, sent < limit)
         if ends and not self._greeted and claim.sent == limit and not self._paused:
             # A slave that probes learns from it, without waiting for the next one, that
             # what it got is all there is.
@@ -216,8 +218,7 @@ class MasterProtocol(Protocol):
         Once it has, it holds nothing that we did not send it, whatever our log is worth
         since.  An onlooker concludes nothing from it.
         """
-        known = self._greeted or self.onlooker
-        return known or self.factory.standing() is Standing.WHOLE
+        return self._greeted or self.onlooker or self.factory.standing() is Standing.WHOLE
 
     def _whole_frames(self, position: int, stop: int) -> int:
         """

@@ -147,7 +147,8 @@ class MasterFactory(ServerFactory):
         if self._sweeping.running or self.door.stopping:
             return
         self._timeline.note(self.log.confirmed, self.clock.seconds())
-        self.log.appended.append(self._log_moved)
+        # Before dispatch and the others: replicas work while they do.
+        self.log.appended.insert(0, self._log_moved)
         if self.settings.send_flushed_only:
             self.log.flush_listeners.append(self._log_moved)
         self._sweeping.start(self._interval)

@@ -301,7 +301,8 @@ class SlaveProtocol(Protocol):
     def _say(self, held: int, before: bytes = b"") -> None:
         self.reported = held
         self._reported_at = self.clock.seconds()
-        self.transport.write(before + encode_report(held))
+        report = encode_report(held)
+        self.transport.write(before + report if before else report)
 
     def _report_progress(self) -> None:
         if not self.finished:
@@ -346,7 +347,7 @@ class SlaveProtocol(Protocol):
         else:
             self._take(part.offset, part.data)
         if part.left == 0 and not self.finished:
-            self._frame_done()
+            self.frame_ends()
 
     def _first(self, offset: int) -> bool:
         """
@@ -399,7 +400,8 @@ class SlaveProtocol(Protocol):
                     self._see(differs, data[differs - offset :])
                 return
         self.cursor = offset + len(ours)
-        self._count(len(ours))
+        self.received += len(ours)
+        self._turn += len(ours)
         rest = data[len(ours) :]
         while rest:
             room = self.log.reserve(self.cursor, len(rest))
@@ -445,19 +447,13 @@ class SlaveProtocol(Protocol):
         assert self.cursor is not None, "the stream has started"
         self.cursor += count
         self.log.staged(count)
-        self._count(count)
-
-    def _count(self, size: int) -> None:
-        self.received += size
-        self._turn += size
+        self.received += count
+        self._turn += count
 
     def frame_ends(self) -> None:
         """
-        The frame is complete (scatter path).
+        The frame is complete.
         """
-        self._frame_done()
-
-    def _frame_done(self) -> None:
         assert self.cursor is not None, "the stream has started"
         self._frames += 1
         if self._head is None and self.cursor > self.own_end:

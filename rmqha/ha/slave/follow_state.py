@@ -429,11 +429,12 @@ class FollowState:
 
     def _good(self, connection: SlaveProtocol) -> None:
         """
-        This master and this log belong together.
+        This master and this log belong together.  Nothing but the end of the connection takes that
+        back, so it is noted once.
         """
-        self._search.found()
-        self.divergence, self._judged = None, -1
         if connection is not self._proven:
+            self._search.found()
+            self.divergence, self._judged = None, -1
             self._proven = connection
             if self.followed is not None:
                 self.followed.proven(

@@ -406,7 +406,7 @@ class CommitLog:
             return
         fault = self._verify_to(stop)
         if fault is None:
-            return
+            return  # as nearly always
         while size := self.copied.size_at(self, self.confirmed, fault):
             self.last_record = self.confirmed
             self.confirmed += size

@@ -216,6 +216,26 @@ class FrameTests(MasterCase):
         self.assertEqual(received.frames, [(250_000, 300)])
         self.assertEqual(received.heartbeats, [])
 
+    def test_before_the_others(self) -> None:
+        """
+        A frame is sent before whatever else follows the log does its part: slaves work meanwhile.
+        """
+        sent: list[int] = []
+        self.factory.stop()
+        self.log.appended.append(lambda: sent.append(len(transport.value())))
+        self.factory = MasterFactory(
+            log=self.log,
+            settings=self.settings,
+            clock=self.clock,
+            ledger=self.ledger,
+            transfer=self.transfer,
+        )
+        self.factory.start()
+        _, transport = self.fed()
+        transport.clear()
+        self.put(300)
+        self.assertEqual(sent, [12 + 300])
+
     def test_batch(self) -> None:
         """
         C{haTransferBatchSize} bounds a frame, and what a slave can take bounds it.
