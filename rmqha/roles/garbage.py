@@ -2,9 +2,9 @@
 What garbage collection need not look at: all that a node has made until it serves.
 
 Now and then Python's collector looks at every container there is.  A master that has just started
-has 86,000, with numba 170,000, with a hundred thousand queues a million: 25 ms and more in which
-nobody is answered.  Modules, tables and the node's parts stay as long as it does.  So they are set
-aside when it begins to serve (C{gc.freeze}), and a full collection looks at what came since.
+has 86,000, with numba twice as many, and its topics and queues: 25 ms and more in which nobody is
+answered.  Modules, tables and the node's parts stay as long as it does.  So they are set aside when
+it begins to serve (C{gc.freeze}), and a full collection looks at what came since.
 
 The thresholds stay Python's own.  What serves messages makes hardly any cycles: there is one young
 collection in 10,000 messages, of a tenth of a millisecond.
