@@ -200,7 +200,7 @@ class SlaveProtocol(Protocol):
             self.transport.setTcpKeepAlive(True)
         self._last_received = self.clock.seconds()
         self.reported = self.question.report
-        self._report(encode_report(ONLOOKER) if self.onlooker else b"")
+        self._report(self.held(), encode_report(ONLOOKER) if self.onlooker else b"")
         self.reporting.start(self._interval)
         self.log.flush_listeners.append(self._report_progress)
         if self.question.ask is not ProbeKind.EMPTY:
@@ -269,7 +269,7 @@ class SlaveProtocol(Protocol):
             self.drop(f"the master was silent for {self.settings.housekeeping:g} s")
         elif now - self._reported_at > min(self.settings.heartbeat, REPORT_EVERY) - self._interval:
             # Early rather than late: the next look would be past the time.
-            self._report()
+            self._report(self.held())
 
     # --- reporting ----------------------------------------------------------
 
@@ -295,10 +295,7 @@ class SlaveProtocol(Protocol):
         """
         return self._last_received, self._reported_at
 
-    def _report(self, before: bytes = b"") -> None:
-        self._say(self.held(), before)
-
-    def _say(self, held: int, before: bytes = b"") -> None:
+    def _report(self, held: int, before: bytes = b"") -> None:
         self.reported = held
         self._reported_at = self.clock.seconds()
         report = encode_report(held)
@@ -308,7 +305,7 @@ class SlaveProtocol(Protocol):
         if not self.finished:
             held = self.held()
             if held > self.reported:
-                self._say(held)
+                self._report(held)
 
     # --- the portable path --------------------------------------------------
 
