@@ -18,23 +18,43 @@ from rmqha.wire.columnar.vectors import POWERS, Array, by_length, java_hashes, o
 from rmqha.wire.log.hashing import java_hash
 from rmqha.wire.log.layout import (
     BODY_AT,
-    BODY_CRC_AT,
-    MAGIC_AT,
+    FIELDS,
     MAGIC_V1,
     MAGIC_V2,
     MIN_RECORD,
-    PHYSICAL_OFFSET_AT,
-    QUEUE_ID_AT,
-    QUEUE_OFFSET_AT,
     STORE_TIMESTAMP_AT,
-    SYS_FLAG_AT,
     born_extra,
     store_extra,
 )
+from rmqha.wire.log.sys_flag import IP6_HOSTS
 from rmqha.wire.names import KEYS, TAGS, UNIQUE_KEY
 
 _SIZE = Struct(">i")
 _PAIR_ENDS, _NAME_ENDS, _KEY_ENDS = 2, 1, 0x20
+_TAGS, _UNIQUE_KEY, _KEYS = (name.encode() for name in (TAGS, UNIQUE_KEY, KEYS))
+
+_NAMED = (
+    "magic",
+    "body_crc",
+    "queue_id",
+    "queue_offset",
+    "physical_offset",
+    "sys_flag",
+    "store_timestamp",
+    "body_length",
+)
+# Fixed fields of a record with hosts of IPv4.
+_HEAD = np.dtype(
+    {
+        "names": _NAMED,
+        "formats": [f">{FIELDS[name].kind}" for name in _NAMED],
+        "offsets": [FIELDS[name].at for name in _NAMED],
+        "itemsize": BODY_AT,
+    }
+)
+
+ALIKE = 64
+"""Property strings of one length from which it pays to look whether they are alike."""
 
 
 class Bodies(NamedTuple):
@@ -173,17 +193,38 @@ WIDE = (
 )
 
 
-def layout(buf: memoryview, position: Array) -> StringLayout:
+def heads(buf: memoryview, position: Array) -> Array:
+    """
+    Copy the fixed fields of records at once: each place in a mapped log that is looked at alone
+    costs as much.
+
+    @param position: Where the records start in the buffer; each has L{MIN_RECORD} bytes at least.
+    @return: Rows of L{_HEAD}; with hosts of IPv6 fields behind the flags mean nothing.
+    """
+    if not len(position):
+        return np.empty(0, _HEAD)  # the buffer may be shorter than a record
+    return overlapping(buf, f"V{BODY_AT}")[position].view(_HEAD)
+
+
+def layout(buf: memoryview, position: Array, head: Array | None = None) -> StringLayout:
     """
     Read the lengths in records, as they stand there: nothing is checked.
 
     @param position: Where the records start in the buffer.
+    @param head: Their L{heads}, if there are some already.
     """
-    version_2 = pick(buf, ">i4", position + MAGIC_AT) == MAGIC_V2
-    flags = pick(buf, ">i4", position + SYS_FLAG_AT)
-    longer = born_extra(flags) + store_extra(flags)
-    body = position + BODY_AT + longer
-    body_length = pick(buf, ">i4", body - 4)
+    if head is None:
+        head = heads(buf, position)
+    version_2 = head["magic"] == MAGIC_V2
+    flags = head["sys_flag"].astype(np.int32)
+    if (flags & IP6_HOSTS).any():
+        longer = born_extra(flags) + store_extra(flags)
+        body = position + BODY_AT + longer
+        body_length = pick(buf, ">i4", body - 4)
+    else:
+        longer = np.zeros(len(position), np.int32)
+        body = position + BODY_AT
+        body_length = head["body_length"].astype(np.int32)
     topic = body + body_length + 1 + version_2
     topic_length = pick(buf, "i1", topic - 1).astype(np.int64)
     if version_2.any():
@@ -269,7 +310,103 @@ def scan(buf: memoryview, starts: Array, ends: Array) -> PropertyScan:
     """
     Find TAGS and the index keys in the property strings of many records.
 
-    All pairs of all rows are looked at together.
+    As a rule one producer's messages have the same names at the same places, and such rows are
+    columns of letters already; the others are taken apart pair by pair.
+
+    @param starts: Where each row's properties start.
+    @param ends: Where they end.
+    """
+    lengths = ends - starts
+    tags, is_ascii = np.zeros(len(starts), np.uint32), np.ones(len(starts), np.bool_)
+    left = lengths > 0
+    parts: list[tuple[Array, Array, Array]] = []
+    for length in np.flatnonzero(np.bincount(lengths) >= ALIKE).tolist():
+        if length:
+            rows = np.flatnonzero(lengths == length)
+            strings = overlapping(buf, f"V{length}")[starts[rows]]
+            letters = strings.view(np.uint8).reshape(-1, length)
+            spans = _alike(letters)
+            if spans is not None:
+                tag, words = spans
+                left[rows] = False
+                tags[rows] = _hash_span(letters, tag)
+                parts.append(_keys_alike(letters, rows, words))
+    rows = np.flatnonzero(left)
+    if len(rows):
+        found = _scan_pairs(buf, starts[rows], ends[rows])
+        tags[rows], is_ascii[rows] = found.tags, found.ascii
+        parts.append((rows[found.key_record], found.key_hash, found.key_length))
+    if not parts:
+        none = np.empty(0, np.int64)
+        return PropertyScan(tags, is_ascii, none, none.astype(np.uint32), none)
+    record, hashes, sizes = parts[0]
+    if len(parts) > 1:
+        record, hashes, sizes = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+        order = np.argsort(record, kind="stable")
+        record, hashes, sizes = record[order], hashes[order], sizes[order]
+    return PropertyScan(tags, is_ascii, record, hashes, sizes)
+
+
+def _alike(letters: Array) -> tuple[slice, list[slice]] | None:
+    """
+    Find TAGS and the words of UNIQ_KEY and KEYS in property strings that are alike: ASCII, and
+    all names, marks and blanks between words at the same places.
+
+    @param letters: One string a row.
+    @return: The columns of the tag, and those of each word; C{None} if they are not alike.
+    """
+    low, high = letters.min(axis=0), letters.max(axis=0)
+    same = low == high
+    if high.max() > 0x7F or not same[low <= _PAIR_ENDS].all():
+        return None
+    tag, unique, words = slice(0), slice(0), slice(0)
+    at = 0
+    for pair in letters[0].tobytes().split(b"\x02"):
+        name, _, value = pair.partition(b"\x01")
+        split, at = at + len(name), at + len(pair) + 1
+        if not same[split - len(name) : split].all():
+            return None
+        if value:
+            span = slice(split + 1, at - 1)
+            if name == _TAGS:
+                tag = span
+            elif name == _UNIQUE_KEY:
+                unique = span
+            elif name == _KEYS:
+                words = span
+    if not same[words][low[words] <= _KEY_ENDS].all():
+        return None
+    found = [unique] if unique.stop else []
+    at = words.start or 0
+    for word in letters[0, words].tobytes().split(b" "):
+        if word:
+            found.append(slice(at, at + len(word)))
+        at += len(word) + 1
+    return tag, found
+
+
+def _keys_alike(letters: Array, rows: Array, words: list[slice]) -> tuple[Array, Array, Array]:
+    """
+    Row, hash and length of each key of strings that are alike, as L{PropertyScan} has them.
+    """
+    hashes = np.empty((len(rows), len(words)), np.uint32)
+    for number, word in enumerate(words):
+        hashes[:, number] = _hash_span(letters, word)
+    sizes = np.array([word.stop - word.start for word in words], np.int64)
+    return np.repeat(rows, len(words)), hashes.ravel(), np.tile(sizes, len(rows))
+
+
+def _hash_span(letters: Array, span: slice) -> Array:
+    """
+    Java's hash of the same columns of each row, not yet signed; 0 for none.
+    """
+    chosen = letters[:, span]
+    return chosen.astype(np.uint32) @ POWERS[: chosen.shape[1]][::-1]
+
+
+def _scan_pairs(buf: memoryview, starts: Array, ends: Array) -> PropertyScan:
+    """
+    The same for rows of any kind: all pairs of all rows are looked at together.
 
     @param starts: Where each row's properties start.
     @param ends: Where they end.
@@ -434,13 +571,14 @@ def rules(buf: memoryview, base: int, chain: Array, max_size: int, nul_is_torn: 
     @param chain: What L{follow} returned.
     """
     position, size = chain[:-1], np.diff(chain)
-    magic = pick(buf, ">i4", position + MAGIC_AT)
-    at = layout(buf, position)
+    head = heads(buf, position)
+    magic = head["magic"].astype(np.int32)
+    at = layout(buf, position, head)
     strings = size - at.fixed
     good = (
         ((magic == MAGIC_V1) | (magic == MAGIC_V2))
         & (size <= max_size)
-        & (pick(buf, ">i8", position + PHYSICAL_OFFSET_AT) == position + base)
+        & (head["physical_offset"] == position + base)
         & (at.body_length >= 0)
         & (at.body_length <= strings)
         & (at.topic_length > 0)
@@ -459,7 +597,7 @@ def rules(buf: memoryview, base: int, chain: Array, max_size: int, nul_is_torn: 
             good[rows] = [is_utf8(name) for name in topics.tolist()]
     count = leading(good)
     start = at.body[:count]
-    crc = pick(buf, ">i4", position[:count] + BODY_CRC_AT)
+    crc = head["body_crc"][:count].astype(np.int32)
     return Bodies(start, start + at.body_length[:count], crc)
 
 
@@ -488,20 +626,24 @@ def columns(buf: memoryview, starts: Array, ends: Array) -> DispatchColumns:
     @param starts: Where they start in the buffer.
     @param ends: Where they end.
     """
-    at = layout(buf, starts)
+    head = heads(buf, starts)
+    at = layout(buf, starts, head)
+    sys_flag = head["sys_flag"].astype(np.int32)
+    stored = head["store_timestamp"].astype(np.int64)
+    if (sys_flag & IP6_HOSTS).any():
+        stored = pick(buf, ">i8", starts + STORE_TIMESTAMP_AT + born_extra(sys_flag))
     topics, topic = number(buf, at.topic, at.topic_length)
     found = scan(buf, at.properties, ends)
-    sys_flag = pick(buf, ">i4", starts + SYS_FLAG_AT)
     # hash(topic + "#" + key) = hash(topic + "#") * 31**len(key) + hash(key)
     begun = np.array([java_hash(f"{name}#") & 0xFFFFFFFF for name in topics], np.uint32)
     hashes = begun[topic[found.key_record]] * POWERS[found.key_length] + found.key_hash
     return DispatchColumns(
         topics,
         topic,
-        pick(buf, ">i4", starts + QUEUE_ID_AT),
-        pick(buf, ">i8", starts + QUEUE_OFFSET_AT),
+        head["queue_id"].astype(np.int32),
+        head["queue_offset"].astype(np.int64),
         sys_flag,
-        pick(buf, ">i8", starts + STORE_TIMESTAMP_AT + born_extra(sys_flag)),
+        stored,
         found.tags.view(np.int32).astype(np.int64),
         found.ascii,
         found.key_record.astype(np.int32),

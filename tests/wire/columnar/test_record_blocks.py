@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
+from random import Random
 from struct import pack, pack_into
 from unittest import skipUnless
 from unittest.mock import patch
@@ -27,7 +28,7 @@ from lab.harness import golden
 from rmqha.wire.columnar import dispatch_fields as fields
 from rmqha.wire.columnar import kernels, kernels_numpy, record_blocks
 from rmqha.wire.columnar.record_blocks import Block, walk
-from rmqha.wire.columnar.vectors import java_hashes
+from rmqha.wire.columnar.vectors import Array, java_hashes
 from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.hashing import body_crc, java_hash, key_hash
 from rmqha.wire.log.layout import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
@@ -204,8 +205,20 @@ def read_scalar(data: bytes | bytearray, block: Block) -> list[tuple[object, ...
     return rows
 
 
+def columns_alike(buf: memoryview, starts: Array, ends: Array) -> kernels_numpy.DispatchColumns:
+    """
+    Look for property strings that are alike however few there are.
+    """
+    with patch.object(kernels_numpy, "ALIKE", 1):
+        return kernels_numpy.columns(buf, starts, ends)
+
+
 #: Loops, and the number of records up to which the scalar codec is taken.
-WAYS = [(kernels.NUMPY, 0), (kernels.NUMPY, 1 << 30)]
+WAYS = [
+    (kernels.NUMPY, 0),
+    (kernels.NUMPY._replace(columns=columns_alike), 0),
+    (kernels.NUMPY, 1 << 30),
+]
 if HAS_NUMBA:
     from rmqha.wire.columnar import _numba_common, _numba_kernels
 
@@ -301,6 +314,33 @@ class BlockTests(SynchronousTestCase):
             with way(chosen, 0), patch.object(record_blocks, "check", wraps=check) as asked:
                 walk(memoryview(data), BASE, BASE + len(data), 1 << 30, max_size=MAX_SIZE)
             self.assertEqual(asked.call_count, 1)
+
+    @given(
+        st.lists(
+            st.tuples(st.sampled_from([b"KEYS", b"TAGS", b"UNIQ_KEY", b"WAIT"]), st.integers(0, 6)),
+            max_size=4,
+        ),
+        st.integers(0, 1 << 32),
+        st.sampled_from(["ab", "ab \x1f", "ab \x01", "ab\x00\x02", "aé"]),
+    )
+    def test_properties_alike(self, pairs: list[tuple[bytes, int]], seed: int, text: str) -> None:
+        """
+        Records of one producer differ in the values only, or a little more.
+        """
+        random = Random(seed)
+        letters = text.encode()
+        data, _ = log(
+            [
+                {
+                    "properties": b"".join(
+                        name + b"\x01" + bytes(random.choices(letters, k=length)) + b"\x02"
+                        for name, length in pairs
+                    )
+                }
+                for _ in range(6)
+            ]
+        )
+        self.verify(data)
 
     @given(
         st.lists(RECORDS, min_size=1, max_size=8),
