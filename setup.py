@@ -13,7 +13,10 @@ from setuptools import Extension, find_packages, setup
 
 # What is compiled, if there is a compiler: without it everything works, and slower.
 LANE = cythonize(
-    [Extension("rmqha.wire.lane.send_run", ["rmqha/wire/lane/send_run.py"], optional=True)],
+    [
+        Extension(f"rmqha.wire.lane.{name}", [f"rmqha/wire/lane/{name}.py"], optional=True)
+        for name in ("send_run", "dispatch_run")
+    ],
     build_dir="build",
     compiler_directives={"language_level": 3, "wraparound": False, "cdivision": True},
     quiet=True,

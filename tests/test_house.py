@@ -45,7 +45,7 @@ HOUSE: dict[str, set[str]] = {
     "store.files": {"config", "logfiles"},
     "store.log": {"periodic", "store.files"},
     "store.tables": {"logfiles", "wire.remoting.bodies"},
-    "store.derived": {"store.log", "store.tables"},
+    "store.derived": {"store.log", "store.tables", "wire.lane"},
     "store.published": {"store.log"},
     "store.scrub": {"store.log"},
     "shutdown": {"errors"},

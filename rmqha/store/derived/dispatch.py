@@ -1,9 +1,10 @@
 """
 Dispatch: from the log's records to queue units and index entries.
 
-The dispatcher follows the log's confirmed end.  Close to it, records go one by
-one, as they come; far behind, in blocks, where numpy does the work of a few
-thousand records at once.  Both ways write the same bytes.
+The dispatcher follows the log's confirmed end.  Close to it, records are read one by
+one, and what a run of them brings is written once for each file; far behind they are read in
+blocks, where numpy does the work of a few thousand records at once.  Both ways write the same
+bytes.
 
 What is derived can be built anew, so nothing is ever written at a place where it
 does not belong: when a queue lacks units or holds others than the log says, the
@@ -16,7 +17,8 @@ Source: docs/protocol/store.rst, Dispatch; docs/architecture.rst, Derived files.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from attrs import Factory, define, field, frozen
 from twisted.internet.interfaces import IReactorTime
@@ -25,24 +27,28 @@ from twisted.logger import Logger
 from rmqha.errors import DerivedFault, RecordFault
 from rmqha.logfiles.reader import LogReader
 from rmqha.store.derived.consume_queues import ConsumeQueues
-from rmqha.store.derived.index import Index
-from rmqha.store.derived.index_keys import keys, read_block
+from rmqha.store.derived.dispatch_reading import ScalarRun, keys, read_block
+from rmqha.store.derived.index import Column, Index
 from rmqha.store.derived.record_at import RecordReader
-from rmqha.wire.columnar.dispatch_fields import DispatchRows, fields
-from rmqha.wire.columnar.queue_units import UNIT, grouped_units
+from rmqha.wire.columnar.dispatch_fields import fields
+from rmqha.wire.columnar.queue_units import QueueRun, grouped_units
 from rmqha.wire.columnar.record_blocks import Block
+from rmqha.wire.lane.compiled import COMPILED
 from rmqha.wire.log.delay_levels import DelayLevels
-from rmqha.wire.log.hashing import key_hash
-from rmqha.wire.log.record import Fault, check, dispatch_fields
+from rmqha.wire.log.record import Fault, check
+
+if TYPE_CHECKING or COMPILED:
+    from rmqha.wire.lane.dispatch_run import DispatchReader
 
 NEAR = 16 << 10
-"""At most this many bytes behind, records are dispatched one by one: arrays for a dozen records of
-1 KiB cost as much, for a hundred a third."""
+"""At most this many bytes behind, records are read one by one: arrays for a dozen records of 1 KiB
+cost as much, for a hundred a third."""
 
 WINDOW = 4 << 20
 """Most bytes of a block: its columns and the log's pages stay in the cache."""
 
 _SMALLEST_WINDOW = 256 << 10
+_FEWEST, _MOST = 8, 256
 # Faults kept for the status; all are counted.
 _FAULTS_KEPT = 100
 
@@ -110,6 +116,14 @@ class QueueEnds:
         )
 
 
+def _fitting(most: int, budget: float, taken: float) -> int:
+    """
+    How many records to read next, when so many at most took so many seconds.
+    """
+    growth = 0.75 * budget / taken if taken > 0 else 2.0
+    return int(max(_FEWEST, min(_MOST, most * min(2.0, growth))))
+
+
 @define(eq=False, kw_only=True)
 class Dispatcher:
     """
@@ -155,6 +169,8 @@ class Dispatcher:
     # Where the pass over the whole log began, -1 when this run is none.
     _whole: int = field(init=False, default=-1)
     _passing: bool = field(init=False, default=False)
+    # Records that fit the budget near the end, as far as is known.
+    _most: int = field(init=False, default=_FEWEST)
 
     # --- starting ---
 
@@ -247,23 +263,25 @@ class Dispatcher:
         """
         return max(0, self.log.confirmed - self.position)
 
-    def run(self, budget: float) -> bool:
+    def run(self, budget: float, near: int | None = None) -> bool:
         """
         Dispatch what is confirmed, for about C{budget} seconds.
 
         @param budget: Seconds; at least one record, or one block when far behind, is
             done whatever it says, and blocks grow only as far as fits it.
+        @param near: At most so many bytes behind, records are read one by one; L{NEAR} unless
+            given.  More for a budget that no block fits, however small.
         @return: Whether there is more to do at once.
         @raise RecordFault: There is no valid record where one must be; nothing is skipped.
         @raise DiskFull: There is no room; running again later goes on.
         """
         try:
-            return self._run(budget)
+            return self._run(budget, NEAR if near is None else near)
         finally:
             for listener in self.on_pause:
                 listener()
 
-    def _run(self, budget: float) -> bool:
+    def _run(self, budget: float, near: int) -> bool:
         deadline = self.clock.seconds() + budget
         while True:
             if self.position < self.log.min_offset:
@@ -272,11 +290,12 @@ class Dispatcher:
             if behind <= 0:
                 self._caught_up()
                 return False
+            started = self.clock.seconds()
             try:
-                if behind > NEAR:
+                if behind > near:
                     self._run_block(budget)
                 else:
-                    self._run_near(deadline)
+                    self._run_near(budget)
             except DerivedFault as fault:
                 self._report(fault)
                 self.rebuilds += 1
@@ -286,7 +305,8 @@ class Dispatcher:
                     fault=fault,
                 )
                 self._begin_whole()
-            if self.clock.seconds() >= deadline:
+            now = self.clock.seconds()
+            if 2 * now - started >= deadline:  # another one would take as long
                 if self.position < self.log.confirmed:
                     return True
                 self._caught_up()
@@ -316,37 +336,78 @@ class Dispatcher:
 
     # --- record by record ---
 
-    def _run_near(self, deadline: float) -> None:
-        base = self.position
-        confirmed = self.log.confirmed
+    def _run_near(self, budget: float) -> None:
+        base, confirmed = self.position, self.log.confirmed
         buf = self.log.read(base, confirmed - base)
         limit = min(len(buf), confirmed - base)
-        file_end = self.log.file_end(base)
+        if not (COMPILED and self._read_run(buf, limit, budget)):
+            self._read_near(buf, limit, budget)
+
+    def _read_run(self, buf: memoryview, limit: int, budget: float) -> bool:
+        """
+        Dispatch records that are usual, as many as fit the budget as far as is known.
+
+        @param limit: The first position that may not be read.
+        @return: Whether there was any.
+        """
+        started = self.clock.seconds()
+        run = DispatchReader(buf, self.position, limit, self._most, self.max_record)
+        if not run.records:
+            return False
+        self._write(run.units(), (run.hashes, run.offsets, run.timestamps))
+        self._past(self.position + run.end, run.records, run.last_timestamp)
+        if run.records == self._most:
+            self._most = _fitting(self._most, budget, self.clock.seconds() - started)
+        return True
+
+    def _read_near(self, buf: memoryview, limit: int, budget: float) -> None:
+        """
+        Read records for half of the time, and write for them what there is to write.
+
+        @param limit: The first position that may not be read.
+        """
+        base, file_end = self.position, self.log.file_end(self.position)
+        seconds, most = self.clock.seconds, self.max_record
+        deadline = seconds() + budget / 2
+        run = ScalarRun(self.levels)
         place = 0
         while place < limit:
             offset = base + place
-            verdict = check(
-                buf, place, limit, offset, file_end, crc=False, max_size=self.max_record
-            )
+            verdict = check(buf, place, limit, offset, file_end, crc=False, max_size=most)
             if isinstance(verdict, Fault):
-                raise self._bad(offset, verdict)
+                if not place:
+                    raise self._bad(offset, verdict)
+                break  # what is before it is dispatched first
             if verdict > 0:
-                self._record(buf, place, verdict, offset)
+                run.add(buf, place, verdict, offset)
             place += abs(verdict)
-            self.position = base + place
-            if self.clock.seconds() >= deadline:
-                return
+            if seconds() >= deadline:
+                break
+        self._write(run.units(), (run.hashes, run.offsets, run.timestamps))
+        self._past(base + place, run.records, run.last_timestamp or self.last_timestamp)
 
-    def _record(self, buf: memoryview, place: int, size: int, offset: int) -> None:
-        row = dispatch_fields(buf, place, size, offset, self.levels)
-        if row.has_unit:
-            raw = UNIT.pack(offset, size, row.tags_code)
-            self._units(row.topic, row.queue_id, row.queue_offset, raw)
-        if self.index is not None and row.indexable and row.keys:
-            hashes = [key_hash(row.topic, key) for key in row.keys]
-            self.index.put(hashes, offset, row.store_timestamp)
-        self.last_timestamp = row.store_timestamp
-        self.dispatched += 1
+    # --- writing ---
+
+    def _write(self, units: Iterable[QueueRun], keys: tuple[Column, Column, Column]) -> None:
+        """
+        Bring consecutive records to queues and index, in this order: when it fails, the same
+        may come again.
+
+        @param units: By queue, in the order of the log for each.
+        @param keys: Hash, physical offset and store time of each index entry.
+        """
+        for (topic, queue_id), first, raw in units:
+            self._units(topic, queue_id, first, raw)
+        if self.index is not None and len(keys[0]):
+            self.index.put(*keys)
+
+    def _past(self, position: int, records: int, last_timestamp: int) -> None:
+        """
+        Queues and index have what records bring: go on behind them.
+        """
+        self.position = position
+        self.dispatched += records
+        self.last_timestamp = last_timestamp
 
     def _units(self, topic: str, queue_id: int, first: int, raw: bytes) -> None:
         """
@@ -381,10 +442,8 @@ class Dispatcher:
             raise self._bad(block.end, block.fault)
         if len(block.start):
             rows = fields(buf, block, self.levels)
-            self._block_units(block, rows)
-            self._block_keys(block, rows)
-            self.last_timestamp = int(rows.store_timestamp[-1])
-            self.dispatched += len(block.start)
+            self._write(grouped_units(block, rows), keys(block, rows))
+            self._past(block.end, len(block.start), int(rows.store_timestamp[-1]))
         self.position = block.end
         taken = self.clock.seconds() - started
         if taken > 0:
@@ -402,13 +461,3 @@ class Dispatcher:
             if block is not None:
                 return self.log.read(block.base, block.end - block.base), block
         return read_block(self.log, self.position, self.window, self.max_record)
-
-    def _block_units(self, block: Block, rows: DispatchRows) -> None:
-        for queue, first, raw in grouped_units(block, rows):
-            self._units(*queue, first, raw)
-
-    def _block_keys(self, block: Block, rows: DispatchRows) -> None:
-        if self.index is not None:
-            hashes, offsets, timestamps = keys(block, rows)
-            if len(hashes):
-                self.index.put_block(hashes, offsets, timestamps)

@@ -10,6 +10,7 @@ Source: docs/protocol/store.rst, Index files.
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -22,11 +23,20 @@ from rmqha.store.derived.consume_queues import set_aside
 from rmqha.store.derived.index_file import IndexFile, IndexShape, Ints
 from rmqha.store.derived.record_at import RecordReader
 from rmqha.store.files.descriptors import Descriptors
+from rmqha.wire.lane.compiled import COMPILED
 from rmqha.wire.log.hashing import key_hash
 from rmqha.wire.store_layout import INDEX
 
 DEFAULT_MAX_NUM = 64
 """C{maxMsgsNumBatch}: the most offsets of one query."""
+
+Column = Sequence[int] | Ints
+
+FEW = 32
+"""Entries up to which arrays are not worth it."""
+
+MOST_IN_LANE = 1024
+"""The same where L{IndexFile.put} is compiled."""
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 # The last time a name of 17 digits can say: the end of the year 9999.
@@ -52,6 +62,10 @@ def _name_time(name: str) -> int | None:
     except ValueError:
         return None
     return (time - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _listed(column: Column) -> list[int]:
+    return column.tolist() if isinstance(column, np.ndarray) else list(column)
 
 
 @define(eq=False)
@@ -105,46 +119,35 @@ class Index:
 
     # --- adding ---
 
-    def put(self, hashes: Sequence[int], offset: int, timestamp: int) -> int:
+    def put(self, hashes: Column, offsets: Column, timestamps: Column) -> int:
         """
-        Add one message's keys, in RocketMQ's order: unique key, then C{KEYS}.
+        Add keys, in the order of their messages and in RocketMQ's in each: unique key, then
+        C{KEYS}.  Whether a few come or many, the bytes are the same; the header is written once.
 
         @param hashes: L{rmqha.wire.log.hashing.key_hash} of each.
-        @param offset: The message's physical offset.
-        @param timestamp: Its store time, milliseconds.
-        @return: How many entries were added; none that are there already.
-        @raise DiskFull: There is no room; offering the message again goes on.
-        """
-        if offset < self.end_offset:
-            return 0
-        known = self._tail if offset == self.end_offset else 0
-        for value in hashes[known:]:
-            self._room(timestamp).put(value, offset, timestamp)
-            self._count(offset, 1)
-        self._write_header()
-        return max(0, len(hashes) - known)
-
-    def put_block(self, hashes: Ints, offsets: Ints, timestamps: Ints) -> int:
-        """
-        Add many keys, in the order of their messages; the same bytes as L{put}.
-
         @param offsets: Physical offset of each key's message, not decreasing.
+        @param timestamps: Store time of each key's message, milliseconds.
         @return: How many entries were added; none that are there already.
         @raise DiskFull: There is no room; offering the same again goes on.
         """
-        start = int(np.searchsorted(offsets, self.end_offset))
-        same = int(np.searchsorted(offsets, self.end_offset, "right")) - start
+        start = bisect_left(offsets, self.end_offset)
+        same = bisect_right(offsets, self.end_offset, start) - start
         start += min(same, self._tail)
+        few = MOST_IN_LANE if COMPILED else FEW
         done = start
         while done < len(hashes):
             file = self._room(int(timestamps[done]))
             stop = min(len(hashes), done + self.shape.entries - file.count)
-            file.put_block(hashes[done:stop], offsets[done:stop], timestamps[done:stop])
+            columns = hashes[done:stop], offsets[done:stop], timestamps[done:stop]
+            if stop - done <= few:
+                file.put(*(_listed(column) for column in columns))
+            else:
+                file.put_block(*(np.asarray(column, np.int64) for column in columns))
             last = int(offsets[stop - 1])
-            self._count(last, stop - max(done, int(np.searchsorted(offsets, last))))
+            self._count(last, stop - max(done, bisect_left(offsets, last)))
             done = stop
         self._write_header()
-        return len(hashes) - start
+        return max(0, len(hashes) - start)
 
     def _write_header(self) -> None:
         # Also when nothing was added: the disk may have been full the last time.

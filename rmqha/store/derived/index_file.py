@@ -10,6 +10,10 @@ Entries are the truth: they only ever grow at the end, and the slots and the
 header can be computed from them.  So entries are written first, slots second,
 the header last, and a file cut by a crash is put right from its entries.
 
+Only the last file grows, so that one is mapped: an entry is twenty bytes somewhere behind
+the others and four somewhere in the slots, and system calls for them would cost more than all
+the rest of dispatch.
+
 Source: docs/protocol/store.rst, Index files.
 """
 
@@ -20,7 +24,7 @@ import os
 from functools import partial
 from pathlib import Path
 from struct import Struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from attrs import define, field, frozen
@@ -29,6 +33,10 @@ from numpy.typing import NDArray
 from rmqha.errors import DerivedFault
 from rmqha.store.files.descriptors import Descriptors
 from rmqha.store.files.mapped import disk_error, zero_range
+from rmqha.wire.lane.compiled import COMPILED
+
+if TYPE_CHECKING or COMPILED:
+    from rmqha.wire.lane.dispatch_run import put_entries
 
 HEADER = Struct(">qqqqii")
 HEADER_SIZE = 40
@@ -37,9 +45,14 @@ ENTRY = Struct(">iqii")
 ENTRY_SIZE = 20
 ENTRY_TYPE = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("before", ">i4")])
 
+ROOM = 1 << 20
+"""Bytes of entries that get blocks at a time: for 52,000 keys."""
+
 _MAX_SECONDS = 0x7FFFFFFF
 # Entries checked in one step: 20 MB.
 _SCAN_ENTRIES = 1 << 20
+_SLOT = Struct(">i")
+_PAGE = 4096
 
 Ints = NDArray[np.int64]
 Slots = np.ndarray[Any, np.dtype[np.int32]]
@@ -75,7 +88,7 @@ class IndexShape:
 @define(eq=False, kw_only=True)
 class IndexFile:
     """
-    One file, read by C{pread}; open for writing, its slots are mapped.
+    One file, read by C{pread} and written through a map.
 
     @ivar path: Where it is.
     @ivar begin_time: Store time of its first message, milliseconds.
@@ -97,7 +110,9 @@ class IndexFile:
     used_slots: int = 0
     count: int = 1
     header_due: bool = field(init=False, default=False)
-    _slots: Slots | None = field(init=False, default=None)
+    _map: mmap.mmap | None = field(init=False, default=None)
+    # Bytes from the file's start that surely have blocks behind them.
+    _allocated: int = field(init=False, default=0)
 
     # --- life ---
 
@@ -163,38 +178,68 @@ class IndexFile:
         """
         return self.count <= 1
 
+    def _writable(self, upto: int) -> mmap.mmap:
+        """
+        Map the file, with blocks behind its first bytes: a store into a hole of a full disk
+        would kill the process.
+
+        @param upto: The number behind the last entry that is going to be written.
+        @raise DiskFull: There is no room for them, or no descriptor for the map.
+        """
+        end = self._place(upto)
+        try:
+            if self._map is None:
+                self._map = self.descriptors.use(self.path, self._mapped)
+            if end > self._allocated:
+                self.descriptors.use(self.path, partial(self._allocate, end))
+        except OSError as error:
+            raise disk_error(error, self.path, end) from error
+        return self._map
+
+    def _mapped(self, fd: int) -> mmap.mmap:
+        os.posix_fallocate(fd, 0, self.shape.entries_at)
+        self._allocated = self._page(self.count)
+        return mmap.mmap(fd, self.shape.file_size)
+
+    def _allocate(self, end: int, fd: int) -> None:
+        wide = min(end + ROOM, self.shape.file_size)
+        try:
+            os.posix_fallocate(fd, self._allocated, wide - self._allocated)
+        except OSError:
+            # A smaller step may still fit.
+            wide = end
+            os.posix_fallocate(fd, self._allocated, wide - self._allocated)
+        self._allocated = wide
+
+    def _page(self, number: int) -> int:
+        """
+        Where the page with an entry begins: what is before that entry has blocks.
+        """
+        place = self._place(number)
+        return max(self.shape.entries_at, place - place % _PAGE)
+
     def slots(self) -> Slots:
         """
-        Map the slots for writing, with blocks behind them: a store into a hole of a full
-        disk would kill the process.
+        Give the slots for writing.
 
         @raise DiskFull: There is no room for them, or no descriptor for the map.
         """
-        if self._slots is None:
-            size = self.shape.entries_at
-
-            def mapped(fd: int) -> mmap.mmap:
-                os.posix_fallocate(fd, 0, size)
-                return mmap.mmap(fd, size)
-
-            try:
-                area = self.descriptors.use(self.path, mapped)
-            except OSError as error:
-                raise disk_error(error, self.path, size) from error
-            self._slots = np.frombuffer(area, ">i4", self.shape.slots, HEADER_SIZE)
-        return self._slots
+        area = self._writable(0)
+        return np.frombuffer(area, ">i4", self.shape.slots, HEADER_SIZE)
 
     def seal(self) -> None:
         """
         Give the map back: no more entries will come.
         """
-        self._slots = None
+        self._map = None
 
     def write_header(self) -> None:
         """
-        Write the six header fields.
+        Write the six header fields, behind the entries and slots that they speak of.
         """
-        header = HEADER.pack(
+        HEADER.pack_into(
+            self._writable(0),
+            0,
             self.begin_time,
             self.end_time,
             self.begin_offset,
@@ -202,36 +247,53 @@ class IndexFile:
             self.used_slots,
             self.count,
         )
-        self.descriptors.write(self.path, header, 0)
+        self.descriptors.touched(self.path)
         self.header_due = False
 
     # --- writing ---
 
-    def put(self, key_hash: int, offset: int, timestamp: int) -> None:
+    def put(self, hashes: list[int], offsets: list[int], timestamps: list[int]) -> None:
         """
-        Add one entry; the file must not be full, and its header is due afterwards.
+        Add a few entries that fit the file; its header is due afterwards.
+
+        @raise DiskFull: There is no room; none was added.
         """
-        slots = self.slots()
-        slot = key_hash % self.shape.slots
-        before = int(slots[slot])
-        if not 0 < before < self.count:
-            before = 0
-        seconds = (timestamp - self.begin_time) // 1000 if self.begin_time > 0 else 0
-        entry = ENTRY.pack(key_hash, offset, max(0, min(seconds, _MAX_SECONDS)), before)
-        self.descriptors.write(self.path, entry, self._place(self.count))
-        slots[slot] = self.count
+        area = self._writable(self.count + len(hashes))
+        add = put_entries if COMPILED else _put_entries
+        self.used_slots += add(
+            area,
+            HEADER_SIZE,
+            self.shape.slots,
+            self.shape.entries_at,
+            self.count,
+            self.begin_time,
+            hashes,
+            offsets,
+            timestamps,
+        )
+        self._added(len(hashes), (offsets[0], timestamps[0]), (offsets[-1], timestamps[-1]))
+
+    def _added(self, count: int, first: tuple[int, int], last: tuple[int, int]) -> None:
+        """
+        Count entries that were written.
+
+        @param first: Physical offset and store time of the first one's message.
+        @param last: The same of the last one's.
+        """
         if self.empty:
-            self.begin_offset, self.begin_time = offset, timestamp
-        self.used_slots += not before
-        self.count += 1
-        self.end_offset, self.end_time = offset, timestamp
+            self.begin_offset, self.begin_time = first
+        self.count += count
+        self.end_offset, self.end_time = int(last[0]), int(last[1])
         self.header_due = True
 
     def put_block(self, hashes: Ints, offsets: Ints, timestamps: Ints) -> None:
         """
-        Add entries that fit the file; the same bytes as L{put} for each of them.
+        Add many entries that fit the file; the same bytes as L{put}.
+
+        @raise DiskFull: There is no room; none was added.
         """
         size = len(hashes)
+        area = self._writable(self.count + size)
         slots = self.slots()
         slot = hashes % self.shape.slots
         order = np.argsort(slot, kind="stable")
@@ -245,21 +307,16 @@ class IndexFile:
         held[(held < 0) | (held >= self.count)] = 0
         before[leads] = held
 
-        entries = np.empty(size, ENTRY_TYPE)
+        entries = np.frombuffer(area, ENTRY_TYPE, size, self._place(self.count))
         entries["hash"] = hashes
         entries["offset"] = offsets
         entries["seconds"] = self._seconds(timestamps)
         entries["before"][order] = before
-        self.descriptors.write(self.path, entries.tobytes(), self._place(self.count))
 
         lasts = np.append(leads[1:], True)
         slots[grouped[lasts]] = order[lasts] + self.count
-        if self.empty:
-            self.begin_offset, self.begin_time = int(offsets[0]), int(timestamps[0])
         self.used_slots += int(np.count_nonzero(held == 0))
-        self.count += size
-        self.end_offset, self.end_time = int(offsets[-1]), int(timestamps[-1])
-        self.header_due = True
+        self._added(size, (int(offsets[0]), int(timestamps[0])), (offsets[-1], timestamps[-1]))
 
     def _seconds(self, timestamps: Ints) -> Ints:
         """
@@ -355,6 +412,7 @@ class IndexFile:
         self.end_offset = int(self.entries(count - 1, 1)["offset"][0])
         self.end_time = end_time
         self.count = count
+        self._allocated = min(self._allocated, self._page(count))
         self.descriptors.write(self.path, bytes(gone.nbytes), self._place(count))
         self.write_header()
 
@@ -388,6 +446,7 @@ class IndexFile:
         slots = self.slots()
         fresh = np.zeros(self.shape.slots, np.int64)
         self.count = count
+        self._allocated = min(self._allocated, self._page(count))
         for first in range(1, count, _SCAN_ENTRIES):
             hashes = self.entries(first, _SCAN_ENTRIES)["hash"].astype(np.int64)
             # numpy keeps the last of several values assigned to one place
@@ -436,3 +495,35 @@ def _sound(entries: NDArray[np.void], first: int, reached: int, slots: Ints) -> 
         size = int(order[wrong].min())
     slots[slot[:size]] = np.arange(first, first + size)
     return size
+
+
+def _put_entries(
+    area: mmap.mmap,
+    slots_at: int,
+    slots: int,
+    entries_at: int,
+    number: int,
+    begin: int,
+    hashes: list[int],
+    offsets: list[int],
+    timestamps: list[int],
+) -> int:
+    """
+    See L{rmqha.wire.lane.dispatch_run.put_entries}, which does the same where it is compiled.
+    """
+    used = 0
+    for value, offset, stored in zip(hashes, offsets, timestamps, strict=True):
+        slot = slots_at + SLOT_SIZE * (value % slots)
+        (before,) = _SLOT.unpack_from(area, slot)
+        if not 0 < before < number:
+            before = 0
+            used += 1
+        seconds = (stored - begin) // 1000 if begin > 0 else 0
+        if not 0 <= seconds <= _MAX_SECONDS:
+            seconds = 0 if seconds < 0 else _MAX_SECONDS
+        ENTRY.pack_into(area, entries_at + ENTRY_SIZE * number, value, offset, seconds, before)
+        _SLOT.pack_into(area, slot, number)
+        if number == 1:
+            begin = stored
+        number += 1
+    return used

@@ -21,9 +21,9 @@ from rmqha.logfiles.reader import LogReader
 from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.dispatch import WINDOW, Dispatcher
+from rmqha.store.derived.dispatch_reading import keys, read_block
 from rmqha.store.derived.index import Index
 from rmqha.store.derived.index_file import HEADER_SIZE, SLOT_SIZE, IndexFile, IndexShape
-from rmqha.store.derived.index_keys import keys, read_block
 from rmqha.store.files.descriptors import Descriptors
 from rmqha.wire.columnar.dispatch_fields import fields
 from rmqha.wire.columnar.queue_units import BLANK_UNIT, UNIT, UNIT_TYPE, grouped_units

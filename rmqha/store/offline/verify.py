@@ -25,7 +25,7 @@ from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.published import read_copied_damage
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.scan import WINDOW, data_end
-from rmqha.store.derived.index_keys import keys, read_block
+from rmqha.store.derived.dispatch_reading import keys, read_block
 from rmqha.store.derived.rebuild import compare, open_derived
 from rmqha.store.files.lock import is_locked
 from rmqha.store.log.checkpoint import Checkpoint

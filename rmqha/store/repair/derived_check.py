@@ -20,8 +20,8 @@ from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.published import read_deleted_topics
 from rmqha.logfiles.scan import WINDOW
 from rmqha.store.derived.consume_queues import ConsumeQueues
+from rmqha.store.derived.dispatch_reading import keys, read_block
 from rmqha.store.derived.index import Index
-from rmqha.store.derived.index_keys import keys, read_block
 from rmqha.store.derived.rebuild import open_derived
 from rmqha.store.log.range_repair import Range
 from rmqha.wire.columnar.dispatch_fields import fields

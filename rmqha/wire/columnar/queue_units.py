@@ -27,6 +27,9 @@ BLANK_UNIT = UNIT.pack(0, BLANK_SIZE, 0)
 OFFSET_MAX = 1 << 58
 """Queue offsets lie below: 20 times one must fit 63 bits."""
 
+QueueRun = tuple[tuple[str, int], int, bytes]
+"""Topic and queue id, queue offset of the first unit, raw units of consecutive queue offsets."""
+
 # A folder's name is limited by the file system.
 _NAME_MAX = 255
 
@@ -44,7 +47,7 @@ def fileable(topic: str, queue_id: int) -> bool:
     )
 
 
-def grouped_units(block: Block, rows: DispatchRows) -> list[tuple[tuple[str, int], int, bytes]]:
+def grouped_units(block: Block, rows: DispatchRows) -> list[QueueRun]:
     """
     Sort a block's units by queue.
 

@@ -8,7 +8,11 @@ from __future__ import annotations
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
-COMPILED = any(
-    Path(__file__).with_name(f"send_run{suffix}").exists() for suffix in EXTENSION_SUFFIXES
-)
+
+def _built(module: str) -> bool:
+    here = Path(__file__)
+    return any(here.with_name(f"{module}{suffix}").exists() for suffix in EXTENSION_SUFFIXES)
+
+
+COMPILED = _built("send_run") and _built("dispatch_run")
 """Whether they are there."""

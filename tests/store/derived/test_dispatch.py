@@ -4,9 +4,15 @@ Tests for L{rmqha.store.derived.dispatch} and L{rmqha.store.derived.rebuild}.
 
 from __future__ import annotations
 
+import errno
+import os
 import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from random import Random
+from typing import Any
+from unittest import skipUnless
 from unittest.mock import patch
 
 from hypothesis import given
@@ -16,12 +22,14 @@ from twisted.internet.task import Clock
 
 from rmqha.errors import DiskFull, RecordFault, Refused
 from rmqha.logfiles.reader import LogReader
-from rmqha.store.derived import dispatch
+from rmqha.store.derived import dispatch, index, index_file
 from rmqha.store.derived.dispatch import Dispatcher, DispatchMark
+from rmqha.store.derived.index_file import IndexFile
 from rmqha.store.derived.rebuild import rebuild
 from rmqha.store.derived.trim import Trimmer
 from rmqha.store.files.descriptors import Descriptors
 from rmqha.wire.columnar.queue_units import BLANK_SIZE
+from rmqha.wire.lane.compiled import COMPILED
 from tests.support.derived import (
     DerivedTestCase,
     dispatcher,
@@ -60,6 +68,33 @@ def fill(log: MemoryLog, count: int, random: Random, *, largest: int = 300) -> N
             sys_flag=random.choice((0, 0, 0, 0, 1, 4, 8, 12)),
             store_timestamp=TIME + 137 * number,
         )
+
+
+#: Ways to dispatch: whether the lane is used, bytes behind up to which records are read one by one
+#: or in the lane, seconds of a run.
+WAYS = [(False, 1 << 30, 0.0), (False, 1 << 30, 1.0), (False, 0, 0.0), (False, 5000, 1.0)]
+if COMPILED:
+    WAYS += [(True, 1 << 30, 0.0), (True, 1 << 30, 1.0), (True, 0, 1.0)]
+LANES = (False, True) if COMPILED else (False,)
+
+
+@contextmanager
+def lane(used: bool) -> Iterator[None]:
+    """
+    Dispatch with the compiled lane, or without.
+    """
+    with (
+        patch.object(dispatch, "COMPILED", used),
+        patch.object(index, "COMPILED", used),
+        patch.object(index_file, "COMPILED", used),
+    ):
+        yield
+
+
+class Killed(Exception):
+    """
+    The process ends here.
+    """
 
 
 class DispatchTestCase(DerivedTestCase):
@@ -110,6 +145,124 @@ class RunTests(DispatchTestCase):
             self.assert_like_rebuild(log, root)
         self.assertEqual(self.differences(log, root), [])
         self.assertEqual((made.rebuilds, made.fault_count), (0, 0))
+
+    @given(st.integers(0, 1 << 32), st.lists(st.integers(1, 120), min_size=1, max_size=6))
+    @run_settings(max_examples=tries(15), deadline=None)
+    def test_every_way_writes_the_same(self, seed: int, steps: list[int]) -> None:
+        """
+        Record by record, in runs and in bulk, with any loops: byte for byte the same files.
+        """
+        roots = [self.folder() for _ in WAYS]
+        for root, (compiled, near, budget) in zip(roots, WAYS, strict=True):
+            random = Random(seed)
+            log = self.log = MemoryLog()
+            made = self.maker(root)
+            made.recover(clean=True)
+            with lane(compiled):
+                for step in steps:
+                    fill(log, step, random)
+                    while made.run(budget, near=near):
+                        pass
+            self.assertEqual((made.position, made.dispatched), (log.end, sum(steps)))
+            made.queues.close()
+            assert made.index is not None
+            made.index.close()
+        for root in roots[1:]:
+            self.assert_same_files(roots[0], root)
+
+    def test_one_write_a_queue(self) -> None:
+        """
+        A run writes adjacent units of a queue together, the index through its map, and its header
+        once.
+        """
+        written: list[str] = []
+        headers: list[str] = []
+        write, header = Descriptors.write, IndexFile.write_header
+
+        def counted(self: Descriptors, path: str, data: bytes, offset: int) -> None:
+            written.append(path)
+            write(self, path, data, offset)
+
+        def header_written(self: IndexFile) -> None:
+            headers.append(self.path)
+            header(self)
+
+        for number in range(30):
+            self.log.put("TopicA", number % 3, properties={"UNIQ_KEY": f"{number:032X}"})
+        for compiled in LANES:
+            made = self.maker(self.folder())
+            made.recover(clean=True)
+            with (
+                patch.object(Descriptors, "write", counted),
+                patch.object(IndexFile, "write_header", header_written),
+                lane(compiled),
+            ):
+                made._most = 64
+                made.run(1.0)
+            self.assertEqual(made.dispatched, 30)
+            self.assertEqual(len(written), 3, written)
+            self.assertEqual(len(headers), 2, "of the empty file, and of the run")
+            written.clear()
+            headers.clear()
+
+    def test_killed_between_two_writes(self) -> None:
+        """
+        Whatever of a run was written when the process was killed, the next start makes it whole
+        without a fault.
+        """
+        fill(self.log, 40, self.random)
+        self.dispatched()
+        fill(self.log, 60, self.random)
+        for compiled in LANES:
+            steps = 0
+            while self.killed_after(steps, compiled):
+                steps += 1
+            self.assertGreater(steps, 10)
+
+    def killed_after(self, steps: int, compiled: bool) -> bool:
+        """
+        Dispatch a run in a copy of the store, die after so many writes and start again.
+
+        @return: Whether it died.
+        """
+        root = self.folder() / "store"
+        shutil.copytree(self.root, root)
+        made = self.maker(root)
+        mark = self.maker(self.root)
+        mark.recover(clean=True)
+        kept = mark.mark()
+        made.recover(clean=True, mark=kept)
+        left = [steps]
+
+        def dying(work: Callable[..., Any]) -> Callable[..., Any]:
+            def call(*args: Any, **more: Any) -> Any:
+                if not left[0]:
+                    raise Killed
+                left[0] -= 1
+                return work(*args, **more)
+
+            return call
+
+        died = False
+        with (
+            lane(compiled),
+            patch.object(Descriptors, "write", dying(Descriptors.write)),
+            patch.object(Descriptors, "create", dying(Descriptors.create)),
+            patch.object(IndexFile, "put", dying(IndexFile.put)),
+            patch.object(IndexFile, "put_block", dying(IndexFile.put_block)),
+            patch.object(IndexFile, "write_header", dying(IndexFile.write_header)),
+        ):
+            made._most = 64
+            try:
+                made.run(1.0)
+            except Killed:
+                died = True
+        again = self.maker(root)
+        again.recover(clean=False, mark=kept)
+        drain(again)
+        self.assertEqual((again.rebuilds, again.position), (0, self.log.end))
+        self.assert_like_rebuild(self.log, root)
+        return died
 
     def test_both_ways_by_distance(self) -> None:
         """
@@ -185,6 +338,29 @@ class RunTests(DispatchTestCase):
         made.run(1.0)
         self.assertGreater(made.window, 256 << 10)
 
+    @skipUnless(COMPILED, "the lane is not compiled here")
+    def test_runs_follow_the_budget(self) -> None:
+        """
+        In the lane as many records are read at a time as fit the budget.
+        """
+        clock = Clock()
+        for _ in range(400):
+            self.log.put("TopicA")
+        made = self.maker(clock=clock)
+        made.recover(clean=True)
+        cost = 1e-6
+        made.on_units.append(lambda *run: clock.advance(cost * (run[3] - run[2])))
+        for _ in range(6):
+            made.run(1e-4, near=1 << 30)
+        self.assertGreater(made._most, 32)
+        self.assertLess(made._most, 100)
+        cost = 1e-5
+        for _ in range(400):
+            self.log.put("TopicA")
+        for _ in range(4):
+            made.run(1e-4, near=1 << 30)
+        self.assertLess(made._most, 10)
+
     def test_listeners(self) -> None:
         """
         Whoever waits for a queue hears its new end.
@@ -195,6 +371,7 @@ class RunTests(DispatchTestCase):
         made.on_units.append(lambda *queue: heard.append(queue))
         for queue_id in (0, 0, 1):
             self.log.put("TopicA", queue_id)
+            drain(made)
         self.log.put("TopicA", sys_flag=4)
         drain(made)
         self.assertEqual(heard, [("TopicA", 0, 0, 1), ("TopicA", 0, 1, 2), ("TopicA", 1, 0, 1)])
@@ -270,9 +447,19 @@ class RunTests(DispatchTestCase):
                 raise DiskFull(path, len(data))
             write(self, path, data, offset)
 
+        def no_blocks(fd: int, start: int, size: int) -> None:
+            if room.random() < 0.2:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            allocate(fd, start, size)
+
+        allocate = os.posix_fallocate
+        self.patch(index_file, "ROOM", 100)
         room = Random(1)
         failures = 0
-        with patch.object(Descriptors, "write", full):
+        with (
+            patch.object(Descriptors, "write", full),
+            patch.object(os, "posix_fallocate", no_blocks),
+        ):
             while made.position < self.log.end and failures < 10_000:
                 try:
                     drain(made)

@@ -4,6 +4,8 @@ Tests for L{rmqha.store.derived.index} and L{rmqha.store.derived.index_file}.
 
 from __future__ import annotations
 
+import errno
+import os
 import struct
 from pathlib import Path
 from random import Random
@@ -16,6 +18,8 @@ from hypothesis import strategies as st
 
 from lab.harness.compare_stores import index_files
 from rmqha.errors import DiskFull
+from rmqha.store.derived import index as index_module
+from rmqha.store.derived import index_file
 from rmqha.store.derived.index import Index, file_name
 from rmqha.store.derived.index_file import ENTRY, ENTRY_SIZE, HEADER, IndexFile, IndexShape
 from rmqha.store.derived.record_at import RecordReader
@@ -23,6 +27,7 @@ from rmqha.store.files.descriptors import Descriptors
 from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.hashing import key_hash
 from tests.support.derived import DerivedTestCase
+from tests.support.logs import Disk
 from tests.support.memorylog import MemoryLog
 
 SHAPE = IndexShape(10, 20)
@@ -64,6 +69,13 @@ def rows_of(draws: list[tuple[int, int, int]]) -> list[Row]:
     return rows
 
 
+def put(index: Index, hashes: list[int], offset: int, time: int) -> int:
+    """
+    Add the keys of one message.
+    """
+    return index.put(hashes, [offset] * len(hashes), [time] * len(hashes))
+
+
 class IndexTestCase(DerivedTestCase):
     def setUp(self) -> None:
         self.root = self.folder()
@@ -76,7 +88,7 @@ class IndexTestCase(DerivedTestCase):
     def put_all(self, index: Index, rows: list[Row]) -> None:
         for value, offset, time in rows:
             known = index._tail if offset == index.end_offset else 0
-            index.put([-1] * known + [value], offset, time)
+            put(index, [-1] * known + [value], offset, time)
 
     def put_blocks(self, index: Index, rows: list[Row], cuts: list[int]) -> None:
         edges = [0, *sorted(min(cut, len(rows)) for cut in cuts), len(rows)]
@@ -87,7 +99,7 @@ class IndexTestCase(DerivedTestCase):
                 stop += 1
             if stop > start:
                 part = np.array(rows[start:stop], np.int64)
-                index.put_block(part[:, 0], part[:, 1], part[:, 2])
+                index.put(part[:, 0], part[:, 1], part[:, 2])
                 start = stop
 
 
@@ -97,7 +109,7 @@ class PutTests(IndexTestCase):
         The file is RocketMQ's, byte for byte.
         """
         index = self.index()
-        index.put([key_hash("TopicA", key) for key in UPSTREAM_KEYS], 0, UPSTREAM_TIME)
+        put(index, [key_hash("TopicA", key) for key in UPSTREAM_KEYS], 0, UPSTREAM_TIME)
         self.assertEqual(index_files(self.root), [UPSTREAM])
 
     def test_upstream_bytes_in_a_block(self) -> None:
@@ -106,7 +118,9 @@ class PutTests(IndexTestCase):
         """
         index = self.index()
         hashes = np.array([key_hash("TopicA", key) for key in UPSTREAM_KEYS])
-        index.put_block(hashes, np.zeros(3, np.int64), np.full(3, UPSTREAM_TIME))
+        self.patch(index_module, "FEW", 0)
+        self.patch(index_module, "COMPILED", False)
+        index.put(hashes, np.zeros(3, np.int64), np.full(3, UPSTREAM_TIME))
         self.assertEqual(index_files(self.root), [UPSTREAM])
 
     @given(ROWS, st.lists(st.integers(0, 80), max_size=5))
@@ -118,31 +132,35 @@ class PutTests(IndexTestCase):
         However entries are cut into blocks, the files and their names are the same.
         """
         rows = rows_of(draws)
-        one, many = self.folder(), self.folder()
+        roots = one, few, many = self.folder(), self.folder(), self.folder()
         self.put_all(self.index(one), rows)
-        self.put_blocks(self.index(many), rows, cuts)
-        self.assert_same_files(one, many)
-        names = [sorted(path.name for path in (root / "index").glob("*")) for root in (one, many)]
-        self.assertEqual(*names)
+        self.put_blocks(self.index(few), rows, cuts)
+        with patch.object(index_module, "FEW", 0), patch.object(index_module, "COMPILED", False):
+            self.put_blocks(self.index(many), rows, cuts)
+        with patch.object(index_file, "COMPILED", False), patch.object(index_module, "FEW", 99):
+            roots = (*roots, slow := self.folder())
+            self.put_blocks(self.index(slow), rows, cuts)
+        for root in roots:
+            self.assert_same_files(one, root)
+        names = [sorted(path.name for path in (root / "index").glob("*")) for root in roots]
+        self.assertEqual(names, names[:1] * len(roots))
 
     def test_messages_offered_again(self) -> None:
         """
         A message that is indexed already, wholly or in part, gets no entry twice.
         """
         index = self.index()
-        index.put([1, 2], 100, TIME)
-        index.put([3, 4], 200, TIME)
+        put(index, [1, 2], 100, TIME)
+        put(index, [3, 4], 200, TIME)
         before = index_files(self.root)
-        self.assertEqual(index.put([1, 2], 100, TIME), 0)
-        self.assertEqual(index.put([3, 4], 200, TIME), 0)
+        self.assertEqual(put(index, [1, 2], 100, TIME), 0)
+        self.assertEqual(put(index, [3, 4], 200, TIME), 0)
         self.assertEqual(
-            index.put_block(
-                np.array([1, 2, 3, 4]), np.array([100, 100, 200, 200]), np.full(4, TIME)
-            ),
+            index.put(np.array([1, 2, 3, 4]), np.array([100, 100, 200, 200]), np.full(4, TIME)),
             0,
         )
         self.assertEqual(index_files(self.root), before)
-        self.assertEqual(index.put([3, 4, 5], 200, TIME), 1)
+        self.assertEqual(put(index, [3, 4, 5], 200, TIME), 1)
 
     def test_full_disk_in_a_block(self) -> None:
         """
@@ -163,10 +181,50 @@ class PutTests(IndexTestCase):
             return made(cls, path, *args)
 
         with patch.object(IndexFile, "create", classmethod(full)):
-            self.assertRaises(DiskFull, index.put_block, *columns)
+            self.assertRaises(DiskFull, index.put, *columns)
             self.assertEqual(index.total, 19)
-            self.assertEqual(index.put_block(*columns), 11)
+            self.assertEqual(index.put(*columns), 11)
         self.assert_same_files(self.root, whole)
+
+    def test_blocks_before_entries(self) -> None:
+        """
+        An entry is only stored where the disk has given blocks; without them none is, and
+        putting it again goes on.
+        """
+        disk = Disk().install(self)
+        self.patch(index_file, "ROOM", 0)
+        shape = IndexShape(slots=2000, entries=2000)
+        for values in ([7], list(range(1, 100))):
+            index, whole = self.index(self.folder(), shape), self.index(self.folder(), shape)
+            for made in (index, whole):
+                put(made, values, 100, TIME)
+            (file,) = index.files
+            put(whole, values, 200, TIME)
+            before = file.count, Path(file.path).read_bytes()
+            disk.full = True
+            self.assertRaises(DiskFull, put, index, values, 200, TIME)
+            self.assertEqual((file.count, Path(file.path).read_bytes()), before)
+            disk.full = False
+            put(index, values, 200, TIME)
+            self.assert_same_files(index.root, whole.root)
+
+    def test_less_room(self) -> None:
+        """
+        Where there is no room for many entries there may be for the next one.
+        """
+        real = os.posix_fallocate
+        asked: list[int] = []
+
+        def little(fd: int, start: int, size: int) -> None:
+            asked.append(size)
+            if size > 20_000:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            real(fd, start, size)
+
+        index = self.index(self.folder(), IndexShape(slots=1000, entries=1 << 17))
+        self.patch(os, "posix_fallocate", little)
+        put(index, [1], 100, TIME)
+        self.assertEqual((index.total, len(asked)), (1, 3))
 
     def test_names(self) -> None:
         """
@@ -174,7 +232,7 @@ class PutTests(IndexTestCase):
         """
         index = self.index()
         for number in range(41):
-            index.put([1], number, TIME)
+            put(index, [1], number, TIME)
         names = [Path(file.path).name for file in index.files]
         self.assertEqual(names, ["20231114221320000", "20231114221320001", "20231114221320002"])
         self.assertEqual(file_name(1 << 62), "99991231235959999")
@@ -198,7 +256,7 @@ class QueryTests(IndexTestCase):
         self.value = key_hash("T", "k")
         for number in range(50):
             keys = [self.value] if number % 2 else [self.value + 10, 7]
-            self.live.put(keys, 100 * number, TIME + 1000 * number)
+            put(self.live, keys, 100 * number, TIME + 1000 * number)
 
     def test_newest_first(self) -> None:
         """
@@ -265,7 +323,7 @@ class StoreTestCase(IndexTestCase):
         for start in self.log.starts:
             mine = [row for row in self.rows if row[1] == start]
             if start >= index.position and mine:
-                index.put([row[0] for row in mine], start, mine[0][2])
+                put(index, [row[0] for row in mine], start, mine[0][2])
 
     def assert_rebuilt(self, root: Path) -> None:
         fresh = self.folder()

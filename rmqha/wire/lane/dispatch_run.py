@@ -1,0 +1,375 @@
+"""
+A run of records for dispatch: read in one pass, and their index entries written in another.
+
+This module is compiled (C{setup.py}), and of use only so.  It reads what is usual and nothing
+else: a record with anything unusual about it ends the run and is left to the codec in Python,
+L{rmqha.wire.log.record.check} and L{rmqha.wire.log.record.dispatch_fields}, which say what it
+is.  Tests compare both.
+
+Bytes are read and written through views whose bounds are checked: a damaged record may have
+any lengths.
+
+Source: docs/protocol/store.rst, Records, Dispatch, Hashes and Index files.
+"""
+
+from __future__ import annotations
+
+import cython
+
+from rmqha.wire.log.layout import (
+    BODY_AT,
+    IP6_EXTRA,
+    MAGIC_AT,
+    MAGIC_V1,
+    MIN_RECORD,
+    PHYSICAL_OFFSET_AT,
+    QUEUE_ID_AT,
+    QUEUE_OFFSET_AT,
+    STORE_TIMESTAMP_AT,
+    SYS_FLAG_AT,
+)
+from rmqha.wire.log.sys_flag import BORN_IP6, COMMIT, ROLLBACK, STORE_IP6, TRANSACTION
+from rmqha.wire.names import KEYS, SCHEDULE_TOPIC, TAGS, UNIQUE_KEY
+
+_BODY = cython.declare(cython.Py_ssize_t, BODY_AT)
+_IP6 = cython.declare(cython.Py_ssize_t, IP6_EXTRA)
+_LEAST = cython.declare(cython.longlong, MIN_RECORD)
+_MAGIC = cython.declare(cython.longlong, MAGIC_V1)
+_AT_MAGIC = cython.declare(cython.Py_ssize_t, MAGIC_AT)
+_AT_OFFSET = cython.declare(cython.Py_ssize_t, PHYSICAL_OFFSET_AT)
+_AT_QUEUE = cython.declare(cython.Py_ssize_t, QUEUE_ID_AT)
+_AT_QUEUE_OFFSET = cython.declare(cython.Py_ssize_t, QUEUE_OFFSET_AT)
+_AT_STORED = cython.declare(cython.Py_ssize_t, STORE_TIMESTAMP_AT)
+_AT_FLAG = cython.declare(cython.Py_ssize_t, SYS_FLAG_AT)
+_BORN_IP6 = cython.declare(cython.longlong, BORN_IP6)
+_STORE_IP6 = cython.declare(cython.longlong, STORE_IP6)
+_TRANSACTION = cython.declare(cython.longlong, TRANSACTION)
+_COMMIT = cython.declare(cython.longlong, COMMIT)
+_ROLLBACK = cython.declare(cython.longlong, ROLLBACK)
+_SCHEDULE = cython.declare(object, SCHEDULE_TOPIC)
+_TAGS = cython.declare(bytes, TAGS.encode())
+_UNIQUE_KEY = cython.declare(bytes, UNIQUE_KEY.encode())
+_KEYS = cython.declare(bytes, KEYS.encode())
+
+_SECONDS_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
+
+
+@cython.cclass
+class DispatchReader:
+    """
+    What one run brings to queues and index.
+
+    @ivar records: How many records were read.
+    @ivar end: The position just past the last of them.
+    @ivar last_timestamp: Its store time, milliseconds.
+    @ivar hashes: Of the index keys, in the order of the log.
+    @ivar offsets: Physical offset of each key's record.
+    @ivar timestamps: Store time of each key's record, milliseconds.
+    """
+
+    records = cython.declare(cython.int, visibility="readonly")
+    end = cython.declare(cython.Py_ssize_t, visibility="readonly")
+    last_timestamp = cython.declare(cython.longlong, visibility="readonly")
+    hashes = cython.declare(list, visibility="readonly")
+    offsets = cython.declare(list, visibility="readonly")
+    timestamps = cython.declare(list, visibility="readonly")
+    _data: cython.const[cython.uchar][::1]
+    # By topic and queue id, and all in their order: queue offset of the first unit, and the units.
+    _open: dict
+    _runs: list
+    # By its bytes: a topic, and the hash of what keys begin with.
+    _topics: dict
+    _tags = cython.declare(cython.longlong)
+    _words: cython.Py_ssize_t[4]
+    _unit: cython.uchar[20]
+
+    def __init__(
+        self,
+        data: cython.const[cython.uchar][::1],
+        base: cython.longlong,
+        stop: cython.Py_ssize_t,
+        most: cython.int,
+        max_size: cython.longlong,
+    ) -> None:
+        """
+        Read up to the first record that is unusual.
+
+        @param base: Physical offset of C{data[0]}, where a record starts.
+        @param stop: The first position that may not be read.
+        @param most: How many records at most.
+        @param max_size: Most bytes of a record.
+        """
+        self._data = data
+        self._open, self._runs, self._topics = {}, [], {}
+        self.hashes, self.offsets, self.timestamps = [], [], []
+        size: cython.longlong
+        while self.records < most and stop - self.end >= _LEAST:
+            size = self._int4(self.end)
+            if size < _LEAST or size > max_size or size > stop - self.end:
+                return
+            if not self._record(self.end, size, base + self.end):
+                return
+            self.end += size
+            self.records += 1
+
+    def units(self) -> list:
+        """
+        Topic and queue id, queue offset of the first unit, and raw units of consecutive queue
+        offsets, in the order of the log for each queue.
+        """
+        return [(queue, first, bytes(units)) for queue, first, units in self._runs]
+
+    @cython.cfunc
+    def _record(
+        self, at: cython.Py_ssize_t, size: cython.longlong, offset: cython.longlong
+    ) -> cython.bint:
+        """
+        Read one record.
+
+        @return: Whether it is whole, valid and usual; if not it was not read.
+        """
+        flags: cython.longlong = self._int4(at + _AT_FLAG)
+        stored: cython.Py_ssize_t = at + _AT_STORED
+        body: cython.Py_ssize_t = at + _BODY
+        end: cython.Py_ssize_t = at + size
+        length: cython.longlong
+        if self._int4(at + _AT_MAGIC) != _MAGIC or self._int8(at + _AT_OFFSET) != offset:
+            return False
+        if flags & _BORN_IP6:
+            stored += _IP6
+            body += _IP6
+        if flags & _STORE_IP6:
+            body += _IP6
+        if body >= end:
+            return False
+        length = self._int4(body - 4)
+        if length < 0 or length > end - body - 4:
+            return False
+        topic: cython.Py_ssize_t = body + length + 1
+        topic_length: cython.Py_ssize_t = self._data[topic - 1]
+        properties: cython.Py_ssize_t = topic + topic_length + 2
+        if topic_length == 0 or topic_length > 127 or properties > end:
+            return False
+        length = self._data[properties - 2] << 8 | self._data[properties - 1]
+        if length > 0x7FFF or properties + length != end:
+            return False
+        if not self._ascii(topic, topic + topic_length) or not self._ascii(properties, end):
+            return False
+        name: bytes = bytes(self._data[topic : topic + topic_length])
+        known: tuple = self._topics.get(name)
+        if known is None:
+            begun: cython.uint = self._hash(topic, topic + topic_length, 0) * 31 + 35
+            known = (name.decode(), begun)
+            self._topics[name] = known
+        if known[0] == _SCHEDULE:
+            return False
+        self.last_timestamp = self._int8(stored)
+        self._properties(properties, end)
+        state: cython.longlong = flags & _TRANSACTION
+        if state == 0 or state == _COMMIT:
+            self._add_unit(
+                (known[0], self._int4(at + _AT_QUEUE)),
+                self._int8(at + _AT_QUEUE_OFFSET),
+                offset,
+                size,
+            )
+        if state != _ROLLBACK:
+            self._keys(known[1], offset)
+        return True
+
+    @cython.cfunc
+    def _properties(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.void:
+        """
+        Find the tags, and where unique key and keys are; of a name written twice the last counts.
+        """
+        data: cython.const[cython.uchar][::1] = self._data
+        split: cython.Py_ssize_t = -1
+        place: cython.Py_ssize_t = at
+        letter: cython.uchar
+        self._tags = 0
+        self._words[0] = self._words[1] = self._words[2] = self._words[3] = 0
+        while place <= end:
+            letter = data[place] if place < end else 2
+            if letter == 1 and split < 0:
+                split = place
+            elif letter == 2:
+                if split >= 0 and split < place - 1:
+                    if self._is(at, split, _TAGS):
+                        self._tags = cython.cast(cython.int, self._hash(split + 1, place, 0))
+                    elif self._is(at, split, _UNIQUE_KEY):
+                        self._words[0], self._words[1] = split + 1, place
+                    elif self._is(at, split, _KEYS):
+                        self._words[2], self._words[3] = split + 1, place
+                at = place + 1
+                split = -1
+            place += 1
+
+    @cython.cfunc
+    def _add_unit(
+        self,
+        queue: tuple,
+        queue_offset: cython.longlong,
+        offset: cython.longlong,
+        size: cython.longlong,
+    ) -> cython.void:
+        """
+        Put a unit to those of its queue.
+        """
+        unit: cython.p_uchar = self._unit
+        number: cython.int
+        for number in range(8):
+            unit[number] = cython.cast(cython.uchar, offset >> 8 * (7 - number))
+            unit[12 + number] = cython.cast(cython.uchar, self._tags >> 8 * (7 - number))
+        for number in range(4):
+            unit[8 + number] = cython.cast(cython.uchar, size >> 8 * (3 - number))
+        raw: bytes = cython.cast(cython.p_char, unit)[:20]
+        run: tuple = self._open.get(queue)
+        if run is not None:
+            first: cython.longlong = run[1]
+            units: bytearray = run[2]
+            if queue_offset == first + len(units) // 20:
+                units += raw
+                return
+        run = (queue, queue_offset, bytearray(raw))
+        self._open[queue] = run
+        self._runs.append(run)
+
+    @cython.cfunc
+    def _keys(self, begun: cython.uint, offset: cython.longlong) -> cython.void:
+        """
+        Add an index entry for the unique key, then one for each word of the keys.
+
+        @param begun: Java's hash of what a key begins with.
+        """
+        at: cython.Py_ssize_t = self._words[2]
+        end: cython.Py_ssize_t = self._words[3]
+        place: cython.Py_ssize_t
+        if self._words[1]:
+            self._key(self._hash(self._words[0], self._words[1], begun), offset)
+        if end:
+            for place in range(at, end + 1):
+                if place == end or self._data[place] == 32:
+                    if place > at:
+                        self._key(self._hash(at, place, begun), offset)
+                    at = place + 1
+
+    @cython.cfunc
+    def _key(self, value: cython.uint, offset: cython.longlong) -> cython.void:
+        signed: cython.longlong = cython.cast(cython.int, value)
+        if signed < 0:
+            signed = -signed
+        self.hashes.append(0 if signed > _SECONDS_MAX else signed)
+        self.offsets.append(offset)
+        self.timestamps.append(self.last_timestamp)
+
+    @cython.cfunc
+    @cython.inline
+    def _hash(
+        self, at: cython.Py_ssize_t, end: cython.Py_ssize_t, value: cython.uint
+    ) -> cython.uint:
+        """
+        Java's hash of ASCII text that goes on from that of what stands before it.
+        """
+        place: cython.Py_ssize_t
+        for place in range(at, end):
+            value = value * 31 + self._data[place]
+        return value
+
+    @cython.cfunc
+    @cython.inline
+    def _is(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t, name: bytes) -> cython.bint:
+        text: cython.p_const_char = name
+        place: cython.Py_ssize_t
+        if end - at != len(name):
+            return False
+        for place in range(end - at):
+            if self._data[at + place] != cython.cast(cython.uchar, text[place]):
+                return False
+        return True
+
+    @cython.cfunc
+    @cython.inline
+    def _ascii(self, at: cython.Py_ssize_t, end: cython.Py_ssize_t) -> cython.bint:
+        seen: cython.uchar = 0
+        place: cython.Py_ssize_t
+        for place in range(at, end):
+            seen |= self._data[place]
+        return seen < 0x80
+
+    @cython.cfunc
+    @cython.inline
+    def _int4(self, at: cython.Py_ssize_t) -> cython.longlong:
+        data: cython.const[cython.uchar][::1] = self._data
+        found: cython.uint = data[at]
+        found = found << 8 | data[at + 1]
+        found = found << 8 | data[at + 2]
+        found = found << 8 | data[at + 3]
+        return cython.cast(cython.int, found)
+
+    @cython.cfunc
+    @cython.inline
+    def _int8(self, at: cython.Py_ssize_t) -> cython.longlong:
+        return self._int4(at) << 32 | (self._int4(at + 4) & 0xFFFFFFFF)
+
+
+@cython.cfunc
+@cython.inline
+def _put(
+    area: cython.uchar[::1], at: cython.Py_ssize_t, value: cython.longlong, size: cython.int
+) -> cython.void:
+    """
+    Write a number of so many bytes, the highest first.
+    """
+    number: cython.int
+    for number in range(size):
+        area[at + number] = cython.cast(cython.uchar, value >> 8 * (size - 1 - number))
+
+
+def put_entries(
+    area: cython.uchar[::1],
+    slots_at: cython.Py_ssize_t,
+    slots: cython.longlong,
+    entries_at: cython.Py_ssize_t,
+    number: cython.longlong,
+    begin: cython.longlong,
+    hashes: list,
+    offsets: list,
+    timestamps: list,
+) -> int:
+    """
+    Add entries to an index file: each entry, then its slot.
+
+    @param area: The whole file, with blocks behind what is written.
+    @param slots_at: Where its slots begin.
+    @param slots: How many they are.
+    @param entries_at: Where entry 0 is.
+    @param number: The number of the first entry to write.
+    @param begin: Store time of the file's first message, milliseconds.
+    @return: How many slots are used that were not before.
+    """
+    used: cython.int = 0
+    row: cython.Py_ssize_t
+    for row in range(len(hashes)):
+        value: cython.longlong = hashes[row]
+        stored: cython.longlong = timestamps[row]
+        slot: cython.Py_ssize_t = slots_at + 4 * (value % slots)
+        place: cython.Py_ssize_t = entries_at + 20 * number
+        held: cython.uint = area[slot]
+        held = held << 8 | area[slot + 1]
+        held = held << 8 | area[slot + 2]
+        held = held << 8 | area[slot + 3]
+        before: cython.longlong = cython.cast(cython.int, held)
+        if before <= 0 or before >= number:
+            before = 0
+            used += 1
+        seconds: cython.longlong = (stored - begin) // 1000 if begin > 0 else 0
+        seconds = 0 if seconds < 0 else min(seconds, _SECONDS_MAX)
+        _put(area, place, value, 4)
+        _put(area, place + 4, offsets[row], 8)
+        _put(area, place + 12, seconds, 4)
+        _put(area, place + 16, before, 4)
+        _put(area, slot, number, 4)
+        if number == 1:
+            begin = stored
+        number += 1
+    return used
