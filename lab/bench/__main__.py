@@ -44,7 +44,7 @@ LIMITS = """\
   although it does more. On one processor, or with both busy, it cannot.
 - **Until queues and index are built.** One thread copies, checks and dispatches, so the
   times add up. With numba a check costs 0.13 s a GiB of 1 KiB records and dispatch 0.3 s,
-  so it goes along with the copy. In the base install they cost 0.8 s and 0.8 s, and the copy
+  so it goes along with the copy. In the base install they cost 0.8 s and 0.5 s, and the copy
   comes first: dispatch gets 4 ms of each tenth of a second until the bytes have arrived,
   and the whole reactor (in slices of 4 ms) afterwards. A thread for either does not help:
   the reactor, which lets go of the interpreter's lock twice a frame, waits for the thread

@@ -1,9 +1,10 @@
 """
 When dispatch works: in short slices of the reactor's turns, soon after records came.
 
-One run for many records costs much less than one for each, and a log that is being copied in
-bulk is better served by bytes first, queues later.  What is dispatched, and how, is
-L{Dispatcher<rmqha.store.derived.dispatch.Dispatcher>}'s.
+A write that comes waits for the slice that is under way, so slices are short while dispatch
+keeps up with short ones.  One run for many records costs much less than one for each, and a log
+that is being copied in bulk is better served by bytes first, queues later.  What is dispatched,
+and how, is L{Dispatcher<rmqha.store.derived.dispatch.Dispatcher>}'s.
 """
 
 from __future__ import annotations
@@ -19,24 +20,35 @@ from rmqha.store.derived.dispatch import Dispatcher
 from rmqha.store.environment import StoreEnvironment
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire.columnar.kernels import NUMPY, chosen, warm_up
+from rmqha.wire.lane.compiled import COMPILED
 
 LIVE_PAUSE = 0.001
 """Seconds from an append to its dispatch, as in stock brokers: a write that is waited
 for is not held up by it, and records that come together are dispatched together."""
 
 BUSY_PAUSE = 0.004
-"""The same where a run just before brought L{BUSY} bytes: one run for a hundred records costs a
-third of ten for ten each."""
+"""The same where a run just before brought L{BUSY} bytes: each queue is written once for all that
+came together."""
 
 BUSY = 16 << 10
 
+LIVE_SLICE = 0.0001
+"""Seconds of dispatch in one reactor turn: what a write that comes meanwhile may wait for it."""
+
+LATE = (256 if COMPILED else 64) << 10
+"""Bytes behind from which slices so short are too few to keep up.  Where nothing is compiled a
+hundred records cost a third in one block of half a millisecond, and so many come together only
+when the reactor's turns are longer than that."""
+
 SLICE = 0.001
-"""Seconds of dispatch in one reactor turn: what the reactor may be late by."""
+"""Seconds then."""
 
 FAR = 4 << 20
-"""Bytes behind from which dispatch works in longer slices."""
+"""Bytes behind from which nobody waits for dispatch that is a little later, as while a log is
+copied."""
 
 FAR_SLICE = 0.004
+"""Seconds then: a few thousand records are cheaper together."""
 
 VERIFY_STEP = 5 << 20
 """Bytes checked before a slice if they were not before: more than any record has."""
@@ -49,7 +61,7 @@ BULK_RATE = 100e6
 """Bytes a second that come from which the log is being copied in bulk."""
 
 BULK_PAUSE = 0.1
-"""Seconds between slices meanwhile without numba, with which dispatch costs a quarter:
+"""Seconds between slices meanwhile without numba, when to check the bytes takes most of the time:
 bytes first, queues when they have arrived."""
 
 RETRY = 1.0
@@ -116,7 +128,10 @@ class PacedDispatch:
             self._busy = behind > BUSY
             if behind > VERY_FAR and not self._warmed:
                 self._warm_up()
-            more = self.dispatcher.run(FAR_SLICE if behind > FAR else SLICE)
+            if behind <= LATE:
+                more = self.dispatcher.run(LIVE_SLICE, near=LATE)
+            else:
+                more = self.dispatcher.run(SLICE if behind <= FAR else FAR_SLICE)
         except DiskFull as error:
             self.starve(error)
             self._next = clock.callLater(RETRY, self._run)
