@@ -15,7 +15,8 @@ from pathlib import Path
 from lab.bench.catchup import FILE_SIZE, STOCK
 from lab.bench.corpus import write_log
 from lab.bench.decode import best, log
-from lab.bench.idle import LIMIT, SETTLE, processor_seconds
+from lab.bench.idle import LIMIT, SETTLE
+from lab.bench.processes import processor_seconds
 from lab.bench.report import Row, spread
 from lab.harness.nodes import Node
 from lab.harness.remote import Remote, send

@@ -12,12 +12,12 @@ Run: C{python -m lab.bench.connections [--count 1000] [--seconds 20]}.
 from __future__ import annotations
 
 import argparse
-import resource
 import socket
 import tempfile
 import time
 from pathlib import Path
 
+from lab.bench.processes import all_descriptors
 from lab.bench.report import Row, table
 from lab.harness.nodes import Node
 from rmqha.wire.ha_frame import OFFSET_REPORT
@@ -70,8 +70,11 @@ def run(folder: Path, count: int = 1000, seconds: float = 20.0) -> list[Row]:
     @param folder: Where the master's store goes.
     @param seconds: How long the connections stay.
     """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    with all_descriptors():
+        return _run(folder, count, seconds)
+
+
+def _run(folder: Path, count: int, seconds: float) -> list[Row]:
     node = Node(folder, "master", haMaxConnections=count + 10)
     replicas: list[socket.socket] = []
     try:
@@ -91,7 +94,6 @@ def run(folder: Path, count: int = 1000, seconds: float = 20.0) -> list[Row]:
         for replica in replicas:
             replica.close()
         node.kill9()
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     if seen != count or not heartbeats:
         raise AssertionError(f"{seen} of {count} connections, {heartbeats} bytes of heartbeats")
     each, grown = (after - before) / count, (after - there) / count

@@ -9,18 +9,15 @@ for the answer; no more than L{WINDOW} are on their way at a time.
 from __future__ import annotations
 
 import json
-import resource
 import socket
 import statistics
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from attrs import define, field
 
 from lab.bench.beside import Field
-from lab.bench.idle import memory
+from lab.bench.processes import all_descriptors, memory
 from lab.bench.report import Row, spread
 from lab.bench.serving import Pair, compared, pairs, turns
 from rmqha.wire.remoting.codes import RequestCode
@@ -131,7 +128,7 @@ def run(where: Field, until: float) -> list[Row]:
     @param until: Seconds of the run after which no more rounds begin.
     """
     seen: dict[str, Seen] = {}
-    with _descriptors() as most, pairs(where.folder, where.tool) as both:
+    with all_descriptors() as most, pairs(where.folder, where.tool) as both:
         count = min(CLIENTS, most - OTHERS)
         empty = {}
         for pair in both:
@@ -188,19 +185,6 @@ def _round(pair: Pair, count: int, empty: int, seen: Seen) -> None:
 def _others(pair: Pair, count: int) -> tuple[float, float]:
     sends = pair.send(count, 1)
     return sends.p50, sends.p99
-
-
-@contextmanager
-def _descriptors() -> Iterator[int]:
-    """
-    As many descriptors as we may have, for us and those we start.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    try:
-        yield hard
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def _rows(count: int, ours: Seen, java: Seen) -> list[Row]:

@@ -12,14 +12,15 @@ from __future__ import annotations
 import shutil
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from attrs import evolve, frozen
 
 from lab.bench.catchup import FILE_SIZE, LIMIT, STOCK, look, with_environment
 from lab.bench.corpus import write_log
-from lab.bench.idle import SETTLE, memory, processor_seconds
+from lab.bench.idle import CPU_GOAL, MEMORY_GOAL, SETTLE
+from lab.bench.processes import Span, memory
 from lab.bench.progress import Look, Run, follow
 from lab.bench.raw import copy
 from lab.bench.report import Row, spread
@@ -231,27 +232,29 @@ def _idle(field: Field, seconds: float) -> list[Row]:
             field.catch_up(slave, pair)
         time.sleep(SETTLE)
         four = (field.java, slaves[0], field.ours, slaves[1])
-        before = [processor_seconds(process.pid) for process in four]
+        span = Span({str(number): process.pid for number, process in enumerate(four)})
         time.sleep(seconds)
-        after = [processor_seconds(process.pid) for process in four]
-        used = [100 * (b - a) / seconds for a, b in zip(before, after, strict=True)]
+        used = [100 * one / seconds for one in span.used().values()]
         anonymous = [memory(process.pid, "RssAnon") >> 20 for process in four]
         resident = [memory(process.pid, "VmRSS") >> 20 for process in four]
     finally:
         for slave in slaves:
             slave.kill9()
     rows = []
-    for what, values, form, unit in (
-        ("processor of one core", used, ".2f", "%"),
-        ("RssAnon", anonymous, "d", "MiB"),
-        ("RSS, mapped pages of log and queues included", resident, "d", "MiB"),
-    ):
+    limits: tuple[tuple[str, Sequence[float], str, str, float | None], ...] = (
+        ("processor of one core", used, ".2f", "%", CPU_GOAL),
+        ("RssAnon", anonymous, ".0f", "MiB", MEMORY_GOAL >> 20),
+        ("RSS, mapped pages of log and queues included", resident, ".0f", "MiB", None),
+    )
+    for what, values, form, unit, limit in limits:
         texts = [f"{value:{form}} {unit}" for value in values]
         rows.append(
             Row(
                 what=f"idle pair after catch-up, {what}",
                 ours=f"master {texts[2]}, slave {texts[3]}",
                 beside=f"Java master {texts[0]}, slave {texts[1]}",
+                goal="" if limit is None else f"<= {limit:g} {unit} each",
+                met=None if limit is None else max(values[2:]) <= limit,
             )
         )
     return rows

@@ -1,0 +1,89 @@
+"""
+What processes cost, as the kernel counts it: processor time and memory from C{/proc}, and the
+descriptors they may open.
+
+Processor time is the user's and the kernel's of all threads of a process, also of those that have
+ended; the kernel tells it in ticks, of which there are a hundred a second on Linux.  A span
+should be so long that one tick of error is nothing.
+
+Source: proc(5), /proc/pid/stat, fields 14 and 15.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from attrs import field, frozen
+
+_UTIME, _STIME = 11, 12
+"""Where the two fields are behind the process's name."""
+
+
+def ticks(stat: str) -> int:
+    """
+    Processor time in the text of a C{/proc/PID/stat}.
+
+    @param stat: The process's name in it is in parentheses, and may have blanks and parentheses.
+    """
+    fields = stat.rpartition(")")[2].split()
+    return int(fields[_UTIME]) + int(fields[_STIME])
+
+
+def processor_seconds(pid: int) -> float:
+    """
+    What a process has used so far.
+    """
+    text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    return ticks(text) / os.sysconf("SC_CLK_TCK")
+
+
+def memory(pid: int, kind: str) -> int:
+    """
+    Bytes of a process's memory.
+
+    @param kind: C{VmRSS} or one of its parts: C{RssAnon}, C{RssFile}, C{RssShmem}.
+    """
+    text = Path(f"/proc/{pid}/status").read_text(encoding="utf-8", errors="replace")
+    return int(re.findall(rf"{kind}:\s+(\d+) kB", text)[0]) * 1024
+
+
+@frozen
+class Span:
+    """
+    A span of time in which processes are watched; it begins when this is made.
+
+    @ivar pids: The processes by what they do.
+    """
+
+    pids: Mapping[str, int]
+    _before: Mapping[str, float] = field(init=False)
+
+    @_before.default
+    def _now(self) -> Mapping[str, float]:
+        return {name: processor_seconds(pid) for name, pid in self.pids.items()}
+
+    def used(self) -> Mapping[str, float]:
+        """
+        Seconds of processor time that each has used since the span's begin.
+        """
+        return {name: now - self._before[name] for name, now in self._now().items()}
+
+
+@contextmanager
+def all_descriptors() -> Iterator[int]:
+    """
+    As many descriptors as we may have, for us and those we start.
+
+    @return: How many those are.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    try:
+        yield hard
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
