@@ -3,7 +3,7 @@ A run of measurements beside stock RocketMQ, which Maven fetches: options, limit
 page that is written.
 
 Options: C{--rocketmq VERSION}, whose results get a file of their own if it is not the first
-that C{make interop} knows; C{--quick}, which measures less and writes nothing; C{--only PART}.
+that C{make interop} knows; C{--quick}, which measures less and writes nothing; C{--only PART...}.
 Without Maven or a JDK nothing is measured, and the exit code is 0.
 """
 
@@ -76,10 +76,17 @@ class Bench:
 
         @return: The exit code.
         """
-        module = f"bench.{self.name.removeprefix('bench-')}"
+        module = f"lab.bench.{self.name.removeprefix('bench-')}"
         parser = argparse.ArgumentParser(prog=f"python -m {module}", description="beside RocketMQ")
         parser.add_argument("--rocketmq", choices=jars.VERSIONS, default=jars.VERSIONS[0])
-        parser.add_argument("--only", choices=tuple(self.parts), help="one part; writes nothing")
+        parser.add_argument(
+            "--only",
+            nargs="+",
+            choices=tuple(self.parts),
+            default=(),
+            metavar="PART",
+            help=f"some of {', '.join(self.parts)}; writes nothing",
+        )
         parser.add_argument("--quick", action="store_true", help="smaller, writes nothing")
         options = parser.parse_args(arguments)
         try:
@@ -99,7 +106,7 @@ class Bench:
         why = "told to stop" if number == signal.SIGTERM else late
         raise SystemExit(f"{self.name} given up: {why}")
 
-    def _measure(self, version: str, quick: bool, only: str | None) -> None:
+    def _measure(self, version: str, quick: bool, only: Sequence[str]) -> None:
         begun = time.monotonic()
         facts = [
             datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -117,14 +124,14 @@ class Bench:
         try:
             tool.start()
             for name, part in self.parts.items():
-                if only not in (None, name):
+                if only and name not in only:
                     continue
                 print(f"\n# {name}", flush=True)
                 found = part(Field(folder / name, tool, quick, begun))
                 rows += found
                 print("\n".join([*table(found), *(note for row in found for note in row.notes)]))
                 took = f"took {(time.monotonic() - begun) / 60:.1f} minutes"
-                if not quick and only is None:
+                if not quick and not only:
                     # After each, so that an interrupted run leaves what it found.
                     text = page(self.name, [*facts, took], rows, self.notes)
                     self.kept(version).write_text(text, encoding="utf-8")

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import sys
 
-from lab.bench import consuming, crowd, delays, metadata, slave_reads, writes
+from lab.bench import consuming, crowd, delays, metadata, slave_reads, topics, writes
 from lab.bench.beside import GIB, Bench
 
-NEEDED = 6 * GIB
-"""Four stores of a million messages, with their queues and indexes."""
+NEEDED = 10 * GIB
+"""Four stores of nearly two million messages, with their queues and indexes."""
 
-LIMIT = 900.0
+LIMIT = 1800.0
 """Seconds after which the whole run is given up."""
 
 #: Seconds of the run after which a part begins no more rounds.
-SYNC_UNTIL, ASYNC_UNTIL, CONSUME_UNTIL, IDLE_UNTIL, SLAVE_UNTIL = 150.0, 300.0, 420.0, 510.0, 660.0
+SYNC_UNTIL, ASYNC_UNTIL, FLUSH_UNTIL, TOPICS_UNTIL = 210.0, 420.0, 600.0, 800.0
+CONSUME_UNTIL, IDLE_UNTIL, SLAVE_UNTIL = 950.0, 1050.0, 1200.0
 
 NOTES = """\
 ## What is compared
@@ -26,7 +27,15 @@ NOTES = """\
   take turns with the same producers, which are one JVM. It holds the (stock) name server too.
 - **Writes** count from the producer's `send` to its return. Two processors are shared by
   producers, master and slave.
-- **Warm-up.** A whole round of each pair comes before the first one that counts.
+- **Processor time a message** is that of all threads of the process, in user mode and in the
+  kernel, from the first send to the last answer, divided by the messages. The producer's process
+  holds the name server too. All JVMs have the heap that is said above.
+- **Warm-up.** Each pair gets 300,000 messages of 64 threads, or 30 seconds of them, and a whole
+  round before the first one that counts.
+- **A disk.** Both masters answer when a message is on the disk that temporary files are on (or
+  the checkout, where those are in memory); both slaves write to it too, without being waited for.
+- **Many topics** are sent to in turn by the same producers as the one, through the same pair; all
+  are known to them before. What is beside ours there is our pair with one topic.
 - **The push consumer** has a stock consumer's defaults, a group of its own each time, and nothing
   to do for a message; its speed counts from the first message to the last.
 - **Idle clients** are sockets that have sent one heartbeat. Memory is what the master has more
@@ -59,6 +68,8 @@ BENCH = Bench(
     parts={
         "sync": lambda field: writes.sync(field, SYNC_UNTIL),
         "async": lambda field: writes.asynchronous(field, ASYNC_UNTIL),
+        "flush": lambda field: writes.flushed(field, FLUSH_UNTIL),
+        "topics": lambda field: topics.run(field, TOPICS_UNTIL),
         "consume": lambda field: consuming.run(field, CONSUME_UNTIL),
         "idle": lambda field: crowd.run(field, IDLE_UNTIL),
         "slave-reads": lambda field: slave_reads.run(field, SLAVE_UNTIL),

@@ -18,8 +18,8 @@ from attrs import define, field
 
 from lab.bench.beside import Field
 from lab.bench.processes import all_descriptors, memory
-from lab.bench.report import Row, spread
-from lab.bench.serving import Pair, compared, pairs, turns
+from lab.bench.report import Row, compared, spread
+from lab.bench.serving import Pair, pairs, turns
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import FrameDecoder, encode

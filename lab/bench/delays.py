@@ -18,7 +18,8 @@ from lab.bench.beside import Field
 from lab.bench.catchup import STOCK
 from lab.bench.latency import percentile
 from lab.bench.report import Row
-from lab.bench.serving import COMMON, PATIENCE
+from lab.bench.sends import PATIENCE
+from lab.bench.serving import COMMON
 from lab.bench.stock import Stock
 from lab.harness.nodes import Node, until
 from lab.harness.remote import Remote, pull, records, send

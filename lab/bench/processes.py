@@ -14,11 +14,13 @@ from __future__ import annotations
 import os
 import re
 import resource
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 
 _UTIME, _STIME = 11, 12
 """Where the two fields are behind the process's name."""
@@ -58,9 +60,11 @@ class Span:
     A span of time in which processes are watched; it begins when this is made.
 
     @ivar pids: The processes by what they do.
+    @ivar begun: When it began, in C{perf_counter}'s seconds.
     """
 
     pids: Mapping[str, int]
+    begun: float = field(init=False, factory=time.perf_counter)
     _before: Mapping[str, float] = field(init=False)
 
     @_before.default
@@ -72,6 +76,46 @@ class Span:
         Seconds of processor time that each has used since the span's begin.
         """
         return {name: now - self._before[name] for name, now in self._now().items()}
+
+
+@define
+class Sampler:
+    """
+    Watches processes from one news of another process to the next: from C{"span": "begin"} to
+    C{"span": "end"}.
+
+    @ivar pids: The processes by what they do.
+    @ivar seconds: How long it was from the one to the other.
+    """
+
+    pids: Mapping[str, int]
+    seconds: float = field(init=False, default=0.0)
+    _span: Span | None = field(init=False, default=None)
+    _used: Mapping[str, float] | None = field(init=False, default=None)
+    _error: OSError | None = field(init=False, default=None)
+
+    def heard(self, said: Mapping[str, Any]) -> None:
+        """
+        Look at the processes, if this is one of the two news; called in a reader's thread.
+        """
+        try:
+            if said.get("span") == "begin":
+                self._span = Span(self.pids)
+            elif said.get("span") == "end" and self._span is not None:
+                self._used = self._span.used()
+                self.seconds = time.perf_counter() - self._span.begun
+        except OSError as error:
+            self._error = error
+
+    def result(self) -> Mapping[str, float]:
+        """
+        Seconds of processor time that each has used.
+
+        @raise AssertionError: If a process ended, or one of the news did not come.
+        """
+        if self._used is None:
+            raise AssertionError(f"the span did not begin or end: {self._error}") from self._error
+        return self._used
 
 
 @contextmanager

@@ -44,6 +44,35 @@ def spread(values: Sequence[float], unit: str) -> str:
     return f"{middle:{form}} {unit} [{low:{form}}..{high:{form}}]"
 
 
+def compared(
+    what: str,
+    unit: str,
+    ours: Sequence[float],
+    java: Sequence[float],
+    goal: float | None,
+    *,
+    most: bool = False,
+    beside: str = "stock pair",
+) -> Row:
+    """
+    A row of the medians of ours and of the stock alternative.
+
+    @param goal: What the ratio should be at least.
+    @param most: Whether it should be that at most.
+    @param beside: The alternative's name.
+    """
+    ratio = statistics.median(ours) / statistics.median(java)
+    met = None if goal is None else ratio <= goal if most else ratio >= goal
+    return Row(
+        what=what,
+        ours=spread(ours, unit),
+        beside=f"{beside} {spread(java, unit)}",
+        ratio=f"{ratio:.2f}",
+        goal="" if goal is None else f"{'<=' if most else '>='} {goal:g}x",
+        met=met,
+    )
+
+
 def table(rows: Sequence[Row]) -> list[str]:
     """
     The rows as a Markdown table.

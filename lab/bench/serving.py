@@ -6,60 +6,22 @@ server, and one JVM of stock producers and consumers for both.
 from __future__ import annotations
 
 import shutil
-import statistics
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
-
 from lab.bench.catchup import STOCK
-from lab.bench.latency import percentile
-from lab.bench.report import Row, spread
+from lab.bench.sends import PATIENCE, WARM_MESSAGES, Sends, Target
 from lab.bench.stock import SYNC, Peer, Stock
 from lab.harness.json_child import Asked
 from lab.harness.nodes import Node, until
 from lab.stock.brokers import SMALL
 
-BODY = 1024
 QUEUES = 8
-BATCH = 200
-
-PATIENCE = 120.0
+QUICK_WARM_MESSAGES = 40_000
 
 COMMON = {key: SMALL[key] for key in ("brokerClusterName", "brokerIP1", "maxMessageSize")}
-
-
-@frozen
-class Sends:
-    """
-    What the producers saw.
-
-    @ivar seconds: From the first send's begin to the last one's end.
-    @ivar micros: Of every send, sorted.
-    """
-
-    seconds: float
-    micros: list[float]
-
-    @property
-    def rate(self) -> float:
-        """
-        Sends per second.
-        """
-        return len(self.micros) / self.seconds
-
-    @property
-    def p50(self) -> float:
-        return statistics.median(self.micros)
-
-    @property
-    def p99(self) -> float:
-        """
-        What 99 of 100 do not exceed, in microseconds.
-        """
-        return percentile(self.micros, 0.99)
 
 
 class Pair:
@@ -68,6 +30,7 @@ class Pair:
 
     @ivar name: C{ours} or C{Java}.
     @ivar address: Where clients connect.
+    @ivar target: The topic, for producers.
     """
 
     def __init__(self, name: str, tool: Peer, master: Node | Stock, slave: Node | Stock) -> None:
@@ -76,6 +39,7 @@ class Pair:
         self.master = master
         self.slave = slave
         self.topic = f"Bench{name}"
+        self.target = Target(tool=tool, topic=self.topic, master=master, slave=slave)
         self.address = "127.0.0.1", master.port
 
     def start(self) -> None:
@@ -88,9 +52,8 @@ class Pair:
         self._until(
             lambda: address in self.tool.registered(self.tool.names), "the master is registered"
         )
-        self.tool.do("topic", address=address, topic=self.topic, queues=QUEUES)
-        # A stock slave is silent for its first five seconds.
-        self._until(lambda: set(self._send(4, 4)["statuses"]) == {"SEND_OK"}, "sends are answered")
+        self.target.make(address, QUEUES)
+        self._until(self.target.answered, "sends are answered")
 
     def stop(self) -> None:
         """
@@ -101,15 +64,17 @@ class Pair:
 
     def send(self, count: int, threads: int, each: int = 1) -> Sends:
         """
-        Send with stock producers, all of which must be answered with success.
-
-        @param count: Sends of all threads together.
-        @param each: Messages of one send.
+        Send to the topic, as L{Target.send}.
         """
-        found = self._send(count, threads, each)
-        if set(found["statuses"]) != {"SEND_OK"}:
-            raise AssertionError(f"{self.name}: {found['statuses']}\n{self.master.tail()}")
-        return Sends(found["seconds"], found["micros"])
+        return self.target.send(count, threads, each)
+
+    def warm_up(self, quick: bool) -> None:
+        """
+        Have all JVMs compile what a send needs, as L{Target.warm_up}.
+
+        @param quick: Whether some seconds are enough.
+        """
+        self.target.warm_up(QUICK_WARM_MESSAGES if quick else WARM_MESSAGES)
 
     def consume(self, group: str, count: int) -> float:
         """
@@ -135,21 +100,6 @@ class Pair:
             limit=int(PATIENCE) - 10,
         )
 
-    def _send(self, count: int, threads: int, each: int = 1) -> dict[str, Any]:
-        found: dict[str, Any] = self.tool.do(
-            "time",
-            PATIENCE,
-            namesrv=self.tool.names,
-            topic=self.topic,
-            kind="single",
-            size=BODY,
-            count=count,
-            threads=threads,
-            batch=each,
-            wait=True,
-        )
-        return found
-
     def _until(self, condition: Any, what: str) -> None:
         def look() -> bool:
             if not self.master.running:
@@ -160,14 +110,19 @@ class Pair:
 
 
 @contextmanager
-def pairs(folder: Path, tool: Peer, *, sync: bool = False) -> Iterator[list[Pair]]:
+def pairs(
+    folder: Path, tool: Peer, *, sync: bool = False, **masters: object
+) -> Iterator[list[Pair]]:
     """
     Both pairs, started; they are ended and deleted afterwards.
 
     @param sync: Whether the masters wait for their slaves.
+    @param masters: More of both masters' configurations.
     @return: Ours and the stock one.
     """
     found = [_ours(folder / "ours", tool, sync), _java(folder / "java", tool, sync)]
+    for pair in found:
+        pair.master.keys.update(masters)
     try:
         for pair in found:
             pair.start()
@@ -214,30 +169,3 @@ def turns(both: Sequence[Pair], number: int) -> Sequence[Pair]:
     In which order they are measured: in either one, as what runs later finds a warmer machine.
     """
     return both[:: -1 if number % 2 else 1]
-
-
-def compared(
-    what: str,
-    unit: str,
-    ours: Sequence[float],
-    java: Sequence[float],
-    goal: float | None,
-    *,
-    most: bool = False,
-) -> Row:
-    """
-    A row of both pairs' medians.
-
-    @param goal: What the ratio should be at least.
-    @param most: Whether it should be that at most.
-    """
-    ratio = statistics.median(ours) / statistics.median(java)
-    met = None if goal is None else ratio <= goal if most else ratio >= goal
-    return Row(
-        what=what,
-        ours=spread(ours, unit),
-        beside="stock pair " + spread(java, unit),
-        ratio=f"{ratio:.2f}",
-        goal="" if goal is None else f"{'<=' if most else '>='} {goal:g}x",
-        met=met,
-    )

@@ -14,8 +14,8 @@ from enum import StrEnum
 
 from lab.bench.beside import Field
 from lab.bench.report import Row, spread
-from lab.bench.serving import BATCH, BODY, QUEUES, Pair, alone
-from lab.bench.writes import BATCHES, MANY
+from lab.bench.sends import BATCH, BATCHES, BODY, MANY
+from lab.bench.serving import QUEUES, Pair, alone
 from lab.harness.nodes import Node, until
 from lab.harness.remote import Remote
 from rmqha.wire.remoting.codes import RequestCode
@@ -58,6 +58,7 @@ def run(field: Field, limit: float) -> list[Row]:
     rates: dict[Reader, list[float]] = {}
     with alone(field.folder, field.tool, accessMessageInMemoryBytes=HELD) as pair:
         pair.send(backlog // BATCH, BATCHES, BATCH)
+        pair.warm_up(field.quick)
         _synced(pair)
         order = list(Reader)
         for number in range(-1, 1 if field.quick else ROUNDS):

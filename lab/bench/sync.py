@@ -8,41 +8,26 @@ and the master's own; what a slave adds is the same path in both, and only the s
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
-
 from lab.bench.catchup import STOCK
-from lab.bench.latency import percentile
-from lab.bench.report import Row, spread
+from lab.bench.report import Row, compared
+from lab.bench.sends import BODY, MANY, PATIENCE, Round, Target, cost_row, of, sends
 from lab.bench.stock import SYNC, Peer, Stock
 from lab.harness.nodes import Node, until
 
 TOPIC = "BenchSync"
-BODY = 1024
-MANY = 64
 
-TOLERANCE = 1.1
+GOAL = 1.0
 
-PATIENCE = 60.0
+SLAVE_COST = {"slave": 6.0}
+"""Microseconds of processor time that a message may cost our slave."""
 
-
-@frozen
-class Round:
-    """
-    What the producer saw with one slave.
-
-    @ivar p50: Of one producer, in microseconds; C{p99} likewise.
-    @ivar rate: Writes a second of L{MANY} producers.
-    """
-
-    p50: float
-    p99: float
-    rate: float
+WARM_UP = 100_000
+"""Messages that warm up a slave that has just started; its master and the producers stay up."""
 
 
 def run(folder: Path, tool: Peer, writes: int, rounds: int, stop: float) -> list[Row]:
@@ -62,14 +47,18 @@ def run(folder: Path, tool: Peer, writes: int, rounds: int, stop: float) -> list
     found: dict[str, list[Round]] = {name: [] for name in slaves}
     try:
         master.start()
-        tool.do("topic", address=master.client_address, topic=TOPIC, queues=8)
+        targets = {
+            name: Target(tool=tool, topic=TOPIC, master=master, slave=slave)
+            for name, (slave, _, _) in slaves.items()
+        }
+        targets["Java"].make(master.client_address, queues=8)
         for number in range(rounds):
             if number and time.monotonic() > stop:
                 break
             # In either order: what runs later finds a warmer master.
-            for name, (slave, start, end) in list(slaves.items())[:: -1 if number % 2 else 1]:
+            for name, (_, start, end) in list(slaves.items())[:: -1 if number % 2 else 1]:
                 start()
-                found[name].append(_round(tool, slave, writes))
+                found[name].append(_round(targets[name], writes))
                 print(f"{name}: {found[name][-1]}", flush=True)
                 end()
     finally:
@@ -78,63 +67,24 @@ def run(folder: Path, tool: Peer, writes: int, rounds: int, stop: float) -> list
     return _rows(found["ours"], found["Java"])
 
 
-def _round(tool: Peer, slave: Node | Stock, writes: int) -> Round:
-    # A stock slave is silent for its first five seconds.
-    until(
-        lambda: set(_send(tool, 4, 1)["statuses"]) == {"SEND_OK"},
-        "writes are acknowledged",
-        PATIENCE,
-        tell=slave.tail,
-        pause=0.2,
-    )
+def _round(target: Target, writes: int) -> Round:
+    until(target.answered, "writes are acknowledged", PATIENCE, tell=target.slave.tail, pause=0.2)
     # Many first: they warm up every JVM for the one.
-    _kept(_send(tool, writes, MANY))
-    many = _kept(_send(tool, 2 * writes, MANY))
-    _kept(_send(tool, writes // 4, 1))
-    one = _kept(_send(tool, writes, 1))
-    micros = one["micros"]
-    return Round(statistics.median(micros), percentile(micros, 0.99), 2 * writes / many["seconds"])
-
-
-def _send(tool: Peer, count: int, threads: int) -> dict[str, Any]:
-    found: dict[str, Any] = tool.do(
-        "time",
-        PATIENCE,
-        namesrv=tool.names,
-        topic=TOPIC,
-        kind="single",
-        size=BODY,
-        count=count,
-        threads=threads,
-        wait=True,
-    )
-    return found
-
-
-def _kept(found: dict[str, Any]) -> dict[str, Any]:
-    if set(found["statuses"]) != {"SEND_OK"}:
-        raise AssertionError(f"not all were acknowledged: {found['statuses']}")
-    return found
+    target.warm_up(min(WARM_UP, 10 * writes))
+    many = target.send(2 * writes, MANY)
+    target.send(writes // 4, 1)
+    return Round(target.send(writes, 1), many)
 
 
 def _rows(ours: list[Round], java: list[Round]) -> list[Row]:
-    parts: tuple[tuple[str, str, float | None, Callable[[Round], float]], ...] = (
-        (f"one producer, {BODY} bytes, p50", "us", TOLERANCE, lambda found: found.p50),
-        (f"one producer, {BODY} bytes, p99", "us", None, lambda found: found.p99),
-        (f"{MANY} producers", "writes/s", None, lambda found: found.rate),
-    )
-    rows = []
-    for what, unit, goal, of in parts:
-        a, b = ([of(found) for found in rounds] for rounds in (ours, java))
-        ratio = statistics.median(a) / statistics.median(b)
-        rows.append(
-            Row(
-                what=f"SYNC writes through a Java master with our slave, {what}",
-                ours=spread(a, unit),
-                beside="with a Java slave " + spread(b, unit),
-                ratio=f"{ratio:.2f}",
-                goal="" if goal is None else f"<= {goal:g}x",
-                met=None if goal is None else ratio <= goal,
-            )
-        )
-    return rows
+    what = "SYNC writes through a Java master with our slave"
+    one, many = f"{what}, one producer, {BODY} bytes", f"{what}, {MANY} producers"
+    beside = "with a Java slave"
+    rows = [
+        compared(f"{one}, p50", "us", *of("one.p50", ours, java), GOAL, most=True, beside=beside),
+        compared(f"{one}, p99", "us", *of("one.p99", ours, java), None, beside=beside),
+        cost_row(one, *sends("one", ours, java), beside=beside),
+        compared(many, "writes/s", *of("many.rate", ours, java), None, beside=beside),
+        compared(f"{many}, p99", "us", *of("many.p99", ours, java), None, beside=beside),
+    ]
+    return [*rows, cost_row(many, *sends("many", ours, java), SLAVE_COST, beside=beside)]

@@ -58,7 +58,8 @@ final class Producers {
     synchronized DefaultMQProducer producer(JSONObject asked) throws Exception {
         String names = asked.getString("namesrv");
         boolean half = asked.getString("kind").startsWith("transaction");
-        String key = names + half;
+        int poll = asked.containsKey("poll") ? asked.getIntValue("poll") : 500;
+        String key = names + half + poll;
         if (!producers.containsKey(key)) {
             String group = (half ? "half" : "plain") + producers.size();
             DefaultMQProducer made = half ? new TransactionMQProducer(group) : new DefaultMQProducer(group);
@@ -67,7 +68,7 @@ final class Producers {
             made.setVipChannelEnabled(false);
             made.setRetryTimesWhenSendFailed(0);
             made.setSendMsgTimeout(20000);
-            made.setPollNameServerInterval(500);
+            made.setPollNameServerInterval(poll);
             made.setMaxMessageSize(8 << 20);
             if (half) {
                 ((TransactionMQProducer) made).setTransactionListener(new ByName());

@@ -16,15 +16,18 @@ final class Timings {
 
     /**
      * Send `count` times from `threads` threads, one message each or a list of `batch`; the answer has
-     * `seconds`, `statuses` and all `micros`, sorted.
+     * `seconds`, `statuses` and all `micros`, sorted.  Where there are `topics`, the messages go to that many in
+     * turn, whose names are the topic's and a number.  The first send and the last answer are told as they
+     * happen: the `begin` and the `end` of the `span`.
      */
-    static Object time(Producers producers, JSONObject asked) throws Exception {
+    static Object time(Producers producers, JSONObject asked, Lines.Teller teller) throws Exception {
         int count = asked.getIntValue("count");
         int threads = Math.max(1, asked.getIntValue("threads"));
         DefaultMQProducer producer = producers.producer(asked);
         long[] micros = new long[count];
         String[] statuses = new String[count];
         Thread[] running = new Thread[threads];
+        tell(teller, "begin");
         long begun = System.nanoTime();
         for (int t = 0; t < threads; t++) {
             int first = t;
@@ -39,6 +42,7 @@ final class Timings {
             thread.join();
         }
         double seconds = (System.nanoTime() - begun) / 1e9;
+        tell(teller, "end");
         Arrays.sort(micros);
         Map<String, Integer> counts = new TreeMap<>();
         for (String status : statuses) {
@@ -51,9 +55,19 @@ final class Timings {
         return found;
     }
 
+    private static void tell(Lines.Teller teller, String which) {
+        Map<String, Object> told = new HashMap<>();
+        told.put("span", which);
+        teller.tell(told);
+    }
+
     private static void one(DefaultMQProducer producer, JSONObject asked, int n, long[] micros, String[] statuses) {
         int each = Math.max(1, asked.getIntValue("batch"));
         Message message = Producers.message(asked, n, 0);
+        int topics = asked.getIntValue("topics");
+        if (topics > 0) {
+            message.setTopic(message.getTopic() + n % topics);
+        }
         List<Message> batch = batch(message, each);
         long begun = System.nanoTime();
         try {

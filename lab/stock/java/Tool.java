@@ -41,7 +41,7 @@ public final class Tool {
         lines.on("topic", Tool::topic);
         lines.on("back", Tool::back);
         lines.on("put", producers::put);
-        lines.on("time", (asked, teller) -> Timings.time(producers, asked));
+        lines.on("time", (asked, teller) -> Timings.time(producers, asked, teller));
         lines.on("catchup", Catchups::consume);
         lines.on("enough", producers::enough);
         lines.on("pull", Pulls::all);

@@ -1,0 +1,290 @@
+"""
+Tests for L{lab.bench.sends}, L{lab.bench.report} and L{lab.bench.topics}: what is made of what
+stock producers and the kernel tell.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, cast
+
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from lab.bench.processes import Sampler
+from lab.bench.report import compared, page
+from lab.bench.sends import MANY, ROLES, WARM_PIECE, Round, Sends, Target, cost_row, of, sends
+from lab.bench.stock import Peer
+from lab.bench.topics import rows
+from lab.harness.nodes import Process
+
+
+def seen(
+    count: int, seconds: float, used: tuple[float, float, float] = (0.0, 0.0, 0.0), each: int = 1
+) -> Sends:
+    """
+    So many sends, which took one microsecond, two, three...
+    """
+    micros = [float(micros) for micros in range(1, count + 1)]
+    return Sends(
+        seconds=seconds, micros=micros, each=each, used=dict(zip(ROLES, used, strict=True))
+    )
+
+
+class Here(Process):
+    """
+    A process that is this one, and logs nothing.
+    """
+
+    @property
+    def pid(self) -> int:
+        return os.getpid()
+
+    def tail(self, lines: int = 25) -> str:
+        return "its log"
+
+
+class Answer:
+    """
+    A command that has been answered.
+    """
+
+    def __init__(self, said: dict[str, Any]) -> None:
+        self.said = said
+
+    def wait(self, timeout: float) -> dict[str, Any]:
+        return self.said
+
+
+class Producers:
+    """
+    Stands for the JVM: each send takes a second of the clock.
+
+    @ivar asked: The commands.
+    """
+
+    names = "127.0.0.1:1"
+    pid = os.getpid()
+
+    def __init__(self, clock: Clock, status: str = "SEND_OK") -> None:
+        self.clock = clock
+        self.status = status
+        self.asked: list[dict[str, Any]] = []
+
+    def ask(self, do: str, each: Callable[[dict[str, Any]], None], **content: Any) -> Answer:
+        self.asked.append(content)
+        each({"number": 1, "span": "begin"})
+        self.clock.advance(1.0)
+        each({"number": 1, "span": "end"})
+        count = content["count"]
+        return Answer({"seconds": 1.0, "statuses": {self.status: count}, "micros": [1] * count})
+
+
+class SendsTests(SynchronousTestCase):
+    """
+    L{Sends}
+    """
+
+    def test_rate_and_times(self) -> None:
+        """
+        A rate is sends a second, p50 and p99 are theirs.
+        """
+        found = seen(200, 4.0)
+        self.assertEqual((found.rate, found.p50, found.p99), (50.0, 100.5, 199.0))
+
+    def test_costs(self) -> None:
+        """
+        Processor time is told in microseconds a message, of which a send may have many.
+        """
+        used = (0.5, 0.25, 1.0)
+        costs = {"master": 500.0, "slave": 250.0, "producer": 1000.0}
+        self.assertEqual(seen(1000, 1.0, used).costs, costs)
+        self.assertEqual(seen(10, 1.0, used, each=100).costs, costs)
+
+    def test_told(self) -> None:
+        """
+        Who watches a run sees all three.
+        """
+        told = str(Round(seen(100, 1.0, (0.001, 0.002, 0.003)), seen(200, 1.0, (0.004, 0, 0))))
+        self.assertIn("one p50 50 us, p99 100 us, processor us master 10.0, slave 20.0", told)
+        self.assertIn("many 200/s, p99 199 us, processor us master 20.0, slave 0.0", told)
+        self.assertNotIn("batches", told)
+
+    def test_by_rounds(self) -> None:
+        """
+        Numbers and sends of all rounds are taken apart, where there were any.
+        """
+        first = Round(seen(100, 1.0), seen(200, 1.0), seen(10, 1.0))
+        second = Round(seen(300, 1.0), seen(400, 1.0))
+        self.assertEqual(of("one.rate", [first, second], [second]), ([100.0, 300.0], [300.0]))
+        self.assertEqual(sends("batches", [first, second], [second]), ([first.batches], []))
+
+
+class TargetTests(SynchronousTestCase):
+    """
+    L{Target}
+    """
+
+    def target(self, clock: Clock, status: str = "SEND_OK") -> tuple[Target, Producers]:
+        """
+        One whose processes are all this one.
+        """
+        producers = Producers(clock, status)
+        path = os.devnull
+        here = [Here(name, cast(Any, path)) for name in ("master", "slave")]
+        target = Target(
+            tool=cast(Peer, producers),
+            topic="Bench",
+            master=here[0],
+            slave=here[1],
+            now=clock.seconds,
+        )
+        return target, producers
+
+    def test_send(self) -> None:
+        """
+        Producers are asked for what is to be sent, and each process is watched meanwhile.
+        """
+        target, producers = self.target(Clock())
+        found = target.send(10, 2, 5, topics=7)
+        (asked,) = producers.asked
+        wanted = {"count": 10, "threads": 2, "batch": 5, "topics": 7, "topic": "Bench"}
+        self.assertEqual({name: asked[name] for name in wanted}, wanted)
+        self.assertEqual((found.rate, found.each), (10.0, 5))
+        self.assertEqual(set(found.used), set(ROLES))
+
+    def test_refused(self) -> None:
+        """
+        A send that does not keep the whole promise is an error, with the master's log.
+        """
+        target, _ = self.target(Clock(), "FLUSH_SLAVE_TIMEOUT")
+        error = self.assertRaises(AssertionError, target.send, 10, 2)
+        self.assertIn("{'FLUSH_SLAVE_TIMEOUT': 10}\nits log", str(error))
+        self.assertFalse(target.answered())
+
+    def test_warm_up(self) -> None:
+        """
+        A warm-up is so many messages of many threads.
+        """
+        target, producers = self.target(Clock())
+        target.warm_up(2 * WARM_PIECE + 10, 3)
+        counts = [(asked["count"], asked["threads"], asked["topics"]) for asked in producers.asked]
+        pieces = [WARM_PIECE, WARM_PIECE, 10]
+        self.assertEqual(counts, [(piece, MANY, 3) for piece in pieces])
+
+    def test_slow_warm_up(self) -> None:
+        """
+        A warm-up is over after half a minute, however slow the brokers are.
+        """
+        target, producers = self.target(Clock())
+        target.warm_up(1000 * WARM_PIECE)
+        self.assertEqual(len(producers.asked), 30)
+
+
+class SamplerTests(SynchronousTestCase):
+    """
+    L{Sampler}
+    """
+
+    def test_other_news(self) -> None:
+        """
+        Only the span's begin and end are looked at.
+        """
+        sampler = Sampler({"we": os.getpid()})
+        for said in ({"done": True}, {"span": "begin"}, {"status": "SEND_OK"}, {"span": "end"}):
+            sampler.heard(said)
+        self.assertEqual(set(sampler.result()), {"we"})
+        self.assertGreater(sampler.seconds, 0.0)
+
+    def test_never_ended(self) -> None:
+        """
+        A span without an end has no result.
+        """
+        sampler = Sampler({"we": os.getpid()})
+        sampler.heard({"span": "end"})
+        self.assertRaises(AssertionError, sampler.result)
+        sampler.heard({"span": "begin"})
+        self.assertRaises(AssertionError, sampler.result)
+
+    def test_process_has_ended(self) -> None:
+        """
+        A process that is not there fails the result, not the thread that listens.
+        """
+        sampler = Sampler({"nobody": (1 << 22) + 1})
+        sampler.heard({"span": "begin"})
+        sampler.heard({"span": "end"})
+        error = self.assertRaises(AssertionError, sampler.result)
+        self.assertIn("No such file", str(error))
+
+
+class RowTests(SynchronousTestCase):
+    """
+    L{cost_row}, L{compared} and the rows of many topics.
+    """
+
+    OURS = (seen(1000, 1.0, (0.01, 0.006, 0.02)), seen(1000, 1.0, (0.012, 0.006, 0.02)))
+    JAVA = (seen(1000, 1.0, (0.022, 0.003, 0.02)),)
+
+    def test_cost_met(self) -> None:
+        """
+        A cost's goal is met when the medians of all that have one are at most that.
+        """
+        row = cost_row("writes", self.OURS, self.JAVA, {"master": 11.0, "slave": 6.0})
+        self.assertEqual(row.what, "writes, processor time a message")
+        self.assertIn("master 11.0 us [10.0..12.0]; slave 6.00 us", row.ours)
+        self.assertIn("stock pair master 22.0 us; slave 3.00 us; producer 20.0 us", row.beside)
+        self.assertEqual(row.ratio, "0.50; 2.00; 1.00")
+        self.assertEqual(row.goal, "master <= 11 us, slave <= 6 us")
+        self.assertIs(row.met, True)
+
+    def test_cost_missed(self) -> None:
+        """
+        One process that costs more than it should is enough to miss.
+        """
+        row = cost_row("writes", self.OURS, self.JAVA, {"master": 12.0, "slave": 5.9})
+        self.assertIs(row.met, False)
+
+    def test_cost_without_goal(self) -> None:
+        """
+        Without a goal there is nothing to meet, and what costs nothing has no ratio.
+        """
+        row = cost_row("writes", self.OURS, [seen(10, 1.0)], beside="nothing")
+        self.assertEqual((row.goal, row.met, row.ratio), ("", None, "-; -; -"))
+        self.assertTrue(row.beside.startswith("nothing master"))
+
+    def test_compared(self) -> None:
+        """
+        A ratio is to be at least its goal, or at most, and is met at the goal itself.
+        """
+        self.assertIs(compared("rate", "/s", [3.0], [2.0], 1.5).met, True)
+        self.assertIs(compared("rate", "/s", [2.9], [2.0], 1.5).met, False)
+        self.assertIs(compared("p99", "us", [1.6], [2.0], 0.8, most=True).met, True)
+        self.assertIs(compared("p99", "us", [1.7], [2.0], 0.8, most=True).met, False)
+        row = compared("p99", "us", [1.7], [2.0], None, beside="with a Java slave")
+        self.assertEqual((row.met, row.goal), (None, ""))
+        self.assertEqual(row.beside, "with a Java slave 2.00 us")
+
+    def test_topics(self) -> None:
+        """
+        Many topics are held against one, ours against ours; the stock pair stands below.
+        """
+        one, many = seen(1000, 1.0, (0.01, 0.01, 0.01)), seen(1000, 1.25, (0.02, 0.01, 0.01))
+        rate, slow, cost = rows(50, {0: [one], 50: [many]}, {0: [many], 50: [many]})
+        self.assertEqual((rate.ours, rate.beside), ("800 writes/s", "one topic 1000 writes/s"))
+        self.assertEqual((rate.ratio, rate.met), ("0.80", False))
+        self.assertIn("ratio 1.00", rate.notes[0])
+        self.assertEqual(slow.ours, "991 us")
+        self.assertEqual(cost.ratio, "2.00; 1.00; 1.00")
+        near = seen(900, 1.0, (0.01, 0.01, 0.01))
+        met, _, _ = rows(50, {0: [one], 50: [near]}, {0: [many], 50: [many]})
+        self.assertIs(met.met, True)
+
+    def test_page(self) -> None:
+        """
+        A page tells which goals are missed.
+        """
+        row = cost_row("writes", self.OURS, self.JAVA, {"slave": 5.0})
+        text = page("bench", ["a fact"], [row], "more")
+        self.assertIn("| slave <= 5 us | **no** |", text)
+        self.assertIn("missed in this run: writes, processor time a message.", text)
