@@ -2,7 +2,7 @@
 Run all measurements and write lab/bench/RESULTS.md: C{python -m lab.bench [NAME...] [--quick]}.
 
 Names: C{catchup}, C{latency}, C{recovery}, C{connections}, C{idle}, C{cold},
-C{offsets}, C{floods}, C{queues}; all by default.
+C{offsets}, C{floods}, C{queues}, C{trickle}; all by default.
 C{--quick} measures on smaller logs and writes nothing.
 """
 
@@ -25,6 +25,7 @@ from lab.bench import (
     offsets,
     queues,
     recovery,
+    trickle,
 )
 from lab.bench.facts import machine, warm_memory, work_folder
 from lab.bench.report import Row, page, table
@@ -56,6 +57,9 @@ LIMITS = """\
   units read and held against the log. On a disk whose directories are not in memory each queue
   costs two or three reads besides. A stop writes out what changed in the last minute; where that
   is a thousand files or more, with their whole file system.
+- **Very many clients.** Each message comes alone on its connection, so nothing is done for
+  several at a time: a wake-up of the connection, a receive, a send. A message's time counts from
+  the moment it should have been sent, so the lateness of the clients' process is in it.
 - **Memory.** numba costs 34 to 40 MiB (importing it 17, its tables of types 16, our loops the
   rest) on top of the 45 of a slave, so it is loaded only where there is much to do: recovery
   after a crash, a slave that starts empty, and dispatch that is 1 GiB behind. A node that
@@ -84,6 +88,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "cold": lambda folder: cold.run(folder, GIB, 10.0 if options.quick else 40.0, rounds),
         "floods": lambda folder: floods.run(folder, 3.0 if options.quick else 10.0, rounds),
         "queues": lambda folder: queues.run(folder, 1000 if options.quick else 10_000, rounds),
+        "trickle": lambda folder: trickle.run(
+            folder,
+            1000 if options.quick else 10_000,
+            5 if options.quick else 20,
+            1 if options.quick else rounds,
+        ),
     }
     unknown = [name for name in options.names if name not in runs]
     if unknown:

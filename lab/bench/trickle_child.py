@@ -1,0 +1,219 @@
+"""
+Very many clients that send a message a second each, in one process that costs little:
+C{python -m lab.bench.trickle_child PORT}, the child of L{lab.bench.trickle}.
+
+It takes one command at a time, as lines of JSON (L{lab.harness.json_child}): C{connect} with the
+number of C{clients}, and C{run} with the C{seconds}.  A run tells C{"span": "begin"} and C{"end"},
+and answers the times of all messages.
+
+Each client has a moment of its own in every second.  A message's time counts from that moment to
+its answer, so one that this process sends late, or that waits in a socket, is not quicker for it;
+how late it was sent is told apart.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import random
+import select
+import socket
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from attrs import define, field
+
+from lab.bench.crowd import Crowd
+from lab.bench.latency import percentile
+from lab.bench.sends import BODY
+from lab.harness.remote import send
+from rmqha.wire.remoting.frame import FrameDecoder, encode
+
+TOPIC = "Trickle"
+
+QUEUES = 4
+"""Queues of a topic that the first message makes."""
+
+SEED = 14
+
+LONGEST = 0.001
+"""Seconds for which answers are waited for at least, so that few calls serve many clients."""
+
+PATIENCE = 30.0
+"""Seconds that the last answers may take."""
+
+
+class Refused(Exception):
+    """
+    A message was answered with an error, or not at all.
+    """
+
+
+@define
+class Client:
+    """
+    One connection.
+
+    @ivar due: The moments of messages that are not answered yet, in C{perf_counter}'s seconds.
+    @ivar frames: What came of answers that are not whole.
+    """
+
+    peer: socket.socket
+    frame: bytes
+    due: deque[float] = field(factory=deque)
+    frames: FrameDecoder = field(factory=FrameDecoder)
+
+    def send(self, due: float) -> None:
+        """
+        Send a message.
+
+        @raise Refused: If the broker takes no more bytes.
+        """
+        if self.peer.send(self.frame) != len(self.frame):
+            raise Refused("a socket took a part of a message")
+        self.due.append(due)
+
+    def receive(self, data: bytes) -> Iterator[float]:
+        """
+        Take answers, which come in the order of the messages.
+
+        @return: The moments of those that are answered now.
+        @raise Refused: If one is an error, or answers nothing.
+        """
+        if not data:
+            raise Refused("the broker closed a connection")
+        for answer in self.frames.receive(data):
+            if answer.code or not self.due:
+                raise Refused(f"a message was answered {answer}")
+            yield self.due.popleft()
+
+
+@define
+class Trickle:
+    """
+    The clients together.
+
+    @ivar phases: Each client's moment in a second, in their order; in seconds.
+    @ivar micros: How long messages took; C{late} how long after their moment they were sent.
+    """
+
+    clients: list[Client]
+    phases: list[float]
+    micros: list[float] = field(factory=list)
+    late: list[float] = field(factory=list)
+
+    def due(self, number: int) -> float:
+        """
+        When a message is to be sent, in seconds from the begin.
+        """
+        second, which = divmod(number, len(self.clients))
+        return second + self.phases[which]
+
+    def run(self, seconds: int) -> None:
+        """
+        Have each client send a message in each second, and wait for the answers.
+
+        @raise Refused: If not all are answered with success.
+        """
+        self.micros.clear()
+        self.late.clear()
+        by_descriptor = {client.peer.fileno(): client for client in self.clients}
+        with select.epoll(len(self.clients)) as poll:
+            for descriptor in by_descriptor:
+                poll.register(descriptor, select.EPOLLIN)
+            total, sent, begun = seconds * len(self.clients), 0, time.perf_counter()
+            while len(self.micros) < total:
+                now = time.perf_counter() - begun
+                while sent < total and self.due(sent) <= now:
+                    self.clients[sent % len(self.clients)].send(begun + self.due(sent))
+                    self.late.append(1e6 * (now - self.due(sent)))
+                    sent += 1
+                if now > seconds + PATIENCE:
+                    raise Refused(f"{total - len(self.micros)} messages have no answer")
+                wait = self.due(sent) - now if sent < total else 1.0
+                for descriptor, _ in poll.poll(max(wait, LONGEST), 512):
+                    self._read(by_descriptor[descriptor])
+
+    def _read(self, client: Client) -> None:
+        data = client.peer.recv(1 << 16)
+        now = time.perf_counter()
+        self.micros += [1e6 * (now - due) for due in client.receive(data)]
+
+
+def phases(count: int, seed: int) -> list[float]:
+    """
+    Moments in a second, evenly drawn and in their order.
+    """
+    drawn = random.Random(seed)
+    return sorted(drawn.random() for _ in range(count))
+
+
+def connect(port: int, count: int) -> Trickle:
+    """
+    Open all connections, each of which says once who it is.
+    """
+    crowd = Crowd(("127.0.0.1", port), count)
+    crowd.run()
+    if crowd.error is not None:
+        raise crowd.error
+    frames = [encode(send(TOPIC, bytes(BODY), queue_id)) for queue_id in range(QUEUES)]
+    clients = []
+    for number, peer in enumerate(crowd.clients):
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        peer.setblocking(False)
+        clients.append(Client(peer, frames[number % QUEUES]))
+    # What is there stays: to look at it again and again would make messages late.
+    gc.collect()
+    gc.freeze()
+    return Trickle(clients, phases(count, SEED))
+
+
+def found(trickle: Trickle) -> dict[str, float]:
+    """
+    What a run says, in microseconds.
+    """
+    return {
+        "messages": len(trickle.micros),
+        "p50": percentile(trickle.micros, 0.5),
+        "p99": percentile(trickle.micros, 0.99),
+        "most": max(trickle.micros),
+        "late": percentile(trickle.late, 0.99),
+    }
+
+
+def say(**what: Any) -> None:
+    """
+    Write one line of JSON to the parent.
+    """
+    print(json.dumps(what), flush=True)
+
+
+def main(port: int) -> None:
+    """
+    Do what is told until stdin ends.
+    """
+    trickle = Trickle([], [])
+    for line in sys.stdin:
+        asked = json.loads(line)
+        number = asked["number"]
+        answer: object
+        try:
+            if asked["do"] == "connect":
+                trickle = connect(port, asked["clients"])
+                answer = len(trickle.clients)
+            else:
+                say(number=number, span="begin")
+                trickle.run(asked["seconds"])
+                say(number=number, span="end")
+                answer = found(trickle)
+        except Exception as error:
+            say(number=number, done=True, error=f"{type(error).__name__}: {error}")
+        else:
+            say(number=number, done=True, answer=answer)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))
