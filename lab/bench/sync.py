@@ -15,7 +15,7 @@ from typing import Any
 
 from lab.bench.catchup import STOCK
 from lab.bench.report import Row, compared
-from lab.bench.sends import BODY, MANY, PATIENCE, Round, Target, cost_row, of, sends
+from lab.bench.sends import BODY, MANY, PATIENCE, WARM_MESSAGES, Round, Target, cost_row, of, sends
 from lab.bench.stock import SYNC, Peer, Stock
 from lab.harness.nodes import Node, until
 
@@ -27,7 +27,7 @@ SLAVE_COST = {"slave": 6.0}
 """Microseconds of processor time that a message may cost our slave."""
 
 WARM_UP = 100_000
-"""Messages that warm up a slave that has just started; its master and the producers stay up."""
+"""Messages that warm up a new slave, when its master and the producers are warm."""
 
 
 def run(folder: Path, tool: Peer, writes: int, rounds: int, stop: float) -> list[Row]:
@@ -56,9 +56,10 @@ def run(folder: Path, tool: Peer, writes: int, rounds: int, stop: float) -> list
             if number and time.monotonic() > stop:
                 break
             # In either order: what runs later finds a warmer master.
+            warm = WARM_UP if number else WARM_MESSAGES
             for name, (_, start, end) in list(slaves.items())[:: -1 if number % 2 else 1]:
                 start()
-                found[name].append(_round(targets[name], writes))
+                found[name].append(_round(targets[name], writes, warm))
                 print(f"{name}: {found[name][-1]}", flush=True)
                 end()
     finally:
@@ -67,10 +68,10 @@ def run(folder: Path, tool: Peer, writes: int, rounds: int, stop: float) -> list
     return _rows(found["ours"], found["Java"])
 
 
-def _round(target: Target, writes: int) -> Round:
+def _round(target: Target, writes: int, warm: int) -> Round:
     until(target.answered, "writes are acknowledged", PATIENCE, tell=target.slave.tail, pause=0.2)
     # Many first: they warm up every JVM for the one.
-    target.warm_up(min(WARM_UP, 10 * writes))
+    target.warm_up(min(warm, 30 * writes))
     many = target.send(2 * writes, MANY)
     target.send(writes // 4, 1)
     return Round(target.send(writes, 1), many)

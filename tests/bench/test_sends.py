@@ -5,6 +5,7 @@ stock producers and the kernel tell.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from typing import Any, cast
@@ -12,12 +13,14 @@ from typing import Any, cast
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from lab.bench import sends as sending
 from lab.bench.processes import Sampler
 from lab.bench.report import compared, page
 from lab.bench.sends import MANY, ROLES, WARM_PIECE, Round, Sends, Target, cost_row, of, sends
 from lab.bench.stock import Peer
 from lab.bench.topics import rows
 from lab.harness.nodes import Process
+from rmqha.wire.remoting.command import Command
 
 
 def seen(
@@ -61,16 +64,21 @@ class Producers:
     """
     Stands for the JVM: each send takes a second of the clock.
 
-    @ivar asked: The commands.
+    @ivar asked: What was to be sent; C{made} the topics.
     """
 
     names = "127.0.0.1:1"
+    names_port = 1
     pid = os.getpid()
 
     def __init__(self, clock: Clock, status: str = "SEND_OK") -> None:
         self.clock = clock
         self.status = status
         self.asked: list[dict[str, Any]] = []
+        self.made: list[tuple[str, str, int]] = []
+
+    def do(self, do: str, address: str, topic: str, queues: int) -> None:
+        self.made.append((address, topic, queues))
 
     def ask(self, do: str, each: Callable[[dict[str, Any]], None], **content: Any) -> Answer:
         self.asked.append(content)
@@ -121,9 +129,9 @@ class SendsTests(SynchronousTestCase):
         self.assertEqual(sends("batches", [first, second], [second]), ([first.batches], []))
 
 
-class TargetTests(SynchronousTestCase):
+class TargetTestCase(SynchronousTestCase):
     """
-    L{Target}
+    Makes targets.
     """
 
     def target(self, clock: Clock, status: str = "SEND_OK") -> tuple[Target, Producers]:
@@ -141,6 +149,12 @@ class TargetTests(SynchronousTestCase):
             now=clock.seconds,
         )
         return target, producers
+
+
+class TargetTests(TargetTestCase):
+    """
+    L{Target}
+    """
 
     def test_send(self) -> None:
         """
@@ -180,6 +194,70 @@ class TargetTests(SynchronousTestCase):
         target, producers = self.target(Clock())
         target.warm_up(1000 * WARM_PIECE)
         self.assertEqual(len(producers.asked), 30)
+
+
+class MakeTests(TargetTestCase):
+    """
+    L{Target.make}
+    """
+
+    def names(self, *answers: tuple[int, list[str]]) -> list[int]:
+        """
+        Have a name server give these answers, one after the other.
+
+        @return: How often it was asked, when all is done.
+        """
+        left, asked = list(answers), []
+
+        class NameServer:
+            def __init__(self, port: int) -> None:
+                asked.append(port)
+
+            def __enter__(self) -> NameServer:
+                return self
+
+            def __exit__(self, *error: object) -> None:
+                pass
+
+            def ask(self, command: Command) -> Command:
+                code, topics = left.pop(0)
+                return Command(code=code, flag=1, body=json.dumps({"topicList": topics}).encode())
+
+        def until(condition: Callable[[], bool], *rest: object, **more: object) -> None:
+            while not condition():
+                pass
+
+        self.patch(sending, "Remote", NameServer)
+        self.patch(sending, "until", until)
+        return asked
+
+    def test_one(self) -> None:
+        """
+        One topic has the name alone.
+        """
+        target, producers = self.target(Clock())
+        asked = self.names((0, ["TBW102"]), (0, ["TBW102", "Bench"]))
+        target.make("127.0.0.1:2", 8)
+        self.assertEqual(producers.made, [("127.0.0.1:2", "Bench", 8)])
+        self.assertEqual(asked, [1])
+
+    def test_many(self) -> None:
+        """
+        The name server has to know all of them.
+        """
+        target, producers = self.target(Clock())
+        self.names((0, ["Bench0", "Bench1"]), (0, ["Bench0", "Bench1", "Bench2"]))
+        target.make("127.0.0.1:2", 4, 3)
+        names = ["Bench0", "Bench1", "Bench2"]
+        self.assertEqual(producers.made, [("127.0.0.1:2", name, 4) for name in names])
+
+    def test_refused(self) -> None:
+        """
+        A name server that does not tell its topics is an error.
+        """
+        target, _ = self.target(Clock())
+        self.names((1, []))
+        self.assertRaises(AssertionError, target.make, "127.0.0.1:2", 8)
 
 
 class SamplerTests(SynchronousTestCase):
