@@ -37,7 +37,8 @@ NOTES = """\
 - **Dispatch.** A stock slave builds queues in a thread of its own while it copies; ours does it
   in the reactor's thread, mostly afterwards.
 - **SYNC writes** run through the same master and the same producer, which stay up; the slaves
-  take turns, and each is warmed up with 100,000 messages first: a stock slave is a new JVM.
+  take turns, and each is warmed up with 100,000 messages first, as a stock slave is a new JVM
+  each time; in the first round with 300,000, for the master and the producers.
 - **Processor time a message** is that of all threads of the process, in user mode and in the
   kernel, from the first send to the last answer, divided by the messages. The producer's process
   holds the name server too. All JVMs have the heap that is said above.
