@@ -57,7 +57,10 @@ def _round(pair: Pair, seen: dict[int, list[Sends]], sends: int, number: int) ->
         one = pair.target.send(sends, MANY, topics=count)
         seen[count].append(one)
         where = f"{count} topics" if count else "one topic"
-        print(f"{pair.name}, {where}: {one.rate:.0f}/s, p99 {one.p99:.0f} us, {one.told()}")
+        print(
+            f"{pair.name}, {where}: {one.rate:.0f}/s, p99 {one.p99:.0f} us, {one.told()}",
+            flush=True,
+        )
 
 
 def rows(
