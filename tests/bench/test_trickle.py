@@ -14,6 +14,7 @@ from threading import Thread
 from twisted.trial.unittest import SynchronousTestCase
 
 from lab.bench import trickle
+from lab.bench.report import Row
 from lab.bench.trickle_child import Client, Refused, Trickle, found, phases
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import encode
@@ -65,11 +66,20 @@ class ClientTests(SynchronousTestCase):
                 self.assertEqual(due, [1.0, 2.0], cut)
                 self.assertEqual(len(client.due), 0)
 
+    def test_errors_are_counted(self) -> None:
+        """
+        A message that is answered with an error is answered, and counts as failed.
+        """
+        with connected() as (ours, _):
+            client = self.client(ours)
+            self.assertEqual(list(client.receive(answer(12) + answer())), [1.0, 2.0])
+        self.assertEqual(client.failed, 1)
+
     def test_refused(self) -> None:
         """
-        An error, an answer to nothing and an end of the connection are errors.
+        An answer to nothing and an end of the connection are errors.
         """
-        for data in (answer(1), answer() * 3, b""):
+        for data in (answer() * 3, b""):
             with connected() as (ours, _):
                 client = self.client(ours)
                 self.assertRaises(Refused, list, client.receive(data))
@@ -134,6 +144,35 @@ class TrickleTests(SynchronousTestCase):
         self.assertGreaterEqual(min(run.micros), 0.0)
         self.assertLessEqual(said["p50"], said["p99"])
         self.assertLessEqual(said["p99"], said["most"])
+
+
+class RowTests(SynchronousTestCase):
+    """
+    What a row says.
+    """
+
+    def rows(self, p99: float, failed: int = 0, master: float = 0.4) -> list[Row]:
+        """
+        Rows of one round.
+        """
+        shares = {"master": master, "slave": 0.1, "clients": 0.2}
+        seen = trickle.Seen(p50=1.0, p99=p99, most=50.0, late=0.5, failed=failed, shares=shares)
+        return trickle.rows_of("SYNC_MASTER", 10_000, [seen])
+
+    def test_met(self) -> None:
+        """
+        The time of 99 of 100 messages and the master's share are held against their goals.
+        """
+        self.assertEqual([row.met for row in self.rows(20.0, master=0.5)], [True, True])
+        self.assertEqual([row.met for row in self.rows(20.1, master=0.51)], [False, False])
+        self.assertEqual(self.rows(20.0)[1].ours, "40.0 % of a core")
+
+    def test_failed(self) -> None:
+        """
+        A row with messages that were refused says so, and is not met.
+        """
+        times, _ = self.rows(1.0, failed=3)
+        self.assertEqual((times.ours, times.met), ("1.00 ms; 3 messages refused", False))
 
 
 class RunTests(SynchronousTestCase):
