@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import re
 import resource
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -60,11 +59,9 @@ class Span:
     A span of time in which processes are watched; it begins when this is made.
 
     @ivar pids: The processes by what they do.
-    @ivar begun: When it began, in C{perf_counter}'s seconds.
     """
 
     pids: Mapping[str, int]
-    begun: float = field(init=False, factory=time.perf_counter)
     _before: Mapping[str, float] = field(init=False)
 
     @_before.default
@@ -85,11 +82,9 @@ class Sampler:
     C{"span": "end"}.
 
     @ivar pids: The processes by what they do.
-    @ivar seconds: How long it was from the one to the other.
     """
 
     pids: Mapping[str, int]
-    seconds: float = field(init=False, default=0.0)
     _span: Span | None = field(init=False, default=None)
     _used: Mapping[str, float] | None = field(init=False, default=None)
     _error: OSError | None = field(init=False, default=None)
@@ -103,7 +98,6 @@ class Sampler:
                 self._span = Span(self.pids)
             elif said.get("span") == "end" and self._span is not None:
                 self._used = self._span.used()
-                self.seconds = time.perf_counter() - self._span.begun
         except OSError as error:
             self._error = error
 

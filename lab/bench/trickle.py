@@ -53,7 +53,8 @@ class Seen:
     @ivar p50: Milliseconds a message took; C{p99} and C{most} likewise.
     @ivar late: Milliseconds that 99 of 100 messages were sent after their moment, at most.
     @ivar failed: Messages that were answered with an error, as by a SYNC master without a slave.
-    @ivar shares: What each process used of a core.
+    @ivar shares: What each process needs of a core for a second's messages: where they take longer
+        than the round, what it used meanwhile is no less.
     """
 
     p50: float
@@ -93,7 +94,7 @@ class Clients(Piped):
         return Seen(
             **{name: said[name] / 1000 for name in ("p50", "p99", "most", "late")},
             failed=said["failed"],
-            shares={name: taken / sampler.seconds for name, taken in used.items()},
+            shares={name: taken / seconds for name, taken in used.items()},
         )
 
 

@@ -273,7 +273,6 @@ class SamplerTests(SynchronousTestCase):
         for said in ({"done": True}, {"span": "begin"}, {"status": "SEND_OK"}, {"span": "end"}):
             sampler.heard(said)
         self.assertEqual(set(sampler.result()), {"we"})
-        self.assertGreater(sampler.seconds, 0.0)
 
     def test_never_ended(self) -> None:
         """
