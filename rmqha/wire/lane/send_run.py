@@ -20,6 +20,7 @@ import cython
 from attrs import fields
 from cython.cimports.libc.stdlib import free, malloc
 from cython.cimports.libc.string import memcmp, memcpy, memmove
+from cython.cimports.rmqha.wire.lane.big_endian import hex16, int4, put4, put8
 
 from rmqha.wire.log.encode import MAX_PROPERTIES, MAX_TOPIC
 from rmqha.wire.log.hashing import body_crc
@@ -206,7 +207,7 @@ class SendRun:
         self._used, self.unknown = 0, None
         self._routes.clear()
         while self.count < MOST and at < stop and length - at >= 8:
-            total, kind = self._int32(at), view[at + 4]
+            total, kind = int4(view, at), view[at + 4]
             size = view[at + 5] << 16 | view[at + 6] << 8 | view[at + 7]
             if not 4 <= total <= self._most_frame - 4 or total > length - at - 4:
                 break
@@ -271,17 +272,6 @@ class SendRun:
         self._used = row.properties + row.properties_size
         self._routes.append(route)
         return True
-
-    @cython.cfunc
-    def _int32(self, at: cython.Py_ssize_t) -> cython.Py_ssize_t:
-        view = self._view
-        value: cython.uint = (
-            cython.cast(cython.uint, view[at]) << 24
-            | cython.cast(cython.uint, view[at + 1]) << 16
-            | cython.cast(cython.uint, view[at + 2]) << 8
-            | cython.cast(cython.uint, view[at + 3])
-        )
-        return cython.cast(cython.int, value)
 
     # --- JSON -----------------------------------------------------------------------
 
@@ -544,10 +534,10 @@ class SendRun:
         self._code = view[at] << 8 | view[at + 1]
         if self._code != _SHORT and self._code != _LONG:
             return False
-        row.opaque = self._int32(at + 5)
-        if row.opaque < 0 or self._int32(at + 9) or self._int32(at + 13):
+        row.opaque = int4(view, at + 5)
+        if row.opaque < 0 or int4(view, at + 9) or int4(view, at + 13):
             return False
-        if self._int32(at + 17) != size - 21:
+        if int4(view, at + 17) != size - 21:
             return False
         at += 21
         while at < q:
@@ -555,7 +545,7 @@ class SendRun:
                 return False
             start = at + 2 + view[at + 1]
             letter = self._letter(at + 2, view[at + 1])
-            length = self._int32(start)
+            length = int4(view, start)
             start += 4
             if not 0 <= length <= q - start:
                 return False
@@ -815,21 +805,21 @@ class SendRun:
             next_offsets[key] = row.queue_offset + 1
             row.offset = offset
             crc: cython.longlong = body_crc(self._data[row.body : row.body + row.body_size])
-            self._put4(to, row.size)
-            self._put4(to + 4, _MAGIC)
-            self._put4(to + 8, crc)
-            self._put4(to + 12, row.queue_id)
-            self._put4(to + 16, row.flag)
-            self._put8(to + 20, row.queue_offset)
-            self._put8(to + 28, offset)
-            self._put4(to + 36, row.sys_flag)
-            self._put8(to + 40, row.born)
+            put4(to, row.size)
+            put4(to + 4, _MAGIC)
+            put4(to + 8, crc)
+            put4(to + 12, row.queue_id)
+            put4(to + 16, row.flag)
+            put8(to + 20, row.queue_offset)
+            put8(to + 28, offset)
+            put4(to + 36, row.sys_flag)
+            put8(to + 40, row.born)
             memcpy(to + 48, cython.cast(cython.p_const_char, born_host), 8)
-            self._put8(to + 56, stored)
+            put8(to + 56, stored)
             memcpy(to + 64, cython.cast(cython.p_const_char, self._store_host), 8)
-            self._put4(to + 72, 0)
-            self._put8(to + 76, 0)
-            self._put4(to + 84, row.body_size)
+            put4(to + 72, 0)
+            put8(to + 76, 0)
+            put4(to + 84, row.body_size)
             to += 88
             memcpy(to, data + row.body, row.body_size)
             to += row.body_size
@@ -843,22 +833,6 @@ class SendRun:
             offset += row.size
         self.count, self.end = count, row.end
         return row.offset
-
-    @cython.cfunc
-    @cython.inline
-    @cython.exceptval(check=False)
-    def _put4(self, to: cython.p_uchar, value: cython.longlong) -> cython.void:
-        to[0] = cython.cast(cython.uchar, value >> 24)
-        to[1] = cython.cast(cython.uchar, value >> 16)
-        to[2] = cython.cast(cython.uchar, value >> 8)
-        to[3] = cython.cast(cython.uchar, value)
-
-    @cython.cfunc
-    @cython.inline
-    @cython.exceptval(check=False)
-    def _put8(self, to: cython.p_uchar, value: cython.longlong) -> cython.void:
-        self._put4(to, value >> 32)
-        self._put4(to + 4, value)
 
     # --- answering ------------------------------------------------------------------------
 
@@ -901,22 +875,22 @@ class SendRun:
             to = self._decimal(to, row.opaque)
             to = self._piece(to, pieces[1])
         else:
-            self._put4(to, row.opaque)
+            put4(to, row.opaque)
             to = self._piece(to + 4, pieces[1]) + 4
         fields = to
         if not json:
             to = self._piece(to, pieces[2])
         to = self._piece(to, self._host_text)
-        to = self._hex16(to, row.offset)
+        to = hex16(to, row.offset)
         to = self._piece(to, pieces[2 if json else 3])
         to = self._decimal(to, row.queue_id) if json else self._counted(to, row.queue_id)
         to = self._piece(to, pieces[3 if json else 4])
         to = self._decimal(to, row.queue_offset) if json else self._counted(to, row.queue_offset)
         to = self._piece(to, pieces[4 if json else 5])
         if not json:
-            self._put4(fields - 4, to - fields)
-        self._put4(start, to - start - 4)
-        self._put4(start + 4, self._kind << 24 | (to - start - 8))
+            put4(fields - 4, to - fields)
+        put4(start, to - start - 4)
+        put4(start + 4, self._kind << 24 | (to - start - 8))
         return to
 
     @cython.cfunc
@@ -924,16 +898,6 @@ class SendRun:
         size: cython.Py_ssize_t = len(piece)
         memcpy(to, cython.cast(cython.p_const_char, piece), size)
         return to + size
-
-    @cython.cfunc
-    @cython.exceptval(check=False)
-    def _hex16(self, to: cython.p_uchar, value: cython.longlong) -> cython.p_uchar:
-        i: cython.int
-        digit: cython.int
-        for i in range(16):
-            digit = value >> (60 - 4 * i) & 15
-            to[i] = cython.cast(cython.uchar, digit + (48 if digit < 10 else 55))
-        return to + 16
 
     @cython.cfunc
     @cython.exceptval(check=False)
@@ -959,5 +923,5 @@ class SendRun:
         The same behind the number of its digits.
         """
         end: cython.p_uchar = self._decimal(to + 4, value)
-        self._put4(to, end - to - 4)
+        put4(to, end - to - 4)
         return end

@@ -1,0 +1,34 @@
+# Numbers as they stand in records and frames: read from what a client sent, with its bounds
+# checked, and written where the caller has made room for them.
+#
+# These are compiled into each module that takes them: there is nothing to import when rmqha runs.
+
+cdef inline Py_ssize_t int4(const unsigned char[::1] view, Py_ssize_t at) except? -1:
+    cdef unsigned int value = (
+        <unsigned int>view[at] << 24
+        | <unsigned int>view[at + 1] << 16
+        | <unsigned int>view[at + 2] << 8
+        | <unsigned int>view[at + 3]
+    )
+    return <int>value
+
+
+cdef inline void put4(unsigned char* to, long long value) noexcept nogil:
+    to[0] = <unsigned char>(value >> 24)
+    to[1] = <unsigned char>(value >> 16)
+    to[2] = <unsigned char>(value >> 8)
+    to[3] = <unsigned char>value
+
+
+cdef inline void put8(unsigned char* to, long long value) noexcept nogil:
+    put4(to, value >> 32)
+    put4(to + 4, value)
+
+
+cdef inline unsigned char* hex16(unsigned char* to, long long value) noexcept nogil:
+    # The digits of an offset in a message's id; returns where they end.
+    cdef int i, digit
+    for i in range(16):
+        digit = <int>(value >> (60 - 4 * i)) & 15
+        to[i] = <unsigned char>(digit + (48 if digit < 10 else 55))
+    return to + 16
