@@ -17,7 +17,7 @@ MOST_POSITIONAL = 5
 #: Classes with more, and why they are made by position all the same.
 BY_POSITION = {
     "rmqha.wire.log.record.DispatchFields": "one for each record that is dispatched",
-    "rmqha.wire.log.encode._Form": "one for each record that is written",
+    "rmqha.wire.log.encode.RecordForm": "one for each record that is written",
     "rmqha.wire.log.published.Span": "unpacked from bytes, thousands at a time",
     "rmqha.broker.consuming.queue_reader.ReadResult": "one for each pull",
     "rmqha.broker.consuming.long_polling._Hold": "one for each pull that waits",

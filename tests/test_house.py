@@ -49,7 +49,7 @@ HOUSE: dict[str, set[str]] = {
     "store.published": {"store.log"},
     "store.scrub": {"store.log"},
     "shutdown": {"errors"},
-    "store": {"shutdown", "store.derived", "store.published", "store.scrub"},
+    "store": {"shutdown", "store.derived", "store.published", "store.scrub", "wire.lane"},
     "store.offline": {"store.derived"},
     "store.repair": {"store", "store.offline"},
     "net": {"config", "periodic"},

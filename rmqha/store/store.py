@@ -9,7 +9,7 @@ files as a clean stop does.  Source: docs/protocol/store.rst, The store's folder
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
 from twisted.internet.defer import Deferred
@@ -34,10 +34,14 @@ from rmqha.store.opening import StoreParts
 from rmqha.store.paced_dispatch import PacedDispatch
 from rmqha.store.published.publish import Publisher
 from rmqha.store.scrub.scrubber import Scrubber
-from rmqha.wire.log.encode import encode, encode_batch
+from rmqha.wire.lane.compiled import COMPILED
+from rmqha.wire.log.encode import BatchForm, encode, encode_batch
 from rmqha.wire.log.properties import PAIR_END
 from rmqha.wire.log.record import Message, offset_msg_id, stored_at
 from rmqha.wire.store_layout import ABORT
+
+if TYPE_CHECKING or COMPILED:
+    from rmqha.wire.lane.batch_run import BatchRun
 
 DISK_LOOK = 1.0
 """Seconds between looks at a full disk."""
@@ -84,7 +88,10 @@ class Store:
     @ivar durable: The end of a record up to which the log is on the disk.
     @ivar trimmer: Deletes files of queues and index after those of the log.
     @ivar last_stored: When the last record was stored, in milliseconds since 1970.
+    @ivar compiled: Whether batches are written by compiled code.
     """
+
+    compiled = COMPILED
 
     _log = Logger()
 
@@ -313,12 +320,17 @@ class Store:
             # So that recovery can tell torn properties from whole ones.
             message = evolve(message, properties=message.properties + PAIR_END)
         limit = self.settings.max_message_size
+        key = (message.topic, message.queue_id)
+        if batch and self.compiled:
+            run = BatchRun(BatchForm.of(message, limit), key)
+            if run.read(message.body):
+                begin, end = self.put_run(run, b"")
+                return Receipt(begin, end, run.queue_offset, run.ids())
         records = (
             encode_batch(message, max_message_size=limit)
             if batch
             else [encode(message, max_message_size=limit)]
         )
-        key = (message.topic, message.queue_id)
         counts = message.has_unit
         first = self._next.get(key, 0) if counts else 0
         queue_offsets = range(first, first + len(records)) if counts else [0] * len(records)

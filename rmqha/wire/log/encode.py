@@ -14,7 +14,7 @@ from ipaddress import ip_address
 from struct import Struct
 from typing import Self
 
-from attrs import define
+from attrs import define, frozen
 
 from rmqha.errors import MessageIllegal
 from rmqha.wire.log.delay_levels import delay_level
@@ -77,16 +77,17 @@ def encode(message: Message, *, max_message_size: int) -> bytearray:
     @raise MessageIllegal: If topic, properties, body or record are too long, or the
         topic is empty.
     """
-    return _Form.of(message, max_message_size).fill(
+    return RecordForm.of(message, max_message_size).fill(
         message.flag, message.body, message.properties, message.prepared_transaction_offset
     )
 
 
 @define
-class _Form:
+class RecordForm:
     """
     What the records of one batch have in common.
 
+    @ivar born: The hosts as a record has them, ports included.
     @ivar topic: Behind its length.
     @ivar most: Most bytes of a body.
     """
@@ -174,6 +175,37 @@ def place(record: bytearray, *, queue_offset: int, offset: int, store_timestamp:
     _STORED.pack_into(record, stored, store_timestamp)
 
 
+@frozen
+class BatchForm:
+    """
+    What a client says once for all messages of a batch.
+
+    @ivar common: Properties that each message gets unless it has them already, by their names
+        with the 0x01 behind.
+    """
+
+    record: RecordForm
+    common: dict[bytes, bytes]
+
+    @classmethod
+    def of(cls, message: Message, max_message_size: int) -> Self:
+        """
+        @param message: As for L{encode_batch}.
+        @raise MessageIllegal: If there can be no such batch, whatever its messages are.
+        """
+        if message.sys_flag & TRANSACTION:
+            raise MessageIllegal("batch transaction bits", message.sys_flag & TRANSACTION, 0)
+        level = delay_level(find(message.properties, DELAY.encode()))
+        if level > 0:
+            raise MessageIllegal("batch delay level", level, 0)
+        if len(message.body) > max_message_size:
+            raise MessageIllegal("batch body", len(message.body), max_message_size)
+        common: dict[bytes, bytes] = {}
+        for pair in _PAIR.findall(message.properties):
+            common.setdefault(pair[: pair.find(NAME_END) + 1], pair)
+        return cls(RecordForm.of(message, max_message_size), common)
+
+
 def encode_batch(message: Message, *, max_message_size: int) -> list[bytearray]:
     """
     Write the records of a client's batch.
@@ -184,15 +216,8 @@ def encode_batch(message: Message, *, max_message_size: int) -> list[bytearray]:
         a 5.x batch then all have the batch's C{UNIQ_KEY}.)
     @raise MessageIllegal: If any of them cannot be stored; then none is.
     """
-    if message.sys_flag & TRANSACTION:
-        raise MessageIllegal("batch transaction bits", message.sys_flag & TRANSACTION, 0)
-    level = delay_level(find(message.properties, DELAY.encode()))
-    if level > 0:
-        raise MessageIllegal("batch delay level", level, 0)
-    if len(message.body) > max_message_size:
-        raise MessageIllegal("batch body", len(message.body), max_message_size)
-    form = _Form.of(message, max_message_size)
-    common = [(pair[: pair.find(NAME_END) + 1], pair) for pair in _PAIR.findall(message.properties)]
+    form = BatchForm.of(message, max_message_size)
+    common = form.common.items()
     body, at, records = message.body, 0, []
     while at < len(body):
         flag, own, properties, at = _entry(body, at)
@@ -201,7 +226,7 @@ def encode_batch(message: Message, *, max_message_size: int) -> list[bytearray]:
         for name, pair in common:
             if PAIR_END + name not in properties and not properties.startswith(name):
                 properties += pair
-        records.append(form.fill(flag, own, properties, 0))
+        records.append(form.record.fill(flag, own, properties, 0))
         if len(records) > MAX_BATCH:
             raise MessageIllegal("batch entries", len(records), MAX_BATCH)
     if not records:

@@ -13,7 +13,7 @@ from unittest import skipUnless
 import orjson
 from attrs import evolve
 from attrs import fields as fields_of
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 
@@ -29,7 +29,8 @@ from rmqha.wire.remoting.fields import wire_name
 from rmqha.wire.remoting.frame import encode
 from rmqha.wire.remoting.headers.send import SendMessageRequest, SendMessageV2Request
 from tests.broker.sending.test_captured_sends import sends
-from tests.broker.support import BrokerTestCase, Client, long_names, properties, sending
+from tests.broker.support import BrokerTestCase, Client, batch, long_names, properties, sending
+from tests.support.effort import tries
 from tests.support.frames import RECORDINGS
 
 TOPICS = ("Orders", "Payments", "x", "%RETRY%group", "DoesNotExistYet")
@@ -153,6 +154,7 @@ class LaneTestCase(BrokerTestCase):
                 broker.topics.ensure(topic, 4)
             if not lane:
                 broker.registry.lane = None
+                broker.store.compiled = False
             made.append((broker, self.client()))
         return made[0], made[1]
 
@@ -282,6 +284,41 @@ class BothWaysTests(LaneTestCase):
             for n in range(200)
         ]
         self.assertGreater(self.drive(b"".join(frames), []), 190)
+
+    @settings(max_examples=tries(30))
+    @given(
+        items=st.lists(
+            st.tuples(
+                st.binary(max_size=2000),
+                USUAL | st.sampled_from(("", "UNIQ_KEY\x01A", "A\x01b\x02")) | PAIRS,
+            ),
+            max_size=8,
+        ),
+        usual=USUAL | PAIRS,
+        code=st.sampled_from((310, 320)),
+        kind=st.sampled_from(SerializeType),
+        damage=st.none() | st.tuples(st.integers(0, 1 << 14), st.integers(0, 255)),
+        cuts=st.lists(st.integers(0, 1 << 20), max_size=4),
+    )
+    def test_batches(
+        self,
+        items: list[tuple[bytes, str]],
+        usual: str,
+        code: int,
+        kind: SerializeType,
+        damage: tuple[int, int] | None,
+        cuts: list[int],
+    ) -> None:
+        """
+        Batches between single messages, however they are cut, and with a byte that is another one.
+        """
+        body = bytearray(batch(*items))
+        if damage is not None and body:
+            body[damage[0] % len(body)] = damage[1]
+        ext = sending("Orders", batch=True, properties=usual)
+        single = Command(code=310, opaque=1, ext=sending("Orders"), body=b"single")
+        many = Command(code=code, opaque=2, ext=ext, body=bytes(body), serialize=kind)
+        self.drive(b"".join(map(encode, (single, many, single))), cuts)
 
     def test_captures(self) -> None:
         """
