@@ -1,5 +1,5 @@
 """
-Runs of the write lane, and a master that dies within one.
+Runs of the write lane and batches, and a master that dies within one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from lab.harness.nodes import Node, until
 from lab.harness.remote import Remote, send
 from lab.harness.writer import Driver
 from rmqha.wire.lane.compiled import COMPILED
-from rmqha.wire.remoting.codes import ResponseCode
+from rmqha.wire.remoting.codes import RequestCode, ResponseCode
+from tests.broker.support import batch
 from tests.faults.harness import FaultTestCase
 
 #: Where it dies.
@@ -20,13 +21,16 @@ PLACES = ("run-read", "half-run", "run-written", "run-told", "run-answers", "run
 #: Messages that a client sends at a time.
 WINDOW = 40
 
+#: One in so many is a batch.
+BATCHES = 5
+
 TOPIC = "Orders"
 
 
 @skipUnless(COMPILED, "the write lane is not compiled here")
 class RunTests(FaultTestCase):
     """
-    A SYNC master that is killed between the passes of a run.
+    A SYNC master that is killed between the passes of a run, or of a client's batch.
     """
 
     def test_each_place(self) -> None:
@@ -68,15 +72,27 @@ class RunTests(FaultTestCase):
         """
         bodies = {}
         for _ in range(WINDOW):
-            self.sent += 1
-            body = f"message {self.sent} ".encode().ljust(self.random.randint(20, 1500), b".")
-            command = send(TOPIC, body, self.sent % 4)
+            sent = [self.body()]
+            if self.random.randrange(BATCHES):
+                command = send(TOPIC, sent[0], self.sent % 4)
+            else:
+                sent += [self.body() for _ in range(self.random.randint(0, 20))]
+                command = send(TOPIC, batch(*((body, "") for body in sent)), self.sent % 4)
+                command.code = RequestCode.SEND_BATCH_MESSAGE
+                command.ext["m"] = "true"
             client.send(command)
-            bodies[command.opaque] = body
+            bodies[command.opaque] = sent
         for _ in bodies:
             answer = client.heard()
             if answer.code == ResponseCode.SUCCESS:
-                self.acked.add(bodies[answer.opaque])
+                self.acked.update(bodies[answer.opaque])
+
+    def body(self) -> bytes:
+        """
+        The next message's.
+        """
+        self.sent += 1
+        return f"message {self.sent} ".encode().ljust(self.random.randint(20, 1500), b".")
 
     def send_some(self, master: Driver, slave: Node) -> None:
         """
