@@ -19,9 +19,9 @@ class RecordRun(Protocol):
 
     def fitting(self, room: int) -> tuple[int, int]:
         """
-        How many messages from the first on fit into so many bytes.
+        How many messages from the first on fit into so many bytes; of a batch all or none.
 
-        @return: That, and the bytes of their records.
+        @return: That, and the bytes of their records; of a batch always of all.
         """
 
     def write(
@@ -42,7 +42,7 @@ class RecordRun(Protocol):
         @param position: Where in it.
         @param offset: The same, in the log.
         @param stored: Milliseconds since 1970.
-        @param born_host: IPv4 address and port of who sent them.
+        @param born_host: IPv4 address and port of who sent them; a batch knows it already.
         @param next_offsets: Of each queue, by topic and number; moved on.
         @return: The offset of the last record.
         """
