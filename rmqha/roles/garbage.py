@@ -3,8 +3,9 @@ What garbage collection need not look at: all that a node has made until it serv
 
 Now and then Python's collector looks at every container there is.  A master that has just started
 has 86,000, with numba twice as many, and its topics and queues: 25 ms and more in which nobody is
-answered.  Modules, tables and the node's parts stay as long as it does.  So they are set aside when
-it begins to serve (C{gc.freeze}), and a full collection looks at what came since.
+answered; of 80,000 queues it was 113.  Modules, tables and the node's parts stay as long as it
+does.  So nothing is collected before it serves; then they are set aside (C{gc.freeze}), and a
+full collection looks at what came since.
 
 The thresholds stay Python's own.  What serves messages makes hardly any cycles: there is one young
 collection in 10,000 messages, of a tenth of a millisecond.
@@ -20,7 +21,7 @@ from attrs import define, field
 @define(eq=False)
 class SetAside:
     """
-    Sets aside what there is, each time that a node begins to serve.
+    Holds collections off, and sets aside what there is each time that a node begins to serve.
 
     Nothing is collected the first time: with very many queues that would be the very pause that is
     to be spared.  Cycles among what is set aside are never found again; so when a store was
@@ -29,9 +30,13 @@ class SetAside:
 
     _before: bool = field(default=False, init=False)
 
+    def __attrs_post_init__(self) -> None:
+        gc.disable()
+
     def __call__(self) -> None:
         if self._before:
             gc.unfreeze()
             gc.collect()
         self._before = True
         gc.freeze()
+        gc.enable()

@@ -39,8 +39,18 @@ class SetAsideTests(SynchronousTestCase):
     """
 
     def setUp(self) -> None:
+        self.addCleanup(gc.enable)
         self.addCleanup(gc.unfreeze)
         gc.collect()
+
+    def test_held_off(self) -> None:
+        """
+        Nothing is collected before a node serves.
+        """
+        set_aside = SetAside()
+        self.assertFalse(gc.isenabled())
+        set_aside()
+        self.assertTrue(gc.isenabled())
 
     def test_nothing_is_looked_at(self) -> None:
         """
