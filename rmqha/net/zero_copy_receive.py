@@ -260,7 +260,8 @@ class ZeroCopyClient(tcp.Client):
             super().startReading()
             if self._at < self._filled:
                 # The socket need not become readable for them.
-                self.reactor.callLater(0, self._go_on)
+                reactor: Any = self.reactor
+                reactor.callLater(0, self._go_on)
 
     def connectionLost(self, reason: Failure) -> None:
         """
