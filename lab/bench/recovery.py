@@ -20,7 +20,7 @@ from lab.bench.corpus import write_log
 from lab.bench.report import Row, spread
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.recovery import recover
-from rmqha.wire.columnar.kernels import NUMPY, warm_up
+from rmqha.wire.columnar.kernels import warm_up
 
 GIB = 1 << 30
 BODY = 1024
@@ -52,7 +52,7 @@ def run(folder: Path, size: int = GIB) -> list[Row]:
     try:
         end = write_log(commitlog, size, file_size=GIB, bodies=(BODY,))
         rows = [_row("base install", commitlog, end)]
-        if warm_up() is not NUMPY:
+        if warm_up().name == "numba":
             rows.append(_row("with numba", commitlog, end))
     finally:
         shutil.rmtree(folder)
@@ -86,7 +86,7 @@ def main() -> None:
         folder = root / "commitlog"
         end = write_log(folder, size, file_size=GIB, bodies=(BODY,))
         _rounds("for everybody", folder, end)
-        if warm_up() is not NUMPY:
+        if warm_up().name == "numba":
             _rounds("numba", folder, end)
     finally:
         shutil.rmtree(root)

@@ -37,7 +37,7 @@ from rmqha.store.files.allocate import InThread
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.published import split_index
 from rmqha.store.published.split_index import SplitIndex
-from rmqha.wire.columnar.kernels import NUMPY, chosen
+from rmqha.wire.columnar.kernels import chosen
 from rmqha.wire.log.published import TAIL, Point, Why, render_point
 from rmqha.wire.store_layout import NEW_SUFFIX, OWN_FOLDER, POINT
 
@@ -308,7 +308,7 @@ class Publisher:
         position, log = self.index.position, self.log
         if self._lost or not log.min_offset <= position < durable:
             return None
-        piece = self._piece if chosen() is NUMPY else max(self._piece, FAST_PIECE)
+        piece = max(self._piece, FAST_PIECE) if chosen().name == "numba" else self._piece
         return log.read(position, min(piece, durable - position)), log.file_end(position)
 
     def _work(self, point: Point | None, piece: tuple[memoryview, int] | None) -> bool:

@@ -3,8 +3,9 @@ The choice who runs the inner loops of L{rmqha.wire.columnar.record_blocks},
 L{rmqha.wire.columnar.dispatch_fields} and L{rmqha.wire.columnar.decoder}.
 
 L{rmqha.wire.columnar.kernels_numpy} has them in numpy, L{rmqha.wire.columnar._numba_kernels}
-in numba, from the extra C{fast}; both give equal results.
-Those in numpy run until L{warm_up} was called, so that no compiler starts in
+in numba, from the extra C{fast}; where the lane is compiled, L{COMPILED_CHECK} has records checked
+by L{rmqha.wire.lane.check_run} and the rest in numpy.  All give equal results.
+Those without numba run until L{warm_up} was called, so that no compiler starts in
 the middle of a reactor turn; C{RMQHA_PURE=1} in the environment keeps them for good.
 """
 
@@ -12,10 +13,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from rmqha.wire.columnar import kernels_numpy
 from rmqha.wire.columnar.vectors import Array
+from rmqha.wire.lane.compiled import COMPILED
+from rmqha.wire.log.layout import MIN_RECORD
+
+if TYPE_CHECKING or COMPILED:
+    from rmqha.wire.lane.check_run import sound_records
 
 Heads = Callable[[memoryview, int, int, bool, int, bool, bool], kernels_numpy.FixedColumns]
 
@@ -39,6 +47,7 @@ class Kernels(NamedTuple):
         records are followed, checked and read one after the other.
     @ivar hosts: L{_fast_texts.hosts<rmqha.wire.columnar._numba_texts.hosts>}.
     @ivar offset_ids: L{_fast_texts.offset_ids<rmqha.wire.columnar._numba_texts.offset_ids>}.
+    @ivar sound: L{sound}; without it records are followed, then checked.
     """
 
     name: str
@@ -56,6 +65,24 @@ class Kernels(NamedTuple):
     heads: Heads | None = None
     hosts: Callable[[Array, Array], tuple[Array, Array]] | None = None
     offset_ids: Callable[[Array, Array, Array], Array] | None = None
+    sound: Callable[[memoryview, int, int, bool, int, bool], Array] | None = None
+
+
+def sound(
+    buf: memoryview, base: int, stop: int, crc: bool, max_size: int, nul_is_torn: bool
+) -> Array:
+    """
+    Follow records from position 0 on while they break no rule; compiled.
+
+    @param base: Physical offset of C{buf[0]}.
+    @param stop: Position of the first byte that may not be read.
+    @param crc: Whether to check body CRCs.
+    @return: Their positions, and where the last one ends.
+    """
+    chain = np.empty(max(stop, 0) // MIN_RECORD + 1, np.int64)
+    chain[0] = 0
+    count = sound_records(buf, base, stop, crc, max_size, nul_is_torn, chain[1:])
+    return chain[: count + 1].copy()
 
 
 # Measured: numpy costs about 60 microseconds before its first record, the scalar codec
@@ -71,7 +98,8 @@ NUMPY = Kernels(
     kernels_numpy.number,
     kernels_numpy.properties,
 )
-_chosen = NUMPY
+COMPILED_CHECK = NUMPY._replace(name="compiled", sound=sound)
+_chosen = COMPILED_CHECK if COMPILED else NUMPY
 
 
 def chosen() -> Kernels:

@@ -80,14 +80,16 @@ def walk(
     """
     stop = min(limit, file_end) - base
     loops = chosen()
-    chain = loops.follow(buf, stop) if sound is None else sound
+    if sound is None and loops.sound is not None:
+        sound = loops.sound(buf, base, stop, crc, max_size, nul_is_torn)
     if sound is not None:
-        pass
-    elif len(chain) - 1 > loops.few:
-        chain = chain[: _good(buf, base, chain, crc, max_size, nul_is_torn) + 1]
+        chain = sound
     else:
-        chain = chain[:1]
-    # What is left is a bad record or the blank; or, of a few records, all of them.
+        chain = loops.follow(buf, stop)
+        usual = len(chain) - 1 > loops.few
+        good = _good(buf, base, chain, crc, max_size, nul_is_torn) if usual else 0
+        chain = chain[: good + 1]
+    # What is left is a bad record or the blank; or, of a few records in numpy, all of them.
     position = int(chain[-1])
     more: list[int] = []
     fault: Fault | None = None

@@ -13,6 +13,10 @@ cdef inline Py_ssize_t int4(const unsigned char[::1] view, Py_ssize_t at) except
     return <int>value
 
 
+cdef inline long long int8(const unsigned char[::1] view, Py_ssize_t at) except? -1:
+    return <long long>int4(view, at) << 32 | <unsigned int>int4(view, at + 4)
+
+
 cdef inline void put4(unsigned char* to, long long value) noexcept nogil:
     to[0] = <unsigned char>(value >> 24)
     to[1] = <unsigned char>(value >> 16)

@@ -29,6 +29,7 @@ from rmqha.wire.columnar import dispatch_fields as fields
 from rmqha.wire.columnar import kernels, kernels_numpy, record_blocks
 from rmqha.wire.columnar.record_blocks import Block, walk
 from rmqha.wire.columnar.vectors import Array, java_hashes
+from rmqha.wire.lane.compiled import COMPILED
 from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.hashing import body_crc, java_hash, key_hash
 from rmqha.wire.log.layout import MAGIC_BLANK, MAGIC_V1, MAGIC_V2
@@ -219,6 +220,8 @@ WAYS = [
     (kernels.NUMPY._replace(columns=columns_alike), 0),
     (kernels.NUMPY, 1 << 30),
 ]
+if COMPILED:
+    WAYS += [(kernels.COMPILED_CHECK, 0)]
 if HAS_NUMBA:
     from rmqha.wire.columnar import _numba_common, _numba_kernels
 

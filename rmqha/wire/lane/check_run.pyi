@@ -1,0 +1,11 @@
+from rmqha.wire.columnar.vectors import Array
+
+def sound_records(
+    data: memoryview,
+    base: int,
+    stop: int,
+    crc: bool,
+    max_size: int,
+    nul_is_torn: bool,
+    ends: Array,
+) -> int: ...
