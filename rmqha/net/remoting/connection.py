@@ -195,15 +195,18 @@ class RemotingProtocol(Protocol):
         self._held = True
         self._outbox.hold_back(True)
         if seconds:
-            self._rest = self._all.clock.callLater(seconds, self._all.in_turn, self)
+            self._rest = self._all.clock.callLater(seconds, self._rested)
         else:
             self._all.in_turn(self)
+
+    def _rested(self) -> None:
+        self._rest = None
+        self._all.in_turn(self)
 
     def go_on(self) -> None:
         """
         It is this connection's turn.
         """
-        self._rest = None
         if not self.opened:
             return
         self._held = False

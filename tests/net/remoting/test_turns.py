@@ -286,3 +286,18 @@ class LooseTests(TurnsCase):
             peer.dataReceived(self.loose(0, 8_000))
         peer.connectionLost()
         self.assertEqual(self.clock.getDelayedCalls(), [])
+
+    def test_closed_before_its_turn(self) -> None:
+        """
+        One that has waited may end before its turn comes.
+        """
+        peer = self.peer()
+        while self.reading(peer):
+            peer.dataReceived(self.loose(0, 8_000))
+        while not self.connections.crowded:
+            self.clock.rightNow += 0.05
+            self.turn()
+        peer.connectionLost()
+        self.assertFalse(peer.opened)
+        self.turn()
+        self.assertEqual(self.clock.getDelayedCalls(), [])
