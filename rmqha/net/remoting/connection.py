@@ -33,14 +33,14 @@ from rmqha.wire.remoting.command import ONEWAY, Command
 from rmqha.wire.remoting.fastjson import slowly_read
 from rmqha.wire.remoting.frame import FrameDecoder, encode, encode_head
 
-TURN = 0.0005
+TURN = 0.0003
 """Seconds that the frames of one read may take before the other connections have their turn."""
 
 RUN = 16 * 1024
 """Bytes of frames that are served in one go: replicas get them while the next are read."""
 
-SLICE = 1024
-"""Bytes after which the time is looked at: a few pulls, or one message."""
+SLICE = 256
+"""Bytes after which the time is looked at: one pull, or one message."""
 
 REQUEST_TIMEOUT = 3.0
 """Seconds a request waits for its answer where its sender does not say; stock clients' default."""
@@ -87,6 +87,8 @@ class RemotingProtocol(Protocol):
         self._active = 0.0
         self._held = False
         self._early = b""
+        # Whether what came last was more than one turn's worth.
+        self._greedy = False
         self._rest: IDelayedCall | None = None
 
     # --- the connection -------------------------------------------------------
@@ -114,7 +116,7 @@ class RemotingProtocol(Protocol):
         self._active = self._all.clock.seconds()
         if self._held:
             self._early += data  # what a TLS transport had read before
-        elif len(data) > SLICE and self._all.crowded:
+        elif self._greedy and self._all.crowded:
             self._early = data
             self._wait_for_turn()
         else:
@@ -128,8 +130,14 @@ class RemotingProtocol(Protocol):
             self._in_slices()
         self._outbox.flush()
         loose = slowly_read.size - loose
-        if self.opened and (loose or self._decoder.unread):
-            self._hold_back(self._all.loose(loose) if loose else 0.0)
+        if not self.opened:
+            return
+        rest = self._all.loose(loose) if loose else 0.0
+        if rest or self._decoder.unread:
+            self._greedy = True
+            self._wait_for_turn(rest)
+        elif data:
+            self._greedy = False
 
     def _decoded(self, data: bytes, most: int | None = None) -> list[Command]:
         """
@@ -182,16 +190,12 @@ class RemotingProtocol(Protocol):
         else:
             self._take(commands)
 
-    def _hold_back(self, seconds: float) -> None:
+    def _wait_for_turn(self, seconds: float = 0.0) -> None:
         """
         Let the others have their turn: read no more until this connection's comes again.
 
         @param seconds: When it may come at the earliest.
         """
-        if seconds or self._decoder.unread:
-            self._wait_for_turn(seconds)
-
-    def _wait_for_turn(self, seconds: float = 0.0) -> None:
         self._held = True
         self._outbox.hold_back(True)
         if seconds:

@@ -118,7 +118,7 @@ class TurnTests(TurnsCase):
         peer = self.peer()
         self.send(peer, 400)
         first = self.answers(peer)
-        self.assertLess(len(first), 10 + 2 * SLICE // SIZE)
+        self.assertLess(len(first), 20)
         found, turns = first, 0
         while len(found) < 400:
             self.assertFalse(self.reading(peer))
@@ -149,16 +149,48 @@ class TurnTests(TurnsCase):
 
     def test_much_while_others_wait(self) -> None:
         """
-        Who comes with much while others wait for their turn waits behind them.
+        Who comes with much while others wait for their turn gets one turn's worth answered, and
+        waits behind them with the rest.
         """
         first, second = self.peer(), self.peer()
         self.send(first, 400)
         self.send(second, 400)
-        self.assertEqual(self.answers(second), [])
+        self.assertLess(len(self.answers(second)), 20)
         self.assertFalse(self.reading(second))
         self.turn()
+        self.assertEqual(self.answers(second), [])
         self.turn()
         self.assertNotEqual(self.answers(second), [])
+
+    def test_a_long_message_while_others_wait(self) -> None:
+        """
+        Who sends one message need not wait for others' turns, however long it is.
+        """
+        greedy = [self.peer() for _ in range(5)]
+        for peer in greedy:
+            self.send(peer, 400)
+        small = self.peer()
+        small.dataReceived(encode(Command(code=WORK, body=bytes(20 * SLICE))))
+        self.assertEqual(self.answers(small), [0])
+
+    def test_more_after_much(self) -> None:
+        """
+        Who had to wait for turns waits behind others with what comes next, until it has sent no
+        more than a turn's worth.
+        """
+        first, second = self.peer(), self.peer()
+        self.send(second, 40)
+        while not self.reading(second):
+            self.turn()
+        self.answers(second)
+        self.send(first, 400)
+        self.send(second, 1)
+        self.assertEqual(self.answers(second), [])
+        self.turn()
+        self.turn()
+        self.assertEqual(self.answers(second), [0])
+        self.send(second, 1)
+        self.assertEqual(self.answers(second), [0])
 
     def test_more_came(self) -> None:
         """
