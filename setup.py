@@ -15,7 +15,7 @@ from setuptools import Extension, find_packages, setup
 LANE = cythonize(
     [
         Extension(f"rmqha.wire.lane.{name}", [f"rmqha/wire/lane/{name}.py"], optional=True)
-        for name in ("send_run", "batch_run", "dispatch_run", "check_run")
+        for name in ("send_run", "batch_run", "dispatch_run", "check_run", "pull_run")
     ],
     build_dir="build",
     compiler_directives={"language_level": 3, "wraparound": False, "cdivision": True},

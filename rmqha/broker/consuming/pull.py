@@ -28,7 +28,6 @@ from rmqha.wire.remoting.bodies.clients import MessageModel
 from rmqha.wire.remoting.bodies.tables import READ, GroupConfig, TopicConfig
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
-from rmqha.wire.remoting.fields import from_ext
 from rmqha.wire.remoting.headers.pull import PullMessageAnswer, PullMessageRequest
 
 COMMIT, SUSPEND, INLINE = 1, 2, 4
@@ -133,7 +132,7 @@ class Pulls:
         }
 
     def _pull(self, connection: RemotingProtocol, command: Command) -> Answer | Deferred[Answer]:
-        request = from_ext(PullMessageRequest, command.ext)
+        request = command.custom(PullMessageRequest)
         self._check(connection, request)
         subscription = self._subscription(connection, request)
         reading = self._read(request, subscription)

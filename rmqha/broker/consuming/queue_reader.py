@@ -1,8 +1,9 @@
 """
 What a queue holds from an offset on, as pieces of the log.
 
-Messages of a queue that stand side by side in the log are one piece: nothing is copied, and
-nothing is done for each of them but to read its unit.
+Messages of a queue that stand side by side in the log are one piece: nothing is copied.  Where the
+lane is compiled, units are chosen and records looked at in one pass
+(L{rmqha.wire.lane.pull_run}); what is anything but sound is chosen and judged here, step by step.
 
 Source: docs/protocol/remoting.md, Pulling.
 """
@@ -15,7 +16,7 @@ from enum import StrEnum
 from functools import lru_cache
 from operator import add
 from struct import Struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from attrs import frozen
@@ -25,7 +26,11 @@ from rmqha.config.broker_settings import PullSettings
 from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.wire.columnar.queue_units import BLANK_SIZE, UNIT, UNIT_TYPE
+from rmqha.wire.lane.compiled import COMPILED
 from rmqha.wire.store_layout import UNIT_SIZE
+
+if TYPE_CHECKING or COMPILED:
+    from rmqha.wire.lane.pull_run import sound_runs
 
 SCAN = 800
 """Units looked at for tags in one pull, at least; stock brokers look at 16,000 bytes of them."""
@@ -38,6 +43,9 @@ _FEW = 64
 
 Run = tuple[int, int]
 """Physical offset and size of a piece of the log."""
+
+Found = tuple[int, int, Sequence[memoryview]]
+"""How many units are done with, the physical offset of the last of them, and what was found."""
 
 
 class ReadStatus(StrEnum):
@@ -202,20 +210,69 @@ class QueueReader:
             count, room = limits.memory_count, limits.memory_bytes
         if most_bytes is not None:
             room = min(room, most_bytes)
-        chosen = choose(raw, min(count, most), room, codes)
-        body: Sequence[memoryview] = ()
-        if chosen.runs:
-            chosen, body = self._sound(queue, offset, raw, room, codes, chosen)
-        # What fills a gap in the queue says that it is at 0, which is nowhere.
-        last = max(first, UNIT.unpack_from(raw, (chosen.done - 1) * UNIT_SIZE)[0])
+        most = min(count, most)
+        found = self._at_once(raw, offset, most, room, codes, first)
+        if found is None:
+            found = self._step_by_step(queue, raw, offset, most, room, codes)
+        done, last, body = found
         return ReadResult(
             ReadStatus.FOUND if body else ReadStatus.NO_MATCHED_MESSAGE,
-            offset + chosen.done,
+            offset + done,
             queue.min_offset,
             queue.max_offset,
             body,
-            self.on_disk(last),
+            # What fills a gap in the queue says that it is at 0, which is nowhere.
+            self.on_disk(max(first, last)),
         )
+
+    def _at_once(
+        self,
+        raw: bytes,
+        offset: int,
+        most: int,
+        room: int,
+        codes: frozenset[int] | None,
+        first: int,
+    ) -> Found | None:
+        """
+        Choose and judge in one pass, where that is compiled.
+
+        @param first: Physical offset of the first unit's record.
+        @return: C{None} if anything is not sound, in doubt, or goes on in another file.
+        """
+        log = self._log
+        if not COMPILED or not log.min_offset <= first < log.end:
+            return None
+        view = log.read(first, log.file_size)
+        found = sound_runs(raw, offset, most, room, codes, view, first)
+        if found is None:
+            return None
+        done, last, runs = found
+        doubted = self._served.doubted
+        if any(doubted(first + start, first + end) for start, end in runs):
+            return None
+        return done, last, [view[start:end] for start, end in runs]
+
+    def _step_by_step(
+        self,
+        queue: ConsumeQueue,
+        raw: bytes,
+        offset: int,
+        most: int,
+        room: int,
+        codes: frozenset[int] | None,
+    ) -> Found:
+        """
+        Choose, then judge.
+
+        @raise RequestRefused: If the first message is not what its unit says.
+        """
+        chosen = choose(raw, most, room, codes)
+        body: Sequence[memoryview] = ()
+        if chosen.runs:
+            chosen, body = self._sound(queue, offset, raw, room, codes, chosen)
+        last, _, _ = UNIT.unpack_from(raw, (chosen.done - 1) * UNIT_SIZE)
+        return chosen.done, last, body
 
     def _sound(
         self,

@@ -14,7 +14,7 @@ def _built(module: str) -> bool:
     return any(here.with_name(f"{module}{suffix}").exists() for suffix in EXTENSION_SUFFIXES)
 
 
-MODULES = ("send_run", "batch_run", "dispatch_run", "check_run")
+MODULES = ("send_run", "batch_run", "dispatch_run", "check_run", "pull_run")
 
 COMPILED = all(map(_built, MODULES))
 """Whether they are there."""

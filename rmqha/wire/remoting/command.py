@@ -11,7 +11,7 @@ from enum import IntEnum
 from attrs import AttrsInstance, define, field
 
 from rmqha.wire.remoting.codes import CURRENT_VERSION, LanguageCode
-from rmqha.wire.remoting.fields import to_ext
+from rmqha.wire.remoting.fields import H, from_ext, to_ext
 
 RESPONSE = 1
 """Flag bit of an answer."""
@@ -49,6 +49,7 @@ class Command:
     @ivar ext: The fields of the custom header, and any other a peer added.
     @ivar body: What comes behind the header; none and empty are the same.
     @ivar serialize: The kind of header it came with, or goes with.
+    @ivar header: What C{ext} says, if it was read already.
     """
 
     code: int
@@ -60,6 +61,16 @@ class Command:
     ext: dict[str, str] = field(factory=dict)
     body: bytes | memoryview = b""
     serialize: SerializeType = SerializeType.JSON
+    header: AttrsInstance | None = field(default=None, eq=False, repr=False)
+
+    def custom(self, cls: type[H]) -> H:
+        """
+        The custom header.
+
+        @raise HeaderFieldInvalid: If a mandatory field is missing, or any is not of its type.
+        """
+        header = self.header
+        return header if type(header) is cls else from_ext(cls, self.ext)
 
     @property
     def is_response(self) -> bool:

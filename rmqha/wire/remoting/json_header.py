@@ -14,6 +14,7 @@ import orjson
 
 from rmqha.errors import HeaderTooCostly, HeaderUndecodable, JsonInvalid
 from rmqha.wire.remoting import fastjson
+from rmqha.wire.remoting.alike_pulls import MARK, AlikePulls
 from rmqha.wire.remoting.codes import LanguageCode
 from rmqha.wire.remoting.command import MOST_FIELDS, Command, SerializeType
 
@@ -24,6 +25,7 @@ long as the fast one, and whoever writes such headers writes short ones."""
 _BY_NAME = {language.name: language for language in LanguageCode}
 _BY_NUMBER = {language.value: language for language in LanguageCode}
 _NAMES = {language: language.name for language in LanguageCode}
+_pulls = AlikePulls()
 
 
 def decode(header: bytes) -> Command:
@@ -34,6 +36,16 @@ def decode(header: bytes) -> Command:
     @raise HeaderTooCostly: If it is not standard and longer than L{LOOSE_LIMIT}, or has more
         fields than L{MOST_FIELDS<rmqha.wire.remoting.command.MOST_FIELDS>}.
     """
+    if MARK not in header:
+        return _decode(header)
+    command = _pulls.read(header)
+    if command is None:
+        command = _decode(header)
+        _pulls.learn(header, command)
+    return command
+
+
+def _decode(header: bytes) -> Command:
     try:
         members = orjson.loads(header)
     except orjson.JSONDecodeError:

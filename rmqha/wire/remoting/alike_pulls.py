@@ -1,0 +1,126 @@
+"""
+JSON headers of pulls that differ in three numbers only: those that a consumer sends for one queue.
+
+A header is split around its numbers: the request's own, the queue offset and the committed offset.
+What is left is compared byte for byte with headers that were read in the usual way before; where it
+is the same, only the numbers are read.  So there is no second reader that might understand a header
+in another way.
+
+Source: docs/protocol/remoting.md, JSON header and Pulling.
+"""
+
+from __future__ import annotations
+
+import re
+from operator import itemgetter
+
+from attrs import frozen
+
+from rmqha.errors import HeaderFieldInvalid
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.fields import from_ext
+from rmqha.wire.remoting.headers.pull import PullMessageRequest
+
+MARK = b'"code":11,'
+"""Stands in the header of a pull as clients write it."""
+
+LONGEST = 1024
+"""Most bytes of a header that is remembered."""
+
+MOST = 4096
+"""Most headers that are remembered: one for each queue, group and client that differs."""
+
+_OPAQUE, _QUEUE, _COMMIT = b'"opaque":', b'"queueOffset":', b'"commitOffset":'
+_NUMBERS = re.compile(rb'("opaque":"?|"queueOffset":"?|"commitOffset":"?)(0|[1-9][0-9]{0,17})')
+# Text, name and number three times, and text.
+_PARTS = 10
+_texts = itemgetter(0, 1, 3, 4, 6, 7, 9)
+_INT32_MAX = 0x7FFFFFFF
+
+
+@frozen
+class _Known:
+    """
+    A header that was read.
+
+    @ivar opaque: Which part is the request's number.
+    @ivar queue: Which is the queue offset.
+    @ivar commit: Which is the committed offset.
+    """
+
+    command: Command
+    request: PullMessageRequest
+    opaque: int
+    queue: int
+    commit: int
+
+
+class AlikePulls:
+    """
+    What was read, to read what is alike sooner.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[bytes, ...], _Known] = {}
+
+    def read(self, header: bytes) -> Command | None:
+        """
+        Read a header.
+
+        @return: A command with its custom header; C{None} if none that is alike was learned.
+        """
+        parts = _NUMBERS.split(header)
+        known = self._known.get(_texts(parts)) if len(parts) == _PARTS else None
+        if known is None:
+            return None
+        opaque = int(parts[known.opaque])
+        queue_offset, commit_offset = int(parts[known.queue]), int(parts[known.commit])
+        if opaque > _INT32_MAX:
+            return None
+        before, asked = known.command, known.request
+        ext = before.ext.copy()
+        ext["queueOffset"], ext["commitOffset"] = str(queue_offset), str(commit_offset)
+        return Command(
+            code=before.code,
+            opaque=opaque,
+            flag=before.flag,
+            language=before.language,
+            version=before.version,
+            remark=before.remark,
+            ext=ext,
+            serialize=before.serialize,
+            header=PullMessageRequest(
+                consumer_group=asked.consumer_group,
+                topic=asked.topic,
+                queue_id=asked.queue_id,
+                queue_offset=queue_offset,
+                max_msg_nums=asked.max_msg_nums,
+                sys_flag=asked.sys_flag,
+                commit_offset=commit_offset,
+                suspend_timeout_millis=asked.suspend_timeout_millis,
+                subscription=asked.subscription,
+                sub_version=asked.sub_version,
+                expression_type=asked.expression_type,
+                max_msg_bytes=asked.max_msg_bytes,
+            ),
+        )
+
+    def learn(self, header: bytes, command: Command) -> None:
+        """
+        Remember a header that was read in the usual way, if it is a pull's as clients write it.
+        """
+        parts = _NUMBERS.split(header)
+        names = [name.rstrip(b'"') for name in parts[1::3]]
+        if len(header) > LONGEST or sorted(names) != [_COMMIT, _OPAQUE, _QUEUE]:
+            return
+        try:
+            request = from_ext(PullMessageRequest, command.ext)
+        except HeaderFieldInvalid:
+            return
+        opaque, queue, commit = (2 + 3 * names.index(name) for name in (_OPAQUE, _QUEUE, _COMMIT))
+        told = [int(parts[part]) for part in (opaque, queue, commit)]
+        if told != [command.opaque, request.queue_offset, request.commit_offset]:
+            return
+        if len(self._known) >= MOST:
+            self._known.clear()
+        self._known[_texts(parts)] = _Known(command, request, opaque, queue, commit)
