@@ -24,8 +24,26 @@ JAVA = (
 """As a Java client writes it."""
 
 NUMBERS = st.sampled_from(
-    '0 "0" 1 "8" "123456789012345678" 2147483647 2147483648 "007" 007 -1 "-1" "" null 1.5 1e3 "x" '
-    '"9999999999999999999" true'.split()
+    [
+        "0",
+        '"0"',
+        "1",
+        '"8"',
+        '"123456789012345678"',
+        "2147483647",
+        "2147483648",
+        '"007"',
+        "007",
+        "-1",
+        '"-1"',
+        '""',
+        "null",
+        "1.5",
+        "1e3",
+        '"x"',
+        '"9999999999999999999"',
+        "true",
+    ]
 )
 MEMBERS = st.lists(
     st.tuples(st.sampled_from(["opaque", "queueOffset", "commitOffset", "x"]), NUMBERS), max_size=5
