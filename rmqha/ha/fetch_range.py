@@ -17,22 +17,13 @@ from typing import Any, BinaryIO, TypeVar
 
 from attrs import define, field
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import (
-    IDelayedCall,
-    IReactorTime,
-    IStreamClientEndpoint,
-    ITCPTransport,
-)
-from twisted.internet.protocol import Protocol, connectionDone
-from twisted.python.failure import Failure
+from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 
-from rmqha.errors import FrameOffsetMismatch, MasterLeft, ProtocolViolation, ReplicaLacks
-from rmqha.ha.observer_protocol import PROBE_SILENCE, STALL
+from rmqha.errors import ProtocolViolation, ReplicaLacks
+from rmqha.ha.onlooker import Onlooker
 from rmqha.ha.slave.compare_bytes import missing_first_byte
-from rmqha.ha.slave.connection import REPORT_EVERY
 from rmqha.ha.slave.master_bounds import AskBounds, MasterClientPort
 from rmqha.ha.slave.reconnect import SingleConnection
-from rmqha.periodic import Periodic
 from rmqha.store.repair.from_replica import Fetching
 from rmqha.wire.ha_frame import ONLOOKER, BodyPart, TransferDecoder, encode_report
 
@@ -48,8 +39,6 @@ class MasterReplica:
     @ivar name: The same, for people.
     @ivar ask: Asks its client port where its log begins and ends; C{None} to go without.
     @ivar file_size: Size of its log's files, in bytes.
-    @ivar onlooker: Whether it is told that we only look on: ours then counts us for nothing, and a
-        stock one passes over that.
     @ivar port: What the client port said.
     """
 
@@ -58,7 +47,6 @@ class MasterReplica:
     ask: AskBounds | None
     clock: IReactorTime
     file_size: int
-    onlooker: bool = False
     port: MasterClientPort = field(init=False)
     _waiting: Deferred[Any] | None = field(default=None, init=False)
 
@@ -92,7 +80,6 @@ class MasterReplica:
             came=came,
             clock=self.clock,
             file_size=self.file_size,
-            onlooker=self.onlooker,
         )
         await self._wait(self.endpoint.connect(SingleConnection(lambda: protocol)))
         if not await self._wait(protocol.done):
@@ -115,94 +102,28 @@ class MasterReplica:
 
 
 @define(eq=False, kw_only=True)
-class RangeProtocol(Protocol):
+class RangeProtocol(Onlooker):
     """
     One connection that copies C{[start, stop)} of a master's log, or what there is of it.
-
-    @ivar done: Fires with whether anything came; fails with L{MasterLeft} or a
-        L{ProtocolViolation}.
-    @ivar cursor: Just past the last byte that came.
     """
+
+    greeting = encode_report(ONLOOKER)
 
     start: int
     stop: int
-    peer: str
     out: BinaryIO
     came: Fetching
-    clock: IReactorTime
     file_size: int
-    onlooker: bool = False
-    done: Deferred[bool] = field(init=False)
-    cursor: int = field(init=False)
-    transport: ITCPTransport = field(default=None, init=False)
-    _report: int = field(init=False)
+    report: int = field(init=False)
     # The log's first bytes, while byte 0, for which nobody can ask, is not known.
     _head: bytearray | None = field(default=None, init=False)
     _decoder: TransferDecoder = field(factory=TransferDecoder, init=False)
-    _repeating: Periodic = field(init=False)
-    _patience: IDelayedCall | None = field(default=None, init=False)
-    _begun: bool = field(default=False, init=False)
-    _asked: bool = field(default=False, init=False)
-    _over: bool = field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.done = Deferred(lambda _: self._fail(MasterLeft(self.peer, self.cursor, "given up")))
-        self._report = self.cursor = max(self.start, 1)
+        self.report = max(self.start, 1)
+        super().__attrs_post_init__()
         if self.start == 0:
             self._head = bytearray()
-        self._repeating = Periodic("repeating the report", self.clock, self._ask)
-
-    # --- the connection's life ----------------------------------------------
-
-    def connectionMade(self) -> None:
-        self._patience = self.clock.callLater(PROBE_SILENCE, self._silent)
-        # In one packet: a stock master reads only the last whole report.
-        self.transport.write(encode_report(ONLOOKER) + encode_report(self._report))
-        self._repeating.start(REPORT_EVERY)
-
-    def _ask(self) -> None:
-        # In one packet: a stock master reads the last whole report of what has come.
-        said = encode_report(ONLOOKER) if self.onlooker and not self._asked else b""
-        self._asked = True
-        self.transport.write(said + encode_report(self._report))
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """
-        Before an answer this is one: not from there.
-        """
-        if self._begun:
-            self._fail(MasterLeft(self.peer, self.cursor, reason.getErrorMessage()))
-        else:
-            self._finish()
-
-    def _silent(self) -> None:
-        if self._begun:
-            self._fail(MasterLeft(self.peer, self.cursor, f"silent for {STALL:g} s"))
-        else:
-            self._finish()
-
-    def _finish(self) -> None:
-        if self._leave():
-            self.done.callback(self._begun and self._head is None)
-
-    def _fail(self, error: Exception) -> None:
-        if self._leave():
-            self.done.errback(error)
-
-    def _leave(self) -> bool:
-        """
-        Go at once: while we are here the master takes us for a slave.
-
-        @return: Whether we had not gone before.
-        """
-        if self._over:
-            return False
-        self._over = True
-        self._repeating.stop()
-        if self._patience is not None and self._patience.active():
-            self._patience.cancel()
-        self.transport.abortConnection()
-        return True
 
     # --- what comes -----------------------------------------------------------
 
@@ -216,26 +137,21 @@ class RangeProtocol(Protocol):
             for event in self._decoder.receive(data):
                 if isinstance(event, BodyPart):
                     self._body(event)
-                elif self._begun:
+                elif self.answered:
                     # The opening one only echoes the report; behind bytes it is the end.
                     self._continues(event.offset)
-                    self._finish()
+                    self._finish(self._head is None)
                 if self.done.called:
                     return
         except (ProtocolViolation, OSError) as error:
             self._fail(error)
             return
-        if self._begun and self._patience is not None:
-            self._patience.reset(STALL)
-
-    def _continues(self, offset: int) -> None:
-        if offset != self.cursor:
-            raise FrameOffsetMismatch(self.cursor, offset)
+        self._go_on()
 
     def _body(self, part: BodyPart) -> None:
         self._continues(part.offset)
         data = part.data[: self.stop - part.offset]
-        self._begun = True
+        self.answered = True
         self.cursor += len(data)
         self.came(len(data))
         if self._head is None:
@@ -243,7 +159,7 @@ class RangeProtocol(Protocol):
         else:
             self._with_first_byte(data)
         if self.cursor >= self.stop:
-            self._finish()
+            self._finish(self._head is None)
 
     def _with_first_byte(self, data: memoryview) -> None:
         """

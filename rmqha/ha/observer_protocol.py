@@ -13,33 +13,20 @@ from __future__ import annotations
 from typing import BinaryIO
 
 from attrs import define, field
-from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IDelayedCall, IReactorTime, ITCPTransport
-from twisted.internet.protocol import Protocol, connectionDone
-from twisted.python.failure import Failure
 
-from rmqha.errors import FrameOffsetMismatch, MasterLeft, ProtocolViolation
+from rmqha.errors import ProtocolViolation
+from rmqha.ha.onlooker import Onlooker
 from rmqha.ha.slave.compare_bytes import first_difference
-from rmqha.ha.slave.connection import REPORT_EVERY
 from rmqha.logfiles.offline_log import OfflineLog
-from rmqha.periodic import Periodic
 from rmqha.store.offline.compare import FirstDifference, Progress, record_start
-from rmqha.wire.ha_frame import BodyPart, TransferDecoder, encode_report
-
-PROBE_SILENCE = 6.0
-"""Seconds without an answer after which there is none: longer than a stock master's
-heartbeat interval."""
-
-STALL = 20.0
-"""Seconds without a byte after which a master that has answered is gone: a stock slave's
-patience."""
+from rmqha.wire.ha_frame import BodyPart, TransferDecoder
 
 MOST_KEPT = 256 << 20
 """Most bytes of the master's own that are fetched: the connection is to be short."""
 
 
 @define(eq=False, kw_only=True)
-class ObserverProtocol(Protocol):
+class ObserverProtocol(Onlooker):
     """
     Compare one log with a master's, from one place on.
 
@@ -50,9 +37,6 @@ class ObserverProtocol(Protocol):
         record is an answer too.
     @ivar end: Where the master's log ends, if it has told; else found out.
     @ivar kept: Where the bytes from C{at} on go, as the master has them.
-    @ivar done: Fires with whether anything was learned; fails with L{MasterLeft} or a
-        L{ProtocolViolation}.
-    @ivar cursor: Just past the last byte that came; C{None} before the first.
     @ivar compared: Just past the last byte compared.
     @ivar at: The first record not shared; C{None} while there is none.
     @ivar difference: The first byte not shared.
@@ -60,75 +44,19 @@ class ObserverProtocol(Protocol):
 
     ours: OfflineLog
     whole: int
-    report: int
     deepest: bool
     end: int | None
-    peer: str
     kept: BinaryIO
-    clock: IReactorTime
     progress: Progress | None = None
-    done: Deferred[bool] = field(factory=Deferred, init=False)
-    cursor: int | None = field(default=None, init=False)
     compared: int = field(init=False)
     at: int | None = field(default=None, init=False)
     difference: FirstDifference | None = field(default=None, init=False)
-    transport: ITCPTransport = field(default=None, init=False)
     _decoder: TransferDecoder = field(factory=TransferDecoder, init=False)
-    _repeating: Periodic = field(init=False)
-    _patience: IDelayedCall | None = field(default=None, init=False)
     _largest: int = field(default=0, init=False)
-    _over: bool = field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
+        super().__attrs_post_init__()
         self.compared = self.report
-        self._repeating = Periodic("repeating the report", self.clock, self._ask)
-
-    # --- the connection's life ----------------------------------------------
-
-    def connectionMade(self) -> None:
-        self._patience = self.clock.callLater(PROBE_SILENCE, self._silent)
-        self._repeating.start(REPORT_EVERY, now=True)
-
-    def _ask(self) -> None:
-        self.transport.write(encode_report(self.report))
-
-    def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """
-        Before an answer this is one: not from there.
-        """
-        if self.cursor is None:
-            self._finish(False)
-        else:
-            self._fail(MasterLeft(self.peer, self.cursor, reason.getErrorMessage()))
-
-    def _silent(self) -> None:
-        if self.cursor is None:
-            self._finish(False)
-        else:
-            self._fail(MasterLeft(self.peer, self.cursor, f"silent for {STALL:g} s"))
-
-    def _finish(self, learned: bool) -> None:
-        if self._leave():
-            self.done.callback(learned)
-
-    def _fail(self, error: Exception) -> None:
-        if self._leave():
-            self.done.errback(error)
-
-    def _leave(self) -> bool:
-        """
-        Go at once: while we are here the master takes us for a slave.
-
-        @return: Whether we had not gone before.
-        """
-        if self._over:
-            return False
-        self._over = True
-        self._repeating.stop()
-        if self._patience is not None and self._patience.active():
-            self._patience.cancel()
-        self.transport.abortConnection()
-        return True
 
     # --- what comes -----------------------------------------------------------
 
@@ -142,7 +70,7 @@ class ObserverProtocol(Protocol):
             for event in self._decoder.receive(data):
                 if isinstance(event, BodyPart):
                     self._body(event)
-                elif self.cursor is not None:
+                elif self.answered:
                     # The opening one only echoes the report; behind bytes it is the end.
                     self._continues(event.offset)
                     self._ends(self.cursor)
@@ -151,21 +79,15 @@ class ObserverProtocol(Protocol):
         except ProtocolViolation as error:
             self._fail(error)
             return
-        if self.cursor is not None:
-            assert self._patience is not None, "it has begun"
-            self._patience.reset(STALL)
-            if self.progress is not None and self.end is not None:
-                self.progress(self.cursor - self.report, self.end - self.report)
-
-    def _continues(self, offset: int) -> None:
-        expected = self.report if self.cursor is None else self.cursor
-        if offset != expected:
-            raise FrameOffsetMismatch(expected, offset)
+        self._go_on()
+        if self.answered and self.progress is not None and self.end is not None:
+            self.progress(self.cursor - self.report, self.end - self.report)
 
     def _body(self, part: BodyPart) -> None:
         self._continues(part.offset)
         data = part.data if self.end is None else part.data[: self.end - part.offset]
-        self.cursor = part.offset + len(data)
+        self.answered = True
+        self.cursor += len(data)
         if self.at is None:
             data = self._compare(part.offset, data)
         if self._over:
@@ -226,7 +148,7 @@ class ObserverProtocol(Protocol):
             at += len(shared)
 
     def _keep(self, data: memoryview) -> None:
-        assert self.at is not None and self.cursor is not None, "they have parted"
+        assert self.at is not None, "they have parted"
         self.kept.write(data)
         if self.cursor - self.at >= MOST_KEPT:
             self._finish(True)

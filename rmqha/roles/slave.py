@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from attrs import evolve
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IListeningPort, IStreamClientEndpoint
 
@@ -169,7 +168,7 @@ class SlaveNode(Node):
         if master is None or self.follower is None:
             return None
         in_sync = self.follower.sync.state is SyncState.IN_SYNC
-        return evolve(master, onlooker=True) if in_sync else None
+        return master if in_sync else None
 
     def told(self, answer: RegisterBrokerAnswer) -> None:
         """

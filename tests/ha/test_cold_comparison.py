@@ -101,7 +101,6 @@ class ComparisonTests(LogTestCase):
             ask=None,
             clock=self.clock,
             file_size=SIZE,
-            onlooker=True,
         )
 
     def passes(self, seconds: float, step: float = 0.5) -> None:

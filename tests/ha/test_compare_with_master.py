@@ -11,7 +11,7 @@ from twisted.internet.error import ConnectionRefusedError
 from twisted.internet.task import Clock
 
 from rmqha.errors import FrameOffsetMismatch, MasterLeft, NothingCommon
-from rmqha.ha import observer_protocol
+from rmqha.ha import observer_protocol, onlooker
 from rmqha.ha.compare_with_master import MasterComparison
 from rmqha.ha.slave import probe
 from rmqha.ha.slave.master_bounds import MasterBounds
@@ -334,7 +334,7 @@ class QuestionTests(AgainstTestCase):
             if len(asked) % 2:
                 connection.close()
             else:
-                self.clock.advance(observer_protocol.PROBE_SILENCE)
+                self.clock.advance(onlooker.PROBE_SILENCE)
             self.clock.advance(1)
         self.assertEqual(asked, sorted(asked, reverse=True))
         self.assertEqual(asked[-1], 1)

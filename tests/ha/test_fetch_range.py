@@ -16,7 +16,7 @@ from twisted.internet.task import Clock
 
 from rmqha.errors import FrameOffsetMismatch, MasterLeft, ReplicaLacks
 from rmqha.ha.fetch_range import MasterReplica
-from rmqha.ha.observer_protocol import PROBE_SILENCE, STALL
+from rmqha.ha.onlooker import PROBE_SILENCE, STALL
 from rmqha.ha.slave.master_bounds import MasterBounds
 from tests.support.effort import tries
 from tests.support.ha_frames import encode_header
