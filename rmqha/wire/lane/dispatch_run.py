@@ -15,6 +15,7 @@ Source: docs/protocol/store.rst, Records, Dispatch, Hashes and Index files.
 from __future__ import annotations
 
 import cython
+from cython.cimports.rmqha.wire.lane.big_endian import int4, int8
 
 from rmqha.wire.log.layout import (
     BODY_AT,
@@ -104,7 +105,7 @@ class DispatchReader:
         self.hashes, self.offsets, self.timestamps = [], [], []
         size: cython.longlong
         while self.records < most and stop - self.end >= _LEAST:
-            size = self._int4(self.end)
+            size = int4(self._data, self.end)
             if size < _LEAST or size > max_size or size > stop - self.end:
                 return
             if not self._record(self.end, size, base + self.end):
@@ -128,12 +129,15 @@ class DispatchReader:
 
         @return: Whether it is whole, valid and usual; if not it was not read.
         """
-        flags: cython.longlong = self._int4(at + _AT_FLAG)
+        flags: cython.longlong = int4(self._data, at + _AT_FLAG)
         stored: cython.Py_ssize_t = at + _AT_STORED
         body: cython.Py_ssize_t = at + _BODY
         end: cython.Py_ssize_t = at + size
         length: cython.longlong
-        if self._int4(at + _AT_MAGIC) != _MAGIC or self._int8(at + _AT_OFFSET) != offset:
+        if (
+            int4(self._data, at + _AT_MAGIC) != _MAGIC
+            or int8(self._data, at + _AT_OFFSET) != offset
+        ):
             return False
         if flags & _BORN_IP6:
             stored += _IP6
@@ -142,7 +146,7 @@ class DispatchReader:
             body += _IP6
         if body >= end:
             return False
-        length = self._int4(body - 4)
+        length = int4(self._data, body - 4)
         if length < 0 or length > end - body - 4:
             return False
         topic: cython.Py_ssize_t = body + length + 1
@@ -163,13 +167,13 @@ class DispatchReader:
             self._topics[name] = known
         if known[0] == _SCHEDULE:
             return False
-        self.last_timestamp = self._int8(stored)
+        self.last_timestamp = int8(self._data, stored)
         self._properties(properties, end)
         state: cython.longlong = flags & _TRANSACTION
         if state == 0 or state == _COMMIT:
             self._add_unit(
-                (known[0], self._int4(at + _AT_QUEUE)),
-                self._int8(at + _AT_QUEUE_OFFSET),
+                (known[0], int4(self._data, at + _AT_QUEUE)),
+                int8(self._data, at + _AT_QUEUE_OFFSET),
                 offset,
                 size,
             )
@@ -296,21 +300,6 @@ class DispatchReader:
             seen |= self._data[place]
         return seen < 0x80
 
-    @cython.cfunc
-    @cython.inline
-    def _int4(self, at: cython.Py_ssize_t) -> cython.longlong:
-        data: cython.const[cython.uchar][::1] = self._data
-        found: cython.uint = data[at]
-        found = found << 8 | data[at + 1]
-        found = found << 8 | data[at + 2]
-        found = found << 8 | data[at + 3]
-        return cython.cast(cython.int, found)
-
-    @cython.cfunc
-    @cython.inline
-    def _int8(self, at: cython.Py_ssize_t) -> cython.longlong:
-        return self._int4(at) << 32 | (self._int4(at + 4) & 0xFFFFFFFF)
-
 
 @cython.cfunc
 @cython.inline
@@ -354,11 +343,7 @@ def put_entries(
         stored: cython.longlong = timestamps[row]
         slot: cython.Py_ssize_t = slots_at + 4 * (value % slots)
         place: cython.Py_ssize_t = entries_at + 20 * number
-        held: cython.uint = area[slot]
-        held = held << 8 | area[slot + 1]
-        held = held << 8 | area[slot + 2]
-        held = held << 8 | area[slot + 3]
-        before: cython.longlong = cython.cast(cython.int, held)
+        before: cython.longlong = int4(area, slot)
         if before <= 0 or before >= number:
             before = 0
             used += 1
