@@ -138,10 +138,12 @@ class DescriptorTests(FaultTestCase):
         Idle connections to the client port leave a master's writes and its slave alone.
         """
         master, slave = self.limited(512)
+        # A slave may be there before its master serves it.
+        before = slave.status()["upstream"]["reconnects"]
         burst = master.put(3_000, size=4_000, rate=600)
         self.attacked(master, master.port)
         self.assertEqual({"PUT_OK"}, {write.status for write in burst.wait()}, master.tail())
-        self.assertEqual(0, slave.status()["upstream"]["reconnects"])
+        self.assertEqual(before, slave.status()["upstream"]["reconnects"], slave.log())
         self.go_on(master, slave)
 
     def test_both_ports(self) -> None:
