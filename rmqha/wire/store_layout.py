@@ -24,6 +24,9 @@ INDEX = "index"
 UNIT_SIZE = 20
 """Bytes of one unit of a consume queue; its files are whole units."""
 
+BLANK_SIZE = 0x7FFFFFFF
+"""The record's size in a unit that fills a gap in a queue."""
+
 CONFIG = "config"
 """The folder of a broker's tables."""
 

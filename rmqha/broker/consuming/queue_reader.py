@@ -25,9 +25,9 @@ from rmqha.broker.consuming.served_records import ServedRecords, first_wrong
 from rmqha.config.broker_settings import PullSettings
 from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.consume_queues import ConsumeQueues
-from rmqha.wire.columnar.queue_units import BLANK_SIZE, UNIT, UNIT_TYPE
+from rmqha.wire.columnar.queue_units import UNIT, UNIT_TYPE
 from rmqha.wire.lane.compiled import COMPILED
-from rmqha.wire.store_layout import UNIT_SIZE
+from rmqha.wire.store_layout import BLANK_SIZE, UNIT_SIZE
 
 if TYPE_CHECKING or COMPILED:
     from rmqha.wire.lane.pull_run import sound_runs

@@ -23,8 +23,9 @@ from rmqha.broker.meters.latency import Durations
 from rmqha.periodic import Job, Periodic, in_slices
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.dispatch import Dispatcher, OnUnits
-from rmqha.wire.columnar.queue_units import BLANK_SIZE, UNIT_TYPE
+from rmqha.wire.columnar.queue_units import UNIT_TYPE
 from rmqha.wire.remoting.bodies.status import BrokerStats, StatsItem
+from rmqha.wire.store_layout import BLANK_SIZE
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 86400.0
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rmqha.store.derived.consume_queue import ConsumeQueue
-from rmqha.wire.columnar.queue_units import BLANK_SIZE
+from rmqha.wire.store_layout import BLANK_SIZE
 
 
 def offset_by_time(

@@ -26,8 +26,8 @@ from rmqha.store.derived.record_at import RecordReader
 from rmqha.store.derived.unit_runs import first_difference, first_from, last_below, sound_prefix
 from rmqha.store.files.descriptors import Descriptors
 from rmqha.store.files.mapped import zero_range
-from rmqha.wire.columnar.queue_units import BLANK_SIZE, BLANK_UNIT, UNIT
-from rmqha.wire.store_layout import UNIT_SIZE
+from rmqha.wire.columnar.queue_units import BLANK_UNIT, UNIT
+from rmqha.wire.store_layout import BLANK_SIZE, UNIT_SIZE
 
 # RocketMQ's recovery looks at the last three files, and so does ours.
 _SCAN_FILES = 3

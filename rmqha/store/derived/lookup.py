@@ -16,9 +16,9 @@ from rmqha.store.derived.by_time import offset_by_time
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.index import Index
 from rmqha.store.derived.record_at import RecordAt, RecordReader
-from rmqha.wire.columnar.queue_units import BLANK_SIZE
 from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.record import Record, decode
+from rmqha.wire.store_layout import BLANK_SIZE
 
 _ROUNDS = 3
 """How often a key is looked for again, behind hits that were another key's."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rmqha.wire.columnar.queue_units import BLANK_SIZE, UNIT, UNIT_TYPE
-from rmqha.wire.store_layout import UNIT_SIZE
+from rmqha.wire.columnar.queue_units import UNIT, UNIT_TYPE
+from rmqha.wire.store_layout import BLANK_SIZE, UNIT_SIZE
 
 FEW = 16
 """Units up to which arrays are not worth it."""

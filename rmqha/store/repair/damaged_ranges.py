@@ -22,7 +22,7 @@ from rmqha.store import lost_tail
 from rmqha.store.derived.rebuild import open_derived
 from rmqha.store.offline.compare import record_start, valid_end
 from rmqha.store.offline.verify import LogCheck
-from rmqha.wire.columnar.queue_units import BLANK_SIZE
+from rmqha.wire.store_layout import BLANK_SIZE
 
 
 @frozen

@@ -81,7 +81,7 @@ def sound(
     """
     chain = np.empty(max(stop, 0) // MIN_RECORD + 1, np.int64)
     chain[0] = 0
-    count = sound_records(buf, base, stop, crc, max_size, nul_is_torn, chain[1:])
+    count = sound_records(buf, base, stop, crc, max_size, nul_is_torn, chain[1:].data)
     return chain[: count + 1].copy()
 
 

@@ -15,13 +15,12 @@ import numpy as np
 
 from rmqha.wire.columnar.dispatch_fields import DispatchRows
 from rmqha.wire.columnar.record_blocks import Block
-from rmqha.wire.store_layout import UNIT_SIZE
+from rmqha.wire.store_layout import BLANK_SIZE, UNIT_SIZE
 
 UNIT = Struct(">qiq")
 UNIT_TYPE = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags", ">i8")])
 
 # What RocketMQ writes where a queue has no message (its fillPreBlank).
-BLANK_SIZE = 0x7FFFFFFF
 BLANK_UNIT = UNIT.pack(0, BLANK_SIZE, 0)
 
 OFFSET_MAX = 1 << 58

@@ -1,5 +1,3 @@
-from rmqha.wire.columnar.vectors import Array
-
 def sound_records(
     data: memoryview,
     base: int,
@@ -7,5 +5,5 @@ def sound_records(
     crc: bool,
     max_size: int,
     nul_is_torn: bool,
-    ends: Array,
+    ends: memoryview,
 ) -> int: ...

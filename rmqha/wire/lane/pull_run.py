@@ -17,7 +17,6 @@ from __future__ import annotations
 import cython
 from cython.cimports.rmqha.wire.lane.big_endian import int4, int8
 
-from rmqha.wire.columnar.queue_units import BLANK_SIZE
 from rmqha.wire.log.layout import (
     MAGIC_AT,
     MAGIC_V1,
@@ -27,7 +26,7 @@ from rmqha.wire.log.layout import (
     QUEUE_OFFSET_AT,
     SIZE_AT,
 )
-from rmqha.wire.store_layout import UNIT_SIZE
+from rmqha.wire.store_layout import BLANK_SIZE, UNIT_SIZE
 
 _UNIT = cython.declare(cython.Py_ssize_t, UNIT_SIZE)
 _BLANK = cython.declare(cython.longlong, BLANK_SIZE)

@@ -16,10 +16,7 @@ from operator import itemgetter
 
 from attrs import frozen
 
-from rmqha.errors import HeaderFieldInvalid
-from rmqha.wire.remoting.command import Command
-from rmqha.wire.remoting.fields import from_ext
-from rmqha.wire.remoting.headers.pull import PullMessageRequest
+from rmqha.wire.remoting.command import AlikeHeader, Command
 
 MARK = b'"code":11,'
 """Stands in the header of a pull as clients write it."""
@@ -43,13 +40,14 @@ class _Known:
     """
     A header that was read.
 
+    @ivar header: The custom header of all that are alike, once somebody has read it.
     @ivar opaque: Which part is the request's number.
     @ivar queue: Which is the queue offset.
     @ivar commit: Which is the committed offset.
     """
 
     command: Command
-    request: PullMessageRequest
+    header: AlikeHeader
     opaque: int
     queue: int
     commit: int
@@ -67,7 +65,7 @@ class AlikePulls:
         """
         Read a header.
 
-        @return: A command with its custom header; C{None} if none that is alike was learned.
+        @return: A command; C{None} if none that is alike was learned.
         """
         parts = _NUMBERS.split(header)
         known = self._known.get(_texts(parts)) if len(parts) == _PARTS else None
@@ -77,7 +75,7 @@ class AlikePulls:
         queue_offset, commit_offset = int(parts[known.queue]), int(parts[known.commit])
         if opaque > _INT32_MAX:
             return None
-        before, asked = known.command, known.request
+        before = known.command
         ext = before.ext.copy()
         ext["queueOffset"], ext["commitOffset"] = str(queue_offset), str(commit_offset)
         return Command(
@@ -89,20 +87,8 @@ class AlikePulls:
             remark=before.remark,
             ext=ext,
             serialize=before.serialize,
-            header=PullMessageRequest(
-                consumer_group=asked.consumer_group,
-                topic=asked.topic,
-                queue_id=asked.queue_id,
-                queue_offset=queue_offset,
-                max_msg_nums=asked.max_msg_nums,
-                sys_flag=asked.sys_flag,
-                commit_offset=commit_offset,
-                suspend_timeout_millis=asked.suspend_timeout_millis,
-                subscription=asked.subscription,
-                sub_version=asked.sub_version,
-                expression_type=asked.expression_type,
-                max_msg_bytes=asked.max_msg_bytes,
-            ),
+            alike=known.header,
+            other={"queue_offset": queue_offset, "commit_offset": commit_offset},
         )
 
     def learn(self, header: bytes, command: Command) -> None:
@@ -113,14 +99,11 @@ class AlikePulls:
         names = [name.rstrip(b'"') for name in parts[1::3]]
         if len(header) > LONGEST or sorted(names) != [_COMMIT, _OPAQUE, _QUEUE]:
             return
-        try:
-            request = from_ext(PullMessageRequest, command.ext)
-        except HeaderFieldInvalid:
-            return
         opaque, queue, commit = (2 + 3 * names.index(name) for name in (_OPAQUE, _QUEUE, _COMMIT))
-        told = [int(parts[part]) for part in (opaque, queue, commit)]
-        if told != [command.opaque, request.queue_offset, request.commit_offset]:
+        ext = command.ext
+        said = str(command.opaque), ext.get("queueOffset"), ext.get("commitOffset")
+        if tuple(parts[part].decode() for part in (opaque, queue, commit)) != said:
             return
         if len(self._known) >= MOST:
             self._known.clear()
-        self._known[_texts(parts)] = _Known(command, request, opaque, queue, commit)
+        self._known[_texts(parts)] = _Known(command, AlikeHeader(), opaque, queue, commit)

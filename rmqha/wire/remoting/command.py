@@ -7,11 +7,12 @@ Source: docs/protocol/remoting.md, Commands.
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Any
 
 from attrs import AttrsInstance, define, field
 
 from rmqha.wire.remoting.codes import CURRENT_VERSION, LanguageCode
-from rmqha.wire.remoting.fields import H, from_ext, to_ext
+from rmqha.wire.remoting.fields import H, changed, from_ext, to_ext
 
 RESPONSE = 1
 """Flag bit of an answer."""
@@ -33,6 +34,17 @@ MOST_FIELDS = 1024
 """Most fields of a header that we read; RocketMQ's longest has some thirty."""
 
 
+@define
+class AlikeHeader:
+    """
+    The custom header of commands that differ in some of its values only.
+
+    @ivar first: That of the first one which was read; C{None} before.
+    """
+
+    first: Any = None
+
+
 @define(kw_only=True)
 class Command:
     """
@@ -49,7 +61,8 @@ class Command:
     @ivar ext: The fields of the custom header, and any other a peer added.
     @ivar body: What comes behind the header; none and empty are the same.
     @ivar serialize: The kind of header it came with, or goes with.
-    @ivar header: What C{ext} says, if it was read already.
+    @ivar alike: What is known of others like it; C{None} for nothing.
+    @ivar other: Which attributes of its custom header differ from theirs.
     """
 
     code: int
@@ -61,7 +74,8 @@ class Command:
     ext: dict[str, str] = field(factory=dict)
     body: bytes | memoryview = b""
     serialize: SerializeType = SerializeType.JSON
-    header: AttrsInstance | None = field(default=None, eq=False, repr=False)
+    alike: AlikeHeader | None = field(default=None, eq=False, repr=False)
+    other: dict[str, int] | None = field(default=None, eq=False, repr=False)
 
     def custom(self, cls: type[H]) -> H:
         """
@@ -69,8 +83,13 @@ class Command:
 
         @raise HeaderFieldInvalid: If a mandatory field is missing, or any is not of its type.
         """
-        header = self.header
-        return header if type(header) is cls else from_ext(cls, self.ext)
+        alike = self.alike
+        if alike is None:
+            return from_ext(cls, self.ext)
+        if type(alike.first) is not cls:
+            alike.first = header = from_ext(cls, self.ext)
+            return header
+        return changed(alike.first, self.other or {})
 
     @property
     def is_response(self) -> bool:

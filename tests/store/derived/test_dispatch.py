@@ -28,8 +28,8 @@ from rmqha.store.derived.index_file import IndexFile
 from rmqha.store.derived.rebuild import rebuild
 from rmqha.store.derived.trim import Trimmer
 from rmqha.store.files.descriptors import Descriptors
-from rmqha.wire.columnar.queue_units import BLANK_SIZE
 from rmqha.wire.lane.compiled import COMPILED
+from rmqha.wire.store_layout import BLANK_SIZE
 from tests.support.derived import (
     DerivedTestCase,
     dispatcher,

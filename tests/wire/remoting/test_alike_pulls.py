@@ -99,7 +99,14 @@ class AlikePullsTests(SynchronousTestCase):
         wanted = usual(data)
         self.assertEqual(found, wanted)
         assert wanted is not None
-        self.assertEqual(found.header, from_ext(PullMessageRequest, wanted.ext))
+        for _ in range(2):
+            try:
+                header = from_ext(PullMessageRequest, wanted.ext)
+            except HeaderFieldInvalid:
+                with self.assertRaises(HeaderFieldInvalid):
+                    found.custom(PullMessageRequest)
+            else:
+                self.assertEqual(found.custom(PullMessageRequest), header)
         return True
 
     def test_alike(self) -> None:
@@ -164,7 +171,7 @@ class AlikePullsTests(SynchronousTestCase):
         self.patch(json_header, "_pulls", self.pulls)
         json_header.decode(JAVA.encode())
         again = json_header.decode(JAVA.encode())
-        self.assertIs(again.custom(PullMessageRequest), again.header)
+        self.assertEqual(again.custom(PullMessageRequest).queue_offset, 40)
         wrong = json_header.decode(JAVA.replace('"32"', '"many"').encode())
         with self.assertRaises(HeaderFieldInvalid):
             wrong.custom(PullMessageRequest)
