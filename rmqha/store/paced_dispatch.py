@@ -61,7 +61,7 @@ BULK_RATE = 100e6
 """Bytes a second that come from which the log is being copied in bulk."""
 
 BULK_PAUSE = 0.1
-"""Seconds between slices meanwhile without numba, when to check the bytes takes most of the time:
+"""Seconds between slices meanwhile where records are checked in numpy, which takes most of the time:
 bytes first, queues when they have arrived."""
 
 RETRY = 1.0
