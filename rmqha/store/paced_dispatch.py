@@ -61,8 +61,8 @@ BULK_RATE = 100e6
 """Bytes a second that come from which the log is being copied in bulk."""
 
 BULK_PAUSE = 0.1
-"""Seconds between slices meanwhile where records are checked in numpy, which takes most of the time:
-bytes first, queues when they have arrived."""
+"""Seconds between slices meanwhile where records are checked in numpy, which takes most of the
+time: bytes first, queues when they have arrived."""
 
 RETRY = 1.0
 """Seconds to the next try after there was no room on the disk."""
