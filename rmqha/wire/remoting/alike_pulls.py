@@ -14,11 +14,12 @@ from __future__ import annotations
 import re
 from operator import itemgetter
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from rmqha.wire.remoting.command import AlikeHeader, Command
 
-MARK = b'"code":11,'
+_PULL = 11
+MARK = b'"code":%d,' % _PULL
 """Stands in the header of a pull as clients write it."""
 
 LONGEST = 1024
@@ -93,11 +94,18 @@ class AlikePulls:
 
     def learn(self, header: bytes, command: Command) -> None:
         """
-        Remember a header that was read in the usual way, if it is a pull's as clients write it.
+        Remember a header that was read in the usual way, if it is a pull's as clients write it:
+        each of the three names is there once, in plain standard JSON.
+
+        @param command: What it was read as; a copy is kept.
         """
+        if command.code != _PULL or len(header) > LONGEST or b"\\" in header or b"'" in header:
+            return
         parts = _NUMBERS.split(header)
         names = [name.rstrip(b'"') for name in parts[1::3]]
-        if len(header) > LONGEST or sorted(names) != [_COMMIT, _OPAQUE, _QUEUE]:
+        if sorted(names) != [_COMMIT, _OPAQUE, _QUEUE]:
+            return
+        if any(header.count(name[1:-2]) > 1 for name in names):
             return
         opaque, queue, commit = (2 + 3 * names.index(name) for name in (_OPAQUE, _QUEUE, _COMMIT))
         ext = command.ext
@@ -106,4 +114,6 @@ class AlikePulls:
             return
         if len(self._known) >= MOST:
             self._known.clear()
-        self._known[_texts(parts)] = _Known(command, AlikeHeader(), opaque, queue, commit)
+        # Not the command itself, which gets the request's body.
+        kept = evolve(command, ext=ext.copy())
+        self._known[_texts(parts)] = _Known(kept, AlikeHeader(), opaque, queue, commit)

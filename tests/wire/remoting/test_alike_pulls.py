@@ -13,6 +13,7 @@ from rmqha.wire.remoting import alike_pulls, json_header
 from rmqha.wire.remoting.alike_pulls import AlikePulls
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import from_ext
+from rmqha.wire.remoting.frame import FrameDecoder
 from rmqha.wire.remoting.headers.pull import PullMessageRequest
 
 JAVA = (
@@ -139,6 +140,41 @@ class AlikePullsTests(SynchronousTestCase):
                 pulls.learn(data, command)
         for data in headers:
             self.same(data)
+
+    def test_decoys(self) -> None:
+        """
+        A header in which a number may be another than it seems is left to the usual reader.
+        """
+        quoted = JAVA.replace('"topic":"T"', '"topic":"T","a":\'opaque\'')
+        for odd in (
+            JAVA.replace('"opaque":12', '"opaque":12,"opaque" :12'),
+            JAVA.replace('"queueOffset":"40"', '"queueOffset" :"40"').replace(
+                '"flag"', '"queueOffset":40,"flag"'
+            ),
+            JAVA.replace('"opaque":12', '"opaque":12,"op\\u0061que":12'),
+            JAVA.replace('"code":11,', '"code" :310,').replace('"flag"', '"x":{"code":11,},"flag"'),
+            quoted,
+        ):
+            try:
+                command = json_header._decode(odd.encode())
+            except HeaderUndecodable:
+                continue
+            self.pulls.learn(odd.encode(), command)
+            self.assertFalse(self.same(odd.encode()), odd)
+
+    def test_bodies(self) -> None:
+        """
+        Nothing is kept of what comes with a header.
+        """
+        self.patch(json_header, "_pulls", self.pulls)
+        data = JAVA.encode()
+        size = len(data) + 4 + 9
+        frame = size.to_bytes(4, "big") + len(data).to_bytes(4, "big") + data + b"ownbody!!"
+        (command,) = FrameDecoder().receive(frame)
+        command.ext["queueOffset"] = "changed"
+        self.assertEqual(command.body, b"ownbody!!")
+        (known,) = self.pulls._known.values()
+        self.assertEqual((known.command.body, known.command.ext["queueOffset"]), (b"", "40"))
 
     @given(st.integers(0, 1 << 70), st.integers(0, 1 << 70), st.integers(0, 1 << 40))
     def test_numbers(self, queue_offset: int, commit_offset: int, opaque: int) -> None:
