@@ -8,7 +8,8 @@ slot (i32).  Entry 0 is never used.
 
 Entries are the truth: they only ever grow at the end, and the slots and the
 header can be computed from them.  So entries are written first, slots second,
-the header last, and a file cut by a crash is put right from its entries.
+the header last, which is how a killed process leaves them.  A power cut leaves them in any order,
+as the kernel writes pages; then the file is put right from its entries.
 
 Only the last file grows, so that one is mapped: an entry is twenty bytes somewhere behind
 the others and four somewhere in the slots, and system calls for them would cost more than all
@@ -160,7 +161,7 @@ class IndexFile:
             end_time=end_time,
             begin_offset=begin_offset,
             end_offset=end_offset,
-            used_slots=used_slots,
+            used_slots=max(0, min(used_slots, shape.slots)),
             count=count,
         )
 

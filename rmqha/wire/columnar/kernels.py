@@ -32,7 +32,7 @@ class Kernels(NamedTuple):
     """
     One implementation of the inner loops.
 
-    @ivar name: C{numpy} or C{numba}.
+    @ivar name: C{numpy}, C{compiled} or C{numba}.
     @ivar few: Up to so many records the scalar codec is faster.
     @ivar follow: L{kernels_numpy.follow} or its twin.
     @ivar rules: L{kernels_numpy.rules} or its twin.

@@ -6,8 +6,8 @@ L{encode_batch<rmqha.wire.log.encode.encode_batch>}, which knows what is wrong w
 is refused here, and what is understood is stored as it would be there.  Tests drive the same
 batches through both and compare.
 
-Bytes of clients are read through a view whose bounds are checked, or where what was read has said
-that they lie.  Pointers are used to write only, into what was measured before.
+Bytes of clients are read through a view whose bounds are checked, or by pointer where what was read
+has said that they lie there; what is written was measured before.
 
 Source: docs/protocol/remoting.md, Sending; docs/protocol/store.rst, Records;
 docs/architecture.rst, The write lane.

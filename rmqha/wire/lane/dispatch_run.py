@@ -52,7 +52,7 @@ _TAGS = cython.declare(bytes, TAGS.encode())
 _UNIQUE_KEY = cython.declare(bytes, UNIQUE_KEY.encode())
 _KEYS = cython.declare(bytes, KEYS.encode())
 
-_SECONDS_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
+_INT32_MAX = cython.declare(cython.longlong, 0x7FFFFFFF)
 
 
 @cython.cclass
@@ -262,7 +262,7 @@ class DispatchReader:
         signed: cython.longlong = cython.cast(cython.int, value)
         if signed < 0:
             signed = -signed
-        self.hashes.append(0 if signed > _SECONDS_MAX else signed)
+        self.hashes.append(0 if signed > _INT32_MAX else signed)
         self.offsets.append(offset)
         self.timestamps.append(self.last_timestamp)
 
@@ -348,7 +348,7 @@ def put_entries(
             before = 0
             used += 1
         seconds: cython.longlong = (stored - begin) // 1000 if begin > 0 else 0
-        seconds = 0 if seconds < 0 else min(seconds, _SECONDS_MAX)
+        seconds = 0 if seconds < 0 else min(seconds, _INT32_MAX)
         _put(area, place, value, 4)
         _put(area, place + 4, offsets[row], 8)
         _put(area, place + 12, seconds, 4)

@@ -519,6 +519,19 @@ class RecoverTests(StoreTestCase):
         self.finish(self.again(self.root, clean=False))
         self.assert_rebuilt(self.root)
 
+    def test_more_slots_than_there_are(self) -> None:
+        """
+        After a clean stop a header is believed, but not what cannot be: entries are added all the
+        same.
+        """
+        half = len(self.rows) // 2
+        file = self.filled(self.root, self.rows[:half]).files[-1]
+        fields = HEADER.unpack(file.descriptors.read(file.path, HEADER.size, 0))
+        file.descriptors.write(file.path, HEADER.pack(*fields[:4], 0x7FFFFFFF, fields[5]), 0)
+        index = self.again(self.root, clean=True)
+        self.put_all(index, self.rows[half:])
+        self.assertLessEqual(index.files[-1].used_slots, self.shape.slots + half)
+
 
 class FewSlotsTests(RecoverTests):
     """
