@@ -10,7 +10,7 @@ from typing import Any
 
 from lab.harness.remote import Remote
 from rmqha.wire.remoting import fastjson
-from rmqha.wire.remoting.codes import RequestCode
+from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import encode
 from tests.support.fake_broker import Answering
@@ -80,6 +80,8 @@ def commit(address: str, group: str, topic: str, queue_id: int, offset: int) -> 
 def committed(address: str, group: str, topic: str, queue_id: int) -> int | None:
     """
     A group's offset; C{None} if it has none there.
+
+    @raise AssertionError: If the broker does not say.
     """
     answer = ask(
         address,
@@ -89,7 +91,10 @@ def committed(address: str, group: str, topic: str, queue_id: int) -> int | None
         queueId=queue_id,
         setZeroIfNotFound="false",
     )
-    return int(answer.ext["offset"]) if answer.code == 0 else None
+    if answer.code == ResponseCode.QUERY_NOT_FOUND:
+        return None
+    assert answer.code == 0, f"{address} answered {answer}"
+    return int(answer.ext["offset"])
 
 
 def topic_names(address: str) -> set[str]:

@@ -203,7 +203,8 @@ class TableLook:
         elif source is Source.NOTHING and (self.present.unreadable or self.backup().unreadable):
             raise TableUnreadable(str(self.path), f"{self.present.fault}; {self.backup().fault}")
         journal = None if generation is None else generation.journal
-        if self.known is None:
+        if self.known is None or source is Source.NOTHING:
+            # All of it: there may be a journal before its table is written for the first time.
             journal = 0
         elif source is Source.CHANGED and self.known.present:
             journal = self.known.present[0].journal

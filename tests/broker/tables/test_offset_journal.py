@@ -17,11 +17,13 @@ from twisted.internet.task import Clock
 from rmqha.broker.tables import offset_journal
 from rmqha.broker.tables.consumer_offsets import INTERVAL, ConsumerOffsetTable
 from rmqha.broker.tables.offset_journal import RETRY, OffsetJournal
+from rmqha.logfiles.json_table import Table
 from rmqha.store.tables import offset_segments
 from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.store.tables.offset_segments import SegmentWriter
 from rmqha.store.tables.table_verdict import Source
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets as OffsetTable
+from rmqha.wire.store_layout import CONSUMER_OFFSETS
 from tests.support.effort import tries
 from tests.support.health import unhealthy
 from tests.support.logs import Held, LogTestCase, now
@@ -43,6 +45,12 @@ STEPS = st.lists(
     ),
     max_size=25,
 )
+
+
+class Killed(BaseException):
+    """
+    The process is gone.
+    """
 
 
 class JournalTestCase(LogTestCase):
@@ -257,6 +265,39 @@ class CompactTests(JournalTestCase):
             self.assertEqual(self.held(found), {"T@g": {0: 305}})
         path.write_bytes(whole)
         self.assertEqual(self.held(self.crashed()), {"T@g": {0: 305}})
+
+    def test_killed_in_the_first_write(self) -> None:
+        """
+        A table that is written for the first time, and was to be there already, costs no offset:
+        the journal has them all.
+        """
+        self.commit(5)
+        self.clock.advance(PAUSE)
+        whole = False
+        for place in range(99):
+            root = self.folder()
+            shutil.copytree(self.root, root, dirs_exist_ok=True)
+            left = iter(range(place))
+
+            def step(name: str, left: Any = left) -> None:
+                if next(left, None) is None:
+                    raise Killed
+
+            tables = CheckedTables(root)
+            path = tables.path(CONSUMER_OFFSETS)
+            tables.load(path)
+            table: Table = {"offsetTable": {"T@g": {0: 5}}}
+            try:
+                tables.replace(path, table, journal=2, step=step)
+            except Killed:
+                pass
+            else:
+                whole = True
+            self.assertEqual(self.held(self.made(root=root)), {"T@g": {0: 5}}, place)
+            if whole:
+                break
+        self.assertTrue(whole)
+        self.assertGreater(place, 5)
 
     def test_another_broker(self) -> None:
         """
