@@ -54,11 +54,13 @@ class MetadataTestCase(FaultTestCase):
 
     def fill(self, master: Driver) -> None:
         """
-        Make a topic and a group, 40 messages in each of 4 queues.
+        Make a topic and a group, 40 messages in each of 4 queues, which a consumer could have
+        got: an offset above what is in a queue is refused.
         """
         client.make_topic(clients(master), "Demo")
         client.make_group(clients(master), "g")
         master.put(160, topic="Demo").wait()
+        master.until(lambda status: status["dispatchedOffset"] >= status["maxOffset"], "dispatched")
 
     def until_offset(self, node: Node, offset: int, queue_id: int = 0, timeout: float = 30) -> None:
         """
