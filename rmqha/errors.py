@@ -43,6 +43,37 @@ class FrameSizeOutOfRange(ProtocolViolation):
 
 
 @frozen
+class HaStateUnexpected(ProtocolViolation):
+    """
+    A message of HA protocol v2 begins with a state in which nobody speaks: the peer speaks another
+    protocol, such as the classic one.
+
+    @ivar state: The number it begins with.
+    """
+
+    state: int
+
+    def __str__(self) -> str:
+        return f"HA message of state {self.state}, must be 1 (handshake) or 2 (transfer)"
+
+
+@frozen
+class EpochLabelsMisshapen(ProtocolViolation):
+    """
+    The answer to a handshake of HA protocol v2 announces a part of an epoch label.
+
+    @ivar size: Bytes of all labels.
+    @ivar each: Bytes of one.
+    """
+
+    size: int
+    each: int
+
+    def __str__(self) -> str:
+        return f"epoch labels of {self.size} bytes, must be a multiple of {self.each}"
+
+
+@frozen
 class FrameOffsetMismatch(ProtocolViolation):
     """
     A frame does not continue the stream: a gap, or an overlap.
@@ -761,6 +792,39 @@ class DerivedFault(StoreError):
 
     def __str__(self) -> str:
         return f"{self.path} at {self.offset}: {self.reason}"
+
+
+@frozen
+class EpochFileInvalid(StoreError):
+    """
+    Neither the epoch file nor its C{.bak} can be read, or labels cannot be written to it.
+
+    @ivar path: The file.
+    @ivar reason: Why.
+    """
+
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+@frozen
+class IdentityInvalid(StoreError):
+    """
+    The file that says which member of its set a store belongs to cannot be read, or speaks of
+    another set.
+
+    @ivar path: The file.
+    @ivar reason: Why.
+    """
+
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
 
 
 @frozen
