@@ -1,0 +1,236 @@
+"""
+Controller mode: what members and administrators ask a controller, and what it tells members.
+
+Ids are controller ids, which a member is given once; the SyncStateSet itself is in bodies
+(L{rmqha.wire.remoting.bodies.controller}).
+
+Source: docs/protocol/controller.rst, Requests.
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from rmqha.wire.remoting.fields import Long
+
+NO_EPOCH = -1
+"""The label of a heartbeat whose sender has no epoch file entry."""
+
+DEFAULT_PRIORITY = 0x7FFFFFFF
+"""The election priority of a member that has none: the smaller one wins."""
+
+
+@frozen(kw_only=True)
+class MetadataInfoAnswer:
+    """
+    Answers code 1005, which has no header.
+
+    @ivar group: The controllers' raft group.
+    @ivar controller_leader_id: Absent while the controller knows no leader, as is its address.
+    @ivar peers: C{id:host:port;} of each controller.
+    """
+
+    group: str
+    controller_leader_id: str | None = None
+    controller_leader_address: str | None = None
+    is_leader: bool
+    peers: str
+
+
+@frozen(kw_only=True)
+class NextBrokerIdRequest:
+    """
+    Code 1012: which id may be applied for?
+    """
+
+    cluster_name: str
+    broker_name: str
+
+
+@frozen(kw_only=True)
+class NextBrokerIdAnswer:
+    """
+    Answers code 1012.
+    """
+
+    cluster_name: str
+    broker_name: str
+    next_broker_id: Long
+
+
+@frozen(kw_only=True)
+class ApplyBrokerIdRequest:
+    """
+    Code 1013: apply for an id.
+
+    @ivar register_check_code: Whoever comes again with this gets the same answer.
+    """
+
+    cluster_name: str
+    broker_name: str
+    applied_broker_id: Long
+    register_check_code: str
+
+
+@frozen(kw_only=True)
+class ApplyBrokerIdAnswer:
+    """
+    Answers code 1013.
+    """
+
+    cluster_name: str | None = None
+    broker_name: str | None = None
+
+
+@frozen(kw_only=True)
+class RegisterMemberRequest:
+    """
+    Code 1003: a member with an id says where it is.
+
+    @ivar broker_address: Its client port.
+    @ivar invoke_time: Milliseconds since 1970.
+    """
+
+    cluster_name: str
+    broker_name: str
+    broker_id: Long
+    broker_address: str
+    invoke_time: Long
+
+
+@frozen(kw_only=True)
+class RegisterMemberAnswer:
+    """
+    Answers code 1003; the SyncStateSet is in the body.
+
+    @ivar master_broker_id: Absent while no master is alive, as are the others of it.
+    """
+
+    cluster_name: str
+    broker_name: str
+    master_broker_id: Long | None = None
+    master_address: str | None = None
+    master_epoch: int | None = None
+    sync_state_set_epoch: int | None = None
+
+
+@frozen(kw_only=True)
+class MemberHeartbeatRequest:
+    """
+    Code 904, one-way, to each controller.
+
+    @ivar broker_addr: The client port.
+    @ivar epoch: The newest epoch label of the log, L{NO_EPOCH} without one.
+    @ivar max_offset: Where the log ends.
+    @ivar heartbeat_timeout_mills: Milliseconds of silence after which the member is dead.
+    @ivar election_priority: Decides between equals; the smaller one wins.
+    """
+
+    cluster_name: str
+    broker_addr: str
+    broker_name: str
+    broker_id: Long
+    epoch: int
+    max_offset: Long
+    confirm_offset: Long
+    heartbeat_timeout_mills: Long
+    election_priority: int
+
+
+@frozen(kw_only=True)
+class ElectMasterRequest:
+    """
+    Code 1002.
+
+    @ivar broker_id: Who asks; with C{designate_elect} who is to be elected.
+    @ivar invoke_time: Milliseconds since 1970.
+    """
+
+    cluster_name: str
+    broker_name: str
+    broker_id: Long
+    designate_elect: bool
+    invoke_time: Long
+
+
+@frozen(kw_only=True)
+class ElectMasterAnswer:
+    """
+    Answers code 1002; of a failed election all are absent.
+    """
+
+    master_broker_id: Long | None = None
+    master_address: str | None = None
+    master_epoch: int | None = None
+    sync_state_set_epoch: int | None = None
+
+
+@frozen(kw_only=True)
+class ReplicaInfoRequest:
+    """
+    Code 1004: who is master?
+    """
+
+    broker_name: str
+
+
+@frozen(kw_only=True)
+class ReplicaInfoAnswer:
+    """
+    Answers code 1004; the SyncStateSet is in the body.
+    """
+
+    master_broker_id: Long | None = None
+    master_address: str | None = None
+    master_epoch: int | None = None
+
+
+@frozen(kw_only=True)
+class AlterSyncStateSetRequest:
+    """
+    Code 1001: a master proposes other ids; they are in the body, with the epoch of the set that is
+    to be replaced.
+    """
+
+    broker_name: str
+    master_broker_id: Long
+    master_epoch: int
+    invoke_time: Long
+
+
+@frozen(kw_only=True)
+class AlterSyncStateSetAnswer:
+    """
+    Answers code 1001.
+    """
+
+    new_sync_state_set_epoch: int
+
+
+@frozen(kw_only=True)
+class RoleChangedRequest:
+    """
+    Code 1008, one-way, from a controller to a member's client port.
+
+    @ivar master_broker_id: Absent if there is none now, as is its address.
+    """
+
+    master_address: str | None = None
+    master_broker_id: Long | None = None
+    master_epoch: int
+    sync_state_set_epoch: int
+
+
+@frozen(kw_only=True)
+class CleanBrokerDataRequest:
+    """
+    Code 1011: an administrator takes members out of a set.
+
+    @ivar broker_controller_ids_to_clean: Ids with semicolons between; absent is the whole set.
+    """
+
+    cluster_name: str | None = None
+    broker_name: str
+    broker_controller_ids_to_clean: str | None = None
+    is_clean_living_broker: bool = False
+    invoke_time: Long
