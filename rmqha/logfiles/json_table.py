@@ -133,6 +133,20 @@ def render_plain(table: Table) -> bytes:
     return json.dumps(table, allow_nan=False).encode("ascii")
 
 
+def looks_whole(path: Path) -> bool:
+    """
+    Whether a file begins and ends as a table does: neither empty, nor zero-filled, nor cut off.
+    """
+    try:
+        with open(path, "rb") as file:
+            head = file.read(64)
+            file.seek(max(0, os.fstat(file.fileno()).st_size - 64))
+            tail = file.read()
+    except FileNotFoundError:
+        return False
+    return head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{" and tail.rstrip()[-1:] == b"}"
+
+
 def replace(
     path: Path,
     table: Table,
@@ -152,11 +166,18 @@ def replace(
     replace_text(path, render(table), step)
 
 
-def replace_text(path: Path, data: bytes, step: Callable[[str], None] | None = None) -> None:
+def replace_text(
+    path: Path,
+    data: bytes,
+    step: Callable[[str], None] | None = None,
+    *,
+    looks_whole: Callable[[Path], bool] = looks_whole,
+) -> None:
     """
-    The same of a table that is rendered already.
+    The same of a table that is rendered already, or is no JSON.
 
     @param data: What L{render} made of it.
+    @param looks_whole: Whether the present generation is worth to be the C{.bak}.
     """
     step = step or _ignore
     new = _beside(path, NEW_SUFFIX)
@@ -165,7 +186,10 @@ def replace_text(path: Path, data: bytes, step: Callable[[str], None] | None = N
         step("write")
         _write(new, data)
         step("keep")
-        kept = _keep(path, old)
+        old.unlink(missing_ok=True)
+        kept = looks_whole(path)
+        if kept:
+            _keep(path, old)
         step("replace")
         os.replace(new, path)
         if kept:
@@ -181,14 +205,11 @@ def replace_text(path: Path, data: bytes, step: Callable[[str], None] | None = N
         raise
 
 
-def _keep(path: Path, old: Path) -> bool:
+def _keep(path: Path, old: Path) -> None:
     """
     Give the present generation a second name: after the new one took its first, that one becomes
-    the C{.bak}.  What is visibly no whole table must not push out a good C{.bak}.
+    the C{.bak}.
     """
-    old.unlink(missing_ok=True)
-    if not _looks_whole(path):
-        return False
     try:
         os.link(path, old)
     except OSError as error:
@@ -197,7 +218,6 @@ def _keep(path: Path, old: Path) -> bool:
         # No hard links on this file system.
         shutil.copyfile(path, old)
         _sync(old)
-    return True
 
 
 def fsync_folder(folder: Path) -> None:
@@ -209,20 +229,6 @@ def fsync_folder(folder: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-def _looks_whole(path: Path) -> bool:
-    """
-    Whether a file begins and ends as a table does: neither empty, nor zero-filled, nor cut off.
-    """
-    try:
-        with open(path, "rb") as file:
-            head = file.read(64)
-            file.seek(max(0, os.fstat(file.fileno()).st_size - 64))
-            tail = file.read()
-    except FileNotFoundError:
-        return False
-    return head.removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"{" and tail.rstrip()[-1:] == b"}"
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -17,6 +17,12 @@ CHECKPOINT = "checkpoint"
 ABORT = "abort"
 """There while a node runs, so still there after a crash."""
 
+EPOCH_FILE_CHECKPOINT = "epochFileCheckpoint"
+"""The epoch labels of a log in controller mode."""
+
+BROKER_IDENTITY = "brokerIdentity"
+"""Which member of its set a store belongs to, in controller mode."""
+
 COMMITLOG = "commitlog"
 CONSUMEQUEUE = "consumequeue"
 INDEX = "index"

@@ -1,0 +1,3 @@
+"""
+Membership of a set whose master a controller elects.
+"""
