@@ -811,6 +811,29 @@ class EpochFileInvalid(StoreError):
 
 
 @frozen
+class EpochLabelBehind(StoreError):
+    """
+    A label that is to follow another is not above it, or starts before it.
+
+    @ivar label: The label.
+    @ivar start: Where it starts, in bytes.
+    @ivar newest: The newest label there is.
+    @ivar newest_start: Where that starts.
+    """
+
+    label: int
+    start: int
+    newest: int
+    newest_start: int
+
+    def __str__(self) -> str:
+        return (
+            f"epoch label {self.label} from byte {self.start} cannot follow label {self.newest} "
+            f"from byte {self.newest_start}"
+        )
+
+
+@frozen
 class IdentityInvalid(StoreError):
     """
     The file that says which member of its set a store belongs to cannot be read, or speaks of
