@@ -270,6 +270,62 @@ class BodyInvalid(RmqhaError):
 
 
 @frozen
+class NoController(RmqhaError):
+    """
+    Nobody leads the controllers, or whoever does is not reached.
+
+    @ivar addresses: All of them.
+    @ivar reason: What was said.
+    """
+
+    addresses: tuple[str, ...]
+    reason: str
+
+    def __str__(self) -> str:
+        return f"no controller of {', '.join(self.addresses)} leads: {self.reason}"
+
+
+@frozen
+class ControllerRefused(RmqhaError):
+    """
+    The controller that leads said no.
+
+    @ivar address: Which one.
+    @ivar code: A L{ControllerResponseCode<rmqha.wire.remoting.codes.ControllerResponseCode>}, as a
+        rule.
+    @ivar remark: What it said.
+    """
+
+    address: str
+    code: int
+    remark: str
+
+    def __str__(self) -> str:
+        return f"the controller at {self.address} answered {self.code}: {self.remark}"
+
+
+@frozen
+class ControllerUnanswered(RmqhaError):
+    """
+    The controller that leads was asked and did not answer: nobody knows whether it did what was
+    asked.
+
+    @ivar address: Which one.
+    @ivar request: The request code.
+    @ivar reason: Why there is no answer.
+    """
+
+    address: str
+    request: int
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"the controller at {self.address} did not answer request {self.request}: {self.reason}"
+        )
+
+
+@frozen
 class RequestRefused(RmqhaError):
     """
     A request is answered with a code other than success.

@@ -61,7 +61,7 @@ HOUSE: dict[str, set[str]] = {
     "ha.slave": {"ha.master_epoch", "ha.states", "store.log", "wire.remoting.headers"},
     "ha": {"ha.epoch", "ha.slave", "store.repair"},
     "archive": {"ha", "net.remoting"},
-    "controller": {"logfiles"},
+    "controller": {"logfiles", "wire.remoting.bodies", "wire.remoting.headers"},
     "broker.tables": {"net", "store.files", "store.tables"},
     "broker.clients": {"broker.tables", "net.remoting"},
     "broker.meters": {"ha.master"},

@@ -1,0 +1,311 @@
+"""
+RocketMQ's controllers, as a member of one set asks them.
+
+One of them leads, and answers; the others say that they do not.  Who leads is asked when it is not
+known, of each in turn, and asked anew when that one is gone or leads no more.  A request that may
+have changed something is sent again only where it surely has not arrived: of a change that was
+sent and not answered nobody knows the outcome.
+
+Source: docs/protocol/controller.rst, Requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from attrs import AttrsInstance, define, field
+from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionDone, ConnectionLost
+from twisted.logger import Logger
+
+from rmqha.controller.coordinator import ElectedMember, SetState
+from rmqha.errors import (
+    BodyInvalid,
+    ControllerRefused,
+    ControllerUnanswered,
+    HeaderFieldInvalid,
+    NoController,
+    RemotingTimeout,
+    RemotingUnreachable,
+)
+from rmqha.wire.remoting.bodies.controller import ElectedMaster, SyncStateSet
+from rmqha.wire.remoting.codes import ControllerRequestCode as Code
+from rmqha.wire.remoting.codes import ControllerResponseCode, RequestCode, ResponseCode
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.headers.controller import (
+    AlterSyncStateSetAnswer,
+    AlterSyncStateSetRequest,
+    ApplyBrokerIdRequest,
+    ElectMasterAnswer,
+    ElectMasterRequest,
+    MemberHeartbeatRequest,
+    MetadataInfoAnswer,
+    NextBrokerIdAnswer,
+    NextBrokerIdRequest,
+    RegisterMemberAnswer,
+    RegisterMemberRequest,
+    ReplicaInfoAnswer,
+    ReplicaInfoRequest,
+)
+from rmqha.wire.remoting.json_body import B, read, write
+
+TIMEOUT = 3.0
+"""Seconds for one answer; stock members' value."""
+
+TRIES = 3
+"""How often who leads is looked for before a request is given up."""
+
+
+_GONE = (ConnectionLost, ConnectionDone)
+
+
+class ControllerClient(Protocol):
+    """
+    What is needed of a L{rmqha.net.remoting.client.RemotingClient}.
+    """
+
+    def request(self, address: str, command: Command, timeout: float) -> Deferred[Command]:
+        """
+        Ask.
+        """
+
+    def oneway(self, address: str, command: Command) -> Deferred[None]:
+        """
+        Tell.
+        """
+
+
+@define(eq=False, kw_only=True)
+class ControllerGroup:
+    """
+    The controllers of one set; a L{Coordinator<rmqha.controller.coordinator.Coordinator>}.
+
+    @ivar addresses: C{host:port} of each.
+    @ivar client: Asks them.
+    @ivar cluster: The set's cluster.
+    @ivar name: The set's C{brokerName}.
+    @ivar now_ms: Milliseconds since 1970.
+    @ivar leader: The address of the one that leads; empty while that is not known.
+    """
+
+    addresses: Sequence[str]
+    client: ControllerClient
+    cluster: str
+    name: str
+    now_ms: Callable[[], int]
+    leader: str = field(default="", init=False)
+
+    _log = Logger()
+
+    # --- the leader -------------------------------------------------------------
+
+    async def find_leader(self) -> str:
+        """
+        Ask one controller after the other who leads.
+
+        @return: Its address.
+        @raise NoController: If none of them knows.
+        """
+        said: list[str] = []
+        for address in self.addresses:
+            try:
+                asked = Command.request(Code.GET_METADATA_INFO)
+                answer = await self.client.request(address, asked, TIMEOUT)
+                leader = answer.custom(MetadataInfoAnswer).controller_leader_address
+            except (RemotingUnreachable, RemotingTimeout, *_GONE, HeaderFieldInvalid) as error:
+                said.append(f"{address}: {error}")
+                continue
+            if leader:
+                if leader != self.leader:
+                    self._log.info("The controller at {leader} leads", leader=leader)
+                self.leader = leader
+                return leader
+            said.append(f"{address}: it knows no leader")
+        self.leader = ""
+        raise NoController(tuple(self.addresses), "; ".join(said))
+
+    async def ask(
+        self, code: Code, header: AttrsInstance | None = None, body: bytes = b""
+    ) -> Command:
+        """
+        Ask whoever leads.
+
+        @return: Its answer, whatever its code, unless that is that it does not lead.
+        @raise NoController: If nobody leads, or whoever does is not reached.
+        @raise ControllerUnanswered: If it was asked and did not answer.
+        """
+        why = ""
+        for _ in range(TRIES):
+            leader = self.leader or await self.find_leader()
+            try:
+                answer = await self.client.request(
+                    leader, Command.request(code, header, body), TIMEOUT
+                )
+            except RemotingUnreachable as error:
+                why = f"{leader} leads, and {error}"
+            except (RemotingTimeout, *_GONE) as error:
+                self.leader = ""
+                raise ControllerUnanswered(leader, int(code), str(error)) from None
+            else:
+                if answer.code != ControllerResponseCode.NOT_LEADER:
+                    return answer
+                why = f"{leader} leads no more"
+            self.leader = ""
+        raise NoController(tuple(self.addresses), why)
+
+    # --- a coordinator ------------------------------------------------------------
+
+    def current(self) -> Deferred[SetState]:
+        """
+        What is decided now.
+        """
+        return Deferred.fromCoroutine(self._current())
+
+    async def _current(self) -> SetState:
+        answer = await self.ask(Code.GET_REPLICA_INFO, ReplicaInfoRequest(broker_name=self.name))
+        self._require(answer)
+        found = answer.custom(ReplicaInfoAnswer)
+        return self._state(answer, found.master_broker_id, found.master_address, found.master_epoch)
+
+    def elect(self, member: int, *, designated: bool = False) -> Deferred[SetState]:
+        """
+        Have a master elected, if there is none that lives.
+        """
+        return Deferred.fromCoroutine(self._elect(member, designated))
+
+    async def _elect(self, member: int, designated: bool) -> SetState:
+        asked = ElectMasterRequest(
+            cluster_name=self.cluster,
+            broker_name=self.name,
+            broker_id=member,
+            designate_elect=designated,
+            invoke_time=self.now_ms(),
+        )
+        answer = await self.ask(Code.ELECT_MASTER, asked)
+        self._require(answer, ControllerResponseCode.MASTER_STILL_EXIST)
+        found = answer.custom(ElectMasterAnswer)
+        elected = self._body(ElectedMaster, answer)
+        return SetState(
+            master=_member(found.master_broker_id, found.master_address),
+            master_epoch=found.master_epoch or 0,
+            in_sync=frozenset(elected.sync_state_set),
+            set_epoch=found.sync_state_set_epoch or 0,
+        )
+
+    def alter(self, old: SetState, new: frozenset[int]) -> Deferred[SetState]:
+        """
+        Have the ids changed from which a master may be elected.
+        """
+        return Deferred.fromCoroutine(self._alter(old, new))
+
+    async def _alter(self, old: SetState, new: frozenset[int]) -> SetState:
+        assert old.master is not None, "only a master asks for that"
+        asked = AlterSyncStateSetRequest(
+            broker_name=self.name,
+            master_broker_id=old.master.id,
+            master_epoch=old.master_epoch,
+            invoke_time=self.now_ms(),
+        )
+        proposed = SyncStateSet(
+            sync_state_set=tuple(sorted(new)), sync_state_set_epoch=old.set_epoch
+        )
+        answer = await self.ask(Code.ALTER_SYNC_STATE_SET, asked, write(proposed))
+        if answer.code == ResponseCode.SYSTEM_ERROR:
+            # What a raft log that could not be written is answered with, after a while.
+            raise ControllerUnanswered(
+                self.leader, int(Code.ALTER_SYNC_STATE_SET), answer.remark or "a system error"
+            )
+        self._require(answer)
+        answer.custom(AlterSyncStateSetAnswer)
+        return self._state(answer, old.master.id, old.master.address, old.master_epoch)
+
+    # --- membership ---------------------------------------------------------------
+
+    async def next_id(self) -> int:
+        """
+        An id that nobody has.
+        """
+        asked = NextBrokerIdRequest(cluster_name=self.cluster, broker_name=self.name)
+        answer = await self.ask(Code.GET_NEXT_BROKER_ID, asked)
+        self._require(answer)
+        return answer.custom(NextBrokerIdAnswer).next_broker_id
+
+    async def apply(self, number: int, check_code: str) -> None:
+        """
+        Apply for an id.  To do so again with the same check code is harmless.
+
+        @raise ControllerRefused: If somebody else has it.
+        """
+        asked = ApplyBrokerIdRequest(
+            cluster_name=self.cluster,
+            broker_name=self.name,
+            applied_broker_id=number,
+            register_check_code=check_code,
+        )
+        self._require(await self.ask(Code.APPLY_BROKER_ID, asked))
+
+    async def register(self, number: int, address: str) -> SetState:
+        """
+        Say where a member is.
+
+        @param number: Its id.
+        @param address: C{host:port} of its client port.
+        @raise ControllerRefused: If the controller does not know the id: it was cleaned, or has
+            lost what it knew.
+        """
+        asked = RegisterMemberRequest(
+            cluster_name=self.cluster,
+            broker_name=self.name,
+            broker_id=number,
+            broker_address=address,
+            invoke_time=self.now_ms(),
+        )
+        answer = await self.ask(Code.REGISTER_BROKER, asked)
+        self._require(answer)
+        found = answer.custom(RegisterMemberAnswer)
+        return self._state(answer, found.master_broker_id, found.master_address, found.master_epoch)
+
+    def beat(self, beat: MemberHeartbeatRequest) -> None:
+        """
+        Give all controllers a sign of life.  One that is not reached misses it.
+        """
+        for address in self.addresses:
+            told = Command.request(RequestCode.BROKER_HEARTBEAT, beat, oneway=True)
+            self.client.oneway(address, told).addErrback(
+                lambda failure: failure.trap(RemotingUnreachable, *_GONE) and None
+            )
+
+    # --- answers --------------------------------------------------------------------
+
+    def _require(self, answer: Command, *also: ControllerResponseCode) -> None:
+        """
+        @param also: Codes that are a success as well.
+        @raise ControllerRefused: If it is none.
+        """
+        if answer.code not in (ResponseCode.SUCCESS, *also):
+            raise ControllerRefused(self.leader, answer.code, answer.remark or "")
+
+    def _body(self, cls: type[B], answer: Command) -> B:
+        """
+        @raise ControllerRefused: If it is none.
+        """
+        try:
+            return read(cls, answer.body)
+        except BodyInvalid as error:
+            raise ControllerRefused(self.leader, answer.code, str(error)) from None
+
+    def _state(
+        self, answer: Command, master: int | None, address: str | None, epoch: int | None
+    ) -> SetState:
+        found = self._body(SyncStateSet, answer)
+        return SetState(
+            master=_member(master, address),
+            master_epoch=epoch or 0,
+            in_sync=frozenset(found.sync_state_set),
+            set_epoch=found.sync_state_set_epoch,
+        )
+
+
+def _member(number: int | None, address: str | None) -> ElectedMember | None:
+    return None if number is None or not address else ElectedMember(number, address)
