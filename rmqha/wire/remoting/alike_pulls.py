@@ -68,6 +68,8 @@ class AlikePulls:
 
         @return: A command; C{None} if none that is alike was learned.
         """
+        if len(header) > LONGEST:
+            return None
         parts = _NUMBERS.split(header)
         known = self._known.get(_texts(parts)) if len(parts) == _PARTS else None
         if known is None:
