@@ -33,7 +33,7 @@ from rmqha.wire.remoting.command import ONEWAY, Command
 from rmqha.wire.remoting.fastjson import slowly_read
 from rmqha.wire.remoting.frame import FrameDecoder, encode, encode_head
 
-TURN = 0.0003
+TURN = 0.0001
 """Seconds that the frames of one read may take before the other connections have their turn."""
 
 RUN = 16 * 1024
