@@ -82,6 +82,8 @@ class Opening:
     @ivar fetches: Whether a master that lost its log's tail may open all the same: it will
         ask its replicas for it before it writes.
     @ivar before: Done first, under the lock, in the thread: a repair.
+    @ivar follows_confirm: Whether readers see the log up to the confirm offset alone, of which the
+        owner tells (L{Store.confirm<rmqha.store.store.Store.confirm>}).
     @ivar patient: Whether to wait until there is a file descriptor: a process that starts
         without one ends instead, and says so.
     """
@@ -92,6 +94,7 @@ class Opening:
     keep_torn: bool = False
     fetches: bool = False
     before: Callable[[StoreSettings], None] | None = None
+    follows_confirm: bool = False
     patient: bool = False
 
 
@@ -214,6 +217,7 @@ class Opener:
         if index is not None:
             undo.callback(index.close)
         dispatcher = self._dispatcher(log, queues, index, crashed)
+        self._hold_back(dispatcher, checkpoint)
         starved = self._dispatch(dispatcher, checkpoint)
         if self._kept is not None and self.wanted():
             self._finish_cut(queues, whole=starved is None)
@@ -423,6 +427,19 @@ class Opener:
             dispatcher.truncate_to(log.end)
             self.environment.step("derived")
         return dispatcher
+
+    def _hold_back(self, dispatcher: Dispatcher, checkpoint: Checkpoint) -> None:
+        """
+        Readers see what they saw before, until somebody says how far they may.
+        """
+        if not self.opening.follows_confirm:
+            checkpoint.confirm = 0
+            return
+        mark = dispatch_mark.load(mark_path(self.settings.root), dispatcher.log)
+        seen = max(checkpoint.confirm, 0 if mark is None else mark.offset)
+        dispatcher.limit = checkpoint.confirm = min(seen, dispatcher.log.confirmed)
+        # Blocks that were checked together may reach beyond it.
+        dispatcher.verified = None
 
     def _dispatch(self, dispatcher: Dispatcher, checkpoint: Checkpoint) -> DiskFull | None:
         """

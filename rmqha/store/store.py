@@ -228,7 +228,8 @@ class Store:
         """
         try:
             if clean and self.flusher.failure is None:
-                behind = self.dispatcher.run(CLOSING_SLICE)
+                self.dispatcher.run(CLOSING_SLICE)
+                behind = self.dispatcher.behind
                 stored = self._stored_at(self.log.last_record)
                 self.checkpoint.log = max(self.checkpoint.log, stored)
                 self._write_derived(
@@ -463,6 +464,29 @@ class Store:
         """
         return self._stored_at(self.log.last_record)
 
+    # --- what readers may see -------------------------------------------------------
+
+    @property
+    def readable(self) -> int:
+        """
+        Up to which physical offset readers may see the log.
+        """
+        return self.dispatcher.end
+
+    def confirm(self, offset: int) -> None:
+        """
+        Every member of the set that counts has the log up to an offset: readers may see it.  What
+        they may see already stays.
+
+        @param offset: Physical; it may be beyond the log's end.
+        """
+        limit = self.dispatcher.limit
+        if limit is None or offset <= limit:
+            return
+        self.dispatcher.limit = offset
+        if limit < self.log.confirmed:
+            self._dispatch.soon()
+
     # --- the checkpoint -----------------------------------------------------------
 
     def _note_flushed(self) -> None:
@@ -498,6 +522,8 @@ class Store:
         """
         Make queues and index durable up to a mark, and then the mark; blocking.
         """
+        if self.dispatcher.limit is not None:
+            self.checkpoint.confirm = self.readable
         keep_derived(
             self.settings.root,
             self.dispatcher,

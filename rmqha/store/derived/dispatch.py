@@ -137,6 +137,8 @@ class Dispatcher:
     @ivar window: Bytes of the next block; follows what the budget allows.
     @ivar verified: Gives the block that was checked at a physical offset, if any, of
         about so many bytes.
+    @ivar limit: Physical offset behind which nothing is dispatched, as it may be cut off again;
+        C{None} without one.
     @ivar position: Physical offset of the next record to dispatch.
     @ivar last_timestamp: Store time of the last record dispatched, milliseconds.
     @ivar dispatched: Records dispatched since the start, repeated ones included.
@@ -158,6 +160,7 @@ class Dispatcher:
     clock: IReactorTime
     window: int = _SMALLEST_WINDOW
     verified: Callable[[int, int], Block | None] | None = None
+    limit: int | None = None
     position: int = field(init=False, default=Factory(lambda self: self.log.min_offset, True))
     last_timestamp: int = field(init=False, default=0)
     dispatched: int = field(init=False, default=0)
@@ -259,13 +262,21 @@ class Dispatcher:
     @property
     def behind(self) -> int:
         """
-        Bytes confirmed and not dispatched.
+        Bytes confirmed and not dispatched, whether they may be or not.
         """
         return max(0, self.log.confirmed - self.position)
 
+    @property
+    def end(self) -> int:
+        """
+        Up to which physical offset there is something to dispatch.
+        """
+        confirmed, limit = self.log.confirmed, self.limit
+        return confirmed if limit is None or limit > confirmed else limit
+
     def run(self, budget: float, near: int | None = None) -> bool:
         """
-        Dispatch what is confirmed, for about C{budget} seconds.
+        Dispatch what is confirmed, up to L{limit}, for about C{budget} seconds.
 
         @param budget: Seconds; at least one record, or one block when far behind, is
             done whatever it says, and blocks grow only as far as fits it.
@@ -286,7 +297,7 @@ class Dispatcher:
         while True:
             if self.position < self.log.min_offset:
                 self.position = self.log.min_offset
-            behind = self.log.confirmed - self.position
+            behind, before = self.end - self.position, self.position
             if behind <= 0:
                 self._caught_up()
                 return False
@@ -305,9 +316,12 @@ class Dispatcher:
                     fault=fault,
                 )
                 self._begin_whole()
+                before = -1
+            if self.position == before:
+                return False  # the limit is within a record
             now = self.clock.seconds()
             if 2 * now - started >= deadline:  # another one would take as long
-                if self.position < self.log.confirmed:
+                if self.position < self.end:
                     return True
                 self._caught_up()
                 return False
@@ -334,12 +348,18 @@ class Dispatcher:
     def _bad(self, offset: int, fault: Fault) -> RecordFault:
         return RecordFault(offset, fault.value, f"below the confirmed end {self.log.confirmed}")
 
+    def _within(self, fault: Fault) -> bool:
+        """
+        Whether a record is not whole only because L{limit} is somewhere in it.
+        """
+        return fault is Fault.INCOMPLETE and self.end < self.log.confirmed
+
     # --- record by record ---
 
     def _run_near(self, budget: float) -> None:
-        base, confirmed = self.position, self.log.confirmed
-        buf = self.log.read(base, confirmed - base)
-        limit = min(len(buf), confirmed - base)
+        base, end = self.position, self.end
+        buf = self.log.read(base, end - base)
+        limit = min(len(buf), end - base)
         if not (COMPILED and self._read_run(buf, limit, budget)):
             self._read_near(buf, limit, budget)
 
@@ -375,7 +395,7 @@ class Dispatcher:
             offset = base + place
             verdict = check(buf, place, limit, offset, file_end, crc=False, max_size=most)
             if isinstance(verdict, Fault):
-                if not place:
+                if not place and not self._within(verdict):
                     raise self._bad(offset, verdict)
                 break  # what is before it is dispatched first
             if verdict > 0:
@@ -439,6 +459,8 @@ class Dispatcher:
         started = self.clock.seconds()
         buf, block = self._next_block()
         if block.fault is not None and not len(block.start):
+            if self._within(block.fault):
+                return
             raise self._bad(block.end, block.fault)
         if len(block.start):
             rows = fields(buf, block, self.levels)
@@ -460,4 +482,4 @@ class Dispatcher:
             block = self.verified(self.position, self.window)
             if block is not None:
                 return self.log.read(block.base, block.end - block.base), block
-        return read_block(self.log, self.position, self.window, self.max_record)
+        return read_block(self.log, self.position, self.end, self.window, self.max_record)

@@ -86,21 +86,22 @@ class ScalarRun:
 
 
 def read_block(
-    log: LogReader, position: int, window: int, max_record: int
+    log: LogReader, position: int, end: int, window: int, max_record: int
 ) -> tuple[memoryview, Block]:
     """
     Read whole confirmed records from a record start on, without checking bodies.
 
+    @param end: Physical offset up to which to read, at most the log's confirmed end.
     @param window: About how many bytes; more when the first record is longer.
     @return: The bytes and the records in them; a block without records, blank and
         progress has its fault set.
     """
     file_end = log.file_end(position)
     while True:
-        limit = min(log.confirmed, file_end, position + window)
+        limit = min(end, file_end, position + window)
         buf = log.read(position, limit - position)
         block = walk(buf, position, position + len(buf), file_end, crc=False, max_size=max_record)
-        whole = limit == min(log.confirmed, file_end)
+        whole = limit == min(end, file_end)
         if block.end > position or block.fault is not Fault.INCOMPLETE or whole:
             return buf, block
         # Only the first record or blank matters: it says how much there has to be.

@@ -156,7 +156,7 @@ def compare(
     yield from queues.faults
     position = log.min_offset
     while position < log.confirmed:
-        buf, block = read_block(log, position, WINDOW, settings.max_record)
+        buf, block = read_block(log, position, log.confirmed, WINDOW, settings.max_record)
         if block.fault is not None and block.end == position:
             raise RecordFault(position, block.fault.value)
         if len(block.start):

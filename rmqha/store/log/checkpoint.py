@@ -17,11 +17,11 @@ from attrs import define
 from rmqha.store.files.mapped import disk_error
 
 CHECKPOINT_SIZE = 4096
-"""Bytes of the file; all but the first 24 are zero.  5.x keeps two more numbers
-behind them (a master's flushed offset and a confirm offset) and reads zeros as
-"not known", which is right for a store that rmqha has written."""
+"""Bytes of the file; all but the first 40 are zero.  5.x keeps two more numbers behind the
+times, a master's flushed offset and a confirm offset, and reads zeros as "not known": so
+rmqha writes the first of them, and the second too outside of controller mode."""
 
-_TIMES = struct.Struct(">qqq")
+_NUMBERS = struct.Struct(">qqq8xq")
 
 SAFETY = 3000
 """Milliseconds that recovery goes back behind the checkpoint."""
@@ -30,16 +30,18 @@ SAFETY = 3000
 @define
 class Checkpoint:
     """
-    Three store timestamps, in milliseconds since 1970, 0 when unknown.
+    Three store timestamps, in milliseconds since 1970, and an offset; 0 when unknown.
 
     @ivar log: Of the last record flushed in the log.
     @ivar queues: Of the last record whose queue unit is flushed.
     @ivar index: Of the last record whose keys are flushed.
+    @ivar confirm: In controller mode, the physical offset up to which readers may see the log.
     """
 
     log: int = 0
     queues: int = 0
     index: int = 0
+    confirm: int = 0
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -50,9 +52,9 @@ class Checkpoint:
             data = path.read_bytes()
         except FileNotFoundError:
             return cls()
-        if len(data) < _TIMES.size:
+        if len(data) < _NUMBERS.size:
             return cls()
-        return cls(*(max(0, value) for value in _TIMES.unpack_from(data)))
+        return cls(*(max(0, value) for value in _NUMBERS.unpack_from(data)))
 
     def save(self, path: Path) -> None:
         """
@@ -63,7 +65,7 @@ class Checkpoint:
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             try:
-                page = _TIMES.pack(self.log, self.queues, self.index)
+                page = _NUMBERS.pack(self.log, self.queues, self.index, self.confirm)
                 os.pwrite(fd, page.ljust(CHECKPOINT_SIZE, b"\0"), 0)
                 os.ftruncate(fd, CHECKPOINT_SIZE)
                 os.fsync(fd)

@@ -170,6 +170,40 @@ class RunTests(DispatchTestCase):
         for root in roots[1:]:
             self.assert_same_files(roots[0], root)
 
+    @given(
+        st.integers(0, 1 << 32),
+        st.lists(st.tuples(st.integers(0, 40), st.floats(0, 1)), min_size=1, max_size=8),
+        st.sampled_from(WAYS),
+    )
+    @run_settings(max_examples=tries(40), deadline=None)
+    def test_limit(
+        self, seed: int, steps: list[tuple[int, float]], way: tuple[bool, int, float]
+    ) -> None:
+        """
+        Nothing behind the limit is dispatched, wherever in a record that is; all before it is.
+        """
+        random, (compiled, near, budget) = Random(seed), way
+        log, root = MemoryLog(), self.folder()
+        self.log = log
+        made = self.maker(root)
+        made.recover(clean=True)
+        made.limit = 0
+        ends = [0]
+        with lane(compiled):
+            for step, share in steps:
+                for _ in range(step):
+                    fill(log, 1, random)
+                    ends.append(log.end)
+                made.limit = max(made.limit, int(share * log.end))
+                while made.run(budget, near=near):
+                    pass
+                self.assertEqual(made.position, max(end for end in ends if end <= made.limit))
+            made.limit = None
+            while made.run(budget, near=near):
+                pass
+        self.assertEqual((made.position, made.fault_count), (log.end, 0))
+        self.assert_like_rebuild(log, root)
+
     def test_one_write_a_queue(self) -> None:
         """
         A run writes adjacent units of a queue together, the index through its map, and its header

@@ -36,6 +36,17 @@ class CheckpointTests(LogTestCase):
             self.assertEqual(len(data), 4096)
             self.assertEqual(data[24:].strip(b"\0"), b"")
 
+    def test_confirm(self) -> None:
+        """
+        The confirm offset stands where RocketMQ 5 keeps it; the number before it is not known.
+        """
+        path = self.folder() / "checkpoint"
+        Checkpoint(1, 2, 3, confirm=0x5655A).save(path)
+        self.assertEqual(Checkpoint.load(path).confirm, 0x5655A)
+        data = path.read_bytes()
+        self.assertEqual(data[24:40], bytes(8) + (0x5655A).to_bytes(8))
+        self.assertEqual(data[40:].strip(b"\0"), b"")
+
     def test_negative(self) -> None:
         """
         A time before 1970 is none.
