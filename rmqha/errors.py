@@ -58,6 +58,46 @@ class HaStateUnexpected(ProtocolViolation):
 
 
 @frozen
+class HandshakeUnexpected(ProtocolViolation):
+    """
+    A message of HA protocol v2 does not come where it may.
+
+    @ivar what: It, in words.
+    """
+
+    what: str
+
+    def __str__(self) -> str:
+        return f"unexpected in HA protocol v2: {self.what}"
+
+
+@frozen
+class EpochLabelWentBack(ProtocolViolation):
+    """
+    A master tells of a label that cannot be one of its log, by what it told before on the same
+    connection, or by where its bytes end.
+
+    @ivar label: The label.
+    @ivar start: Where it starts, in bytes.
+    @ivar before: The label that was told before; -1 for none.
+    @ivar before_start: Where that starts.
+    @ivar end: Where the bytes end that came with the label.
+    """
+
+    label: int
+    start: int
+    before: int
+    before_start: int
+    end: int
+
+    def __str__(self) -> str:
+        return (
+            f"epoch label {self.label} from byte {self.start} came with bytes up to {self.end} and "
+            f"after label {self.before} from byte {self.before_start}"
+        )
+
+
+@frozen
 class EpochLabelsMisshapen(ProtocolViolation):
     """
     The answer to a handshake of HA protocol v2 announces a part of an epoch label.
@@ -591,6 +631,31 @@ class TwinMaster(RmqhaError):
             f"this store, to be served at {self.address}, has master epoch {self.epoch}: start it "
             f"as a slave (brokerRole=SLAVE, brokerId above 0), or stop the other master; --force "
             f"starts this one all the same"
+        )
+
+
+@frozen
+class CutBelowConfirm(StoreError):
+    """
+    A log must not be cut as an elected master wants it, because readers may have seen what would
+    go.
+
+    @ivar operation: What is refused.
+    @ivar start: The first byte that would go, a physical offset.
+    @ivar confirm: Up to where readers may see the log.
+    @ivar end: Where the log ends.
+    """
+
+    operation: str
+    start: int
+    confirm: int
+    end: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.operation} is refused: bytes {self.start} to {self.end} would go, and readers "
+            f"may have seen them up to the confirm offset {self.confirm}; controllerCutPolicy=all "
+            "allows it"
         )
 
 

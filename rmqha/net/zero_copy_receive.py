@@ -37,6 +37,7 @@ from twisted.python.failure import Failure
 from zope.interface import Interface, implementer
 
 from rmqha.errors import FrameSizeOutOfRange, RmqhaError
+from rmqha.wire.ha_dialect import Handover
 from rmqha.wire.ha_frame import TRANSFER_HEADER
 
 TURN = 1024 * 1024
@@ -57,12 +58,6 @@ Most bytes that are read at once to be copied.
 _HEADER = TRANSFER_HEADER.size
 _unpack_header = TRANSFER_HEADER.unpack
 _unpack_header_from = TRANSFER_HEADER.unpack_from
-
-Handover = tuple[bytes, int, int, int]
-"""
-Where a stream stands, as C{rmqha.wire.ha_frame.TransferDecoder.handover} says it: header bytes so
-far, offset of the next body byte, body bytes left, size of the frame they belong to.
-"""
 
 
 class IFrameSink(Interface):

@@ -39,13 +39,9 @@ from rmqha.net.rate_limit import Speed, TokenBucket
 from rmqha.net.zero_copy_receive import IFrameSink, scatter
 from rmqha.periodic import Periodic
 from rmqha.store.log.commit_log import CommitLog
-from rmqha.wire.ha_frame import (
-    MAX_BODY,
-    ONLOOKER,
-    BodyPart,
-    TransferDecoder,
-    encode_report,
-)
+from rmqha.wire.ha_dialect import ClassicDialect, SlaveDialect
+from rmqha.wire.ha_frame import MAX_BODY, BodyPart, HaHeartbeat
+from rmqha.wire.ha_v2 import HandshakeAnswer, TransferHeader
 
 REPORT_EVERY = 5.0
 """Most seconds between two reports: a stock master's patience is 20."""
@@ -116,6 +112,22 @@ class ConnectionOwner(typing.Protocol):
         """
 
 
+class SetListener(typing.Protocol):
+    """
+    Hears what an elected master says beside bytes.
+    """
+
+    def answered(self, answer: HandshakeAnswer) -> None:
+        """
+        The labels of its log.
+        """
+
+    def transfer(self, header: TransferHeader) -> None:
+        """
+        A label of its log, and up to where its set has it.
+        """
+
+
 @implementer(IFrameSink)
 @define(eq=False, kw_only=True)
 class SlaveProtocol(Protocol):
@@ -124,6 +136,8 @@ class SlaveProtocol(Protocol):
 
     @ivar reportable: Up to where bytes may be reported as held.
     @ivar onlooker: Whether it only compares and fetches, and is nobody's replica.
+    @ivar dialect: How it speaks.
+    @ivar listener: Hears what a master says in controller mode.
     @ivar cursor: Just past the last byte this connection compared or accepted;
         C{None} before the first.
     @ivar started: Where the stream began; C{None} before the first byte.
@@ -150,6 +164,8 @@ class SlaveProtocol(Protocol):
     reportable: Reportable = accepted
     bucket: TokenBucket | None = None
     onlooker: bool = False
+    dialect: SlaveDialect = field(factory=ClassicDialect)
+    listener: SetListener | None = None
     cursor: int | None = field(default=None, init=False)
     started: int | None = field(default=None, init=False)
     received: int = field(default=0, init=False)
@@ -157,7 +173,6 @@ class SlaveProtocol(Protocol):
     reported: int = field(default=-1, init=False)
     finished: bool = field(default=False, init=False)
     speed: Speed = field(init=False)
-    _decoder: TransferDecoder = field(init=False)
     reporting: Periodic = field(init=False)
     _silence: IDelayedCall | None = field(default=None, init=False)
     _resume: IDelayedCall | None = field(default=None, init=False)
@@ -181,7 +196,6 @@ class SlaveProtocol(Protocol):
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self._decoder = TransferDecoder(MAX_BODY)
         self.speed = Speed(self.clock)
         self.reporting = Periodic("reports to the master", self.clock, self._tick, vital=True)
         self._interval = min(TICK, self.settings.heartbeat / 4, self.settings.housekeeping / 4)
@@ -200,7 +214,9 @@ class SlaveProtocol(Protocol):
             self.transport.setTcpKeepAlive(True)
         self._last_received = self.clock.seconds()
         self.reported = self.question.report
-        self._report(self.held(), encode_report(ONLOOKER) if self.onlooker else b"")
+        self._reported_at = self._last_received
+        opening = self.dialect.opening(self.question.report, onlooker=self.onlooker)
+        self.transport.write(opening)
         self.reporting.start(self._interval)
         self.log.flush_listeners.append(self._report_progress)
         if self.question.ask is not ProbeKind.EMPTY:
@@ -249,7 +265,9 @@ class SlaveProtocol(Protocol):
 
     def _silent(self) -> None:
         self._silence = None
-        if self._says_empty:
+        if not self.dialect.admitted:
+            self.drop(f"no answer to the handshake in {self.settings.probe_silence:g} s")
+        elif self._says_empty:
             self.follower.master_ends(self, 0)
         else:
             self.follower.silence(self)
@@ -295,11 +313,11 @@ class SlaveProtocol(Protocol):
         """
         return self._last_received, self._reported_at
 
-    def _report(self, held: int, before: bytes = b"") -> None:
-        self.reported = held
-        self._reported_at = self.clock.seconds()
-        report = encode_report(held)
-        self.transport.write(before + report if before else report)
+    def _report(self, held: int) -> None:
+        if self.dialect.admitted:
+            self.reported = held
+            self._reported_at = self.clock.seconds()
+            self.transport.write(self.dialect.report(held))
 
     def _report_progress(self) -> None:
         if not self.finished:
@@ -319,11 +337,13 @@ class SlaveProtocol(Protocol):
     def _decode(self, data: bytes) -> None:
         self._last_received = self.heard = self.clock.seconds()
         try:
-            for event in self._decoder.receive(data):
+            for event in self.dialect.receive(data):
                 if isinstance(event, BodyPart):
                     self._body(event)
-                else:
+                elif isinstance(event, HaHeartbeat):
                     self.heartbeat(event.offset)
+                else:
+                    self._elected_says(event)
                 if self.finished:
                     return
             self._end_turn()
@@ -331,6 +351,16 @@ class SlaveProtocol(Protocol):
             self.violation(error)
             return
         self._scatter()
+
+    def _elected_says(self, word: HandshakeAnswer | TransferHeader) -> None:
+        assert self.listener is not None, "only an elected master says such things"
+        if isinstance(word, TransferHeader):
+            self.listener.transfer(word)
+            return
+        self.listener.answered(word)
+        self._report(self.held())
+        if self._silence is not None:
+            self._silence.reset(self.settings.probe_silence)
 
     def _body(self, part: BodyPart) -> None:
         if self._theirs is not None:
@@ -564,4 +594,6 @@ class SlaveProtocol(Protocol):
             return
         client = scatter(self.transport) if self.settings.zero_copy else None
         if client is not None and self._head is None:
-            client.start_scatter(self, self._decoder.handover(), MAX_BODY)
+            handover = self.dialect.handover()
+            if handover is not None:
+                client.start_scatter(self, handover, MAX_BODY)

@@ -30,8 +30,8 @@ from rmqha.errors import (
     StartNotAligned,
 )
 from rmqha.ha.slave.choice import PresentMaster
-from rmqha.ha.slave.connection import SlaveProtocol
-from rmqha.ha.slave.followed import FollowedMasters
+from rmqha.ha.slave.connection import SetListener, SlaveProtocol
+from rmqha.ha.slave.followed import MastersBelieved
 from rmqha.ha.slave.master_bounds import AskBounds, MasterClientPort
 from rmqha.ha.slave.master_damage import MasterDamage
 from rmqha.ha.slave.probe import ProbeKind
@@ -44,6 +44,7 @@ from rmqha.health import HealthProbe, HealthReason
 from rmqha.net.rate_limit import TokenBucket
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.store.log.commit_log import CommitLog
+from rmqha.wire.ha_dialect import ClassicDialect, SlaveDialect
 
 GAPS_BEFORE_STOP = 3
 """Broken streams in a row after which the state is C{gap}."""
@@ -75,6 +76,8 @@ class FollowState:
     @ivar bounds: Asks the master's client port; C{None} to go without.
     @ivar client: Where that is; C{""} if it is not known.
     @ivar followed: Which masters this log has followed; C{None} to believe every master.
+    @ivar dialect: How the next connection speaks.
+    @ivar listener: Hears what an elected master says beside bytes.
     @ivar judge: Says, in words, on which side the records are right behind the first byte that
         differs, and keeps both versions.  It is told our log, that byte, and the master's bytes
         from there on.
@@ -96,7 +99,9 @@ class FollowState:
     reportable: Reportable = accepted
     bounds: AskBounds | None = None
     client: str = ""
-    followed: FollowedMasters | None = None
+    followed: MastersBelieved | None = None
+    dialect: Callable[[], SlaveDialect] = ClassicDialect
+    listener: SetListener | None = None
     judge: Judge | None = None
     state: SyncState = field(default=SyncState.CONNECTING, init=False)
     reason: str = field(default="", init=False)
@@ -205,6 +210,8 @@ class FollowState:
             follower=self,
             reportable=self.reportable,
             bucket=self._bucket,
+            dialect=self.dialect(),
+            listener=self.listener,
         )
         return self.connection
 

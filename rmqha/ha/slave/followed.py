@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from attrs import asdict, define, evolve, field, frozen
 from twisted.internet.defer import Deferred, succeed
@@ -115,6 +115,30 @@ def end_following(root: Path, end: int) -> None:
     row = FollowedMaster.read(root)
     if row is not None and row.following:
         evolve(row, held=end, following=False).write(root)
+
+
+class MastersBelieved(Protocol):
+    """
+    Which masters are followed, by what is known of the past.
+    """
+
+    def too_low(self, address: str, epoch: int | None) -> str:
+        """
+        Why a master is not followed although it answers; C{""} if it is.
+
+        @param address: Its HA port.
+        @param epoch: Its master epoch; C{None} if it did not tell.
+        """
+
+    def proven(self, address: str, client: str, bounds: MasterBounds | None, end: int) -> None:
+        """
+        A master was proven to have all of our log.
+
+        @param address: Its HA port.
+        @param client: Its client port, if it is known.
+        @param bounds: What that said; C{None} if nothing.
+        @param end: Where our log ends.
+        """
 
 
 @define(eq=False, kw_only=True)

@@ -28,9 +28,9 @@ from twisted.python.failure import Failure
 
 from rmqha.config.ha_settings import DivergencePolicy, HASettings
 from rmqha.errors import Refused, RmqhaError, StoreError
-from rmqha.ha.slave.connection import SlaveProtocol
+from rmqha.ha.slave.connection import SetListener, SlaveProtocol
 from rmqha.ha.slave.follow_state import FollowState, Judge
-from rmqha.ha.slave.followed import FollowedMasters
+from rmqha.ha.slave.followed import MastersBelieved
 from rmqha.ha.slave.master_bounds import AskBounds
 from rmqha.ha.slave.reconnect import (
     NEXT_QUESTION,
@@ -44,6 +44,7 @@ from rmqha.ha.slave.reportable import Reportable, accepted
 from rmqha.ha.states import SyncState
 from rmqha.periodic import Job
 from rmqha.store.log.commit_log import CommitLog
+from rmqha.wire.ha_dialect import ClassicDialect, SlaveDialect
 
 UNREACHED = (
     ConnectError,
@@ -71,6 +72,9 @@ class Follower(Service):
     @ivar bounds: Asks the master's client port; C{None} to go without.
     @ivar client: Where that is; C{""} if it is not known.
     @ivar followed: Which masters this log has followed; C{None} to believe every master.
+    @ivar dialect: How each connection speaks.
+    @ivar listener: Hears what an elected master says beside bytes.
+    @ivar nowhere: Why there is no address, while there is none.
     @ivar connected: Called when the master let us in, each time.
     @ivar copied: Called when a record was copied that is damaged on the master.
     @ivar ends: Asked in each named stop state, before a policy: whether following ends there, for
@@ -90,7 +94,10 @@ class Follower(Service):
     reportable: Reportable = accepted
     bounds: AskBounds | None = None
     client: str = ""
-    followed: FollowedMasters | None = None
+    followed: MastersBelieved | None = None
+    dialect: Callable[[], SlaveDialect] = ClassicDialect
+    listener: SetListener | None = None
+    nowhere: str = "haMasterAddress is not set, and no name server has told one"
     connected: Callable[[], None] = lambda: None
     copied: Callable[[CommitLog], None] = lambda log: None
     ends: Callable[[FollowState], bool] = lambda sync: False
@@ -116,6 +123,8 @@ class Follower(Service):
             bounds=self.bounds,
             client=self.client,
             followed=self.followed,
+            dialect=self.dialect,
+            listener=self.listener,
             judge=self.judge,
         )
 
@@ -127,10 +136,7 @@ class Follower(Service):
         """
         super().startService()
         if self.endpoint is None:
-            self.sync.become(
-                SyncState.CONNECTING,
-                "no master address: haMasterAddress is not set, and no name server has told one",
-            )
+            self.sync.become(SyncState.CONNECTING, f"no master address: {self.nowhere}")
             return
         self._connect()
 

@@ -1,0 +1,174 @@
+"""
+How one connection of a slave speaks, in the classic protocol or in that of controller mode.
+
+Both ask for bytes by a first report and are answered with frames; in controller mode a handshake
+comes before, and frames say more.  What both say is given as the classic protocol's events.
+
+Source: docs/protocol/ha.rst and docs/protocol/controller.rst, Bytes on the wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+from attrs import define, field
+
+from rmqha.errors import EpochLabelWentBack, HandshakeUnexpected
+from rmqha.wire import ha_frame, ha_v2
+from rmqha.wire.ha_frame import MAX_BODY, ONLOOKER, BodyPart, HaHeartbeat, TransferDecoder
+from rmqha.wire.ha_v2 import (
+    LEARNER_ID,
+    EpochLabel,
+    HandshakeAnswer,
+    MasterMessages,
+    SlaveHandshake,
+    TransferHeader,
+    TransferPart,
+)
+
+Handover = tuple[bytes, int, int, int]
+"""Where a stream stands: header bytes so far, offset of the next body byte, body bytes left, size
+of the frame they belong to."""
+
+Said = HaHeartbeat | BodyPart | HandshakeAnswer | TransferHeader
+"""What a master says."""
+
+
+class SlaveDialect(Protocol):
+    """
+    One connection's way to speak.
+
+    @ivar admitted: Whether reports may be sent.
+    """
+
+    admitted: bool
+
+    def opening(self, report: int, *, onlooker: bool) -> bytes:
+        """
+        What is said first.
+
+        @param report: The first report, which is part of it unless an answer comes before.
+        @param onlooker: Whether it only compares.
+        """
+
+    def report(self, offset: int) -> bytes:
+        """
+        A report that the slave holds everything below C{offset}.
+        """
+
+    def receive(self, data: bytes) -> Iterator[Said]:
+        """
+        Decode a chunk.
+
+        @raise ProtocolViolation: At what no master says.
+        """
+
+    def handover(self) -> Handover | None:
+        """
+        Where the stream stands, for another reader to go on from; C{None} if none can.
+        """
+
+
+@define(eq=False)
+class ClassicDialect:
+    """
+    The classic protocol: no handshake.
+    """
+
+    admitted: bool = field(default=True, init=False)
+    _decoder: TransferDecoder = field(init=False, factory=lambda: TransferDecoder(MAX_BODY))
+
+    def opening(self, report: int, *, onlooker: bool) -> bytes:
+        """
+        The first report.
+        """
+        before = ha_frame.encode_report(ONLOOKER) if onlooker else b""
+        return before + ha_frame.encode_report(report)
+
+    def report(self, offset: int) -> bytes:
+        """
+        A report.
+        """
+        return ha_frame.encode_report(offset)
+
+    def receive(self, data: bytes) -> Iterator[Said]:
+        """
+        Decode a chunk.
+
+        @raise FrameSizeOutOfRange: If a header announces an impossible body.
+        """
+        return self._decoder.receive(data)
+
+    def handover(self) -> Handover | None:
+        """
+        Where the stream stands.
+        """
+        return self._decoder.handover()
+
+
+@define(eq=False)
+class LearnerDialect:
+    """
+    Controller mode, as one that is no member of the set.
+
+    One handshake is sent, and no second: a stock master answers every one that it notices.
+    """
+
+    admitted: bool = field(default=False, init=False)
+    # That of the last transfer.
+    _label: EpochLabel = field(default=EpochLabel(-1, 0), init=False)
+    _decoder: MasterMessages = field(init=False, factory=MasterMessages)
+
+    def opening(self, report: int, *, onlooker: bool) -> bytes:
+        """
+        The handshake; the first report follows its answer.
+        """
+        return ha_v2.encode_handshake(SlaveHandshake(id=LEARNER_ID, learner=True))
+
+    def report(self, offset: int) -> bytes:
+        """
+        A report.
+        """
+        return ha_v2.encode_report(offset)
+
+    def receive(self, data: bytes) -> Iterator[Said]:
+        """
+        Decode a chunk.  A transfer's header is given, then the parts of its body or a heartbeat.
+
+        @raise HandshakeUnexpected: If a transfer comes before the answer, or a second answer.
+        @raise EpochLabelWentBack: If a label is below that of the transfer before, or its start
+            is, or that is behind the transfer's bytes.
+        @raise FrameSizeOutOfRange: And what else L{MasterMessages.receive} raises.
+        """
+        for message in self._decoder.receive(data):
+            if isinstance(message, TransferPart):
+                size = message.header.size
+                yield BodyPart(message.offset, message.data, size, message.left)
+            elif isinstance(message, HandshakeAnswer):
+                if self.admitted:
+                    raise HandshakeUnexpected("a second answer to one handshake")
+                self.admitted = True
+                yield message
+            elif not self.admitted:
+                raise HandshakeUnexpected("a transfer before the answer to the handshake")
+            else:
+                self._check(message)
+                yield message
+                if not message.size:
+                    # A master without a log file says -1.
+                    yield HaHeartbeat(max(message.offset, 0))
+
+    def _check(self, header: TransferHeader) -> None:
+        before, now = self._label, EpochLabel(header.label, header.start)
+        end = max(header.offset, 0) + header.size
+        known = now.label == before.label and now.start != before.start
+        if now.label < before.label or now.start < before.start or known or now.start > end:
+            raise EpochLabelWentBack(now.label, now.start, before.label, before.start, end)
+        self._label = now
+
+    def handover(self) -> Handover | None:
+        """
+        Nobody else reads these frames.
+        """
+        return None

@@ -1,0 +1,129 @@
+"""
+Tests for L{rmqha.wire.ha_dialect}.
+"""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.trial.unittest import SynchronousTestCase
+
+from rmqha.errors import EpochLabelWentBack, HandshakeUnexpected, HaStateUnexpected
+from rmqha.wire import ha_frame, ha_v2
+from rmqha.wire.ha_dialect import ClassicDialect, LearnerDialect, Said
+from rmqha.wire.ha_frame import BodyPart, HaHeartbeat
+from rmqha.wire.ha_v2 import EpochLabel, HandshakeAnswer, TransferHeader
+from tests.support.controller_captures import chunks
+from tests.wire.test_ha_frame import pieces
+
+CUTS = st.lists(st.integers(0, 900), max_size=30)
+ANSWER = ha_v2.encode_answer(0, [])
+
+
+def transfer(offset: int, body: bytes, label: int = 1, start: int = 0, confirm: int = 0) -> bytes:
+    """
+    One transfer.
+    """
+    header = TransferHeader(len(body), offset, label, start, confirm)
+    return ha_v2.encode_transfer_header(header) + body
+
+
+def said(dialect: LearnerDialect, data: bytes) -> list[Said]:
+    """
+    All that is in some bytes, bodies copied.
+    """
+    return [
+        BodyPart(each.offset, memoryview(bytes(each.data)), each.frame, each.left)
+        if isinstance(each, BodyPart)
+        else each
+        for each in dialect.receive(data)
+    ]
+
+
+class ClassicTests(SynchronousTestCase):
+    """
+    What was always said.
+    """
+
+    def test_opening(self) -> None:
+        """
+        The first report is the first word; who only looks says so before it.
+        """
+        dialect = ClassicDialect()
+        self.assertTrue(dialect.admitted)
+        self.assertEqual(dialect.opening(7, onlooker=False), ha_frame.encode_report(7))
+        looks = ha_frame.encode_report(-1) + ha_frame.encode_report(7)
+        self.assertEqual(dialect.opening(7, onlooker=True), looks)
+        self.assertEqual(dialect.report(9), ha_frame.encode_report(9))
+        self.assertEqual(dialect.handover(), (b"", 0, 0, 0))
+
+
+class LearnerTests(SynchronousTestCase):
+    """
+    HA protocol v2 without an id.
+    """
+
+    def test_opening(self) -> None:
+        """
+        The handshake alone; reports may follow its answer.
+        """
+        dialect = LearnerDialect()
+        shaken = bytes.fromhex("00000001 0000 0001 ffffffffffffffff")
+        self.assertEqual(dialect.opening(7, onlooker=False), shaken)
+        self.assertFalse(dialect.admitted)
+        labels = (EpochLabel(1, 0), EpochLabel(3, 50))
+        answer = HandshakeAnswer(60, labels, 3)
+        self.assertEqual(said(dialect, ha_v2.encode_answer(60, labels)), [answer])
+        self.assertTrue(dialect.admitted)
+        self.assertEqual(dialect.report(7), bytes.fromhex("00000002 0000000000000007"))
+        self.assertIsNone(dialect.handover())
+
+    @given(CUTS)
+    def test_captured(self, cuts: list[int]) -> None:
+        """
+        A stock master's stream under any chunking: what it says without a file is a heartbeat at
+        byte 0, and bodies come with the offsets that their headers say.
+        """
+        stream = b"".join(chunks("ha-run1-0-to35101", "master"))
+        dialect, heartbeats, at = LearnerDialect(), [], 0
+        for piece in pieces(stream, cuts):
+            for event in dialect.receive(piece):
+                if isinstance(event, HaHeartbeat):
+                    heartbeats.append(event.offset)
+                elif isinstance(event, BodyPart):
+                    self.assertEqual(event.offset, at)
+                    at += len(event.data)
+        self.assertEqual(heartbeats[0], 0)
+        self.assertGreater(at, 614)
+
+    def test_order(self) -> None:
+        """
+        No transfer before the answer, and no second answer.
+        """
+        with self.assertRaises(HandshakeUnexpected):
+            said(LearnerDialect(), transfer(0, b"abc"))
+        with self.assertRaises(HandshakeUnexpected):
+            said(LearnerDialect(), ANSWER + ANSWER)
+        with self.assertRaises(HaStateUnexpected):
+            said(LearnerDialect(), b"HTTP/1.1 400")
+
+    def test_labels(self) -> None:
+        """
+        Labels ascend with the log, as it is sent from its older ones on.
+        """
+        labels = [EpochLabel(1, 0), EpochLabel(4, 6)]
+        dialect = LearnerDialect()
+        good = transfer(0, b"abcdef") + transfer(6, b"gh", 4, 6) + transfer(8, b"", 4, 6)
+        found = said(dialect, ha_v2.encode_answer(8, labels) + good)
+        self.assertEqual(
+            [each for each in found if isinstance(each, HaHeartbeat)], [HaHeartbeat(8)]
+        )
+        for bad in (
+            transfer(6, b"gh", 4, 9),
+            transfer(6, b"gh", 4, 5) + transfer(8, b"i", 3, 5),
+            transfer(6, b"gh", 4, 6) + transfer(8, b"i", 4, 7),
+            transfer(6, b"gh", 4, 6) + transfer(8, b"i", 5, 5),
+        ):
+            dialect = LearnerDialect()
+            with self.assertRaises(EpochLabelWentBack):
+                said(dialect, ANSWER + transfer(0, b"abcdef") + bad)
