@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, Self
 from uuid import uuid4
 
-from attrs import define, evolve, field, frozen
+from attrs import Factory, define, evolve, field, frozen
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -39,8 +39,12 @@ from rmqha.logfiles import json_table
 from rmqha.net.group_commit import GroupCommit
 from rmqha.wire.store_layout import MASTER_EPOCHS, OWN_FOLDER
 
-MOST_STARTS = 64
-"""Entries of the journal that are kept, the newest; one is 50 bytes, and a promotion makes one."""
+MOST_STARTS = 1024
+"""Entries of the journal that are kept, the newest; one is 50 bytes, and a promotion or an election
+makes one."""
+
+UNKNOWN = -1
+"""Who wrote an entry's bytes, where nobody told."""
 
 LARGEST = (1 << 31) - 1
 """RocketMQ's master epoch has 32 bits."""
@@ -53,10 +57,26 @@ class EpochStart:
 
     @ivar epoch: The master epoch.
     @ivar start: Physical offset of the first byte written in it.
+    @ivar writer: The controller id of its master, where one was elected.
+    @ivar label: What its master calls it; another number than the epoch's where a stock master had
+        nothing to call it by (docs/protocol/controller.rst, Epoch file).
     """
 
     epoch: int
     start: int
+    writer: int = UNKNOWN
+    label: int = field(default=Factory(lambda self: self.epoch, takes_self=True))
+
+    def row(self) -> json_table.Table:
+        """
+        What a store keeps of it.
+        """
+        row: json_table.Table = {"epoch": self.epoch, "start": self.start}
+        if self.writer != UNKNOWN:
+            row["writer"] = self.writer
+        if self.label != self.epoch:
+            row["label"] = self.label
+        return row
 
 
 @frozen
@@ -126,7 +146,12 @@ class EpochJournal:
         return cls(
             number=_number(table["number"]),
             starts=checked(
-                EpochStart(_number(row["epoch"]), _number(row["start"], 1 << 62))
+                EpochStart(
+                    _number(row["epoch"]),
+                    _number(row["start"], 1 << 62),
+                    _number(row["writer"], 1 << 62) if "writer" in row else UNKNOWN,
+                    _number(row.get("label", row["epoch"])),
+                )
                 for row in table["starts"]
             ),
             higher=None
@@ -149,7 +174,7 @@ class EpochJournal:
             path,
             {
                 "number": self.number,
-                "starts": [{"epoch": one.epoch, "start": one.start} for one in self.starts],
+                "starts": [one.row() for one in self.starts],
                 "higher": None
                 if higher is None
                 else {
@@ -204,7 +229,7 @@ class EpochJournal:
         higher = self.higher
         if higher is not None and higher.epoch <= number:
             higher = None
-        return EpochJournal(number=number, starts=starts, higher=higher)
+        return EpochJournal(number=number, starts=starts[-MOST_STARTS:], higher=higher)
 
     def met(self, higher: HigherMaster) -> EpochJournal:
         """
