@@ -34,6 +34,7 @@ def check_broker(draft: SettingsDraft) -> None:
     _check_ports(draft)
     _check_folders(draft)
     _check_master_address(draft)
+    _check_controller(draft)
     _check_tls(draft)
 
 
@@ -158,6 +159,25 @@ def _check_master_address(draft: SettingsDraft) -> None:
     mine = (bound,) if bound else (*_LOOPBACK, draft.value("brokerIP1"), draft.value("brokerIP2"))
     if host in mine and port == draft.value("haListenPort"):
         draft.refuse("haMasterAddress", "another node's HA port; this is the node's own")
+
+
+def _check_controller(draft: SettingsDraft) -> None:
+    keys = ("enableControllerMode", "asyncLearner", "controllerAddr", "brokerRole", "haListenPort")
+    if not draft.sound(*keys, "haMasterAddress"):
+        return
+    if not draft.value("enableControllerMode"):
+        if draft.value("asyncLearner"):
+            draft.refuse("asyncLearner", "false without enableControllerMode=true")
+    elif draft.value("brokerRole").is_master:
+        draft.refuse("enableControllerMode", "false on a master: only a slave can be in a set")
+    elif not draft.value("asyncLearner"):
+        draft.refuse("asyncLearner", "true with enableControllerMode=true")
+    elif not draft.value("controllerAddr"):
+        draft.refuse("controllerAddr", "not empty with enableControllerMode=true")
+    elif draft.value("haMasterAddress") is not None:
+        draft.refuse("haMasterAddress", "empty: the controller says who is master")
+    elif draft.value("haListenPort"):
+        draft.refuse("haListenPort", "0: nobody can follow a learner")
 
 
 def _check_tls(draft: SettingsDraft) -> None:

@@ -103,7 +103,7 @@ _GROUPS: dict[str, str] = {
         batchWriteKvCqSize bottomMostCompressionTypeForConsumeQueueStore brokerElectionPriority
         checkSyncStateSetPeriod cleanRocksDBDirtyCQIntervalMin combineAssignOffsetCQType
         combineCQEnableCheckSelf combineCQLoadingCQTypes combineCQMaxExtraSearchCommitLogFiles
-        combineCQPreferCQType controllerAddr controllerHeartBeatTimeoutMills dLegerGroup
+        combineCQPreferCQType controllerHeartBeatTimeoutMills dLegerGroup
         dLegerPeers dLegerSelfId enableRocksDBLog fetchControllerAddrByDnsLookup
         haMaxTimeSlaveNotCatchup lockInStrictMode maxHaTransferByteInSecond maxSlaveResendLength
         memTableFlushInterval memTableFlushIntervalMs preferredLeaderId
@@ -193,9 +193,6 @@ _TLS = "connections to other nodes are made in clear text; for clients set tlsMo
 UNSUPPORTED: dict[str, Foreign] = {
     # another log, or another way to agree on it
     "enableDLegerCommitLog": on("DLedger has another log format and another replication protocol"),
-    "enableControllerMode": on(
-        "a controller would change roles by a protocol that rmqha does not speak"
-    ),
     "enableSlaveActingMaster": on("an rmqha slave never takes over a master's work by itself"),
     "enableRemoteEscape": on("an rmqha slave never writes to another broker"),
     "brokerContainer": on("an rmqha process is one broker"),
@@ -209,7 +206,6 @@ UNSUPPORTED: dict[str, Foreign] = {
     "minInSyncReplicas": _above(
         1, "inSyncReplicas is never lowered, so it has no minimum; set inSyncReplicas"
     ),
-    "asyncLearner": on("SYNC writes would count this replica all the same"),
     "syncMasterFlushOffsetWhenStartup": on("a log is never cut without comparing it first"),
     "syncFromLastFile": on("set haFirstSync=last-file to start an empty slave at the last file"),
     "haFlowControlEnable": on("set haMaxSendBytesPerSecond to limit what a slave is sent"),

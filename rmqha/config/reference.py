@@ -46,6 +46,7 @@ _HEADINGS = {
     "transactions": ("Transactions", "When the producers of half messages are asked about them."),
     "registration": ("Name servers", "When and how a broker registers with them."),
     "ha": ("Replication", "Both sides of the HA port."),
+    "controller": ("Controller mode", "A set whose master RocketMQ 5's controllers elect."),
     "admin": (
         "Admin",
         "The HTTP port for people and monitoring, and administration by the client port.",

@@ -27,6 +27,7 @@ from rmqha.config.broker_settings import (
     TransactionSettings,
     base_port,
 )
+from rmqha.config.controller_settings import ControllerSettings
 from rmqha.config.ha_settings import HASettings
 from rmqha.config.keys import Derived, Origin, key
 from rmqha.config.store_settings import StoreSettings
@@ -173,6 +174,7 @@ class Settings:
     transactions: TransactionSettings = field(factory=TransactionSettings)
     registration: RegistrationSettings = field(factory=RegistrationSettings)
     ha: HASettings = field(factory=HASettings)
+    controller: ControllerSettings = field(factory=ControllerSettings)
     admin: AdminSettings = field(factory=AdminSettings)
     namesrv: NamesrvSettings = field(factory=NamesrvSettings)
     ignored: tuple[str, ...] = ()

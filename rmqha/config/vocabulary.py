@@ -20,6 +20,7 @@ from rmqha.config.broker_settings import (
     RegistrationSettings,
     TransactionSettings,
 )
+from rmqha.config.controller_settings import ControllerSettings
 from rmqha.config.foreign import Foreign
 from rmqha.config.ha_settings import HASettings
 from rmqha.config.keys import Key, keys_of
@@ -34,6 +35,7 @@ SECTIONS: dict[str, type[AttrsInstance]] = {
     "transactions": TransactionSettings,
     "registration": RegistrationSettings,
     "ha": HASettings,
+    "controller": ControllerSettings,
     "admin": AdminSettings,
     "namesrv": NamesrvSettings,
 }

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from attrs import evolve
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IListeningPort, IStreamClientEndpoint
 
@@ -27,6 +28,7 @@ from rmqha.health import HealthReason
 from rmqha.logfiles import json_table
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.periodic import Job
+from rmqha.roles.elected import ElectedUpstream
 from rmqha.roles.node import Node
 from rmqha.roles.serving import Serving
 from rmqha.roles.upstream import Upstream
@@ -75,9 +77,22 @@ class SlaveNode(Node):
             in_thread=self._in_thread,
             standing=self._standing,
         )
-        self.upstream = Upstream(
-            settings=settings,
-            reactor=reactor,
+        self.upstream = self._upstream()
+
+    def _upstream(self) -> Upstream | ElectedUpstream:
+        if self.settings.controller.enabled:
+            return ElectedUpstream(
+                settings=self.settings,
+                reactor=self.reactor,
+                epochs=self.epochs,
+                store=lambda: self.store,
+                dialled=self._dialled,
+                moved=self._ask_master,
+                now_ms=self.environment.now_ms,
+            )
+        return Upstream(
+            settings=self.settings,
+            reactor=self.reactor,
             epochs=self.epochs,
             in_thread=self._in_thread,
             dialled=self._dialled,
@@ -88,7 +103,8 @@ class SlaveNode(Node):
         """
         A slave's log may always be cut at damage: its master has the bytes.
         """
-        return Opening(master=False, repair=True)
+        elected = self.settings.controller.enabled
+        return Opening(master=False, repair=True, follows_confirm=elected)
 
     def listen(self) -> list[IListeningPort]:
         """
@@ -121,12 +137,11 @@ class SlaveNode(Node):
 
     def _follow(self) -> None:
         upstream = self.upstream
-        upstream.followed.load()
         self.follower = upstream.follower = Follower(
             endpoint=upstream.endpoint(),
             address=upstream.address,
             current_log=lambda: self.store.log,
-            settings=self.settings.ha,
+            settings=evolve(self.settings.ha, policy=upstream.policy),
             clock=self.reactor,
             repair=self._repair,
             bootstrapping=self._mark_bootstrap,
@@ -137,10 +152,14 @@ class SlaveNode(Node):
             bounds=upstream.bounds(),
             client=upstream.client_port,
             followed=upstream.followed,
+            dialect=upstream.dialect,
+            listener=upstream.listener,
+            nowhere=upstream.nowhere,
             connected=self._ask_master,
             copied=self._keep_copied,
             judge=self._judge,
         )
+        upstream.begin()
         self.follower.startService()
 
     def _master(self) -> MasterReplica | None:
@@ -148,7 +167,7 @@ class SlaveNode(Node):
         The master as one that has the bytes of our log: while it was compared, and follows.
         """
         follower = self.follower
-        if follower is None or follower.endpoint is None:
+        if follower is None or follower.endpoint is None or self.settings.controller.enabled:
             return None
         if follower.sync.state not in (SyncState.IN_SYNC, SyncState.CATCHING_UP):
             return None
@@ -222,7 +241,7 @@ class SlaveNode(Node):
         # Of a follower that was stopped nobody can say any more whether it was in sync.
         nothing_lost = self.store_service.opened is not None and self.lost_tail() is None
         shutdown = Shutdown("serving", self.reactor)
-        await shutdown.step("the choice of a master", self.upstream.choice.stop)
+        await shutdown.step("the choice of a master", self.upstream.stop)
         if self.repairs is not None:
             await shutdown.step("repairing the log", self.repairs.stop)
         if self.comparison is not None:
@@ -254,6 +273,13 @@ class SlaveNode(Node):
             return None
         in_sync = follower is not None and follower.sync.state is SyncState.IN_SYNC
         return None if in_sync else lost
+
+    def acknowledged(self) -> int | None:
+        """
+        Behind an elected master, up to where the set has the log.
+        """
+        store = self.store_service.opened
+        return None if store is None or not self.settings.controller.enabled else store.readable
 
     def held_from(self) -> int | None:
         """
@@ -365,21 +391,17 @@ class SlaveNode(Node):
             ).addCallback(self._truncate)
         if self._marker.exists():
             return self._reopen(self._start_over, "starting the unfinished copy over")
-        held = self.upstream.objection(policy, at=0, end=self.store.log.end)
-        if held is not None:
-            return fail(held)
         aside = aside_of(self.settings.store.commitlog)
         if aside.exists():
             return fail(Refused("rebootstrap", f"{aside} exists: only one old log is kept aside"))
-        return self._reopen(
-            self._set_aside, f"the old log is now {aside}; copying the master's from its start"
+        permitted = Deferred.fromCoroutine(
+            self.upstream.permit(policy, at=0, end=self.store.log.end)
         )
+        text = f"the old log is now {aside}; copying the master's from its start"
+        return permitted.addCallback(lambda _: self._reopen(self._set_aside, text))
 
     def _truncate(self, at: int) -> Deferred[str]:
         end = self.store.log.end
-        held = self.upstream.objection(DivergencePolicy.TRUNCATE, at=at, end=end)
-        if held is not None:
-            return fail(held)
 
         def cut(settings: StoreSettings) -> None:
             folder = LogFolder.load(settings.commitlog, settings.file_size)
@@ -388,9 +410,11 @@ class SlaveNode(Node):
             finally:
                 folder.close()
 
-        return self._reopen(
-            cut, f"cut the log from byte {end} back to {at}; the tail is in quarantine"
+        permitted = Deferred.fromCoroutine(
+            self.upstream.permit(DivergencePolicy.TRUNCATE, at=at, end=end)
         )
+        text = f"cut the log from byte {end} back to {at}; the tail is in quarantine"
+        return permitted.addCallback(lambda _: self._reopen(cut, text))
 
     def _set_aside(self, settings: StoreSettings) -> None:
         begin_anew(settings.root, self.environment.now_ms)
@@ -437,9 +461,7 @@ class SlaveNode(Node):
         self._refuse_when_stopping()
         self._reopening = True
         try:
-            service = self._new_store_service(
-                Opening(master=False, repair=True, before=careful, patient=True)
-            )
+            service = self._new_store_service(evolve(self.opening(), before=careful, patient=True))
             self.store_service = service
             service.startService()
             store = await service.ready
@@ -481,6 +503,7 @@ class SlaveNode(Node):
         yield from self.serving.health()
         if self.follower is not None:
             yield from self.follower.sync.health()
+        yield from self.upstream.health()
         if self.comparison is not None:
             yield from self.comparison.health()
 

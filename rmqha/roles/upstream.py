@@ -16,16 +16,18 @@ from twisted.logger import Logger
 from rmqha.config.ha_settings import DivergencePolicy
 from rmqha.config.settings import Settings
 from rmqha.config.values import Endpoint
-from rmqha.errors import HeldForAnotherMaster
 from rmqha.ha.master_epoch import MasterEpochs
 from rmqha.ha.slave import master_bounds
 from rmqha.ha.slave.choice import MasterChoice, NamedMaster, PresentMaster
+from rmqha.ha.slave.connection import SetListener
 from rmqha.ha.slave.followed import FollowedMasters
 from rmqha.ha.slave.follower import Follower
 from rmqha.ha.slave.master_bounds import AskBounds, MasterBounds
+from rmqha.health import HealthReason
 from rmqha.net.remoting.client import RemotingClient, split_address
 from rmqha.periodic import Job
 from rmqha.store.files.allocate import InThread
+from rmqha.wire.ha_dialect import ClassicDialect, SlaveDialect
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 
 
@@ -52,6 +54,10 @@ class Upstream:
     client_port: str = field(init=False)
     followed: FollowedMasters = field(init=False)
     choice: MasterChoice = field(init=False)
+    listener: SetListener | None = field(default=None, init=False)
+    nowhere: str = field(
+        default="haMasterAddress is not set, and no name server has told one", init=False
+    )
     _client: RemotingClient = field(init=False)
 
     _log = Logger()
@@ -152,22 +158,53 @@ class Upstream:
 
     # --- for the node -------------------------------------------------------------------
 
-    def objection(
-        self, policy: DivergencePolicy, *, at: int, end: int
-    ) -> HeldForAnotherMaster | None:
+    @property
+    def policy(self) -> DivergencePolicy:
         """
-        Why the log may not be cut as the present master wants it: another one was told that it
-        is here.
+        What is done about a log that is not the master's.
+        """
+        return self.settings.ha.policy
+
+    async def permit(self, policy: DivergencePolicy, *, at: int, end: int) -> None:
+        """
+        Whether the log may be cut as the present master wants it.
 
         @param at: The first byte that would go.
         @param end: Where the log ends.
+        @raise HeldForAnotherMaster: If another one was told that it is here.
         """
         if self.follower is None:
-            return None
+            return
         sync = self.follower.sync
-        return self.followed.objection(
+        held = self.followed.objection(
             policy.value, at=at, end=end, address=sync.address, bounds=sync.port.bounds
         )
+        if held is not None:
+            raise held
+
+    def begin(self) -> None:
+        """
+        The store is open: recall which masters its log has followed.
+        """
+        self.followed.load()
+
+    def stop(self) -> None:
+        """
+        Choose no other master any more.
+        """
+        self.choice.stop()
+
+    def dialect(self) -> SlaveDialect:
+        """
+        How each connection speaks.
+        """
+        return ClassicDialect()
+
+    def health(self) -> Iterator[HealthReason]:
+        """
+        What the follower does not know better.
+        """
+        yield from ()
 
     def close(self) -> Deferred[None]:
         """

@@ -586,7 +586,6 @@ class ForeignTests(LoadTestCase):
         """
         for name in [
             "enableDLegerCommitLog",
-            "enableControllerMode",
             "duplicationEnable",
             "enableMultiDispatch",
             "enableLmq",
