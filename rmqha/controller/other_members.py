@@ -1,0 +1,79 @@
+"""
+What is asked about the other members of a set: who they are, and the epoch labels of their logs.
+
+The first is asked of the controllers, the second of the member itself, at its client port.
+
+Source: docs/protocol/controller.rst, Requests.
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from rmqha.controller.epoch_labels import Labels
+from rmqha.controller.group import TIMEOUT, ControllerClient, ControllerGroup
+from rmqha.errors import BodyInvalid, ControllerRefused, RequestRefused
+from rmqha.wire.ha_v2 import EpochLabel
+from rmqha.wire.remoting import fastjson
+from rmqha.wire.remoting.bodies.controller import EpochCache, SyncStateData
+from rmqha.wire.remoting.codes import ControllerRequestCode as Code
+from rmqha.wire.remoting.codes import ResponseCode
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.json_body import read
+
+
+@frozen
+class MemberLabels:
+    """
+    What a member says of its log.
+
+    @ivar labels: Oldest first.
+    @ivar end: Where the log ends, physical.
+    """
+
+    labels: Labels
+    end: int
+
+
+async def members_of(group: ControllerGroup) -> dict[int, str]:
+    """
+    Ask the controllers who the members of a set are, whether they live or not.
+
+    @return: C{host:port} of each one's client port, by controller id.
+    @raise NoController: If nobody leads.
+    @raise ControllerUnanswered: If it did not answer.
+    @raise ControllerRefused: If it says no, or nothing that can be read.
+    """
+    answer = await group.ask(Code.GET_SYNC_STATE_DATA, body=fastjson.dumps([group.name]))
+    if answer.code != ResponseCode.SUCCESS:
+        raise ControllerRefused(group.leader, answer.code, answer.remark or "")
+    try:
+        found = read(SyncStateData, answer.body).replicas_info_table.get(group.name)
+    except BodyInvalid as error:
+        raise ControllerRefused(group.leader, answer.code, str(error)) from None
+    if found is None:
+        return {}
+    everybody = (*found.in_sync_replicas, *found.not_in_sync_replicas)
+    return {each.broker_id: each.broker_address for each in everybody}
+
+
+async def labels_of(client: ControllerClient, address: str, name: str) -> MemberLabels:
+    """
+    Ask a member for the labels of its log.
+
+    @param address: C{host:port} of its client port.
+    @param name: The set's C{brokerName}.
+    @raise RequestRefused: If it has none to tell, or is a member of another set.
+    @raise BodyInvalid: If the answer cannot be read.
+    @raise RemotingUnreachable: If nobody is there.
+    @raise RemotingTimeout: If it did not answer.
+    """
+    asked = Command.request(Code.GET_BROKER_EPOCH_CACHE)
+    answer = await client.request(address, asked, TIMEOUT)
+    if answer.code != ResponseCode.SUCCESS:
+        raise RequestRefused(answer.code, answer.remark, asked.code)
+    found = read(EpochCache, answer.body)
+    if found.broker_name != name:
+        raise RequestRefused(answer.code, f"it is a broker of {found.broker_name}", asked.code)
+    labels = tuple(EpochLabel(each.epoch, each.start_offset) for each in found.epoch_list)
+    return MemberLabels(labels, found.max_offset)
