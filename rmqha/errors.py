@@ -8,7 +8,9 @@ node changes its state).  Texts are for a person who reads one log line.
 
 from __future__ import annotations
 
-from attrs import frozen
+from typing import ClassVar
+
+from attrs import field, frozen
 
 
 class RmqhaError(Exception):
@@ -48,9 +50,11 @@ class HaStateUnexpected(ProtocolViolation):
     A message of HA protocol v2 begins with a state in which nobody speaks: the peer speaks another
     protocol, such as the classic one.
 
+    @ivar reason: For counters.
     @ivar state: The number it begins with.
     """
 
+    reason: ClassVar[str] = "other-protocol"
     state: int
 
     def __str__(self) -> str:
@@ -161,6 +165,42 @@ class ReportRejected(ProtocolViolation):
     def __str__(self) -> str:
         why = _REJECTED[self.reason].format(bound=self.bound)
         return f"offset report {self.report} rejected ({self.reason}): {why}"
+
+
+_UNHEARD = {
+    "own-id": "it is this master's own",
+    "unknown-member": "no controller knows a member of this id",
+    "other-address": "that member is connected from {detail}",
+    "not-its-address": "that member is registered at {detail}, and haAllowedPeers is empty",
+    "last-file": "it wants the last file of the log only, and haAllowLastFile is false",
+    "no-handshake": "it reports and has not said who it is",
+    "early-report": "it reports before its handshake was answered",
+    "late-handshake": "it has reported already",
+    "nobody-tells": "no controller tells who the members are: {detail}",
+}
+"""Why a slave is not heard, in words, by reason."""
+
+
+@frozen
+class HandshakeRejected(ProtocolViolation):
+    """
+    A slave of HA protocol v2 is not who it should be, or speaks out of turn.
+
+    @ivar reason: One of C{own-id, unknown-member, other-address, not-its-address, last-file,
+        no-handshake, early-report, late-handshake, nobody-tells}.
+    @ivar id: The controller id that it says it has; C{None} before it has said one.
+    @ivar detail: The other address, or what failed.
+    """
+
+    reason: str
+    id: int | None
+    detail: str = ""
+
+    def __str__(self) -> str:
+        who = "a slave without a handshake" if self.id is None else f"the slave of id {self.id}"
+        return (
+            f"{who} is not fed ({self.reason}): {_UNHEARD[self.reason].format(detail=self.detail)}"
+        )
 
 
 @frozen
@@ -605,6 +645,24 @@ class NotWritable(StoreError):
 
     def __str__(self) -> str:
         return f"store is {self.state}: {self.reason}"
+
+
+@frozen
+class TooFewInSync(NotWritable):
+    """
+    The SyncStateSet has fewer members than a write needs.
+
+    @ivar found: How many it has, the master among them.
+    @ivar needed: C{minInSyncReplicas}.
+    """
+
+    state: str = field(init=False, default="short of replicas")
+    reason: str = field(init=False, default="in-sync replicas not enough")
+    found: int
+    needed: int
+
+    def __str__(self) -> str:
+        return f"the SyncStateSet has {self.found} members, a write needs {self.needed}"
 
 
 @frozen

@@ -23,20 +23,21 @@ from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from rmqha.errors import LogLost, OutOfDescriptors, ReportRejected
+from rmqha.errors import (
+    HandshakeRejected,
+    HaStateUnexpected,
+    LogLost,
+    OutOfDescriptors,
+    ReportRejected,
+)
 from rmqha.ha.master.ledger import Claim
 from rmqha.ha.states import Standing
 from rmqha.net.door import peer_of
 from rmqha.net.rate_limit import Speed, TokenBucket
 from rmqha.net.zero_copy_send import ZeroCopyServer, regions
-from rmqha.wire.ha_frame import OFFSET_REPORT, ONLOOKER, TRANSFER_HEADER, OffsetReports
 
 if TYPE_CHECKING:
     from rmqha.ha.master.master import MasterFactory
-
-_REPORT = OFFSET_REPORT.size
-_unpack_report = OFFSET_REPORT.unpack
-_pack_header = TRANSFER_HEADER.pack
 
 
 @implementer(IPushProducer)
@@ -45,6 +46,7 @@ class MasterProtocol(Protocol):
     Feed one slave and believe it as far as the ledger does.
 
     @ivar claim: What it may say; C{None} once the connection is given up.
+    @ivar dialect: How it is spoken with.
     @ivar onlooker: Whether it has said that it only compares.
     @ivar host: The peer's address without the port.
     @ivar peer: Host and port, for people.
@@ -65,7 +67,7 @@ class MasterProtocol(Protocol):
         self.factory = factory
         self.host = self.peer = host
         self._clock = factory.clock
-        self._reports = OffsetReports()
+        self.dialect = factory.dialect(self)
         self._bucket = TokenBucket(factory.settings.max_send_rate, factory.clock)
         self.speed = Speed(factory.clock)
         self.opened = self.heard = self._written = factory.clock.seconds()
@@ -111,6 +113,7 @@ class MasterProtocol(Protocol):
         if claim is None:
             return False
         claim.close()
+        self.dialect.ended()
         self._paused = True
         if self._later is not None:
             self._later.cancel()
@@ -129,17 +132,18 @@ class MasterProtocol(Protocol):
         if claim is None:
             return
         try:
-            if len(data) == _REPORT and claim.live and not self._reports.pending:
-                claim.report(_unpack_report(data)[0])
+            offset = self.dialect.single(data) if claim.live else None
+            if offset is not None:
+                claim.report(offset)
             else:
-                whole = self._reports.receive(data)
+                whole = self.dialect.receive(data)
                 if not whole:
                     return
-                if not claim.live and not self._first(claim, whole):
-                    return
+                if not claim.live:
+                    self._begin(claim, whole.pop(0))
                 for offset in whole:
                     claim.report(offset)
-        except ReportRejected as error:
+        except (ReportRejected, HandshakeRejected, HaStateUnexpected) as error:
             self.close(error.reason, error)
             return
         if self._stranger and claim.proven:
@@ -149,22 +153,8 @@ class MasterProtocol(Protocol):
         if not self.onlooker:
             self.factory.transfer.acked(claim)
 
-    def _first(self, claim: Claim, whole: list[int]) -> bool:
-        """
-        Take the first report out of those that came.
-
-        @return: Whether there was one that is taken.
-        """
-        if whole[0] == ONLOOKER and not self.onlooker:
-            self.onlooker = True
-            del whole[0]
-            if not whole:
-                return False
-        self._begin(claim, whole.pop(0))
-        return True
-
     def _begin(self, claim: Claim, offset: int) -> None:
-        origin = claim.look(offset) if self.onlooker else claim.first(offset)
+        origin = self.dialect.first(claim, offset)
         self.factory.fed(self, offset, origin)
         self.pump(self.factory.limit())
 
@@ -235,17 +225,17 @@ class MasterProtocol(Protocol):
         """
         The zero-copy path: headers, and views of the log.
         """
-        log, batch = self.factory.log, self.factory.batch
+        log, batch, header = self.factory.log, self.factory.batch, self.dialect.header
         parts: list[bytes | memoryview] = []
         while position < stop:
-            span = log.read(position, stop - position)
+            span = log.read(position, self.dialect.frame_end(position, stop) - position)
             size = len(span)
             if size <= batch:
-                parts += (_pack_header(position, size), span)
+                parts += (header(position, size), span)
             else:
                 for at in range(0, size, batch):
                     body = span[at : at + batch]
-                    parts += (_pack_header(position + at, len(body)), body)
+                    parts += (header(position + at, len(body)), body)
             position += size
         claim.sent = position
         transport.writeParts(parts)
@@ -256,8 +246,9 @@ class MasterProtocol(Protocol):
         """
         log, batch = self.factory.log, self.factory.batch
         while position < stop and not self._paused:
-            body = bytes(log.read(position, min(batch, stop - position)))
-            header = _pack_header(position, len(body))
+            end = self.dialect.frame_end(position, stop)
+            body = bytes(log.read(position, min(batch, end - position)))
+            header = self.dialect.header(position, len(body))
             claim.sent = position = position + len(body)
             self.transport.writeSequence((header, body))
 
@@ -279,7 +270,7 @@ class MasterProtocol(Protocol):
         """
         claim = self.claim
         if claim is not None:
-            self.transport.write(_pack_header(claim.sent, 0))
+            self.transport.write(self.dialect.header(claim.sent, 0))
             self._written = self._clock.seconds()
 
     def look(self, now: float, heartbeat_after: float) -> None:

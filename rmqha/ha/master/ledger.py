@@ -69,7 +69,7 @@ stock slave sends one each 5 s, so more is a flood of eight-byte garbage, such a
 
 COVERS_NOTHING = 1 << 62
 """
-Where an onlooker's claim starts: behind every write.
+Where the claim of an onlooker starts, and one that is doubted: behind every write.
 """
 
 MOST_MARKS = 10_000
@@ -155,6 +155,25 @@ class Claim:
         self._floor = max(offset, origin - 1)
         self.live = True
         return origin
+
+    def doubt(self) -> None:
+        """
+        It covers nothing, until there is reason to L{trust} it.
+        """
+        self.start = COVERS_NOTHING
+
+    def trust(self) -> None:
+        """
+        All that lies below its reports is ours.
+        """
+        self.start = 0
+
+    @property
+    def trusted(self) -> bool:
+        """
+        Whether it counts for writes at all.
+        """
+        return self.live and self.start < COVERS_NOTHING
 
     def _refuse_outside(self, offset: int) -> None:
         log = self._ledger.log

@@ -23,6 +23,7 @@ from twisted.logger import Logger
 from rmqha.config.ha_settings import HASettings, ReplicaIdentity
 from rmqha.errors import OutOfDescriptors
 from rmqha.ha.master.connection import MasterProtocol
+from rmqha.ha.master.dialect import ClassicDialect, Dialect
 from rmqha.ha.master.ledger import Claim, Ledger
 from rmqha.ha.master.replicas import IN_SYNC_WITHIN, ReplicaState, ReplicaView, Timeline
 from rmqha.ha.master.slots import RetentionSlots
@@ -87,6 +88,8 @@ class MasterFactory(ServerFactory):
     @ivar turn: Most body bytes of a turn.
     @ivar door: Who is connected, and who may be.
     @ivar slots: What is kept for replicas that are away.
+    @ivar dialect: Makes how a connection is spoken with.
+    @ivar timeline: When the log had grown to where.
     """
 
     noisy = False
@@ -104,6 +107,7 @@ class MasterFactory(ServerFactory):
         most: Callable[[], int] | None = None,
         slots: RetentionSlots | None = None,
         known: Callable[[str], None] = lambda host: None,
+        dialect: Callable[[MasterProtocol], Dialect] = ClassicDialect,
     ) -> None:
         """
         @param most: Most connections at once; what the settings say by default.
@@ -117,6 +121,7 @@ class MasterFactory(ServerFactory):
         self.standing = standing
         self.slots = slots or RetentionSlots(clock=clock, grace=0.0)
         self.known = known
+        self.dialect = dialect
         self.batch = min(settings.batch, MAX_BODY)
         self.turn = TURN
         if settings.max_send_rate:
@@ -128,7 +133,7 @@ class MasterFactory(ServerFactory):
             allowed=settings.allowed_peers,
             strangers=settings.max_unproven,
         )
-        self._timeline = Timeline()
+        self.timeline = Timeline()
         self._fed: dict[MasterProtocol, None] = {}
         self._verdicts: dict[str, tuple[float, ReplicaView]] = {}
         self._news = 0
@@ -146,7 +151,7 @@ class MasterFactory(ServerFactory):
         """
         if self._sweeping.running or self.door.stopping:
             return
-        self._timeline.note(self.log.confirmed, self.clock.seconds())
+        self.timeline.note(self.log.confirmed, self.clock.seconds())
         # Before dispatch and the others: replicas work while they do.
         self.log.appended.insert(0, self._log_moved)
         if self.settings.send_flushed_only:
@@ -225,9 +230,9 @@ class MasterFactory(ServerFactory):
         was_fed = connection in self._fed
         self._fed.pop(connection, None)
         onlooker = connection.onlooker
-        if claim.proven and not (onlooker or self._still_here(connection.host)):
+        if claim.proven and not (onlooker or self._still_here(claim.host)):
             leave = self.slots.we_leave if reason == "stopped" else self.slots.left
-            leave(connection.host, claim.held)
+            leave(claim.host, claim.held)
         if reason in VERDICTS and not onlooker:
             self._judge(connection, VERDICTS[reason], error)
         if error is not None or reason in ("silent", "no-report"):
@@ -264,7 +269,7 @@ class MasterFactory(ServerFactory):
         Whether another connection of a replica does what the one that ended did.
         """
         return self.settings.replica_identity is ReplicaIdentity.ADDRESS and any(
-            other.host == host and other.claim is not None and other.claim.proven
+            other.claim is not None and other.claim.host == host and other.claim.proven
             for other in self._fed
         )
 
@@ -275,7 +280,7 @@ class MasterFactory(ServerFactory):
         self.door.known(connection)
         claim = connection.claim
         if claim is not None and not connection.onlooker:
-            self.slots.proved(connection.host, claim.held)
+            self.slots.proved(claim.host, claim.held)
             self.known(connection.host)
 
     def gone(self, connection: MasterProtocol) -> None:
@@ -308,7 +313,7 @@ class MasterFactory(ServerFactory):
         return min((offset for offset in held if offset is not None), default=None)
 
     def _log_moved(self) -> None:
-        self._timeline.note(self.log.confirmed, self.clock.seconds())
+        self.timeline.note(self.log.confirmed, self.clock.seconds())
         self._feed()
 
     def _feed(self) -> None:
@@ -322,7 +327,7 @@ class MasterFactory(ServerFactory):
 
     def _sweep(self) -> None:
         now = self.clock.seconds()
-        self._timeline.note(self.log.confirmed, now)
+        self.timeline.note(self.log.confirmed, now)
         if self.standing() is Standing.DOUBTFUL:
             for connection in tuple(self.door.inside):
                 connection.close("upstream")
@@ -393,7 +398,7 @@ class MasterFactory(ServerFactory):
         @param enough: Stop counting here.
         """
         now, end, count = self.clock.seconds(), self.log.confirmed, 0
-        timeline, transfer = self._timeline, self.transfer
+        timeline, transfer = self.timeline, self.transfer
         for acked in self.ledger.best():
             if count >= enough:
                 break
@@ -455,8 +460,8 @@ class MasterFactory(ServerFactory):
             )
         held = claim.held
         lag_bytes = max(0, self.log.confirmed - held)
-        lag_seconds = self._timeline.age(held, now) if lag_bytes else 0.0
-        close = lag_seconds < IN_SYNC_WITHIN and not self._timeline.before(held)
+        lag_seconds = self.timeline.age(held, now) if lag_bytes else 0.0
+        close = lag_seconds < IN_SYNC_WITHIN and not self.timeline.before(held)
         return ReplicaView(
             address=connection.peer,
             state=ReplicaState.IN_SYNC if close or not lag_bytes else ReplicaState.FEEDING,

@@ -96,7 +96,7 @@ class GroupTransfer:
     _waiting: deque[_Waiting] = field(factory=deque, init=False)
     _aside: list[_Waiting] = field(factory=list, init=False)
     _timer: IDelayedCall | None = field(default=None, init=False)
-    _stopped: bool = field(default=False, init=False)
+    _stopped: PutStatus | None = field(default=None, init=False)
 
     @property
     def pending(self) -> int:
@@ -145,10 +145,10 @@ class GroupTransfer:
         """
         What becomes of a write for which nothing is waited for.
         """
-        if self._stopped:
-            return PutStatus.SERVICE_NOT_AVAILABLE
+        if self._stopped is not None:
+            return self._stopped
         needed = self.needed
-        if not needed or self.ledger.covers(begin, end) >= needed:
+        if not needed or self.held(begin, end):
             return PutStatus.PUT_OK
         if self.ledger.eligible(end, self.fallbehind_max, needed) < needed:
             return PutStatus.SLAVE_NOT_AVAILABLE
@@ -169,32 +169,51 @@ class GroupTransfer:
         """
         A claim moved, or began to count: resolve what it completes.
         """
-        waiting = self._waiting
-        if not (waiting or self._aside):
+        if not (self._waiting or self._aside):
             return
-        needed = self.needed
-        limit = claim.acked
-        if needed > 1:
-            limit = min(limit, self.ledger.quorum(needed))
         due: list[_Waiting] = []
         if self._aside and claim.start <= self._aside[-1].begin:
             self._look_aside(due)
+        self._look_below(self._limit(claim), due, claim if self.needed == 1 else None)
+
+    def held(self, begin: int, end: int) -> bool:
+        """
+        Whether a write is where it was promised to be.
+        """
+        return self.ledger.covers(begin, end) >= self.needed
+
+    def _limit(self, claim: Claim) -> int:
+        """
+        No write that ends above this is held because a claim moved.
+        """
+        needed = self.needed
+        return min(claim.acked, self.ledger.quorum(needed)) if needed > 1 else claim.acked
+
+    def _look_below(self, limit: int, due: list[_Waiting], alone: Claim | None = None) -> None:
+        """
+        Answer the writes that end at or below C{limit}, and those that are due besides; put aside
+        what is not held.
+
+        @param alone: A claim that is enough if it covers a write: no need to ask for the others.
+        """
+        waiting = self._waiting
         while waiting and waiting[0].end <= limit:
             write = waiting.popleft()
-            # One claim that covers it is one replica: no need to ask for the others.
-            enough = needed == 1 and claim.covers(write.begin, write.end)
-            if enough or self.ledger.covers(write.begin, write.end) >= needed:
+            enough = alone is not None and alone.covers(write.begin, write.end)
+            if enough or self.held(write.begin, write.end):
                 due.append(write)
             elif write.done is not None:
                 self._aside.append(write)
         for write in due:
             self._resolve(write, PutStatus.PUT_OK)
 
-    def stop(self) -> None:
+    def stop(self, status: PutStatus = PutStatus.SERVICE_NOT_AVAILABLE) -> None:
         """
-        Answer all writes that wait, and all that come.
+        Answer all writes that wait, and all that come.  Doing it again changes nothing.
+
+        @param status: With what.
         """
-        self._stopped = True
+        self._stopped = self._stopped or status
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -202,7 +221,7 @@ class GroupTransfer:
         self._aside.clear()
         self._waiting.clear()
         for write in left:
-            self._resolve(write, PutStatus.SERVICE_NOT_AVAILABLE)
+            self._resolve(write, self._stopped)
 
     def _resolve(self, write: _Waiting, status: PutStatus) -> None:
         done, write.done = write.done, None
@@ -216,7 +235,7 @@ class GroupTransfer:
         """
         still: list[_Waiting] = []
         for write in self._aside:
-            if self.ledger.covers(write.begin, write.end) >= self.needed:
+            if self.held(write.begin, write.end):
                 due.append(write)
             elif write.done is not None:
                 still.append(write)
