@@ -17,6 +17,7 @@ from twisted.internet.testing import StringTransport
 from rmqha.broker.broker import Broker
 from rmqha.config.broker_settings import BrokerSettings
 from rmqha.config.settings import Settings
+from rmqha.errors import NotWritable
 from rmqha.ha.master.put_service import PutResult
 from rmqha.ha.master.transfer import Done, PutStatus
 from rmqha.net.remoting.connection import RemotingProtocol
@@ -44,7 +45,7 @@ class FakeWriter:
     Stores in a real store; what became of the waiting is the test's to say.
 
     @ivar waited: Of each write, whether it was to be waited for.
-    @ivar outcome: What the waiting ends with: a status, or a Deferred.
+    @ivar outcome: What the waiting ends with: a status, or a Deferred; an error refuses the write.
     """
 
     store: Store
@@ -57,6 +58,7 @@ class FakeWriter:
         """
         Store it.
         """
+        self._may()
         receipt = self.store.put(message, batch=batch)
         self.waited.append(wait)
         outcome = self.outcome
@@ -67,11 +69,16 @@ class FakeWriter:
         """
         Store several.
         """
+        self._may()
         self.store.put_run(run, born_host)
         self.waited += [True] * run.count
         outcome = self.outcome
         waited = outcome if isinstance(outcome, Deferred) else succeed(outcome)
         waited.addErrback(lambda failure: PutStatus.SERVICE_NOT_AVAILABLE).addCallback(done)
+
+    def _may(self) -> None:
+        if isinstance(self.outcome, NotWritable):
+            raise self.outcome
 
 
 @define

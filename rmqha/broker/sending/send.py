@@ -24,6 +24,7 @@ from rmqha.errors import (
     MessageIllegal,
     NotWritable,
     RequestRefused,
+    TooFewInSync,
 )
 from rmqha.ha.master.put_service import PutResult, Putter
 from rmqha.net.remoting.connection import RemotingProtocol
@@ -206,6 +207,8 @@ class Sending:
     def _refused(self, error: Exception, command: Command) -> Answer:
         if isinstance(error, MessageIllegal):
             error = illegal(error, self.store.settings.max_message_size)
+        elif isinstance(error, TooFewInSync):
+            error = RequestRefused(ResponseCode.SYSTEM_ERROR, error.reason)
         elif isinstance(error, NotWritable):
             error = unavailable(self.store)
         if isinstance(error, RequestRefused):

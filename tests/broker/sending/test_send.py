@@ -8,7 +8,7 @@ from typing import Any
 
 from twisted.internet.defer import Deferred, fail
 
-from rmqha.errors import FlushFailed, NotWritable
+from rmqha.errors import FlushFailed, NotWritable, TooFewInSync
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.wire.remoting.bodies.tables import TopicConfig
 from rmqha.wire.remoting.codes import RequestCode
@@ -329,6 +329,15 @@ class OutcomeTests(BrokerTestCase):
         answer = self.client().ask(SEND_V2, sending("T"), b"x")
         self.assertEqual(answer.code, 14)
         self.assertIn("[CL:  0.10 CQ:  0.10 INDEX:  0.10]", answer.remark)
+
+    def test_too_few_in_sync(self) -> None:
+        """
+        A set that is too small for a write takes none, and says so as a stock master does.
+        """
+        self.broker()
+        self.writer.outcome = TooFewInSync(1, 2)
+        answer = self.client().ask(SEND_V2, sending("T"), b"x")
+        self.assertEqual((answer.code, answer.remark), (1, "in-sync replicas not enough"))
 
     def test_slave(self) -> None:
         """
