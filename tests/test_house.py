@@ -62,6 +62,7 @@ HOUSE: dict[str, set[str]] = {
     "ha": {"ha.epoch", "ha.slave", "store.repair"},
     "archive": {"ha", "net.remoting"},
     "controller": {"ha.slave", "logfiles", "wire.remoting.bodies", "wire.remoting.headers"},
+    "ha.elected": {"controller", "ha.master"},
     "broker.tables": {"net", "store.files", "store.tables"},
     "broker.clients": {"broker.tables", "net.remoting"},
     "broker.meters": {"ha.master"},

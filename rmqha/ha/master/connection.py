@@ -297,6 +297,17 @@ class MasterProtocol(Protocol):
         elif now - self._written > heartbeat_after:
             self.heartbeat()
 
+    def idle_for(self, seconds: float) -> bool:
+        """
+        Whether all that may be sent was, so long ago.
+        """
+        claim = self.claim
+        if claim is None or not claim.live or self._paused or self._later is not None:
+            return False
+        return (
+            claim.sent >= self.factory.limit() and self._clock.seconds() - self._written >= seconds
+        )
+
     # --- IPushProducer ------------------------------------------------------
 
     def pauseProducing(self) -> None:

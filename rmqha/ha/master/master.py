@@ -108,6 +108,7 @@ class MasterFactory(ServerFactory):
         slots: RetentionSlots | None = None,
         known: Callable[[str], None] = lambda host: None,
         dialect: Callable[[MasterProtocol], Dialect] = ClassicDialect,
+        timeline: Timeline | None = None,
     ) -> None:
         """
         @param most: Most connections at once; what the settings say by default.
@@ -133,7 +134,7 @@ class MasterFactory(ServerFactory):
             allowed=settings.allowed_peers,
             strangers=settings.max_unproven,
         )
-        self.timeline = Timeline()
+        self.timeline = timeline or Timeline()
         self._fed: dict[MasterProtocol, None] = {}
         self._verdicts: dict[str, tuple[float, ReplicaView]] = {}
         self._news = 0

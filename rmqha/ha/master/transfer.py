@@ -55,7 +55,7 @@ Done = Callable[[PutStatus], object]
 
 
 @define(eq=False)
-class _Waiting:
+class Waiting:
     """
     One write, or several that lie together and share their fate.
 
@@ -93,8 +93,8 @@ class GroupTransfer:
     timeout: float = 3.0
     fallbehind_max: int = 256 << 20
     results: Counter[PutStatus] = field(factory=Counter, init=False)
-    _waiting: deque[_Waiting] = field(factory=deque, init=False)
-    _aside: list[_Waiting] = field(factory=list, init=False)
+    _waiting: deque[Waiting] = field(factory=deque, init=False)
+    _aside: list[Waiting] = field(factory=list, init=False)
     _timer: IDelayedCall | None = field(default=None, init=False)
     _stopped: PutStatus | None = field(default=None, init=False)
 
@@ -154,8 +154,8 @@ class GroupTransfer:
             return PutStatus.SLAVE_NOT_AVAILABLE
         return None
 
-    def _add(self, begin: int, end: int, count: int) -> _Waiting:
-        write = _Waiting(begin, end, self.clock.seconds() + self.timeout, count, None)
+    def _add(self, begin: int, end: int, count: int) -> Waiting:
+        write = Waiting(begin, end, self.clock.seconds() + self.timeout, count, None)
         waiting = self._waiting
         waiting.append(write)
         if len(waiting) > 1 and waiting[-2].end > end:
@@ -171,7 +171,7 @@ class GroupTransfer:
         """
         if not (self._waiting or self._aside):
             return
-        due: list[_Waiting] = []
+        due: list[Waiting] = []
         if self._aside and claim.start <= self._aside[-1].begin:
             self._look_aside(due)
         self._look_below(self._limit(claim), due, claim if self.needed == 1 else None)
@@ -189,7 +189,7 @@ class GroupTransfer:
         needed = self.needed
         return min(claim.acked, self.ledger.quorum(needed)) if needed > 1 else claim.acked
 
-    def _look_below(self, limit: int, due: list[_Waiting], alone: Claim | None = None) -> None:
+    def _look_below(self, limit: int, due: list[Waiting], alone: Claim | None = None) -> None:
         """
         Answer the writes that end at or below C{limit}, and those that are due besides; put aside
         what is not held.
@@ -223,17 +223,17 @@ class GroupTransfer:
         for write in left:
             self._resolve(write, self._stopped)
 
-    def _resolve(self, write: _Waiting, status: PutStatus) -> None:
+    def _resolve(self, write: Waiting, status: PutStatus) -> None:
         done, write.done = write.done, None
         if done is not None:
             self.results[status] += write.count
             done(status)
 
-    def _look_aside(self, due: list[_Waiting]) -> None:
+    def _look_aside(self, due: list[Waiting]) -> None:
         """
         Take out what is covered by now, or not wanted any more.
         """
-        still: list[_Waiting] = []
+        still: list[Waiting] = []
         for write in self._aside:
             if self.held(write.begin, write.end):
                 due.append(write)

@@ -1,0 +1,173 @@
+"""
+HA protocol v2 on one connection, as the master speaks it.
+
+A slave says who it is, is answered with the labels of our log, and reports then.  One handshake is
+answered; half of one waits; what came before our answer was no answer to it.  What it is sent is
+cut where files and labels end, and has in each frame the label it lies under and the confirm
+offset.
+
+Source: docs/protocol/controller.rst, What a master tells.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rmqha.errors import HandshakeRejected
+from rmqha.ha.master.connection import MasterProtocol
+from rmqha.ha.master.ledger import Claim
+from rmqha.wire.ha_v2 import (
+    REPORT,
+    TRANSFER,
+    TRANSFER_HEADER,
+    Report,
+    SlaveHandshake,
+    SlaveMessages,
+    encode_answer,
+)
+
+if TYPE_CHECKING:
+    from rmqha.ha.elected.set_master import SetMaster
+
+NO_FILE = -1
+"""The offset of a heartbeat while the master has no log file."""
+
+_REPORT = REPORT.size
+_pack_header = TRANSFER_HEADER.pack
+
+
+class MemberDialect:
+    """
+    One connection's.
+
+    @ivar connection: The connection.
+    @ivar said: What the slave said of itself; C{None} before its handshake.
+    @ivar claim: What it may say; C{None} before its first report.
+    @ivar asked_from: Its first report; -1 before.
+    @ivar confirm_told: The confirm offset of the last frame, -1 before the first.
+    @ivar doubt: Why its reports do not count, in words; C{""} if they do or it has made none.
+    @ivar asking: Whether it is being asked for its labels.
+    """
+
+    def __init__(self, connection: MasterProtocol, master: SetMaster) -> None:
+        self.connection = connection
+        self.said: SlaveHandshake | None = None
+        self.claim: Claim | None = None
+        self.asked_from = -1
+        self.confirm_told = -1
+        self.doubt = ""
+        self.asking = False
+        self._master = master
+        self._messages = SlaveMessages()
+        self._answered = False
+
+    @property
+    def counts(self) -> bool:
+        """
+        Whether it is to be one of those that hold what was acknowledged.
+        """
+        said = self.said
+        return said is not None and not (said.learner or said.from_last_file)
+
+    @property
+    def name(self) -> str:
+        """
+        Who it is: a member by its id, a learner by its address.
+        """
+        if self.said is None or self.said.learner:
+            return f"learner {self.connection.host}"
+        return f"member {self.said.id}"
+
+    # --- what it says -------------------------------------------------------------
+
+    def single(self, data: bytes) -> int | None:
+        """
+        A report of twelve bytes.
+        """
+        if len(data) != _REPORT or self._messages.pending:
+            return None
+        state, offset = REPORT.unpack(data)
+        return offset if state == TRANSFER else None
+
+    def receive(self, data: bytes) -> list[int]:
+        """
+        Take reports, and a handshake before the first of them.
+
+        @raise HandshakeRejected: If it speaks out of turn.
+        @raise HaStateUnexpected: If it speaks another protocol.
+        """
+        reports: list[int] = []
+        answered = self._answered
+        for message in self._messages.receive(data):
+            if isinstance(message, Report):
+                if self.said is None:
+                    raise HandshakeRejected("no-handshake", None)
+                if not answered:
+                    raise HandshakeRejected("early-report", self.said.id)
+                reports.append(message.offset)
+            elif reports or self.claim is not None:
+                raise HandshakeRejected("late-handshake", message.id)
+            elif self.said is None:
+                self._master.hear(self, message)
+        return reports
+
+    def answer(self) -> None:
+        """
+        Answer its handshake.
+        """
+        master = self._master
+        self._answered = True
+        self.connection.transport.write(encode_answer(master.limit(), master.labelled.labels))
+
+    def first(self, claim: Claim, offset: int) -> int:
+        """
+        Take the first report.
+        """
+        claim.identity = claim.host = self.name
+        origin = claim.first(self._master.wanted(self, offset))
+        self.claim, self.asked_from = claim, offset
+        claim.doubt()
+        self._master.began(self)
+        return origin
+
+    # --- what it is told ------------------------------------------------------------
+
+    def header(self, offset: int, size: int) -> bytes:
+        """
+        What stands before a piece of the log, or is a heartbeat.
+        """
+        master = self._master
+        self.confirm_told = confirm = master.confirm
+        if size:
+            label = master.labelled.of_byte(offset)
+        else:
+            label = master.labelled.before(offset)
+            if not master.log.end:
+                offset = NO_FILE
+        return _pack_header(TRANSFER, size, offset, label.label, label.start, confirm)
+
+    def frame_end(self, position: int, stop: int) -> int:
+        """
+        Where the next label starts, at most.
+        """
+        return self._master.labelled.piece_end(position, stop)
+
+    def ended(self) -> None:
+        """
+        The connection is given up.
+        """
+        self._master.lost(self)
+
+    def status(self) -> dict[str, Any]:
+        """
+        A row of the members in C{/status}.
+        """
+        claim, said = self.claim, self.said
+        return {
+            "id": said.id if said is not None else None,
+            "address": self.connection.peer,
+            "learner": said is not None and said.learner,
+            "counts": claim is not None and claim.trusted,
+            "doubt": self.doubt,
+            "acked": claim.acked if claim is not None else None,
+        }

@@ -1,0 +1,428 @@
+"""
+The master of a set, as its members' connections and its writes see it: one object for one master
+epoch.
+
+It is made when the epoch is in the epoch file and before a write is taken, and ended, for good,
+before this node does anything else than lead in that epoch.  Whoever makes it tells it what the
+controller says (L{SetMaster.told}), and is told in return when that is due.
+
+Source: docs/protocol/controller.rst, What a master tells and The SyncStateSet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from attrs import define, evolve, field, frozen
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
+from twisted.logger import Logger
+
+from rmqha.config.ha_settings import HASettings, ReplicaIdentity
+from rmqha.controller.coordinator import Coordinator, SetState
+from rmqha.controller.epoch_labels import Labels
+from rmqha.controller.other_members import MemberLabels
+from rmqha.errors import HandshakeRejected, NotWritable, TooFewInSync
+from rmqha.ha.elected.in_sync import InSyncSet
+from rmqha.ha.elected.labelled_log import LabelledLog
+from rmqha.ha.elected.member_dialect import MemberDialect
+from rmqha.ha.elected.member_writer import MemberWriter
+from rmqha.ha.elected.proof import ASKING, Proofs
+from rmqha.ha.elected.roster import Roster
+from rmqha.ha.elected.set_transfer import SetTransfer
+from rmqha.ha.master.ledger import Ledger
+from rmqha.ha.master.master import MasterFactory
+from rmqha.ha.master.put_service import Putter
+from rmqha.ha.master.replicas import Timeline
+from rmqha.ha.master.slots import RetentionSlots
+from rmqha.ha.master.transfer import PutStatus
+from rmqha.health import HealthReason
+from rmqha.periodic import Job, Periodic
+from rmqha.store.log.commit_log import CommitLog
+from rmqha.wire.ha_v2 import MAX_BODY, SlaveHandshake
+
+LOOK = 1.0
+"""Seconds between two looks at the set."""
+
+TELL = 0.1
+"""Seconds without a frame after which the confirm offset is told that has moved since."""
+
+_SLACK = 0.001
+
+
+@frozen(kw_only=True)
+class SetRules:
+    """
+    What the configuration says of a set.
+
+    @ivar least: C{minInSyncReplicas}.
+    @ivar alone_is_enough: C{controllerAloneAnswer=ok}.
+    @ivar late_after: C{haMaxTimeSlaveNotCatchup}, in seconds.
+    @ivar allow_last_file: C{haAllowLastFile}.
+    """
+
+    least: int = 1
+    alone_is_enough: bool = False
+    late_after: float = 15.0
+    allow_last_file: bool = False
+
+
+@define(eq=False, kw_only=True)
+class SetMaster:
+    """
+    The master of one set in one master epoch.
+
+    @ivar own: Its controller id.
+    @ivar state: What the controller decided, with us as master in this epoch.
+    @ivar labels: Of our log, as members are told them: the newest one is that of this epoch.
+    @ivar log: Our log.
+    @ivar settings: The C{ha*} keys.
+    @ivar rules: What else the configuration says.
+    @ivar clock: Its C{seconds} must not jump.
+    @ivar coordinator: Decides who is in sync.
+    @ivar members: Asks the controllers for the client ports of all members, by id.
+    @ivar labels_of: Asks a member for its labels, by its client port.
+    @ivar superseded: Called when an answer says that another one may lead: to be asked about.
+    @ivar confirm_from: The confirm offset that the store knows.
+    @ivar slots: What is kept for members that are away.
+    @ivar most: Most connections at once; what the settings say by default.
+    @ivar doubted: Members whose logs were not proven, by id; to be given to the next one that is
+        made in this process.
+    @ivar confirm_moved: Called after the confirm offset has moved.
+    @ivar factory: Takes the members' connections.
+    @ivar in_sync: The SyncStateSet.
+    @ivar transfer: The writes that wait for it.
+    @ivar roster: Who the members are.
+    @ivar fenced: Why no write is taken although this node leads, in words; C{""} if it is.  To be
+        set by who knows that no controller can be asked.
+    """
+
+    own: int
+    state: SetState
+    labels: Labels
+    log: CommitLog
+    settings: HASettings
+    clock: IReactorTime
+    coordinator: Coordinator
+    members: Callable[[], Deferred[Mapping[int, str]]]
+    labels_of: Callable[[str], Deferred[MemberLabels]]
+    rules: SetRules = SetRules()
+    superseded: Callable[[], None] = lambda: None
+    confirm_from: int = 0
+    slots: RetentionSlots | None = None
+    most: Callable[[], int] | None = None
+    doubted: dict[int, str] = field(factory=dict)
+    confirm_moved: list[Callable[[], None]] = field(factory=list, init=False)
+    labelled: LabelledLog = field(init=False)
+    factory: MasterFactory = field(init=False)
+    in_sync: InSyncSet = field(init=False)
+    transfer: SetTransfer = field(init=False)
+    roster: Roster = field(init=False)
+    fenced: str = field(default="", init=False)
+    _proofs: Proofs = field(init=False)
+    # Who was answered, in the order they came; those that are no learners by id.
+    _heard: dict[MemberDialect, None] = field(factory=dict, init=False)
+    _by_id: dict[int, MemberDialect] = field(factory=dict, init=False)
+    _looking: Periodic = field(init=False)
+    _telling: IDelayedCall | None = field(default=None, init=False)
+    _ended: bool = field(default=False, init=False)
+
+    _log = Logger()
+
+    def __attrs_post_init__(self) -> None:
+        rules, log = self.rules, self.log
+        # Who is one replica is told by what it says of itself, in the name of its claim.
+        settings = evolve(self.settings, replica_identity=ReplicaIdentity.ADDRESS)
+        timeline = Timeline()
+        self.labelled = LabelledLog(self.labels)
+        self.roster = Roster(
+            own=self.own,
+            ask=self.members,
+            clock=self.clock,
+            any_host=bool(settings.allowed_peers),
+        )
+        self._proofs = Proofs(
+            labels=self.labels,
+            end=self.limit,
+            labels_of=self.labels_of,
+            accept=settings.accept_unproven,
+            doubted=self.doubted,
+        )
+        self.in_sync = InSyncSet(
+            own=self.own,
+            state=self.state,
+            coordinator=self.coordinator,
+            clock=self.clock,
+            limit=self.limit,
+            timeline=timeline,
+            newest_start=self.labelled.newest_start,
+            late_after=rules.late_after,
+            confirm=self.confirm_from,
+            confirm_moved=self._confirm_moved,
+            superseded=self.superseded,
+        )
+        ledger = Ledger(log=log, start=log.confirmed, accept_unproven=True)
+        self.transfer = SetTransfer(
+            ledger=ledger,
+            clock=self.clock,
+            timeout=settings.slave_timeout,
+            fallbehind_max=settings.fallbehind_max,
+            in_sync=self.in_sync,
+            least=rules.least,
+            alone_is_enough=rules.alone_is_enough,
+        )
+        self.in_sync.changed = self.transfer.look
+        self.factory = MasterFactory(
+            log=log,
+            settings=settings,
+            clock=self.clock,
+            ledger=ledger,
+            transfer=self.transfer,
+            most=self.most,
+            slots=self.slots,
+            dialect=lambda connection: MemberDialect(connection, self),
+            timeline=timeline,
+        )
+        self.factory.batch = min(self.factory.batch, MAX_BODY)
+        self._looking = Periodic("SyncStateSet", self.clock, self._look, vital=True)
+
+    # --- life -----------------------------------------------------------------------
+
+    def start(self) -> None:
+        """
+        Let members in.
+        """
+        self.factory.start()
+        # Before frames go out, so that they tell of it.
+        self.log.appended.insert(0, self._log_moved)
+        self.log.flush_listeners.insert(0, self._log_moved)
+        self._looking.start(LOOK)
+        self.in_sync.acked()
+
+    def told(self, state: SetState) -> None:
+        """
+        The controller tells what is decided, for whatever reason it was asked.
+        """
+        self.in_sync.told(state)
+
+    def end(self, *, gently: bool = True) -> Deferred[None]:
+        """
+        This is not our epoch any more, or this node stops: no write that waits is acknowledged,
+        none is taken, and all connections end.  Doing it again changes nothing.
+
+        @param gently: Let members have what was written to them.
+        @return: Fires when the last connection is gone.
+        """
+        if not self._ended:
+            self._ended = True
+            self.in_sync.close()
+            self.transfer.stop(PutStatus.FLUSH_SLAVE_TIMEOUT)
+            if self._looking.running:
+                self._looking.stop()
+                self.log.appended.remove(self._log_moved)
+                self.log.flush_listeners.remove(self._log_moved)
+            if self._telling is not None:
+                self._telling.cancel()
+                self._telling = None
+        return self.factory.stop(gently=gently)
+
+    # --- writes -----------------------------------------------------------------------
+
+    def writer(self, below: Putter) -> MemberWriter:
+        """
+        What takes this node's writes.
+
+        @param below: Stores them, and waits for L{transfer}.
+        """
+        return MemberWriter(below, self.require)
+
+    def require(self) -> None:
+        """
+        See that a write may be taken.
+
+        @raise NotWritable: If this node does not lead, or cannot know whether it does.
+        @raise TooFewInSync: If the set is too small.
+        """
+        if self._ended:
+            raise NotWritable("demoting", "this node does not lead its set any more")
+        if self.fenced:
+            raise NotWritable("fenced", self.fenced)
+        if self.in_sync.smallest < self.rules.least:
+            raise TooFewInSync(self.in_sync.smallest, self.rules.least)
+
+    # --- what members are told ----------------------------------------------------------
+
+    @property
+    def confirm(self) -> int:
+        """
+        Below it every member of the SyncStateSet holds the log: what may be read.
+        """
+        return self.in_sync.confirm
+
+    def limit(self) -> int:
+        """
+        Just past the last byte that may be sent.
+        """
+        return self.factory.limit()
+
+    def _log_moved(self) -> None:
+        try:
+            self.in_sync.acked()
+        except Exception:
+            # Ours, and no reason to fail the write that called us.
+            self._log.failure("Following the log's end in the SyncStateSet failed")
+
+    def _confirm_moved(self) -> None:
+        for listener in self.confirm_moved:
+            listener()
+        if self._telling is None and self._heard and not self._ended:
+            self._telling = self.clock.callLater(TELL, self._tell_confirm)
+
+    def _tell_confirm(self) -> None:
+        """
+        Tell the confirm offset to those that are sent nothing else.
+        """
+        self._telling = None
+        fed = [each for each in self._heard if each.claim is not None]
+        behind = [each for each in fed if each.confirm_told < self.confirm]
+        for dialect in behind:
+            if dialect.connection.idle_for(TELL - _SLACK):
+                dialect.connection.heartbeat()
+        if any(each.confirm_told < self.confirm for each in behind):
+            self._telling = self.clock.callLater(TELL, self._tell_confirm)
+
+    # --- members that come and go ---------------------------------------------------------
+
+    def hear(self, dialect: MemberDialect, said: SlaveHandshake) -> None:
+        """
+        Somebody says who it is.
+        """
+        dialect.said = said
+        if said.from_last_file and not self.rules.allow_last_file:
+            raise HandshakeRejected("last-file", said.id)
+        self.roster.judge(said, dialect.connection.host, partial(self._judged, dialect))
+
+    def _judged(self, dialect: MemberDialect, error: HandshakeRejected | None) -> None:
+        connection, said = dialect.connection, dialect.said
+        if connection.claim is None or said is None:
+            return
+        if error is None and not said.learner:
+            other = self._by_id.get(said.id)
+            if other is not None and other.connection.host != connection.host:
+                error = HandshakeRejected("other-address", said.id, other.connection.host)
+            elif other is not None:
+                other.connection.close("replaced")
+        if error is not None:
+            connection.close(error.reason, error)
+            return
+        self._heard[dialect] = None
+        if not said.learner:
+            self._by_id[said.id] = dialect
+        dialect.answer()
+
+    def wanted(self, dialect: MemberDialect, offset: int) -> int:
+        """
+        From where a slave is to be sent, by its first report.
+        """
+        said = dialect.said
+        if offset == 0 and said is not None and said.from_last_file:
+            end = self.log.confirmed
+            return max(self.log.min_offset, end - end % self.log.file_size)
+        return offset
+
+    def began(self, dialect: MemberDialect) -> None:
+        """
+        A slave's first report was taken.
+        """
+        said = dialect.said
+        if said is None or not dialect.counts:
+            return
+        if dialect.asked_from <= self.log.min_offset:
+            self._proofs.began_empty(said.id)
+            self._count(dialect, said.id)
+        else:
+            dialect.doubt = ASKING
+            self._prove(dialect, said.id)
+
+    def _prove(self, dialect: MemberDialect, number: int) -> None:
+        address = self.roster.addresses.get(number)
+        if address is not None and not dialect.asking:
+            dialect.asking = True
+            self._proofs.ask(number, address, dialect.asked_from).addCallback(
+                self._proven, dialect, number
+            )
+
+    def _proven(self, why: str, dialect: MemberDialect, number: int) -> None:
+        dialect.asking = False
+        dialect.doubt = why
+        if not why and not self._ended:
+            self._count(dialect, number)
+
+    def _count(self, dialect: MemberDialect, number: int) -> None:
+        """
+        What a member reports counts from now on.
+        """
+        claim = dialect.claim
+        if claim is not None and claim.live:
+            claim.trust()
+            self.in_sync.joined(number, claim)
+            self.transfer.look()
+
+    def lost(self, dialect: MemberDialect) -> None:
+        """
+        A connection is given up.
+        """
+        said = dialect.said
+        self._heard.pop(dialect, None)
+        if said is not None and self._by_id.get(said.id) is dialect:
+            del self._by_id[said.id]
+            self.in_sync.lost(said.id)
+
+    def _look(self) -> None:
+        self.in_sync.look()
+        open_doubts = [
+            each
+            for number, each in self._by_id.items()
+            if each.doubt and number not in self.doubted
+        ]
+        for dialect in open_doubts:
+            # It may be somewhere else by now.
+            self.roster.refreshed().addCallback(self._prove_again, dialect)
+
+    def _prove_again(self, _: None, dialect: MemberDialect) -> None:
+        said = dialect.said
+        if said is not None and self._by_id.get(said.id) is dialect:
+            self._prove(dialect, said.id)
+
+    # --- the status -------------------------------------------------------------------------
+
+    def health(self) -> Iterator[HealthReason]:
+        """
+        A set from which nobody else could be elected, or too small for a write.
+        """
+        found = self.in_sync.smallest
+        if found < max(2, self.rules.least):
+            yield HealthReason(
+                "too-few-replicas",
+                f"the SyncStateSet has {found} members: "
+                + (
+                    f"writes need {self.rules.least} (minInSyncReplicas)"
+                    if found < self.rules.least
+                    else "no other member can become master without loss"
+                ),
+            )
+
+    def jobs(self) -> Iterator[Job]:
+        """
+        What is done again and again.
+        """
+        yield from self.factory.jobs()
+        yield self._looking
+
+    def status(self) -> dict[str, Any]:
+        """
+        What C{/status} says of the set.
+        """
+        return {**self.in_sync.status(), "members": [each.status() for each in self._heard]}

@@ -1,0 +1,380 @@
+"""
+Who is in the SyncStateSet, and below which offset all of it holds the log.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.logger import LogLevel, formatEvent, globalLogPublisher
+
+from rmqha.errors import ControllerRefused, ControllerUnanswered, NoController
+from rmqha.ha.elected.in_sync import LINGER
+from rmqha.wire.remoting.codes import ControllerResponseCode
+from tests.ha.elected.cases import EPOCH, OWN, SLAVE, THIRD, SetCase, at
+
+UNANSWERED = ControllerUnanswered("c:1", 1001, "no answer in 3 s")
+UNREACHED = NoController(("c:1",), "connection refused")
+
+
+def refused(code: ControllerResponseCode) -> ControllerRefused:
+    """
+    The controller says no.
+    """
+    return ControllerRefused("c:1", code, "no")
+
+
+class MembersTests(SetCase):
+    """
+    Who enters and leaves.
+    """
+
+    def ids(self) -> set[int]:
+        """
+        Who is in.
+        """
+        return set(self.in_sync.state.in_sync)
+
+    def test_enters(self) -> None:
+        """
+        A member enters with the report that reaches the end of the log.
+        """
+        protocol, _ = self.fed()
+        self.ack(protocol, 24_999)
+        self.assertEqual(self.coordinator.asked, [])
+        self.ack(protocol, 25_000)
+        self.assertEqual(self.coordinator.asked, [{OWN, SLAVE}])
+        self.assertEqual(self.ids(), {OWN, SLAVE})
+
+    def test_one_after_the_other(self) -> None:
+        """
+        One change is asked for at a time.
+        """
+        self.coordinator.patient = True
+        self.caught_up(SLAVE)
+        self.caught_up(THIRD)
+        self.assertEqual(self.coordinator.asked, [{OWN, SLAVE}])
+        self.coordinator.answer()
+        self.assertEqual(self.coordinator.asked[1:], [{OWN, SLAVE, THIRD}])
+        self.coordinator.answer()
+        self.assertEqual(self.ids(), {OWN, SLAVE, THIRD})
+
+    def test_enters_under_load(self) -> None:
+        """
+        One that is a little behind at every moment, as under load all are, enters as soon as it has
+        what was there a moment ago; confirm waits for it meanwhile.
+        """
+        protocol, _ = self.fed()
+        for _ in range(5):
+            self.log.put(bytes(1000))
+            self.clock.advance(0.02)
+            confirm = self.master.confirm
+            self.ack(protocol, self.log.end - 1000)
+            if self.coordinator.asked:
+                break
+        self.assertEqual(self.coordinator.asked, [{OWN, SLAVE}])
+        self.assertLessEqual(confirm, self.log.end - 1000)
+
+    def test_goal_is_not_reached(self) -> None:
+        """
+        Confirm does not wait for one that does not get there.
+        """
+        protocol, _ = self.fed()
+        self.log.put(bytes(1000))
+        self.ack(protocol, 25_500)
+        self.log.put(bytes(1000))
+        self.assertEqual(self.master.confirm, 26_000)
+        self.pass_time(3.0)
+        self.assertEqual(self.master.confirm, 27_000)
+        self.log.put(bytes(1000))
+        self.assertEqual(self.master.confirm, 28_000)
+        self.assertEqual(self.coordinator.asked, [])
+
+    def test_leaves_with_its_connection(self) -> None:
+        """
+        A member whose connection ends leaves at once.
+        """
+        protocol, _ = self.caught_up()
+        self.lose(protocol)
+        self.assertEqual(self.coordinator.asked[1:], [{OWN}])
+        self.assertEqual(self.ids(), {OWN})
+
+    def test_leaves_late(self) -> None:
+        """
+        A member that does not acknowledge what is older than C{haMaxTimeSlaveNotCatchup} leaves, an
+        idle one does not.
+        """
+        protocol, _ = self.caught_up()
+        other, _ = self.caught_up(THIRD)
+        for _ in range(20):
+            self.pass_time(1.0, 1.0)
+            for each in (protocol, other):
+                self.ack(each, 25_000)
+        self.assertEqual(self.ids(), {OWN, SLAVE, THIRD})
+        self.put()
+        for _ in range(14):
+            self.pass_time(1.0, 1.0)
+            self.ack(protocol)
+            self.ack(other, 25_000)
+        self.assertEqual(self.ids(), {OWN, SLAVE, THIRD})
+        for _ in range(3):
+            self.pass_time(1.0, 1.0)
+            self.ack(protocol)
+            self.ack(other, 25_000)
+        self.assertEqual(self.ids(), {OWN, SLAVE})
+
+    def test_one_that_never_comes(self) -> None:
+        """
+        A master that is started again in its epoch gives those that are in the set time to come.
+        """
+        self.build(ids=(OWN, SLAVE, THIRD))
+        self.caught_up()
+        self.pass_time(14.0, 1.0)
+        self.assertEqual(self.coordinator.asked, [])
+        self.pass_time(3.0, 1.0)
+        self.assertEqual(self.coordinator.asked, [{OWN, SLAVE}])
+
+    def test_no_end(self) -> None:
+        """
+        Once ended, nothing is asked for, and what comes is passed over.
+        """
+        self.coordinator.patient = True
+        self.caught_up()
+        self.master.end()
+        self.coordinator.answer()
+        self.assertEqual(self.ids(), {OWN})
+        self.master.told(at(OWN, EPOCH, OWN, SLAVE, set_epoch=9))
+        self.assertEqual(self.ids(), {OWN})
+
+
+class OutcomeTests(SetCase):
+    """
+    What became of a change.
+    """
+
+    def setUp(self) -> None:
+        """
+        A member has caught up; its entry was asked for.
+        """
+        self.build()
+        self.coordinator.patient = True
+        self.protocol, _ = self.caught_up()
+        self.assertEqual(self.in_sync.members, {OWN, SLAVE})
+
+    def test_not_reached(self) -> None:
+        """
+        A change that did not reach the controller was not made, and is asked for again a second
+        later.
+        """
+        self.coordinator.refuse(UNREACHED)
+        self.assertEqual(self.in_sync.members, {OWN})
+        self.ack(self.protocol)
+        self.assertEqual(len(self.coordinator.asked), 1)
+        self.pass_time(2.0)
+        self.assertEqual(self.coordinator.asked[1:], [{OWN, SLAVE}])
+
+    def test_refused(self) -> None:
+        """
+        The same holds for one that was refused, for example for a member whose heartbeat is late.
+        """
+        self.coordinator.refuse(refused(ControllerResponseCode.BROKER_NOT_ALIVE))
+        self.assertEqual(self.in_sync.members, {OWN})
+        self.assertEqual(self.superseded, 0)
+        self.pass_time(2.0)
+        self.assertEqual(self.coordinator.asked[1:], [{OWN, SLAVE}])
+
+    def test_set_epoch_has_moved(self) -> None:
+        """
+        A refusal because of the set epoch asks what the set is.
+        """
+        self.coordinator.state = at(OWN, EPOCH, OWN, THIRD, set_epoch=5)
+        self.coordinator.refuse(refused(ControllerResponseCode.FENCED_SYNC_STATE_SET_EPOCH))
+        self.assertEqual(self.in_sync.state, self.coordinator.state)
+
+    def test_superseded(self) -> None:
+        """
+        A refusal because another one leads is told to who made us.
+        """
+        for code in (
+            ControllerResponseCode.INVALID_MASTER,
+            ControllerResponseCode.FENCED_MASTER_EPOCH,
+        ):
+            self.setUp()
+            self.coordinator.refuse(refused(code))
+            self.assertEqual(self.superseded, 1)
+
+    def test_unanswered_and_made(self) -> None:
+        """
+        A change that was not answered counts on both sides, until the controller tells that it was
+        made.
+        """
+        self.coordinator.down = UNREACHED
+        self.coordinator.refuse(UNANSWERED, made=True)
+        self.assertEqual(self.in_sync.members, {OWN, SLAVE})
+        self.assertEqual(self.in_sync.state.in_sync, {OWN})
+        self.assertEqual(self.master.status()["mayAlsoBe"], [[OWN, SLAVE]])
+        self.coordinator.down = None
+        self.pass_time(1.1)
+        self.assertEqual(self.in_sync.state.in_sync, {OWN, SLAVE})
+        self.assertEqual(self.master.status()["mayAlsoBe"], [])
+
+    def test_unanswered_and_not_made(self) -> None:
+        """
+        If it tells the old set it may still be on its way: both count, until so late that it is
+        not.
+        """
+        self.coordinator.down = UNREACHED
+        self.coordinator.refuse(UNANSWERED)
+        self.coordinator.down = None
+        self.lose(self.protocol)
+        self.pass_time(LINGER - 2, 1.0)
+        self.assertEqual(self.in_sync.members, {OWN, SLAVE})
+        self.pass_time(4.0, 1.0)
+        self.assertEqual(self.in_sync.members, {OWN})
+        self.assertEqual(self.coordinator.asked, [{OWN, SLAVE}])
+
+    def test_unanswered_and_asked_again(self) -> None:
+        """
+        A later change that is made ends the doubt: the one on its way names a set epoch that is
+        over.
+        """
+        self.coordinator.refuse(UNANSWERED)
+        self.pass_time(1.5)
+        self.assertEqual(self.coordinator.asked[1:], [{OWN, SLAVE}])
+        self.coordinator.answer()
+        self.assertEqual(self.master.status()["mayAlsoBe"], [])
+        self.assertEqual(self.in_sync.members, {OWN, SLAVE})
+
+    def test_told(self) -> None:
+        """
+        What the controller tells meanwhile is taken if it is newer, and of our epoch.
+        """
+        self.master.told(at(OWN, EPOCH, OWN, THIRD, set_epoch=4))
+        self.assertEqual(self.in_sync.members, {OWN, SLAVE, THIRD})
+        self.master.told(at(OWN, EPOCH, OWN, set_epoch=3))
+        self.master.told(at(SLAVE, EPOCH, OWN, set_epoch=9))
+        self.assertEqual(self.in_sync.state.in_sync, {OWN, THIRD})
+        self.assertEqual(self.superseded, 0)
+        self.master.told(at(SLAVE, EPOCH + 1, SLAVE, set_epoch=9))
+        self.assertEqual(self.superseded, 1)
+        self.assertEqual(self.in_sync.state.in_sync, {OWN, THIRD})
+
+    def test_surprise(self) -> None:
+        """
+        An error of ours does not end the asking.
+        """
+        self.coordinator.refuse(RuntimeError("a bug"))
+        self.pass_time(1.5)
+        self.assertEqual(self.coordinator.asked[1:], [{OWN, SLAVE}])
+
+
+class ConfirmTests(SetCase):
+    """
+    Below it every member holds the log.
+    """
+
+    def test_alone(self) -> None:
+        """
+        Of a master that is alone it is the end of its log, and told before frames go out.
+        """
+        self.assertEqual(self.master.confirm, 25_000)
+        moved: list[int] = []
+        self.master.confirm_moved.append(lambda: moved.append(self.master.confirm))
+        self.put(300)
+        self.assertEqual(moved, [25_300])
+
+    def test_smallest(self) -> None:
+        """
+        With members it is the smallest acknowledgement of them.
+        """
+        first, _ = self.caught_up()
+        second, _ = self.caught_up(THIRD)
+        self.put(300)
+        self.assertEqual(self.master.confirm, 25_000)
+        self.ack(first)
+        self.assertEqual(self.master.confirm, 25_000)
+        self.ack(second, 25_200)
+        self.assertEqual(self.master.confirm, 25_200)
+        self.ack(second)
+        self.assertEqual(self.master.confirm, 25_300)
+
+    def test_flushed_only(self) -> None:
+        """
+        Where only flushed bytes are sent, nothing else is confirmed.
+        """
+        self.build(send_flushed_only=True)
+        self.put(300)
+        self.assertEqual(self.master.confirm, 25_000)
+        self.log.flush()
+        self.assertEqual(self.master.confirm, 25_300)
+
+    def test_without_a_connection(self) -> None:
+        """
+        It stays while a member of the set has no connection, and never goes down.
+        """
+        self.coordinator.patient = True
+        protocol, _ = self.caught_up()
+        self.coordinator.answer()
+        self.put(300)
+        self.lose(protocol)
+        self.assertEqual(self.coordinator.asked[1:], [{OWN}])
+        self.put(300)
+        self.assertEqual(self.master.confirm, 25_000)
+        self.assertFalse(self.in_sync.connected)
+        self.coordinator.answer()
+        self.assertEqual(self.master.confirm, 25_600)
+        self.assertTrue(self.in_sync.connected)
+
+    def test_known_from_before(self) -> None:
+        """
+        A master that is started again begins where the store knows it to be.
+        """
+        self.build(ids=(OWN, SLAVE))
+        self.assertEqual(self.master.confirm, 0)
+        self.in_sync.confirm = 20_000
+        self.fed(report=0)
+        self.assertEqual(self.master.confirm, 20_000)
+
+
+class LogTests(SetCase):
+    """
+    What operators read.
+    """
+
+    def test_repeated_failures(self) -> None:
+        """
+        While the controllers are away the log says so once, not each second; and again after a
+        change was made.
+        """
+        lines: list[str] = []
+
+        def observe(event: dict[str, Any]) -> None:
+            if event["log_level"] is LogLevel.warn:
+                lines.append(formatEvent(event))
+
+        globalLogPublisher.addObserver(observe)
+        self.addCleanup(globalLogPublisher.removeObserver, observe)
+        self.coordinator.patient = True
+        self.caught_up()
+        for _ in range(5):
+            self.coordinator.refuse(UNREACHED)
+            self.pass_time(2.0)
+        self.assertEqual(
+            lines,
+            [
+                "The change of the SyncStateSet from [1] to [1, 2] did not reach the controller: "
+                + str(UNREACHED)
+            ],
+        )
+
+    def test_listener_that_fails(self) -> None:
+        """
+        An error of one who follows confirm does not fail the write that moved it.
+        """
+
+        def fail() -> None:
+            raise RuntimeError("a bug")
+
+        self.master.confirm_moved.append(fail)
+        self.put()
+        self.assertEqual(len(self.flushLoggedErrors(RuntimeError)), 1)

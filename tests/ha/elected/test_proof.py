@@ -1,0 +1,164 @@
+"""
+Which members' reports are believed.
+"""
+
+from __future__ import annotations
+
+from twisted.internet.defer import Deferred
+
+from rmqha.controller.other_members import MemberLabels
+from rmqha.ha.master.transfer import PutStatus
+from rmqha.wire.ha_v2 import EpochLabel
+from tests.ha.elected.cases import EPOCH, OWN, SLAVE, SetCase, Told
+
+CHAIN = (EpochLabel(1, 0), EpochLabel(3, 8000), EpochLabel(EPOCH, 25_000))
+
+
+class ProofTests(SetCase):
+    """
+    Our log is filed under 1 from 0, 3 from 8000 and 7 from 25 000, its end.
+    """
+
+    def setUp(self) -> None:
+        """
+        Nobody is connected.
+        """
+        self.build(labels=CHAIN)
+
+    def counted(self) -> set[int]:
+        """
+        Whose reports count.
+        """
+        return set(self.in_sync.claims)
+
+    def doubt(self) -> str:
+        """
+        Why the one that is connected does not count.
+        """
+        (row,) = self.master.status()["members"]
+        doubt: str = row["doubt"]
+        self.assertEqual(row["counts"], not doubt)
+        return doubt
+
+    def test_empty(self) -> None:
+        """
+        Who takes our log from its first byte on needs no labels: it has nothing else.
+        """
+        self.fed(report=0)
+        self.assertEqual(self.counted(), {SLAVE})
+        self.build(end=45_000, min_offset=20_000, labels=(EpochLabel(1, 20_000),))
+        self.fed(report=20_000)
+        self.assertEqual(self.counted(), {SLAVE})
+
+    def test_common_label(self) -> None:
+        """
+        A report counts up to the smaller end of the newest label that both have.
+        """
+        for labels, end, report, counts in (
+            ((EpochLabel(1, 0),), 8000, 8000, True),
+            ((EpochLabel(1, 0),), 9000, 8001, False),
+            ((EpochLabel(1, 0), EpochLabel(3, 8000)), 20_000, 20_000, True),
+            ((EpochLabel(1, 0), EpochLabel(3, 8000)), 20_000, 19_000, True),
+            ((EpochLabel(1, 0), EpochLabel(2, 8000)), 9000, 8000, True),
+            ((EpochLabel(1, 0), EpochLabel(2, 8000)), 9000, 9000, False),
+            ((EpochLabel(1, 7),), 9000, 100, False),
+            ((), 9000, 1, False),
+        ):
+            self.build(labels=CHAIN)
+            self.has(SLAVE, end, *labels)
+            self.fed(report=report)
+            self.assertEqual(self.counted(), {SLAVE} if counts else set(), (labels, report))
+
+    def test_doubted_is_fed(self) -> None:
+        """
+        One whose log is not proven is sent all, acknowledges nothing and does not enter the set.
+        """
+        self.has(SLAVE, 9000)
+        protocol, transport = self.fed(report=9000)
+        self.ack(protocol)
+        self.assertEqual(Told(transport.value()).body, self.log.content(9000, 25_000))
+        self.assertIn("9000 bytes has no epoch labels", self.doubt())
+        self.assertEqual(self.successResultOf(self.put()), PutStatus.SLAVE_NOT_AVAILABLE)
+        self.ack(protocol)
+        self.pass_time(20, 1.0)
+        self.assertEqual(self.coordinator.asked, [])
+
+    def test_doubt_stays(self) -> None:
+        """
+        Being fed teaches it our labels, which prove nothing then: it counts when it has begun anew
+        with nothing.
+        """
+        self.has(SLAVE, 9000)
+        protocol, _ = self.fed(report=9000)
+        self.lose(protocol)
+        self.has(SLAVE, 25_000, *CHAIN[:2])
+        protocol, _ = self.fed(report=25_000)
+        self.assertTrue(self.doubt())
+        self.assertEqual(self.counted(), set())
+        self.lose(protocol)
+        protocol, _ = self.fed(report=0)
+        self.assertEqual(self.counted(), {SLAVE})
+        self.ack(protocol)
+        self.lose(protocol)
+        self.fed(report=25_000)
+        self.assertEqual(self.counted(), {SLAVE})
+
+    def test_doubt_outlives_the_epoch(self) -> None:
+        """
+        Whoever leads in the next epoch of this process is given the doubts.
+        """
+        self.has(SLAVE, 9000)
+        self.fed(report=9000)
+        self.assertEqual(list(self.master.doubted), [SLAVE])
+
+    def test_accepted(self) -> None:
+        """
+        With C{haAcceptUnproven} it counts.
+        """
+        self.build(labels=CHAIN, accept_unproven=True)
+        self.has(SLAVE, 9000)
+        self.fed(report=9000)
+        self.assertEqual(self.counted(), {SLAVE})
+
+    def test_asked_again(self) -> None:
+        """
+        A member that cannot be asked is fed meanwhile, and asked again, where it is by then.
+        """
+        protocol, transport = self.fed(report=8000)
+        self.assertIn("connection refused", self.doubt())
+        self.assertTrue(Told(transport.value()).body)
+        self.known[SLAVE] = "10.0.0.2:20911"
+        self.has(SLAVE, 8000, EpochLabel(1, 0))
+        self.ack(protocol, 20_000)
+        self.pass_time(2.0)
+        self.assertEqual(self.counted(), {SLAVE})
+        self.assertEqual(self.doubt(), "")
+        self.ack(protocol)
+        self.assertEqual(self.in_sync.state.in_sync, {OWN, SLAVE})
+
+    def test_answer_comes_too_late(self) -> None:
+        """
+        What is told of a member that has left since counts for nothing.
+        """
+        self.has(SLAVE, 8000, EpochLabel(1, 0))
+        asked: Deferred[MemberLabels] = Deferred()
+        self.theirs_later = asked
+        protocol, _ = self.fed(report=8000)
+        self.lose(protocol)
+        asked.callback(MemberLabels((EpochLabel(1, 0),), 8000))
+        self.assertEqual(self.counted(), set())
+
+    def test_two_elections_at_one_offset(self) -> None:
+        """
+        A stock master that was elected and wrote, and one of ours elected at the same offset: its
+        own tail does not count, what it holds below does.
+        """
+        ours = (EpochLabel(1, 0), EpochLabel(3, 801))
+        self.build(end=900, labels=ours)
+        self.has(SLAVE, 1088, EpochLabel(1, 0), EpochLabel(2, 801))
+        self.fed(report=801)
+        self.assertEqual(self.counted(), {SLAVE})
+        self.build(end=2000, labels=ours)
+        self.has(SLAVE, 1088, EpochLabel(1, 0), EpochLabel(2, 801))
+        self.fed(report=1088)
+        self.assertEqual(self.counted(), set())
