@@ -1,0 +1,145 @@
+"""
+An elected master on real sockets, with and without the zero-copy path.
+"""
+
+from __future__ import annotations
+
+import random
+from hashlib import sha256
+from typing import Any
+
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.endpoints import HostnameEndpoint, connectProtocol
+from twisted.internet.protocol import Protocol
+from twisted.trial.unittest import TestCase
+
+from rmqha.config.ha_settings import HASettings
+from rmqha.ha.elected.set_master import SetMaster
+from rmqha.ha.master.transfer import PutStatus
+from rmqha.net.zero_copy_send import ZeroCopyServerEndpoint
+from rmqha.wire.ha_v2 import (
+    EpochLabel,
+    MasterMessages,
+    SlaveHandshake,
+    TransferHeader,
+    TransferPart,
+    encode_handshake,
+    encode_report,
+)
+from tests.ha.elected.cases import EPOCH, OWN, SLAVE, PuppetCoordinator, at
+from tests.support.sending_log import MemoryLog
+
+END = 20_000_000
+
+
+class MemberCopier(Protocol):
+    """
+    The smallest member: it keeps a digest of what it gets, and reports each transfer.
+    """
+
+    def __init__(self) -> None:
+        self.offset = 0
+        self.digest = sha256()
+        self.labels: dict[int, int] = {}
+        self.confirm = 0
+        self.until = -1
+        self.reached: Deferred[None] = Deferred()
+        self.closed: Deferred[None] = Deferred()
+        self._messages = MasterMessages()
+
+    def connectionMade(self) -> None:
+        """
+        Say who it is.
+        """
+        self.transport.write(encode_handshake(SlaveHandshake(id=SLAVE)))
+
+    def dataReceived(self, data: bytes) -> None:
+        """
+        Keep, and report.
+        """
+        for event in self._messages.receive(data):
+            if isinstance(event, TransferPart):
+                assert event.offset == self.offset
+                self.offset += len(event.data)
+                self.digest.update(event.data)
+                if not event.left:
+                    self.transport.write(encode_report(self.offset))
+            elif isinstance(event, TransferHeader):
+                self.labels.setdefault(event.label, event.offset)
+                self.confirm = event.confirm
+            else:
+                self.transport.write(encode_report(0))
+        if min(self.offset, self.confirm) == self.until and not self.reached.called:
+            self.reached.callback(None)
+
+    def connectionLost(self, reason: Any = None) -> None:
+        """
+        Tell.
+        """
+        self.closed.callback(None)
+
+
+class MemberSocketTests(TestCase):
+    """
+    Over loopback.
+    """
+
+    timeout = 60
+
+    async def copy(self, *, zero_copy: bool) -> None:
+        """
+        A member copies 20 MB of two epochs, enters the set, and holds SYNC writes of a third.
+        """
+        from twisted.internet import reactor
+
+        log = MemoryLog(file_size=3_000_000)
+        log.put(random.Random(1).randbytes(END))
+        labels = EpochLabel(1, 0), EpochLabel(2, 7_654_321), EpochLabel(EPOCH, END)
+        coordinator = PuppetCoordinator(at(OWN, EPOCH, OWN))
+        master = SetMaster(
+            own=OWN,
+            state=coordinator.state,
+            labels=labels,
+            log=log,  # type: ignore[arg-type]
+            settings=HASettings(zero_copy=zero_copy),
+            clock=reactor,  # type: ignore[arg-type]
+            coordinator=coordinator,
+            members=lambda: succeed({OWN: "127.0.0.1:1", SLAVE: "127.0.0.1:2"}),
+            labels_of=lambda address: Deferred(),
+        )
+        master.start()
+        endpoint = ZeroCopyServerEndpoint(reactor, 0, interface="127.0.0.1")
+        port = await endpoint.listen(master.factory)
+        copier = MemberCopier()
+        try:
+            copier.until = END
+            await connectProtocol(
+                HostnameEndpoint(reactor, b"127.0.0.1", port.getHost().port), copier
+            )
+            await copier.reached
+            for size in (1, 300, 70_000, 4_000_000, 5):
+                status = await master.transfer.wait(*log.put(random.Random(2).randbytes(size)))
+                self.assertEqual(status, PutStatus.PUT_OK)
+            self.assertEqual(master.in_sync.state.in_sync, {OWN, SLAVE})
+            # Confirm comes by a heartbeat, when there is nothing else to send.
+            copier.until, copier.reached = log.end, Deferred()
+            if copier.confirm < log.end:
+                await copier.reached
+        finally:
+            await port.stopListening()
+            await master.end()
+            await copier.closed
+        self.assertEqual(copier.digest.hexdigest(), sha256(log.content(0, log.end)).hexdigest())
+        self.assertEqual(copier.labels, {each.label: each.start for each in labels})
+
+    def test_zero_copy(self) -> Deferred[None]:
+        """
+        Views of the log arrive as the log, cut where files and labels end.
+        """
+        return Deferred.fromCoroutine(self.copy(zero_copy=True))
+
+    def test_portable(self) -> Deferred[None]:
+        """
+        So do bytes.
+        """
+        return Deferred.fromCoroutine(self.copy(zero_copy=False))
