@@ -27,7 +27,7 @@ from rmqha.health import HealthReason
 from rmqha.net.remoting.client import RemotingClient, split_address
 from rmqha.periodic import Job
 from rmqha.store.files.allocate import InThread
-from rmqha.wire.ha_dialect import ClassicDialect, SlaveDialect
+from rmqha.wire.ha_dialect import ClassicSlaveDialect, SlaveDialect
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 
 
@@ -198,7 +198,7 @@ class Upstream:
         """
         How each connection speaks.
         """
-        return ClassicDialect()
+        return ClassicSlaveDialect()
 
     def health(self) -> Iterator[HealthReason]:
         """

@@ -71,7 +71,7 @@ class SlaveDialect(Protocol):
 
 
 @define(eq=False)
-class ClassicDialect:
+class ClassicSlaveDialect:
     """
     The classic protocol: no handshake.
     """

@@ -115,7 +115,11 @@ class JournalTests(SynchronousTestCase):
         for one in (journal(), journal((1, 0), (2, 66215))):
             self.assertEqual(parse(one.text()), one.starts)
         wrong = ["1", "1-", "1-2-3", "x-1", "2-5,1-7", "1-5,2-4", "1-5,", "-1-5", "²-1"]
-        wrong += [f"{LARGEST + 1}-0", f"1-{1 << 63}", ",".join(f"{n}-0" for n in range(1, MOST_STARTS + 2))]
+        wrong += [
+            f"{LARGEST + 1}-0",
+            f"1-{1 << 63}",
+            ",".join(f"{n}-0" for n in range(1, MOST_STARTS + 2)),
+        ]
         for text in wrong:
             self.assertRaises(ValueError, parse, text)
 

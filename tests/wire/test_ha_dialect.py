@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.errors import EpochLabelWentBack, HandshakeUnexpected, HaStateUnexpected
 from rmqha.wire import ha_frame, ha_v2
-from rmqha.wire.ha_dialect import ClassicDialect, LearnerDialect, Said
+from rmqha.wire.ha_dialect import ClassicSlaveDialect, LearnerDialect, Said
 from rmqha.wire.ha_frame import BodyPart, HaHeartbeat
 from rmqha.wire.ha_v2 import EpochLabel, HandshakeAnswer, TransferHeader
 from tests.support.controller_captures import chunks
@@ -49,7 +49,7 @@ class ClassicTests(SynchronousTestCase):
         """
         The first report is the first word; who only looks says so before it.
         """
-        dialect = ClassicDialect()
+        dialect = ClassicSlaveDialect()
         self.assertTrue(dialect.admitted)
         self.assertEqual(dialect.opening(7, onlooker=False), ha_frame.encode_report(7))
         looks = ha_frame.encode_report(-1) + ha_frame.encode_report(7)

@@ -39,7 +39,7 @@ from rmqha.net.rate_limit import Speed, TokenBucket
 from rmqha.net.zero_copy_receive import IFrameSink, scatter
 from rmqha.periodic import Periodic
 from rmqha.store.log.commit_log import CommitLog
-from rmqha.wire.ha_dialect import ClassicDialect, SlaveDialect
+from rmqha.wire.ha_dialect import ClassicSlaveDialect, SlaveDialect
 from rmqha.wire.ha_frame import MAX_BODY, BodyPart, HaHeartbeat
 from rmqha.wire.ha_v2 import HandshakeAnswer, TransferHeader
 
@@ -164,7 +164,7 @@ class SlaveProtocol(Protocol):
     reportable: Reportable = accepted
     bucket: TokenBucket | None = None
     onlooker: bool = False
-    dialect: SlaveDialect = field(factory=ClassicDialect)
+    dialect: SlaveDialect = field(factory=ClassicSlaveDialect)
     listener: SetListener | None = None
     cursor: int | None = field(default=None, init=False)
     started: int | None = field(default=None, init=False)

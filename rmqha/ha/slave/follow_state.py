@@ -44,7 +44,7 @@ from rmqha.health import HealthProbe, HealthReason
 from rmqha.net.rate_limit import TokenBucket
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.store.log.commit_log import CommitLog
-from rmqha.wire.ha_dialect import ClassicDialect, SlaveDialect
+from rmqha.wire.ha_dialect import ClassicSlaveDialect, SlaveDialect
 
 GAPS_BEFORE_STOP = 3
 """Broken streams in a row after which the state is C{gap}."""
@@ -100,7 +100,7 @@ class FollowState:
     bounds: AskBounds | None = None
     client: str = ""
     followed: MastersBelieved | None = None
-    dialect: Callable[[], SlaveDialect] = ClassicDialect
+    dialect: Callable[[], SlaveDialect] = ClassicSlaveDialect
     listener: SetListener | None = None
     judge: Judge | None = None
     state: SyncState = field(default=SyncState.CONNECTING, init=False)

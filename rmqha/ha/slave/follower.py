@@ -44,7 +44,7 @@ from rmqha.ha.slave.reportable import Reportable, accepted
 from rmqha.ha.states import SyncState
 from rmqha.periodic import Job
 from rmqha.store.log.commit_log import CommitLog
-from rmqha.wire.ha_dialect import ClassicDialect, SlaveDialect
+from rmqha.wire.ha_dialect import ClassicSlaveDialect, SlaveDialect
 
 UNREACHED = (
     ConnectError,
@@ -95,7 +95,7 @@ class Follower(Service):
     bounds: AskBounds | None = None
     client: str = ""
     followed: MastersBelieved | None = None
-    dialect: Callable[[], SlaveDialect] = ClassicDialect
+    dialect: Callable[[], SlaveDialect] = ClassicSlaveDialect
     listener: SetListener | None = None
     nowhere: str = "haMasterAddress is not set, and no name server has told one"
     connected: Callable[[], None] = lambda: None
