@@ -123,3 +123,6 @@ WAIT = "WAIT"
 TIMER_PROPERTIES = frozenset({"TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS"})
 """What a 5.x client says of a message that is to be delivered at a time of its own choice.
 Stock 4.9 brokers take no notice and deliver it at once."""
+
+MESSAGE_TYPES = ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION")
+"""The kinds of messages that 5.x lets a topic be for."""

@@ -16,7 +16,7 @@ from attrs import define, evolve
 from twisted.internet.defer import Deferred, succeed
 
 from rmqha.broker.clients.registry import Consumers
-from rmqha.broker.tables import subscription_groups
+from rmqha.broker.tables import subscription_groups, topic_attributes
 from rmqha.broker.tables import topics as topic_names
 from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.broker.tables.subscription_groups import Groups
@@ -49,8 +49,12 @@ from rmqha.wire.remoting.headers.slave import SlaveTablesRequest
 
 MOST_PORT = 65535
 
-MOST_QUEUES = 1024
-"""Most queues of a topic; stock brokers preset one with so many."""
+MOST_QUEUES = 32_768
+"""Most queues of a topic, which may also have none; stock brokers take any number.  Of so many the
+answer to request 202 is a frame still."""
+
+LEAST_INT, MOST_INT, MOST_LONG = -(1 << 31), (1 << 31) - 1, (1 << 63) - 1
+"""What Java's numbers hold: a table with a larger one in it is not read by any Java peer."""
 
 PERMISSIONS = frozenset({0, 2, 4, 6, 7})
 """What a topic's permission may be: nothing, write, read, both, or a template too."""
@@ -103,15 +107,16 @@ class Administration:
         17: make a topic, or change it.  Its maker will look for its route.
         """
         header = from_ext(CreateTopicRequest, command.ext)
-        before = self.topics.get(header.topic) or TopicConfig(topic_name=header.topic)
+        before = self.topics.get(header.topic)
         config = evolve(
-            before,
+            before or TopicConfig(topic_name=header.topic),
             read_queue_nums=header.read_queue_nums,
             write_queue_nums=header.write_queue_nums,
             perm=header.perm,
             topic_filter_type=header.topic_filter_type,
             topic_sys_flag=header.topic_sys_flag or 0,
             order=header.order,
+            attributes=topic_attributes.changed(before, topic_attributes.wanted(header.attributes)),
         )
         self._check_topic(config)
         self.topics.put(config)
@@ -119,25 +124,29 @@ class Administration:
 
     def put_topics(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:
         """
-        18: several of them, all or none.
+        18: several of them, all or none.  What is not known of one is left out.
         """
-        configs = json_body.read(TopicConfigList, command.body).topic_config_list
+        asked = json_body.read(TopicConfigList, command.body).topic_config_list
+        configs = [
+            evolve(config, attributes=self._attributes(config), extra={}) for config in asked
+        ]
         for config in configs:
             self._check_topic(config)
         for config in configs:
             self.topics.put(config)
         return self.published()
 
+    def _attributes(self, config: TopicConfig) -> dict[str, str] | None:
+        before = self.topics.get(config.topic_name)
+        return topic_attributes.changed(before, config.attributes or {})
+
     def _check_topic(self, config: TopicConfig) -> None:
         name = config.topic_name
         topic_names.check_name(name)
         self._check_ours(name)
-        for what, queues in (
-            ("readQueueNums", config.read_queue_nums),
-            ("writeQueueNums", config.write_queue_nums),
-        ):
-            if not 1 <= queues <= MOST_QUEUES:
-                raise _invalid(f"{what} is {queues}, must be 1 to {MOST_QUEUES}")
+        _check_range("readQueueNums", config.read_queue_nums, 0, MOST_QUEUES)
+        _check_range("writeQueueNums", config.write_queue_nums, 0, MOST_QUEUES)
+        _check_range("topicSysFlag", config.topic_sys_flag, LEAST_INT, MOST_INT)
         if config.perm not in PERMISSIONS:
             raise _invalid(f"perm is {config.perm}, must be one of {sorted(PERMISSIONS)}")
         if config.topic_filter_type not in FILTER_TYPES:
@@ -197,9 +206,9 @@ class Administration:
 
     def put_group(self, connection: RemotingProtocol, command: Command) -> Answer:
         """
-        200: make a group, or replace it.
+        200: make a group, or replace it.  What is not known of it is left out.
         """
-        config = json_body.read(GroupConfig, command.body)
+        config = evolve(json_body.read(GroupConfig, command.body), extra={})
         _check_group(config)
         self.groups.put(config)
         return None
@@ -208,7 +217,8 @@ class Administration:
         """
         225: several of them, all or none.
         """
-        configs = json_body.read(GroupConfigList, command.body).group_config_list
+        asked = json_body.read(GroupConfigList, command.body).group_config_list
+        configs = [evolve(config, extra={}) for config in asked]
         for config in configs:
             _check_group(config)
         for config in configs:
@@ -234,10 +244,11 @@ class Administration:
 
     def group(self, connection: RemotingProtocol, command: Command) -> Answer:
         """
-        352: the settings of one group.
+        352: the settings of one group, which is made where clients may make one: 5.x's proxy
+        asks before a group's first consumer is heard of.
         """
         name = from_ext(GroupRequest, command.ext).group
-        found = self.groups.get(name)
+        found = self.groups.find(name)
         if found is None:
             raise RequestRefused(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
@@ -280,15 +291,21 @@ class Administration:
 
 def _check_group(config: GroupConfig) -> None:
     subscription_groups.check_name(config.group_name)
-    for what, number, least in (
-        ("retryQueueNums", config.retry_queue_nums, 1),
-        ("retryMaxTimes", config.retry_max_times, 0),
-        ("brokerId", config.broker_id, 0),
-        ("whichBrokerWhenConsumeSlowly", config.which_broker_when_consume_slowly, 0),
+    for what, number, least, most in (
+        ("retryQueueNums", config.retry_queue_nums, 1, MOST_QUEUES),
+        ("retryMaxTimes", config.retry_max_times, 0, MOST_INT),
+        ("brokerId", config.broker_id, 0, MOST_LONG),
+        ("whichBrokerWhenConsumeSlowly", config.which_broker_when_consume_slowly, 0, MOST_LONG),
+        ("consumeTimeoutMinute", config.consume_timeout_minute or 0, LEAST_INT, MOST_INT),
+        ("groupSysFlag", config.group_sys_flag or 0, LEAST_INT, MOST_INT),
     ):
-        if number < least:
-            raise _invalid(f"{what} is {number}, must be {least} or more")
+        _check_range(what, number, least, most)
+
+
+def _check_range(what: str, number: int, least: int, most: int) -> None:
+    if not least <= number <= most:
+        raise _invalid(f"{what} is {number}, must be {least} to {most}")
 
 
 def _invalid(remark: str) -> RequestRefused:
-    return RequestRefused(ResponseCode.SYSTEM_ERROR, remark)
+    return RequestRefused(ResponseCode.INVALID_PARAMETER, remark)

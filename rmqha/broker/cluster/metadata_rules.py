@@ -150,7 +150,7 @@ def _read(what: str, cls: type[B], member: str, body: bytes) -> B:
         value = fastjson.loads(body)
         if not isinstance(value, dict) or not isinstance(value.get(member), dict):
             raise MetadataRefused(what, f"the answer has no {member}: {_shown(value)}")
-        return json_body.from_json(cls, value)
+        return json_body.from_json(cls, value, table=True)
     except (JsonInvalid, BodyInvalid) as error:
         raise MetadataRefused(
             what, f"the answer of {len(body)} bytes is not such a table: {error}"

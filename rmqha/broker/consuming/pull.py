@@ -342,7 +342,7 @@ def _no_queue(
     connection: RemotingProtocol, request: PullMessageRequest, topic: TopicConfig
 ) -> RequestRefused:
     return RequestRefused(
-        ResponseCode.SYSTEM_ERROR,
+        ResponseCode.INVALID_PARAMETER,
         f"queueId[{request.queue_id}] is illegal, topic:[{request.topic}]"
         f" topicConfig.readQueueNums:[{topic.read_queue_nums}] consumer:[/{connection.address}]",
     )

@@ -128,11 +128,12 @@ class Admission:
         queue_id, queues = header.queue_id, config.write_queue_nums
         if queue_id < 0 < queues:
             return randrange(queues)
-        if queue_id < queues:
+        if 0 <= queue_id < queues:
             return queue_id
-        # Stock brokers take one that is only there to be read.
+        # Stock brokers take one that is only there to be read.  To 4.9's answer, 1, a producer in
+        # Java asks other brokers the same.
         raise RequestRefused(
-            ResponseCode.SYSTEM_ERROR,
+            ResponseCode.INVALID_PARAMETER,
             f"request queueId[{queue_id}] is illegal, {_shown(config)} Producer: {peer}",
         )
 

@@ -45,7 +45,7 @@ def check_name(name: str) -> None:
         fault = f"the specified group is longer than group max length. {len(name)} > {MAX_GROUP}"
     else:
         return
-    raise RequestRefused(ResponseCode.SYSTEM_ERROR, fault)
+    raise RequestRefused(ResponseCode.INVALID_PARAMETER, fault)
 
 
 class Groups(ConfigTable[GroupConfig, GroupTable]):

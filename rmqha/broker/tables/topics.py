@@ -75,7 +75,7 @@ def check_name(name: str) -> None:
         fault = f"The specified topic is longer than topic max length. {len(name)} > {MAX_TOPIC}"
     else:
         return
-    raise RequestRefused(ResponseCode.SYSTEM_ERROR, fault)
+    raise RequestRefused(ResponseCode.INVALID_PARAMETER, fault)
 
 
 def reply_topic(cluster: str) -> str:

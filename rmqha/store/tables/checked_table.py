@@ -94,7 +94,7 @@ class CheckedTables:
             try:
                 found = look.read().table
                 if found is not None:
-                    tables._bodies[path] = found, from_json(kind, found)
+                    tables._bodies[path] = found, from_json(kind, found, table=True)
             except (TableUnreadable, BodyInvalid):
                 continue  # whoever asks for it is told
         return tables
@@ -106,7 +106,7 @@ class CheckedTables:
         @raise BodyInvalid: If it is of another kind.
         """
         found, body = self._bodies.pop(path, (None, None))
-        return cast(Body, body) if found is table else from_json(kind, table)
+        return cast(Body, body) if found is table else from_json(kind, table, table=True)
 
     def read(self, path: Path) -> TableRead:
         """

@@ -5,7 +5,8 @@ A class is read by its annotations: C{str}, C{int} (64 bits), C{float}, C{bool},
 C{tuple[X, ...]}, C{dict[K, X]}, other such classes, C{X | None} and C{Any}.  Members are
 named as in L{rmqha.wire.remoting.fields}.  Like Java, this takes numbers in quotes and
 enums by number, and leaves an absent or null member at its default.  A class with an
-attribute C{extra} keeps the members it does not know and writes them back.
+attribute C{extra} keeps the members it does not know and writes them back.  A table can do without
+an attribute that is L{SPARE}: where that is of another kind in a table, it is left out.
 Source: docs/protocol/remoting.md, JSON habits.
 """
 
@@ -28,6 +29,10 @@ B = TypeVar("B", bound=AttrsInstance)
 Reader = Callable[[Any], Any]
 
 _EXTRA = "extra"
+
+SPARE = "spare"
+"""In an attribute's metadata: one that later releases added.  A client that gives it another kind
+is refused; in a table it must not keep the rest from being read."""
 
 
 class _Misfit(Exception):
@@ -54,12 +59,14 @@ def read(cls: type[B], body: bytes | memoryview) -> B:
         raise BodyInvalid(cls.__name__, str(error)) from None
 
 
-def from_json(cls: type[B], value: Any) -> B:
+def from_json(cls: type[B], value: Any, *, table: bool = False) -> B:
     """
     The same for what L{fastjson.loads} gave.
+
+    @param table: Whether it is a table, which is read without what is L{SPARE} and misshapen.
     """
     try:
-        found: B = _reader(cast(Any, cls))(value)
+        found: B = _reader(cast(Any, cls), table)(value)
     except _Misfit as misfit:
         place = ".".join(reversed(misfit.place))
         reason = f"{place}: {misfit.reason}" if place else misfit.reason
@@ -111,7 +118,7 @@ def _members(cls: type[AttrsInstance]) -> tuple[tuple[str, str], ...]:
 
 
 @cache
-def _reader(hint: Any) -> Reader:
+def _reader(hint: Any, table: bool = False) -> Reader:
     """
     What reads values of an annotated type.
     """
@@ -120,30 +127,33 @@ def _reader(hint: Any) -> Reader:
     origin, arguments = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         (kind,) = (argument for argument in arguments if argument is not NoneType)
-        return _reader(kind)
+        return _reader(kind, table)
     if origin is tuple:
-        return partial(_tuple, _reader(arguments[0]))
+        return partial(_tuple, _reader(arguments[0], table))
     if origin is dict:
         key, member = arguments
-        return partial(_dict, _KEYS.get(key) or partial(_object_key, key), _reader(member))
+        return partial(_dict, _KEYS.get(key) or partial(_object_key, key), _reader(member, table))
     if isinstance(hint, type) and issubclass(hint, IntEnum):
         return partial(_enum, hint)
     if has(hint):
-        return _object_reader(hint)
+        return _object_reader(hint, table)
     raise TypeError(f"bodies have no {hint}")
 
 
-def _object_reader(cls: type[AttrsInstance]) -> Reader:
+def _object_reader(cls: type[AttrsInstance], table: bool) -> Reader:
     hints = get_type_hints(cls)
     readers: dict[str, tuple[str, Reader]] = {}
     mandatory = []
+    spare = set()
     extra = False
     for attribute in fields(cls):
         if attribute.name == _EXTRA:
             extra = True
             continue
         name = wire_name(attribute)
-        readers[name] = (attribute.alias, _reader(hints[attribute.name]))
+        readers[name] = (attribute.alias, _reader(hints[attribute.name], table))
+        if table and SPARE in attribute.metadata:
+            spare.add(name)
         if attribute.default is NOTHING:
             mandatory.append((name, attribute.alias))
 
@@ -161,8 +171,9 @@ def _object_reader(cls: type[AttrsInstance]) -> Reader:
                 elif extra:
                     unknown[name] = _any(member)
             except _Misfit as misfit:
-                misfit.place.append(str(name))
-                raise
+                if name not in spare:
+                    misfit.place.append(str(name))
+                    raise
         for name, alias in mandatory:
             if alias not in values:
                 raise _Misfit(f"{name} is missing")

@@ -28,6 +28,7 @@ FIELDS: dict[Code, dict[str, Any]] = {
     Code.QUERY_MESSAGE: {"end_timestamp": BORN * 2},
     Code.SEARCH_OFFSET_BY_TIMESTAMP: {"timestamp": BORN},
     Code.UPDATE_CONSUMER_OFFSET: {"commit_offset": 2},
+    Code.UPDATE_AND_CREATE_TOPIC: {"attributes": "+message.type=FIFO"},
     Code.CONSUMER_SEND_MSG_BACK: {"offset": 0},
 }
 """What a request says that others do not."""

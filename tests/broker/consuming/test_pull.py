@@ -277,7 +277,7 @@ class CheckTests(ConsumingTestCase):
         """
         for queue_id in (-1, 4):
             self.refused(
-                ResponseCode.SYSTEM_ERROR,
+                ResponseCode.INVALID_PARAMETER,
                 f"queueId[{queue_id}] is illegal, topic:[TopicA] topicConfig.readQueueNums:[4]",
                 queue_id=queue_id,
             )

@@ -234,7 +234,7 @@ class UntoldTests(ConsumingTestCase):
         for more, code in (
             ({"topic": "Untold", "queue_id": 1}, ResponseCode.TOPIC_NOT_EXIST),
             ({"topic": "Other"}, ResponseCode.TOPIC_NOT_EXIST),
-            ({"queue_id": 7}, ResponseCode.SYSTEM_ERROR),
+            ({"queue_id": 7}, ResponseCode.INVALID_PARAMETER),
         ):
             self.assertEqual(self.ask(self.peer, pull(**more)).code, code)
 
@@ -257,7 +257,7 @@ class UntoldTests(ConsumingTestCase):
             self.assertEqual(answer.ext, {"offset": "9"})
         for more, code in (
             ({"topic": "Other"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
-            ({"topic": "Untold", "consumer_group": "g@x"}, ResponseCode.SYSTEM_ERROR),
+            ({"topic": "Untold", "consumer_group": "g@x"}, ResponseCode.INVALID_PARAMETER),
             ({"topic": "Untold", "commit_offset": -1}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
         ):
             self.assertEqual(self.ask(self.peer, commit(**{"offset": 1, **more})).code, code, more)

@@ -354,11 +354,11 @@ class OutcomeTests(BrokerTestCase):
 #: What is wrong with a message, in the order in which a stock broker finds it, with the answer's
 #: code and a part of its remark.  Faults that are not of the request are in C{test_order}.
 FAULTS: tuple[tuple[dict[str, Any], int, str], ...] = (
-    ({"topic": "TBW 102"}, 1, "illegal characters"),
+    ({"topic": "TBW 102"}, 29, "illegal characters"),
     ({"topic": "SELF_TEST_TOPIC"}, 16, "Sending message to topic[SELF_TEST_TOPIC] is forbidden"),
     ({"topic": "none", "default_topic": "nothing"}, 17, "topic[none] not exist, apply first"),
     ({"topic": "readonly"}, 16, "the topic[readonly] sending message is forbidden"),
-    ({"queue_id": 4}, 1, "request queueId[4] is illegal, TopicConfig [topicName=T"),
+    ({"queue_id": 4}, 29, "request queueId[4] is illegal, TopicConfig [topicName=T"),
     ({"properties": "a\nb\x01c\x02"}, 13, "control characters"),
     ({"properties": {"TIMER_DELAY_SEC": "5"}}, 13, "timer"),
     ({"properties": {"A": "x" * 40_000}}, 13, "properties is 400"),
@@ -412,16 +412,16 @@ class RefusalTests(BrokerTestCase):
         """
         What cannot be a topic's name is refused with RocketMQ's texts.
         """
-        self.refused(1, "The specified topic is blank.", topic=" ")
-        self.refused(1, "longer than topic max length", topic="x" * 128)
-        self.refused(1, "^[%|a-zA-Z0-9_-]+$", topic="T\u00e9")
+        self.refused(29, "The specified topic is blank.", topic=" ")
+        self.refused(29, "longer than topic max length", topic="x" * 128)
+        self.refused(29, "^[%|a-zA-Z0-9_-]+$", topic="T\u00e9")
 
     def test_read_only_queue(self) -> None:
         """
         A queue that is only there to be read from takes nothing.
         """
-        self.refused(1, "readQueueNums=8, writeQueueNums=4, perm=RW-", queue_id=7)
-        self.refused(1, "Producer: 10.1.2.3:40000", queue_id=8)
+        self.refused(29, "readQueueNums=8, writeQueueNums=4, perm=RW-", queue_id=7)
+        self.refused(29, "Producer: 10.1.2.3:40000", queue_id=8)
 
     def test_size(self) -> None:
         """

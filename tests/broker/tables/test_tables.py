@@ -295,6 +295,21 @@ class GroupsTests(TableTestCase):
         self.assertTrue(groups.delete("h"))
         self.assertFalse(groups.delete("h"))
 
+    def test_a_member_no_java_peer_reads(self) -> None:
+        """
+        A table in which a member of 5.x is misshapen is read without it: a client could once put
+        it there.
+        """
+        text = (
+            '{"subscriptionGroupTable":{"g":{"groupName":"g","retryMaxTimes":3,'
+            '"subscriptionDataSet":-1.5,"consumeTimeoutMinute":20}}}'
+        )
+        (self.config / "subscriptionGroup.json").write_text(text, encoding="utf-8")
+        groups = self.made(Groups)
+        group = groups.get("g")
+        self.assertEqual((group.retry_max_times, group.consume_timeout_minute), (3, 20))
+        self.assertNotIn(b"subscriptionDataSet", groups.text())
+
 
 class NameTests(LogTestCase):
     """
@@ -311,4 +326,4 @@ class NameTests(LogTestCase):
             for wrong in ("", "  ", "x" * (most + 1), "a b", "a@b", "\u00e9", "a\n"):
                 with self.assertRaises(RequestRefused) as caught:
                     check(wrong)
-                self.assertEqual(caught.exception.code, 1)
+                self.assertEqual(caught.exception.code, 29)

@@ -231,9 +231,9 @@ class Shapes(SynchronousTestCase):
         Members of newer releases are refused if they could never be written again.
         """
         for value in ("[" * 300 + "]" * 300, '{"a":' * 300 + "1" + "}" * 300, "[NaN]", "Infinity"):
-            raw = f'{{"groupName":"g","attributes":{value}}}'.encode()
+            raw = f'{{"groupName":"g","colours":{value}}}'.encode()
             error = self.assertRaises(BodyInvalid, json_body.read, tables.GroupConfig, raw)
-            self.assertIn("attributes: ", str(error))
+            self.assertIn("colours: ", str(error))
 
     def test_place_under_a_number(self) -> None:
         """
