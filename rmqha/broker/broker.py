@@ -357,7 +357,14 @@ class Broker:
             Cleaning(store),
             Forwarding(name, lookup, self.consumers),
             Online(self.producers, self.consumers, self.reactor, store.now_ms),
-            Resets(name, lookup, self.topics, self.offsets, self.consumers),
+            Resets(
+                name=name,
+                lookup=lookup,
+                topics=self.topics,
+                groups=self.groups,
+                offsets=self.offsets,
+                consumers=self.consumers,
+            ),
             Runtime(
                 current=self.current,
                 store=store,

@@ -1,8 +1,9 @@
 """
 Moving a group to another time: request 222 from an administrator, 220 to the consumers.
 
-The broker only works out where to; its consumers stop, move and commit.  If none is there,
-4.9's tool commits itself, while 5.x's leaves it to the broker.
+The broker only works out where to; its consumers stop, move and commit.  If none is there, 4.9's
+tool commits itself, of a group that has consumed something, while 5.x's leaves it to the broker;
+as all do for a group that is to begin somewhere.
 
 Source: docs/protocol/remoting.md, Offsets.
 """
@@ -15,6 +16,7 @@ from attrs import define
 
 from rmqha.broker.clients.registry import Consumers, Member
 from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
+from rmqha.broker.tables.subscription_groups import Groups
 from rmqha.broker.tables.topics import Topics
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
@@ -32,7 +34,7 @@ TO_END = -1
 """The time that means the end of the queue."""
 
 
-@define(eq=False)
+@define(eq=False, kw_only=True)
 class Resets:
     """
     Works out offsets and tells consumers.
@@ -45,6 +47,7 @@ class Resets:
     topics: Topics
     offsets: ConsumerOffsetTable
     consumers: Consumers
+    groups: Groups
 
     def handlers(self) -> Mapping[RequestCode, Handler]:
         return {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset}
@@ -60,9 +63,15 @@ class Resets:
                 for queue_id in self._queues(header)
             }
         )
+        if self.groups.find(header.group) is None:
+            raise RequestRefused(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"the consumer group[{header.group[:256]}] not exist",
+            )
         group = self.consumers.group(header.group)
         members = [] if group is None else list(group.members.values())
-        if members or "queueId" not in command.ext:
+        tool_commits = "queueId" not in command.ext
+        if members or (tool_commits and self.offsets.queues(header.group, header.topic)):
             self._push(header, table, members)
         else:
             for queue, offset in table.offset_table.items():
@@ -77,10 +86,14 @@ class Resets:
                 "[reset-offset] reset offset failed, no topic in this broker. "
                 f"topic={header.topic[:256]}"
             )
+        queues = max(config.read_queue_nums, config.write_queue_nums)
         if header.queue_id < 0:
-            return range(config.write_queue_nums)
-        if header.queue_id >= config.write_queue_nums:
-            raise _wrong(f"topic {header.topic} has no queue {header.queue_id}")
+            return range(queues)
+        if header.queue_id >= queues:
+            raise RequestRefused(
+                ResponseCode.INVALID_PARAMETER,
+                f"topic {header.topic} has no queue {header.queue_id}",
+            )
         return range(header.queue_id, header.queue_id + 1)
 
     def _target(self, header: ResetOffsetRequest, queue_id: int) -> int:
@@ -89,8 +102,6 @@ class Resets:
         """
         topic = header.topic
         now = self.offsets.get(header.group, topic, queue_id)
-        if now is None:
-            raise _wrong(f"THe consumer group <{header.group[:256]}> not exist")
         first, end = self.lookup.bounds(topic, queue_id) or (0, 0)
         if header.queue_id >= 0 and header.offset is not None and header.offset >= 0:
             return min(max(first, header.offset), end)
@@ -101,7 +112,7 @@ class Resets:
             target = end
         else:
             target = self.lookup.by_time(topic, queue_id, header.timestamp)
-        return target if header.is_force or target < now else now
+        return target if now is None or header.is_force or target < now else now
 
     def _push(self, header: ResetOffsetRequest, table: ResetOffsets, members: list[Member]) -> None:
         """

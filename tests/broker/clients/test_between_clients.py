@@ -352,7 +352,32 @@ class ResetTests(BetweenTestCase):
         self.assertEqual(self.offsets(self.reset(queueId="-1", offset="-1")), {0: 1, 1: 0})
         self.assertEqual(self.offsets(self.reset(queueId="0", offset="2")), {0: 2})
         self.assertEqual(self.offsets(self.reset(queueId="0", offset="999")), {0: 4})
-        self.assertEqual(self.reset(queueId="7").code, 1)
+        self.assertEqual(self.reset(queueId="7").code, 29)
+
+    def test_before_its_first_start(self) -> None:
+        """
+        A group that has consumed nothing is put where it is to begin, whoever asks.
+        """
+        self.begin()
+        for group, fields, expected in (
+            ("of4", {}, {0: 1, 1: 0}),
+            ("of5", {"queueId": "-1", "offset": "-1"}, {0: 1, 1: 0}),
+            ("unforced", {"isForce": "false", "timestamp": "-1"}, {0: 4, 1: 0}),
+            ("one", {"queueId": "0", "offset": "2"}, {0: 2}),
+        ):
+            self.assertEqual(self.offsets(self.reset(group=group, **fields)), expected, group)
+            self.assertEqual(self.serving.offsets.queues(group, "T"), expected, group)
+            self.assertIsNotNone(self.serving.groups.get(group))
+
+    def test_a_queue_it_never_read(self) -> None:
+        """
+        That a group has an offset in some queues only does not keep it from being moved.
+        """
+        self.begin()
+        self.serving.offsets.commit("half", "T", 0, 3, "test")
+        moved = self.offsets(self.reset(group="half", queueId="-1", offset="-1"))
+        self.assertEqual(moved, {0: 1, 1: 0})
+        self.assertEqual(self.serving.offsets.queues("half", "T"), moved)
 
     def test_offline(self) -> None:
         """
@@ -381,6 +406,7 @@ class ResetTests(BetweenTestCase):
             self.reset(topic="nope").remark,
             "[reset-offset] reset offset failed, no topic in this broker. topic=nope",
         )
-        self.assertEqual(self.reset(group="other").remark, "THe consumer group <other> not exist")
+        unknown = self.reset(group="a@b")
+        self.assertEqual((unknown.code, unknown.remark), (26, "the consumer group[a@b] not exist"))
         self.member("old", "T", version=5)
         self.assertIn("version=5", str(self.reset().remark))
