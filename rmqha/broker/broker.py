@@ -31,6 +31,7 @@ from rmqha.broker.clients.registry import Present
 from rmqha.broker.cluster.broker_members import Members
 from rmqha.broker.cluster.duplicate_id import DuplicateIdCheck
 from rmqha.broker.cluster.fencing import Fencing
+from rmqha.broker.cluster.later_slaves import LaterSlaves
 from rmqha.broker.cluster.master_twin import MasterTwinCheck, TwinSearch
 from rmqha.broker.cluster.metadata_offsets import OffsetSync
 from rmqha.broker.cluster.metadata_tables import Copies
@@ -386,6 +387,13 @@ class Broker:
                 offsets=self.offsets,
                 consumers=self.consumers,
                 counts=self.counts,
+            ),
+            LaterSlaves(
+                address=lambda: self.registration.address,
+                ha_address=lambda: self.registration.ha_address,
+                log_end=lambda: store.log.confirmed,
+                master=self.writer is not None,
+                now_ms=store.now_ms,
             ),
         )
 

@@ -10,17 +10,7 @@ from typing import Any
 from attrs import field, frozen
 
 from rmqha.wire.remoting.bodies.clients import SubscriptionData
-from rmqha.wire.remoting.bodies.common import DataVersion, MessageQueue
-
-
-@frozen(kw_only=True)
-class TimerMetrics:
-    """
-    Answers code 61.
-    """
-
-    data_version: DataVersion = field(factory=DataVersion)
-    timing_count: dict[str, dict[str, Any]] = field(factory=dict)
+from rmqha.wire.remoting.bodies.common import MessageQueue
 
 
 @frozen(kw_only=True)
@@ -54,12 +44,3 @@ class ConsumeDirectlyResult:
     auto_commit: bool = True
     remark: str | None = None
     spent_time_mills: int = 0
-
-
-@frozen(kw_only=True)
-class RequestModes:
-    """
-    Answers code 402: who pops and who pulls, by group by topic.
-    """
-
-    message_request_mode_map: dict[str, dict[str, dict[str, Any]]] = field(factory=dict)

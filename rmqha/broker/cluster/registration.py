@@ -115,6 +115,15 @@ class Registration:
         broker = self.current.settings.broker
         return f"{broker.ip1}:{broker.listen_port}"
 
+    @property
+    def ha_address(self) -> str:
+        """
+        Where its slaves do.
+        """
+        settings = self.current.settings
+        port = settings.ha.listen_port or settings.broker.listen_port + HA_PORT_STEP
+        return f"{settings.broker.ip2}:{port}"
+
     def start(self) -> None:
         """
         Register, and go on doing so.
@@ -383,12 +392,11 @@ class Registration:
 
     def _header(self, body: bytes) -> RegisterBrokerRequest:
         settings = self.current.settings
-        port = settings.ha.listen_port or settings.broker.listen_port + HA_PORT_STEP
         return RegisterBrokerRequest(
             broker_name=settings.broker.name,
             broker_addr=self.address,
             cluster_name=settings.broker.cluster,
-            ha_server_addr=f"{settings.broker.ip2}:{port}",
+            ha_server_addr=self.ha_address,
             broker_id=settings.broker.id,
             compressed=settings.registration.compressed,
             body_crc32=checksum(body),

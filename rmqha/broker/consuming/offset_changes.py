@@ -1,9 +1,9 @@
 """
 All offsets of all groups, for a slave (43); or, for one of ours, what changed since it last asked.
 
-A stock slave asks for the whole table, which it is given.  One of ours names the version of the
-table that it has, and is answered when something newer is durable here: so it is behind by as
-much as a message takes, and costs nothing while no group moves.
+A stock slave asks for the whole table, which it is given with a version, as 5.x wants it.  One of
+ours names the version of the table that it has, and is answered when something newer is durable
+here: so it is behind by as much as a message takes, and costs nothing while no group moves.
 
 Source: docs/protocol/remoting.md, Brokers among themselves.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from attrs import define, field
+from attrs import define, evolve, field
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
@@ -24,6 +24,7 @@ from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler
 from rmqha.store.files.allocate import InThread
 from rmqha.store.tables.offset_segments import ALL_QUEUES
+from rmqha.wire.remoting.bodies.common import DataVersion
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import from_ext
@@ -144,9 +145,13 @@ class OffsetChanges:
         The answer with the whole table as it is now, which is made in a thread as well.
         """
         header = None if version is None else ConsumerOffsetsAnswer(offsets_version=version)
-        made: Deferred[Answer] = self.in_thread(
-            write, self.offsets.table(), numeric_keys="bare"
-        ).addCallback(lambda body: command.answer(header=header, body=body))
+        table = self.offsets.table()
+        if version is None and table.data_version is None:
+            # A slave of 5.x takes nothing over from a table without.
+            table = evolve(table, data_version=DataVersion(counter=self.offsets.journal.version))
+        made: Deferred[Answer] = self.in_thread(write, table, numeric_keys="bare").addCallback(
+            lambda body: command.answer(header=header, body=body)
+        )
         return made
 
     def _changed(self, command: Command, marks: Marks) -> Deferred[Answer]:

@@ -82,6 +82,8 @@ OF_ITSELF = {
     Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
     Code.GET_ALL_PRODUCER_INFO,
     Code.GET_ALL_CONSUMER_OFFSET,
+    Code.GET_TIMER_CHECK_POINT,
+    Code.EXCHANGE_BROKER_HA_INFO,
 }
 """Answered well, with what is each broker's own."""
 

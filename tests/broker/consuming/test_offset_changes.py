@@ -75,12 +75,22 @@ class ChangesTests(BrokerTestCase):
 
     def test_stock(self) -> None:
         """
-        A stock slave is given the table, and nothing that it does not know.
+        A stock slave is given the table with a version, which one of 5.x wants, and nothing that it
+        does not know.
         """
         answer = self.asked()
         assert answer is not None
         self.assertEqual(answer.ext, {})
-        self.assertEqual(bytes(answer.body), b'{"offsetTable":{"T@g":{0:5}}}')
+        found = fastjson.loads(bytes(answer.body))
+        self.assertEqual(set(found), {"offsetTable", "dataVersion"})
+        self.assertEqual(set(found["dataVersion"]), {"counter", "timestamp", "stateVersion"})
+        self.assertIn(b'"offsetTable":{"T@g":{0:5}}', bytes(answer.body))
+        self.commit(6)
+        self.clock.advance(PAUSE)
+        after = self.asked()
+        assert after is not None
+        later = fastjson.loads(bytes(after.body))["dataVersion"]
+        self.assertGreater(later["counter"], found["dataVersion"]["counter"])
 
     def test_changed(self) -> None:
         """

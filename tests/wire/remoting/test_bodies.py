@@ -15,7 +15,15 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.errors import BodyInvalid
 from rmqha.wire.remoting import fastjson, json_body
-from rmqha.wire.remoting.bodies import clients, offsets, register, route, status, tables
+from rmqha.wire.remoting.bodies import (
+    clients,
+    later_slaves,
+    offsets,
+    register,
+    route,
+    status,
+    tables,
+)
 from rmqha.wire.remoting.bodies.common import DataVersion, MessageQueue
 from rmqha.wire.remoting.codes import RequestCode as Code
 from tests.support import captured_bodies
@@ -38,7 +46,7 @@ ANSWER_BODIES: dict[int, type[AttrsInstance]] = {
     Code.LOCK_BATCH_MQ: clients.LockedQueues,
     Code.GET_ALL_CONSUMER_OFFSET: offsets.ConsumerOffsets,
     Code.GET_ALL_DELAY_OFFSET: offsets.DelayOffsets,
-    Code.GET_TIMER_METRICS: captured_bodies.TimerMetrics,
+    Code.GET_TIMER_METRICS: later_slaves.TimerMetrics,
     Code.REGISTER_BROKER: route.KvTable,
     Code.GET_ROUTEINFO_BY_TOPIC: route.TopicRoute,
     Code.GET_BROKER_CLUSTER_INFO: route.ClusterInfo,
@@ -57,7 +65,7 @@ ANSWER_BODIES: dict[int, type[AttrsInstance]] = {
     Code.GET_BROKER_CONSUME_STATS: offsets.ConsumeStatsList,
     Code.QUERY_CONSUME_QUEUE: status.QueueUnits,
     Code.GET_TOPIC_CONFIG: tables.TopicConfig,
-    Code.GET_ALL_MESSAGE_REQUEST_MODE: captured_bodies.RequestModes,
+    Code.GET_ALL_MESSAGE_REQUEST_MODE: later_slaves.RequestModes,
     Code.GET_BROKER_MEMBER_GROUP: route.MemberGroupAnswer,
     Code.GET_BROKER_HA_STATUS: status.HaStatus,
 }

@@ -1,0 +1,81 @@
+"""
+What slaves of 5.x ask besides the tables: 60, 61, 402 and 906.
+
+There are neither timer messages nor POP here, and nothing to copy; but a slave that is told so by
+"not supported" writes a stack trace every three seconds, in which its other troubles are lost.
+
+Source: docs/protocol/remoting.md, Brokers among themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from attrs import define
+
+from rmqha.net.remoting.connection import RemotingProtocol
+from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.wire.remoting import json_body
+from rmqha.wire.remoting.bodies.later_slaves import RequestModes, TimerCheckpoint, TimerMetrics
+from rmqha.wire.remoting.codes import RequestCode
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.headers.slave import HaInfo
+
+
+@define(eq=False, kw_only=True)
+class LaterSlaves:
+    """
+    Answers as a broker whose timers and modes are all unused.
+
+    @ivar address: Where clients find this broker.
+    @ivar ha_address: Where its slaves do.
+    @ivar log_end: How far its log is on disk, in bytes.
+    @ivar master: Whether it has slaves to tell of that.
+    @ivar now_ms: Milliseconds since 1970.
+    """
+
+    address: Callable[[], str]
+    ha_address: Callable[[], str]
+    log_end: Callable[[], int]
+    master: bool
+    now_ms: Callable[[], int]
+
+    def handlers(self) -> Mapping[RequestCode, Handler]:
+        return {
+            RequestCode.GET_TIMER_CHECK_POINT: self.timers_done,
+            RequestCode.GET_TIMER_METRICS: self.timers_waiting,
+            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self.modes,
+            RequestCode.EXCHANGE_BROKER_HA_INFO: self.ha_info,
+        }
+
+    def timers_done(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        60: every timer message up to now is delivered, as none ever came.
+        """
+        return command.answer(body=TimerCheckpoint(last_read_time=self.now_ms()).encode())
+
+    def timers_waiting(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        61: and none waits.
+        """
+        return command.answer(body=json_body.write(TimerMetrics()))
+
+    def modes(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        402: all groups pull.
+        """
+        return command.answer(body=json_body.write(RequestModes()))
+
+    def ha_info(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        906: where a master's slaves connect, and what is on its disk.  What another broker says of
+        itself here is not taken over: our slaves hear of their master from name servers.
+        """
+        if not self.master:
+            return command.answer(header=HaInfo())
+        told = HaInfo(
+            master_address=self.address(),
+            master_ha_address=self.ha_address(),
+            master_flush_offset=self.log_end(),
+        )
+        return command.answer(header=told)
