@@ -1,16 +1,15 @@
 """
-A slave's way to its master where a controller elects it.
+A node's way to its master where a controller elects it.
 
-The controller is asked who is master, again and again, and at once when the connection to the
-master is lost.  Where that one has its HA port only it knows, so it is asked; a name server would
-tell where the master was before.
+The controller says who is master (L{rmqha.controller.set_watch}).  Where that one has its HA port
+only it knows, so it is asked; a name server would tell where the master was before.
 
 Source: docs/architecture.rst, Behind an elected master.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 from attrs import define, field
@@ -24,7 +23,8 @@ from rmqha.config.settings import Settings
 from rmqha.controller.coordinator import SetState
 from rmqha.controller.followed_set import FollowedSet
 from rmqha.controller.group import TIMEOUT, ControllerGroup
-from rmqha.errors import CutBelowConfirm, Refused, RequestRefused, RmqhaError
+from rmqha.controller.set_watch import SetWatch
+from rmqha.errors import CutBelowConfirm, Refused, RequestRefused
 from rmqha.ha.master_epoch import MasterEpochs
 from rmqha.ha.slave import master_bounds
 from rmqha.ha.slave.connection import SetListener
@@ -32,9 +32,9 @@ from rmqha.ha.slave.follower import Follower
 from rmqha.ha.slave.master_bounds import AskBounds
 from rmqha.health import HealthReason
 from rmqha.net.remoting.client import RemotingClient, split_address
-from rmqha.periodic import Job, Periodic
+from rmqha.periodic import Job
 from rmqha.store.store import Store
-from rmqha.wire.ha_dialect import LearnerDialect, SlaveDialect
+from rmqha.wire.ha_dialect import SetSlaveDialect, SlaveDialect
 from rmqha.wire.remoting.bodies.controller import EpochCache
 from rmqha.wire.remoting.codes import ControllerRequestCode, RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
@@ -42,34 +42,45 @@ from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 from rmqha.wire.remoting.headers.slave import HaInfo
 from rmqha.wire.remoting.json_body import read
 
-LOOK = 5.0
-"""Seconds between questions to the controller while the master is heard; stock members' value."""
-
-TICK = 0.2
-"""Seconds between two while it is not: a set has another master within a second of a kill."""
-
-HURRIED = 10.0
-"""Seconds for which that goes on; then it is L{RELAXED}."""
-
-RELAXED = 1.0
-
 ALARM = 10.0
 """Seconds without an answer of a controller after which a node says that something is wrong."""
+
+
+def controllers(
+    settings: Settings, client: RemotingClient, now_ms: Callable[[], int]
+) -> ControllerGroup:
+    """
+    Those that the settings name.
+
+    @param client: Asks them.
+    """
+    return ControllerGroup(
+        addresses=[each.strip() for each in settings.controller.addresses.split(";")],
+        client=client,
+        cluster=settings.broker.cluster,
+        name=settings.broker.name,
+        now_ms=now_ms,
+    )
 
 
 @define(eq=False, kw_only=True)
 class ElectedUpstream:
     """
-    Has a slave follow whoever is master.
+    Has a node follow whoever is master.
 
     @ivar store: The store that is open.
     @ivar dialled: Makes the endpoint of an HA port.
     @ivar moved: Called when the master's clients connect somewhere else.
     @ivar now_ms: Milliseconds since 1970.
-    @ivar follower: Follows the master; C{None} before the store is open.
+    @ivar decide: What to do with each decision; by default, L{follow}.
+    @ivar speak: How each connection speaks; by default, as a learner.
+    @ivar leads: Whether this node is the master.
+    @ivar follower: Follows the master; C{None} before the store is open, and while we lead.
     @ivar client_port: Where the master's clients connect; C{""} if that is not known.
     @ivar followed: What the master tells.
-    @ivar trouble: Why it is not known who is master; empty while it is.
+    @ivar client: Asks controllers and members.
+    @ivar group: The controllers.
+    @ivar watch: Asks them who is master.
     """
 
     settings: Settings
@@ -79,36 +90,31 @@ class ElectedUpstream:
     dialled: Callable[[str, int], IStreamClientEndpoint]
     moved: Callable[[], None]
     now_ms: Callable[[], int]
+    decide: Callable[[SetState], Awaitable[str]] | None = None
+    speak: Callable[[], SlaveDialect] = SetSlaveDialect
+    leads: Callable[[], bool] = lambda: False
     follower: Follower | None = field(default=None, init=False)
     client_port: str = field(default="", init=False)
     followed: FollowedSet = field(init=False)
-    trouble: str = field(default="not asked yet", init=False)
     nowhere: str = field(default="no controller has told one yet", init=False)
-    _client: RemotingClient = field(init=False)
-    _group: ControllerGroup = field(init=False)
-    _looking: Periodic = field(init=False)
-    _asked: float = field(default=-LOOK, init=False)
-    _answered: float = field(init=False)
-    # Since when the master is not heard; C{None} while it is.
-    _lost: float | None = field(default=None, init=False)
+    client: RemotingClient = field(init=False)
+    group: ControllerGroup = field(init=False)
+    watch: SetWatch = field(init=False)
 
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self._client = RemotingClient(self.reactor, close_on_timeout=True)
-        broker = self.settings.broker
-        self._group = ControllerGroup(
-            addresses=[each.strip() for each in self.settings.controller.addresses.split(";")],
-            client=self._client,
-            cluster=broker.cluster,
-            name=broker.name,
-            now_ms=self.now_ms,
-        )
+        self.client = RemotingClient(self.reactor, close_on_timeout=True)
+        self.group = controllers(self.settings, self.client, self.now_ms)
         self.followed = FollowedSet(
             epochs=self.epochs, confirm=lambda offset: self.store().confirm(offset)
         )
-        self._looking = Periodic("asking the controller who is master", self.reactor, self._look)
-        self._answered = self.reactor.seconds()
+        self.watch = SetWatch(
+            coordinator=self.group,
+            clock=self.reactor,
+            heard=self._heard,
+            decided=self.decide or self.follow,
+        )
 
     # --- for the follower -------------------------------------------------------------
 
@@ -140,42 +146,27 @@ class ElectedUpstream:
 
     def dialect(self) -> SlaveDialect:
         """
-        How each connection speaks.
+        How the next connection speaks.
         """
-        return LearnerDialect()
+        return self.speak()
 
     def begin(self) -> None:
         """
         The store is open: look for a master.
         """
-        self._looking.start(TICK, now=True)
+        self.watch.start()
 
     # --- who is master ------------------------------------------------------------------
 
-    def _look(self) -> Deferred[None] | None:
-        now = self.reactor.seconds()
-        heard = self.follower is not None and self.follower.sync.connection is not None
-        self._lost = None if heard else (now if self._lost is None else self._lost)
-        if self._lost is None:
-            pause = LOOK
-        else:
-            pause = TICK if now - self._lost < HURRIED else RELAXED
-        if now - self._asked < pause - TICK / 2:
-            return None
-        self._asked = now
-        return Deferred.fromCoroutine(self._ask())
+    def _heard(self) -> bool:
+        follower = self.follower
+        return self.leads() or (follower is not None and follower.sync.connection is not None)
 
-    async def _ask(self) -> None:
-        try:
-            state = await self._group.current()
-            self._answered = self.reactor.seconds()
-            self._tell(await self._decided(state))
-        except (RmqhaError, OSError) as error:
-            self._tell(str(error))
-
-    async def _decided(self, state: SetState) -> str:
+    async def follow(self, state: SetState) -> str:
         """
-        @return: What keeps us from following; empty if nothing does.
+        Follow who is decided to be master.
+
+        @return: What keeps us from it; empty if nothing does.
         """
         known, number = self.followed.state, self.epochs.number
         if state.master_epoch < number:
@@ -186,17 +177,16 @@ class ElectedUpstream:
         if state.master is None:
             return f"set {self.settings.broker.name} has no master in epoch {state.master_epoch}"
         self.followed.state = state
-        changed = known is None or (known.master, known.master_epoch) != (
-            state.master,
-            state.master_epoch,
-        )
-        if changed or self._lost is not None or self.client_port != state.master.address:
-            return await self._follow(state, changed=changed)
+        before = None if known is None else (known.master, known.master_epoch)
+        changed = before != (state.master, state.master_epoch)
+        if changed or self.watch.lost is not None or self.client_port != state.master.address:
+            return await self._dial(state.master.address, state.master_epoch, changed=changed)
         return ""
 
-    async def _follow(self, state: SetState, *, changed: bool) -> str:
-        assert state.master is not None, "looked at before"
-        client = state.master.address
+    async def _dial(self, client: str, epoch: int, *, changed: bool) -> str:
+        """
+        @param client: The master's client port.
+        """
         info = (await self._request(client, RequestCode.EXCHANGE_BROKER_HA_INFO)).custom(HaInfo)
         if not info.master_ha_address:
             return f"{client} is elected, and not master yet"
@@ -206,17 +196,30 @@ class ElectedUpstream:
         follower = self.follower
         if follower is None:
             return ""
+        if changed:
+            self._log.info(
+                "Master of set {name} is {client} in epoch {epoch}",
+                name=self.settings.broker.name,
+                client=client,
+                epoch=epoch,
+            )
         same = follower.address == info.master_ha_address
         follower.dial(
             self.dialled(*split_address(info.master_ha_address)),
             info.master_ha_address,
-            lambda: master_bounds.ask(self._client, client),
+            lambda: master_bounds.ask(self.client, client),
             client,
         )
         if same and changed:
             # Its labels begin anew with its epoch.
-            follower.sync.drop(f"the master has epoch {state.master_epoch} now")
+            follower.sync.drop(f"the master has epoch {epoch} now")
         return ""
+
+    def leave(self) -> None:
+        """
+        There is no follower any more: whoever is followed next is a new one.
+        """
+        self.follower, self.followed.state, self.client_port = None, None, ""
 
     def _request(
         self, address: str, code: RequestCode | ControllerRequestCode
@@ -231,20 +234,7 @@ class ElectedUpstream:
             return answer
 
         request = Command.request(code)
-        return self._client.request(address, request, TIMEOUT).addCallback(answered)
-
-    def _tell(self, trouble: str) -> None:
-        if trouble and trouble != self.trouble:
-            self._log.warn("Not following an elected master: {trouble}", trouble=trouble)
-        elif self.trouble and not trouble:
-            state = self.followed.state
-            self._log.info(
-                "Master of set {name} is {master} with epoch {epoch}",
-                name=self.settings.broker.name,
-                master=self.client_port,
-                epoch=None if state is None else state.master_epoch,
-            )
-        self.trouble = trouble
+        return self.client.request(address, request, TIMEOUT).addCallback(answered)
 
     # --- for the node -------------------------------------------------------------------
 
@@ -277,7 +267,7 @@ class ElectedUpstream:
         seen = self.store().readable
         if self.settings.controller.cut_policy is not CutPolicy.ALL and at < seen:
             raise CutBelowConfirm(policy.value, at, seen, end)
-        followed, state = self.followed.state, await self._group.current()
+        followed, state = self.followed.state, await self.group.current()
         if followed is None or state.master is None or state.master_epoch != followed.master_epoch:
             raise Refused(policy.value, f"master epoch {state.master_epoch} has begun meanwhile")
         answer = await self._request(
@@ -293,7 +283,7 @@ class ElectedUpstream:
 
         @return: Fires when no question is under way.
         """
-        return self._looking.stop()
+        return self.watch.stop()
 
     def close(self) -> Deferred[None]:
         """
@@ -301,14 +291,14 @@ class ElectedUpstream:
 
         @return: Fires when they are gone.
         """
-        return self._client.close()
+        return self.client.close()
 
     def jobs(self) -> Iterator[Job]:
         """
         What is done again and again.
         """
-        yield self._looking
-        yield from self._client.connections.jobs()
+        yield self.watch.looking
+        yield from self.client.connections.jobs()
         if self.follower is not None:
             yield from self.follower.jobs()
 
@@ -316,11 +306,9 @@ class ElectedUpstream:
         """
         No controller answers, or what it says cannot be followed.
         """
-        now, lost = self.reactor.seconds(), self._lost
-        silent = now - self._answered >= ALARM
-        alone = lost is not None and now - lost >= ALARM
-        if self.trouble and (silent or alone):
-            yield HealthReason("no-controller", self.trouble, told=True)
+        watch = self.watch
+        if watch.trouble and max(watch.silent(), watch.alone()) >= ALARM:
+            yield HealthReason("no-controller", watch.trouble, told=True)
 
     def status(self, last_stored: int) -> dict[str, Any] | None:
         """
@@ -332,8 +320,8 @@ class ElectedUpstream:
             return None
         state = self.followed.state
         controller = {
-            "leader": self._group.leader,
-            "trouble": self.trouble,
+            "leader": self.group.leader,
+            "trouble": self.watch.trouble,
             "master": None if state is None or state.master is None else state.master.id,
             "masterAddress": self.client_port,
             "masterEpoch": None if state is None else state.master_epoch,

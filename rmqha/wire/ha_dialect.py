@@ -107,14 +107,21 @@ class ClassicSlaveDialect:
         return self._decoder.handover()
 
 
+LEARNER = SlaveHandshake(id=LEARNER_ID, learner=True)
+"""What one says that is no member of the set."""
+
+
 @define(eq=False)
-class LearnerDialect:
+class SetSlaveDialect:
     """
-    Controller mode, as one that is no member of the set.
+    Controller mode.
 
     One handshake is sent, and no second: a stock master answers every one that it notices.
+
+    @ivar handshake: Who speaks.
     """
 
+    handshake: SlaveHandshake = LEARNER
     admitted: bool = field(default=False, init=False)
     # That of the last transfer.
     _label: EpochLabel = field(default=EpochLabel(-1, 0), init=False)
@@ -124,7 +131,7 @@ class LearnerDialect:
         """
         The handshake; the first report follows its answer.
         """
-        return ha_v2.encode_handshake(SlaveHandshake(id=LEARNER_ID, learner=True))
+        return ha_v2.encode_handshake(self.handshake)
 
     def report(self, offset: int) -> bytes:
         """

@@ -10,9 +10,10 @@ from attrs import define, evolve, field
 from twisted.internet.defer import Deferred, fail, succeed
 
 from rmqha.config.controller_settings import ControllerSettings, CutPolicy
+from rmqha.controller.set_watch import LOOK, TICK
 from rmqha.errors import RemotingUnreachable
 from rmqha.ha.states import SyncState
-from rmqha.roles.elected import ALARM, LOOK, TICK, ElectedUpstream
+from rmqha.roles.elected import ALARM, ElectedUpstream
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire import ha_v2
 from rmqha.wire.ha_v2 import EpochLabel, TransferHeader
@@ -169,7 +170,7 @@ class LearnerTests(SlaveCase):
         mode = ControllerSettings(enabled=True, learner=True, addresses=CONTROLLER, cut_policy=cut)
         self.node = PuppetSlave(evolve(made, controller=mode), self.reactor)
         assert isinstance(self.node.upstream, ElectedUpstream)
-        self.node.upstream._client.request = self.set.request  # type: ignore[method-assign]
+        self.node.upstream.client.request = self.set.request  # type: ignore[method-assign]
         self.node.startService()
         self.addCleanup(self.end)
         self.successResultOf(self.node.ready)

@@ -10,7 +10,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.errors import EpochLabelWentBack, HandshakeUnexpected, HaStateUnexpected
 from rmqha.wire import ha_frame, ha_v2
-from rmqha.wire.ha_dialect import ClassicSlaveDialect, LearnerDialect, Said
+from rmqha.wire.ha_dialect import ClassicSlaveDialect, Said, SetSlaveDialect
 from rmqha.wire.ha_frame import BodyPart, HaHeartbeat
 from rmqha.wire.ha_v2 import EpochLabel, HandshakeAnswer, TransferHeader
 from tests.support.controller_captures import chunks
@@ -28,7 +28,7 @@ def transfer(offset: int, body: bytes, label: int = 1, start: int = 0, confirm: 
     return ha_v2.encode_transfer_header(header) + body
 
 
-def said(dialect: LearnerDialect, data: bytes) -> list[Said]:
+def said(dialect: SetSlaveDialect, data: bytes) -> list[Said]:
     """
     All that is in some bytes, bodies copied.
     """
@@ -67,7 +67,7 @@ class LearnerTests(SynchronousTestCase):
         """
         The handshake alone; reports may follow its answer.
         """
-        dialect = LearnerDialect()
+        dialect = SetSlaveDialect()
         shaken = bytes.fromhex("00000001 0000 0001 ffffffffffffffff")
         self.assertEqual(dialect.opening(7, onlooker=False), shaken)
         self.assertFalse(dialect.admitted)
@@ -85,7 +85,7 @@ class LearnerTests(SynchronousTestCase):
         byte 0, and bodies come with the offsets that their headers say.
         """
         stream = b"".join(chunks("ha-run1-0-to35101", "master"))
-        dialect, heartbeats, at = LearnerDialect(), [], 0
+        dialect, heartbeats, at = SetSlaveDialect(), [], 0
         for piece in pieces(stream, cuts):
             for event in dialect.receive(piece):
                 if isinstance(event, HaHeartbeat):
@@ -101,18 +101,18 @@ class LearnerTests(SynchronousTestCase):
         No transfer before the answer, and no second answer.
         """
         with self.assertRaises(HandshakeUnexpected):
-            said(LearnerDialect(), transfer(0, b"abc"))
+            said(SetSlaveDialect(), transfer(0, b"abc"))
         with self.assertRaises(HandshakeUnexpected):
-            said(LearnerDialect(), ANSWER + ANSWER)
+            said(SetSlaveDialect(), ANSWER + ANSWER)
         with self.assertRaises(HaStateUnexpected):
-            said(LearnerDialect(), b"HTTP/1.1 400")
+            said(SetSlaveDialect(), b"HTTP/1.1 400")
 
     def test_labels(self) -> None:
         """
         Labels ascend with the log, as it is sent from its older ones on.
         """
         labels = [EpochLabel(1, 0), EpochLabel(4, 6)]
-        dialect = LearnerDialect()
+        dialect = SetSlaveDialect()
         good = transfer(0, b"abcdef") + transfer(6, b"gh", 4, 6) + transfer(8, b"", 4, 6)
         found = said(dialect, ha_v2.encode_answer(8, labels) + good)
         self.assertEqual(
@@ -124,6 +124,6 @@ class LearnerTests(SynchronousTestCase):
             transfer(6, b"gh", 4, 6) + transfer(8, b"i", 4, 7),
             transfer(6, b"gh", 4, 6) + transfer(8, b"i", 5, 5),
         ):
-            dialect = LearnerDialect()
+            dialect = SetSlaveDialect()
             with self.assertRaises(EpochLabelWentBack):
                 said(dialect, ANSWER + transfer(0, b"abcdef") + bad)

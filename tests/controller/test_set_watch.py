@@ -1,0 +1,115 @@
+"""
+Tests for L{rmqha.controller.set_watch}.
+"""
+
+from __future__ import annotations
+
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from rmqha.controller.coordinator import SetState
+from rmqha.controller.set_watch import HURRIED, LOOK, RELAXED, TICK, SetWatch
+from rmqha.errors import NoController
+
+STATE = SetState(master=None, master_epoch=3, in_sync=frozenset(), set_epoch=1)
+
+
+class WatchTests(SynchronousTestCase):
+    """
+    How often it asks, and what it does with answers.
+    """
+
+    def setUp(self) -> None:
+        """
+        A controller that answers at once.
+        """
+        self.clock = Clock()
+        self.asked: list[float] = []
+        self.heard = True
+        self.given: list[SetState] = []
+        self.says: str | Deferred[str] = ""
+        self.gone = False
+        self.watch = SetWatch(
+            coordinator=self,  # type: ignore[arg-type]
+            clock=self.clock,
+            heard=lambda: self.heard,
+            decided=self.decided,
+        )
+        self.addCleanup(self.watch.stop)
+
+    def current(self) -> Deferred[SetState]:
+        """
+        Answer.
+        """
+        self.asked.append(self.clock.seconds())
+        if self.gone:
+            return fail(NoController(("10.0.0.1:9878",), "refused"))
+        return succeed(STATE)
+
+    async def decided(self, state: SetState) -> str:
+        """
+        Act on it.
+        """
+        self.given.append(state)
+        return self.says if isinstance(self.says, str) else await self.says
+
+    def asks(self, seconds: float) -> int:
+        """
+        How often it asks in some seconds.
+        """
+        before = len(self.asked)
+        for _ in range(round(seconds / TICK)):
+            self.clock.advance(TICK)
+        return len(self.asked) - before
+
+    def test_how_often(self) -> None:
+        """
+        At once; then seldom while the master is heard, often when it is lost, less often later.
+        """
+        self.watch.start()
+        self.assertEqual((len(self.asked), self.given), (1, [STATE]))
+        self.assertEqual(self.asks(4 * LOOK), 4)
+        self.heard = False
+        self.assertAlmostEqual(self.asks(HURRIED), HURRIED / TICK, delta=2)
+        self.assertAlmostEqual(self.asks(10.0), 10.0 / RELAXED, delta=1)
+        self.assertGreater(self.watch.alone(), HURRIED)
+        self.heard = True
+        self.asks(LOOK)
+        self.assertEqual(self.watch.alone(), 0.0)
+        self.assertEqual(self.asks(4 * LOOK), 4)
+
+    def test_hurry(self) -> None:
+        """
+        News of an election are a reason to ask.
+        """
+        self.watch.start()
+        self.watch.hurry()
+        self.assertEqual(self.asks(TICK), 1)
+
+    def test_one_after_the_other(self) -> None:
+        """
+        While a decision is acted on there is no other.
+        """
+        self.says = waiting = Deferred[str]()
+        self.heard = False
+        self.watch.start()
+        self.assertEqual(self.asks(5.0), 0)
+        self.says = ""
+        waiting.callback("not yet")
+        self.assertEqual(self.watch.trouble, "not yet")
+        self.assertEqual(self.asks(TICK), 1)
+        self.assertEqual(self.watch.trouble, "")
+
+    def test_no_controller(self) -> None:
+        """
+        It is told, and how long nobody answers.
+        """
+        self.watch.start()
+        self.gone = True
+        self.asks(2 * LOOK)
+        self.assertIn("no controller of 10.0.0.1:9878 leads", self.watch.trouble)
+        self.assertAlmostEqual(self.watch.silent(), 2 * LOOK, delta=TICK)
+        self.gone = False
+        self.asks(LOOK)
+        self.assertEqual(self.watch.trouble, "")
