@@ -78,6 +78,9 @@ EPOCH = "epoch.json"
 MASTER_EPOCHS = "epochs.json"
 """The master epoch of the log, and where each epoch began."""
 
+HELD = "held.json"
+"""On a member of a set, up to where its log was counted on."""
+
 FOLLOWED = "followed.json"
 """On a slave, the master that its log is a copy of."""
 

@@ -1,0 +1,146 @@
+"""
+How a node becomes a member of its set, and stays one: by an id, and by signs of life.
+
+The id is asked for once and belongs to the log.  Two that ask at the same moment race for one; who
+loses asks for another.  Signs of life go to every controller over a connection of their own, which
+nothing else closes: a controller takes a member whose connection ends for dead, and elects.
+
+Source: docs/protocol/controller.rst, Identity and Requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from attrs import define, field, frozen
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from rmqha.controller.coordinator import SetState
+from rmqha.controller.group import ControllerGroup
+from rmqha.controller.identity import IdentityFiles
+from rmqha.errors import ControllerRefused
+from rmqha.periodic import Job, Periodic
+from rmqha.wire.remoting.headers.controller import NO_EPOCH, MemberHeartbeatRequest
+
+
+@frozen(kw_only=True)
+class SignOfLife:
+    """
+    What a member tells of itself.
+
+    @ivar epoch: The newest label of its log; C{None} without one.
+    @ivar end: Where its log ends.
+    @ivar confirm: Up to where its set has the log, as far as it knows.
+    """
+
+    epoch: int | None
+    end: int
+    confirm: int
+
+
+@define(eq=False, kw_only=True)
+class Membership:
+    """
+    One node's part in its set.
+
+    @ivar group: The controllers.
+    @ivar beats: The same, over connections for signs of life alone.
+    @ivar files: The identity's.
+    @ivar address: C{host:port} of our client port.
+    @ivar sign: What to tell; C{None} to tell nothing, so that we are not elected.
+    @ivar interval: Seconds between two signs (C{brokerHeartbeatInterval}).
+    @ivar patience: Milliseconds after which a controller takes us for dead
+        (C{controllerHeartBeatTimeoutMills}).
+    @ivar priority: C{brokerElectionPriority}.
+    @ivar id: Ours; 0 while there is none.
+    """
+
+    group: ControllerGroup
+    beats: ControllerGroup
+    files: IdentityFiles
+    address: str
+    sign: Callable[[], SignOfLife | None]
+    interval: float
+    patience: int
+    priority: int
+    clock: IReactorTime
+    in_thread: Callable[..., Deferred[Any]]
+    id: int = field(default=0, init=False)
+    _beating: Periodic = field(init=False)
+
+    _log = Logger()
+
+    def __attrs_post_init__(self) -> None:
+        self._beating = Periodic("signs of life to the controllers", self.clock, self.beat)
+
+    async def join(self) -> SetState:
+        """
+        Get an id, if there is none, and say where we are.
+
+        @return: What is decided; without a master if none lives.
+        @raise IdentityInvalid: If the store's is one of another set, or cannot be read.
+        @raise ControllerRefused: If somebody else got the id first, or the controllers do not know
+            ours.
+        @raise NoController: If nobody leads; and what else L{ControllerGroup.ask} raises.
+        """
+        known = await self.in_thread(self.files.read)
+        if known is None:
+            known = await self._apply()
+        self.id = known.id
+        return await self.group.register(self.id, self.address)
+
+    async def _apply(self) -> Any:
+        applied = await self.in_thread(self.files.applied)
+        if applied is None:
+            number = await self.group.next_id()
+            code = f"{self.address};{self.group.now_ms()}"
+            applied = await self.in_thread(self.files.apply, number, code)
+        try:
+            await self.group.apply(applied.id, applied.check_code)
+        except ControllerRefused:
+            await self.in_thread(self.files.withdraw)
+            raise
+        self._log.info("This node has id {id} in its set", id=applied.id)
+        return await self.in_thread(self.files.given, applied)
+
+    def start(self) -> None:
+        """
+        Begin to give signs of life, at once.
+        """
+        self._beating.start(self.interval, now=True)
+
+    def stop(self) -> Deferred[None]:
+        """
+        Give none any more.
+        """
+        return self._beating.stop()
+
+    def beat(self) -> None:
+        """
+        Give one.
+        """
+        sign = self.sign()
+        if sign is None or not self.id:
+            return
+        self.beats.beat(
+            MemberHeartbeatRequest(
+                cluster_name=self.group.cluster,
+                broker_addr=self.address,
+                broker_name=self.group.name,
+                broker_id=self.id,
+                epoch=NO_EPOCH if sign.epoch is None else sign.epoch,
+                max_offset=sign.end,
+                confirm_offset=sign.confirm,
+                heartbeat_timeout_mills=self.patience,
+                election_priority=self.priority,
+            )
+        )
+
+    def jobs(self) -> Iterator[Job]:
+        """
+        What is done again and again.
+        """
+        yield self._beating

@@ -1,0 +1,192 @@
+"""
+Tests for L{rmqha.controller.membership}.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from rmqha.controller.coordinator import SetState
+from rmqha.controller.group import ControllerGroup
+from rmqha.controller.identity import IdentityFiles
+from rmqha.controller.membership import Membership, SignOfLife
+from rmqha.errors import ControllerRefused, IdentityInvalid
+from rmqha.wire.remoting.bodies.controller import SyncStateSet
+from rmqha.wire.remoting.codes import ControllerRequestCode as Code
+from rmqha.wire.remoting.codes import ControllerResponseCode, RequestCode
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.headers.controller import (
+    NO_EPOCH,
+    ApplyBrokerIdRequest,
+    MemberHeartbeatRequest,
+    NextBrokerIdAnswer,
+    RegisterMemberAnswer,
+)
+from rmqha.wire.remoting.json_body import write
+from tests.controller.fake_controllers import FakeControllers
+from tests.support.logs import now
+
+ONE, TWO = "10.1.0.1:9878", "10.1.0.2:9878"
+HERE = "10.0.0.1:10911"
+
+
+class MembershipTests(SynchronousTestCase):
+    """
+    Joining, and signs of life.
+    """
+
+    def setUp(self) -> None:
+        """
+        A group that gives the next free id to whoever asks first.
+        """
+        self.root = Path(self.mktemp())
+        self.root.mkdir()
+        self.clock = Clock()
+        self.given: dict[int, str] = {}
+        self.next = 1
+        self.sign: SignOfLife | None = SignOfLife(epoch=None, end=0, confirm=0)
+        self.fake = FakeControllers((ONE, TWO), ONE)
+        self.fake.handlers = {
+            Code.GET_NEXT_BROKER_ID: self.number,
+            Code.APPLY_BROKER_ID: self.applied,
+            Code.REGISTER_BROKER: self.registered,
+        }
+
+    def number(self, command: Command) -> Command:
+        """
+        1012.
+        """
+        header = NextBrokerIdAnswer(cluster_name="C", broker_name="a", next_broker_id=self.next)
+        return command.answer(header=header)
+
+    def applied(self, command: Command) -> Command:
+        """
+        1013.
+        """
+        asked = command.custom(ApplyBrokerIdRequest)
+        code = self.given.setdefault(asked.applied_broker_id, asked.register_check_code)
+        if code != asked.register_check_code:
+            return command.answer(ControllerResponseCode.BROKER_ID_INVALID, "taken")
+        return command.answer()
+
+    def registered(self, command: Command) -> Command:
+        """
+        1003.
+        """
+        body = write(SyncStateSet(sync_state_set=(), sync_state_set_epoch=0))
+        header = RegisterMemberAnswer(cluster_name="C", broker_name="a")
+        return command.answer(header=header, body=body)
+
+    def membership(self, name: str = "a") -> Membership:
+        """
+        That of a node with this store.
+        """
+        group = ControllerGroup(
+            addresses=(ONE, TWO), client=self.fake, cluster="C", name=name, now_ms=lambda: 77
+        )
+        made = Membership(
+            group=group,
+            beats=group,
+            files=IdentityFiles.of(self.root, "C", name),
+            address=HERE,
+            sign=lambda: self.sign,
+            interval=1.0,
+            patience=10_000,
+            priority=5,
+            clock=self.clock,
+            in_thread=now,
+        )
+        self.addCleanup(made.stop)
+        return made
+
+    def join(self, membership: Membership) -> SetState:
+        """
+        Join.
+        """
+        return self.successResultOf(Deferred.fromCoroutine(membership.join()))
+
+    def test_first_time(self) -> None:
+        """
+        It asks for an id, applies for it, and keeps it.
+        """
+        made = self.membership()
+        self.assertIsNone(self.join(made).master)
+        self.assertEqual((made.id, self.given), (1, {1: f"{HERE};77"}))
+        self.assertEqual((self.root / "brokerIdentity").read_text(), "C#a#1")
+        self.assertFalse((self.root / "brokerIdentity-temp").exists())
+
+    def test_again(self) -> None:
+        """
+        It only says where it is.
+        """
+        self.join(self.membership())
+        self.fake.codes()
+        again = self.membership()
+        self.join(again)
+        self.assertEqual(again.id, 1)
+        codes = [code for _, code in self.fake.codes()]
+        self.assertEqual(codes, [Code.GET_METADATA_INFO, Code.REGISTER_BROKER])
+
+    def test_race(self) -> None:
+        """
+        Somebody else got the id: what was applied for is given up, and the next try gets another.
+        """
+        self.given[1] = "another"
+        made = self.membership()
+        failed = Deferred.fromCoroutine(made.join())
+        self.failureResultOf(failed, ControllerRefused)
+        self.assertFalse((self.root / "brokerIdentity-temp").exists())
+        self.next = 2
+        self.join(made)
+        self.assertEqual(made.id, 2)
+
+    def test_killed_while_applying(self) -> None:
+        """
+        Whoever comes again asks for the same id, with the same code.
+        """
+        files = IdentityFiles.of(self.root, "C", "a")
+        files.apply(1, "earlier")
+        self.given[1] = "earlier"
+        made = self.membership()
+        self.join(made)
+        self.assertEqual(made.id, 1)
+
+    def test_a_store_of_another_set(self) -> None:
+        """
+        It is refused, whatever the controllers say.
+        """
+        self.join(self.membership())
+        failed = Deferred.fromCoroutine(self.membership("b").join())
+        self.failureResultOf(failed, IdentityInvalid)
+
+    def test_signs_of_life(self) -> None:
+        """
+        Each second to every controller, with what there is to tell; none without an id, and none
+        while there is nothing to tell.
+        """
+        made = self.membership()
+        made.start()
+        self.assertEqual(self.fake.codes(), [])
+        self.join(made)
+        self.fake.codes()
+        self.sign = SignOfLife(epoch=4, end=900, confirm=800)
+        self.clock.advance(1.0)
+        (first, told), (second, _) = self.fake.asked
+        self.assertEqual({first, second}, {ONE, TWO})
+        self.assertEqual(told.code, RequestCode.BROKER_HEARTBEAT)
+        beat = told.custom(MemberHeartbeatRequest)
+        self.assertEqual((beat.broker_id, beat.broker_addr, beat.epoch), (1, HERE, 4))
+        self.assertEqual((beat.max_offset, beat.confirm_offset), (900, 800))
+        self.assertEqual((beat.heartbeat_timeout_mills, beat.election_priority), (10_000, 5))
+        self.fake.codes()
+        self.sign = None
+        self.clock.advance(1.0)
+        self.assertEqual(self.fake.codes(), [])
+        self.sign = SignOfLife(epoch=None, end=0, confirm=0)
+        self.clock.advance(1.0)
+        beat = self.fake.asked[0][1].custom(MemberHeartbeatRequest)
+        self.assertEqual(beat.epoch, NO_EPOCH)
