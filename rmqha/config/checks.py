@@ -163,21 +163,47 @@ def _check_master_address(draft: SettingsDraft) -> None:
 
 def _check_controller(draft: SettingsDraft) -> None:
     keys = ("enableControllerMode", "asyncLearner", "controllerAddr", "brokerRole", "haListenPort")
-    if not draft.sound(*keys, "haMasterAddress"):
+    if not draft.sound(*keys, "haMasterAddress", "minInSyncReplicas", "allAckInSyncStateSet"):
         return
     if not draft.value("enableControllerMode"):
-        if draft.value("asyncLearner"):
-            draft.refuse("asyncLearner", "false without enableControllerMode=true")
-    elif draft.value("brokerRole").is_master:
-        draft.refuse("enableControllerMode", "false on a master: only a slave can be in a set")
-    elif not draft.value("asyncLearner"):
-        draft.refuse("asyncLearner", "true with enableControllerMode=true")
-    elif not draft.value("controllerAddr"):
+        _check_classic(draft)
+        return
+    if not draft.value("controllerAddr"):
         draft.refuse("controllerAddr", "not empty with enableControllerMode=true")
     elif draft.value("haMasterAddress") is not None:
         draft.refuse("haMasterAddress", "empty: the controller says who is master")
+    elif not draft.value("asyncLearner"):
+        _check_member(draft)
+    elif draft.value("brokerRole").is_master:
+        draft.refuse("asyncLearner", "false with a brokerRole of a master")
     elif draft.value("haListenPort"):
         draft.refuse("haListenPort", "0: nobody can follow a learner")
+
+
+def _check_classic(draft: SettingsDraft) -> None:
+    mode = "without enableControllerMode=true"
+    if draft.value("asyncLearner"):
+        draft.refuse("asyncLearner", f"false {mode}")
+    if draft.value("allAckInSyncStateSet"):
+        draft.refuse(
+            "allAckInSyncStateSet",
+            f"false {mode}: writes wait for inSyncReplicas copies, not for a set that changes",
+        )
+    if draft.value("minInSyncReplicas") > 1:
+        draft.refuse(
+            "minInSyncReplicas",
+            f"1 {mode}: inSyncReplicas is never lowered, so it has no minimum; set inSyncReplicas",
+        )
+
+
+def _check_member(draft: SettingsDraft) -> None:
+    if not draft.value("haListenPort"):
+        draft.refuse("haListenPort", "not 0: members follow each other")
+    if draft.given("allAckInSyncStateSet") and not draft.value("allAckInSyncStateSet"):
+        draft.notes.append(
+            "allAckInSyncStateSet=false is not followed: a SYNC write waits for all of the "
+            "SyncStateSet"
+        )
 
 
 def _check_tls(draft: SettingsDraft) -> None:

@@ -74,7 +74,7 @@ _GROUPS: dict[str, str] = {
         timerRollWindowSlot timerSkipUnknownError timerStopDequeue timerStopEnqueue timerWarmEnable
         timerWheelEnable""",
     "rmqha registers with name servers in another way": """
-        brokerHeartbeatInterval brokerNotActiveTimeoutMillis cleanOfflineBrokerInterval
+        brokerNotActiveTimeoutMillis cleanOfflineBrokerInterval
         compatibleWithOldNameSrv disappearTimeAfterStart enableSingleTopicRegister
         enableSplitMetadata enableSplitRegistration fetchNamesrvAddrInterval rmqAddressServerDomain
         rmqAddressServerSubGroup sendHeartbeatTimeoutMillis skipPreOnline splitMetadataSize
@@ -100,12 +100,12 @@ _GROUPS: dict[str, str] = {
         topicQueueLockNum transientStorePoolSize useABSLock useReentrantLockWhenPutMessage
         wakeCommitWhenPutMessage wakeFlushWhenPutMessage warmMapedFileEnable writeWithoutMmap""",
     "it belongs to a feature that is refused when switched on": """
-        batchWriteKvCqSize bottomMostCompressionTypeForConsumeQueueStore brokerElectionPriority
+        batchWriteKvCqSize bottomMostCompressionTypeForConsumeQueueStore
         checkSyncStateSetPeriod cleanRocksDBDirtyCQIntervalMin combineAssignOffsetCQType
         combineCQEnableCheckSelf combineCQLoadingCQTypes combineCQMaxExtraSearchCommitLogFiles
-        combineCQPreferCQType controllerHeartBeatTimeoutMills dLegerGroup
+        combineCQPreferCQType dLegerGroup
         dLegerPeers dLegerSelfId enableRocksDBLog fetchControllerAddrByDnsLookup
-        haMaxTimeSlaveNotCatchup lockInStrictMode maxHaTransferByteInSecond maxSlaveResendLength
+        lockInStrictMode maxHaTransferByteInSecond maxSlaveResendLength
         memTableFlushInterval memTableFlushIntervalMs preferredLeaderId
         realTimePersistRocksDBConfig rocksdbCompressionType rocksdbFlushWalFrequency
         rocksdbWalFileRollingThreshold statRocksDBCQIntervalSec storePathBrokerIdentity
@@ -199,12 +199,8 @@ UNSUPPORTED: dict[str, Foreign] = {
     "inBrokerContainer": on("an rmqha process is one broker"),
     "messageStorePlugIn": _set("a plug-in changes how messages are stored"),
     # what an acknowledgement promises
-    "allAckInSyncStateSet": on("writes wait for inSyncReplicas copies, not for a set that changes"),
     "enableAutoInSyncReplicas": on(
         "the number of copies that a write waits for is never lowered automatically"
-    ),
-    "minInSyncReplicas": _above(
-        1, "inSyncReplicas is never lowered, so it has no minimum; set inSyncReplicas"
     ),
     "syncMasterFlushOffsetWhenStartup": on("a log is never cut without comparing it first"),
     "syncFromLastFile": on("set haFirstSync=last-file to start an empty slave at the last file"),

@@ -25,8 +25,12 @@ from rmqha.errors import BadValue
 ROLES: dict[str, tuple[BrokerRole, ...]] = {
     "master": (BrokerRole.ASYNC_MASTER, BrokerRole.SYNC_MASTER),
     "slave": (BrokerRole.SLAVE,),
+    "member": (BrokerRole.SYNC_MASTER, BrokerRole.ASYNC_MASTER, BrokerRole.SLAVE),
 }
 """What C{--role} allows C{brokerRole} to be; the first one is its default."""
+
+MEMBER = "member"
+"""The role whose broker is a master or a slave as controllers decide."""
 
 NAMESRV = "namesrv"
 """The role that is no broker's: it has a file of its own."""
@@ -107,7 +111,8 @@ def _settle(
         draft = read(path, overrides, BROKER_FILE)
         _settle_role(draft, role)
         draft.fill()
-        _settle_ha_port(draft)
+        member = _settle_member(draft, role)
+        _settle_ha_port(draft, member=member)
         check_broker(draft)
     if draft.problems:
         raise ConfigProblems(tuple(draft.problems))
@@ -132,11 +137,34 @@ def _settle_role(draft: SettingsDraft, role: str | None) -> None:
         draft.refuse("brokerRole", f"--role {role} was asked for, which is {' or '.join(allowed)}")
 
 
-def _settle_ha_port(draft: SettingsDraft) -> None:
+def _settle_member(draft: SettingsDraft, role: str | None) -> bool:
     """
-    On a slave a HA port of 0 is none; on a master RocketMQ 5.3 takes it for an absent one.
+    Refuse a role that the mode does not have.
+
+    @return: Whether the node is a member of a set.
     """
-    slave = draft.sound("brokerRole") and not draft.value("brokerRole").is_master
+    mode, learner = "enableControllerMode", "asyncLearner"
+    if not draft.sound(mode, learner):
+        return role == MEMBER
+    member = draft.value(mode) and not draft.value(learner)
+    if role == MEMBER and not draft.value(mode):
+        draft.refuse(mode, "true with --role member")
+    elif role == MEMBER and draft.value(learner):
+        draft.refuse(learner, "false with --role member")
+    elif member and role not in (None, MEMBER):
+        draft.refuse(mode, f"false with --role {role}: a node of a set is --role member")
+    return bool(member)
+
+
+def _settle_ha_port(draft: SettingsDraft, *, member: bool) -> None:
+    """
+    On a slave a HA port of 0 is none; on a master RocketMQ 5.3 takes it for an absent one.  A
+    learner has none.
+    """
+    if draft.value("asyncLearner") and not draft.given("haListenPort"):
+        draft.choose("haListenPort", 0, where="asyncLearner")
+        return
+    slave = draft.sound("brokerRole") and not draft.value("brokerRole").is_master and not member
     if draft.value("haListenPort") == 0 and not slave:
         chosen = draft.chosen["haListenPort"]
         draft.chosen["haListenPort"] = evolve(chosen, value=chosen.key.absent(draft.value))

@@ -43,7 +43,7 @@ class ExampleTests(SynchronousTestCase):
         The layouts are RocketMQ's: two masters, with or without a slave each; and a name server.
         """
         names = {path.name for path in (ROOT / "conf").iterdir()}
-        self.assertEqual(names, {*LAYOUTS, "namesrv.properties"})
+        self.assertEqual(names, {*LAYOUTS, "controller", "namesrv.properties"})
         self.assertEqual(set(layout("2m-noslave")), set(PAIRS))
         for name in ("2m-2s-async", "2m-2s-sync"):
             self.assertEqual(set(layout(name)), {*PAIRS, "broker-a-s", "broker-b-s"})
@@ -74,6 +74,17 @@ class ExampleTests(SynchronousTestCase):
         for name in LAYOUTS:
             for stem, settings in layout(name).items():
                 self.assertEqual((settings.ignored, settings.notes), ((), ()), f"{name}/{stem}")
+
+    def test_controller(self) -> None:
+        """
+        The member's file needs no --role, and takes no write that one node alone would hold.
+        """
+        path = ROOT / "conf" / "controller" / "broker-a.properties"
+        found = load(path)
+        self.assertEqual(found, load(path, role="member"))
+        self.assertTrue(found.controller.member)
+        self.assertEqual((found.ignored, found.notes), ((), ()))
+        self.assertEqual((found.controller.min_in_sync, found.ha.listen_port), (2, 10912))
 
     def test_no_clash_on_one_host(self) -> None:
         """

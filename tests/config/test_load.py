@@ -578,7 +578,36 @@ class ForeignTests(LoadTestCase):
         What is not clearly off is refused, whatever Java would make of it.
         """
         self.assertIsInstance(self.problem("aclEnable=yes"), Unsupported)
-        self.assertIsInstance(self.problem("minInSyncReplicas=two"), Unsupported)
+        self.assertIsInstance(self.problem("replicasPerDiskPartition=two"), Unsupported)
+
+    def test_controller_mode(self) -> None:
+        """
+        A node of a set is a member or a learner, and each needs what belongs to it; what means
+        something there alone is refused elsewhere.
+        """
+        mode = "enableControllerMode=true\ncontrollerAddr=10.0.0.1:9878\n"
+        self.assertTrue(self.load(mode).controller.member)
+        self.assertTrue(self.load(mode, role="member").controller.member)
+        slave = self.load(mode + "brokerRole=SLAVE\nbrokerId=1", role="member")
+        self.assertEqual(slave.ha.listen_port, 10912)
+        learner = mode + "asyncLearner=true\nbrokerRole=SLAVE\nbrokerId=9\n"
+        self.assertFalse(self.load(learner, role="slave").controller.member)
+        told = self.load(mode + "allAckInSyncStateSet=false").notes
+        self.assertEqual(len(told), 1)
+        for text, role in (
+            ("enableControllerMode=true", None),
+            (mode, "master"),
+            (mode + "brokerRole=SLAVE\nbrokerId=1", "slave"),
+            ("brokerRole=SYNC_MASTER", "member"),
+            (learner, "member"),
+            (learner.replace("SLAVE", "SYNC_MASTER").replace("=9", "=0"), None),
+            (learner + "haListenPort=10912", None),
+            (mode + "haMasterAddress=10.0.0.2:10912", None),
+            ("asyncLearner=true", None),
+            ("allAckInSyncStateSet=true", None),
+            ("minInSyncReplicas=2", None),
+        ):
+            self.problem(text, role=role)
 
     def test_features_that_are_out(self) -> None:
         """
@@ -593,7 +622,6 @@ class ForeignTests(LoadTestCase):
             "transientStorePoolEnable",
             "enableConsumeQueueExt",
             "enableSlaveActingMaster",
-            "allAckInSyncStateSet",
             "useTLS",
         ]:
             self.assertIsInstance(self.problem(f"{name}=true"), Unsupported)
