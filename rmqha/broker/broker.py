@@ -84,7 +84,6 @@ from rmqha.store.tables.table_verdict import Source, TableRead
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets, DelayOffsets
 from rmqha.wire.remoting.bodies.status import HaStatus
 from rmqha.wire.remoting.bodies.tables import GroupTable, TopicTable
-from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 from rmqha.wire.remoting.headers.slave import EpochClaim
 from rmqha.wire.store_layout import CONSUMER_OFFSETS, DELAY_OFFSETS, SUBSCRIPTION_GROUPS, TOPICS
@@ -107,7 +106,7 @@ class RequestHandler(Protocol):
     A part of the broker that answers requests of some codes.
     """
 
-    def handlers(self) -> Mapping[RequestCode, Handler]:
+    def handlers(self) -> Mapping[Any, Handler]:
         """
         Its functions by request code; no two parts may have the same.
         """
@@ -148,6 +147,7 @@ class Broker:
         epochs: MasterEpochs | None = None,
         doubt: Doubt = trusted,
         tables: CheckedTables | None = None,
+        more: tuple[RequestHandler, ...] = (),
     ) -> None:
         """
         @param store: It is open.
@@ -159,6 +159,7 @@ class Broker:
         @param epochs: The log's master epochs; by default those of a new store.
         @param doubt: Where the log may not be the master's.
         @param tables: The store's, L{TABLES} among them read ahead; by default they are read now.
+        @param more: What this role answers beside.
         @raise TableUnreadable: If one of the tables cannot be read.
         @raise BodyInvalid: If one is not of its kind.
         """
@@ -220,7 +221,7 @@ class Broker:
         self._among_brokers(in_thread)
         self.registry = Registry(store.log.together)
         allowed = Allowed(settings.admin.allowed_peers)
-        for part in self._parts():
+        for part in (*self._parts(), *more):
             for code, handler in guarded(
                 part.handlers(), allowed=allowed, master=writer is not None
             ):

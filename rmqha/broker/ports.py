@@ -25,7 +25,7 @@ from rmqha.net.remoting.listening import listen_twice
 from rmqha.net.remoting.server import RemotingFactory
 from rmqha.net.remoting.tls import configured_gate
 from rmqha.periodic import Job
-from rmqha.wire.remoting.codes import RequestCode, ResponseCode
+from rmqha.wire.remoting.codes import ControllerRequestCode, RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 
 NOT_ON_VIP = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
@@ -225,4 +225,7 @@ def _name(code: int) -> str:
     """
     What a request's count goes by.
     """
-    return RequestCode(code).name if code >= 0 else "unsupported"
+    if code < 0:
+        return "unsupported"
+    codes = RequestCode if code in RequestCode.__members__.values() else ControllerRequestCode
+    return codes(code).name

@@ -231,6 +231,17 @@ class EpochJournal:
             higher = None
         return EpochJournal(number=number, starts=starts[-MOST_STARTS:], higher=higher)
 
+    def led(self, number: int, end: int, writer: int) -> EpochJournal:
+        """
+        We were elected: the next byte is the first of a new epoch.
+
+        @param number: The master epoch, above all that are known here.
+        @param end: Where the log ends.
+        @param writer: Our controller id.
+        """
+        begun = EpochStart(number, end, writer)
+        return EpochJournal(number=number, starts=_continued(self.starts, begun))
+
     def met(self, higher: HigherMaster) -> EpochJournal:
         """
         There is a higher one; of several the highest counts.
@@ -311,19 +322,26 @@ class MasterEpochs:
 
     @ivar root: The store's root.
     @ivar journal: As it is now.
+    @ivar keep_file: Writes what others than we read of it; blocking.
     @ivar run_id: A name of this process, by which it recognizes itself at another address.
     """
 
     root: Path
     in_thread: Callable[..., Deferred[Any]]
     journal: EpochJournal = field(factory=EpochJournal)
+    keep_file: Callable[[Path, EpochJournal], None] | None = None
     run_id: str = field(factory=lambda: uuid4().hex, init=False)
     _commits: GroupCommit = field(init=False)
 
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self._commits = GroupCommit(lambda: self.in_thread(self.journal.write, self.root))
+        self._commits = GroupCommit(lambda: self.in_thread(self._write, self.journal))
+
+    def _write(self, journal: EpochJournal) -> None:
+        journal.write(self.root)
+        if self.keep_file is not None:
+            self.keep_file(self.root, journal)
 
     @property
     def number(self) -> int:
@@ -351,6 +369,15 @@ class MasterEpochs:
             return succeed(None)
         self.journal = journal
         return self._commits.commit().addErrback(self._not_written)
+
+    def keep(self, journal: EpochJournal) -> Deferred[None]:
+        """
+        Take another journal, which must be durable before anything is done by it.
+
+        @return: Fires when it is; fails with L{DiskFull} if there is no room.
+        """
+        self.journal = journal
+        return self._commits.commit()
 
     def _not_written(self, failure: Failure) -> None:
         if failure.check(DiskFull, OSError):

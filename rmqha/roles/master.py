@@ -17,7 +17,6 @@ from rmqha.config.settings import Settings
 from rmqha.errors import TwinMaster
 from rmqha.ha.known_replicas import KnownReplicas
 from rmqha.ha.master.put_service import Writer
-from rmqha.ha.master.replicas import ReplicaState
 from rmqha.ha.master_epoch import HigherMaster
 from rmqha.ha.slave import master_bounds
 from rmqha.ha.slave.followed import end_following
@@ -31,7 +30,7 @@ from rmqha.shutdown import Shutdown
 from rmqha.store.log.bootstrap_marker import refuse_unfinished
 from rmqha.store.opening import Opening
 from rmqha.store.store import Store
-from rmqha.wire.remoting.bodies.status import HaConnectionInfo, HaStatus
+from rmqha.wire.remoting.bodies.status import HaStatus
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 
 T = TypeVar("T")
@@ -224,24 +223,7 @@ class MasterNode(Node):
         return self.serving.acknowledged()
 
     def ha_status(self) -> HaStatus:
-        factory = self.serving.factory
-        rows = tuple(
-            HaConnectionInfo(
-                addr=replica.address,
-                slave_ack_offset=replica.acked or 0,
-                diff=replica.lag_bytes or 0,
-                in_sync=replica.state is ReplicaState.IN_SYNC,
-                transferred_byte_in_second=replica.speed,
-                transfer_from_where=replica.sent or 0,
-            )
-            for replica in (factory.replicas() if factory is not None else ())
-        )
-        return HaStatus(
-            master=True,
-            master_commit_log_max_offset=self.store.log.end,
-            in_sync_slave_nums=sum(row.in_sync for row in rows),
-            ha_connection_info=rows,
-        )
+        return self.serving.ha_status(self.store.log.end)
 
     def guarantee(self) -> str:
         """

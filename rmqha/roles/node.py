@@ -19,7 +19,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.python.threadpool import ThreadPool
 
-from rmqha.broker.broker import TABLES, Broker
+from rmqha.broker.broker import TABLES, Broker, RequestHandler
 from rmqha.broker.clients.registry import Present
 from rmqha.broker.ports import ClientPorts
 from rmqha.config.settings import Settings
@@ -309,6 +309,7 @@ class Node(Process):
             epochs=self.epochs,
             doubt=self.doubt,
             tables=self._tables,
+            more=self.broker_parts(),
         )
         self._tables = None
         return self.broker.prepare().addCallback(self._let_clients_in, self.broker)
@@ -328,6 +329,12 @@ class Node(Process):
         self.clients.shut()
         broker, self.broker = self.broker, None
         return succeed(None) if broker is None else broker.stop()
+
+    def broker_parts(self) -> tuple[RequestHandler, ...]:
+        """
+        What a broker of this role answers beside.
+        """
+        return ()
 
     def ha_status(self) -> HaStatus:
         """

@@ -24,6 +24,7 @@ from rmqha.errors import StoreError
 from rmqha.ha.epoch import Epoch
 from rmqha.ha.master.ledger import Ledger
 from rmqha.ha.master.master import MasterFactory
+from rmqha.ha.master.replicas import ReplicaState
 from rmqha.ha.master.slots import RetentionSlots
 from rmqha.ha.master.transfer import GroupTransfer, replicas_needed
 from rmqha.ha.states import Standing
@@ -35,6 +36,7 @@ from rmqha.periodic import Job
 from rmqha.roles.process import listen_now
 from rmqha.store.files.allocate import InThread
 from rmqha.store.store import Store
+from rmqha.wire.remoting.bodies.status import HaConnectionInfo, HaStatus
 from rmqha.wire.store_layout import OWN_FOLDER, SLOTS
 
 BACKLOG = 1024
@@ -115,7 +117,7 @@ class Serving:
     def _save_slots(self, table: json_table.Table) -> Deferred[None]:
         return self.in_thread(json_table.replace, self._slots_path, table)
 
-    def _read_slots(self) -> None:
+    def read_slots(self) -> None:
         """
         Take over what was kept before, once the store is ours.
         """
@@ -143,7 +145,7 @@ class Serving:
         """
         ha, log, role = self.settings.ha, store.log, self.settings.broker.role
         root = self.settings.store.root
-        self._read_slots()
+        self.read_slots()
         self.epoch = Epoch.begin(root, log, master=role.is_master)
         ledger = Ledger(
             log=log,
@@ -180,6 +182,14 @@ class Serving:
         )
         return factory
 
+    def lend(self, factory: MasterFactory) -> None:
+        """
+        Let slaves in by a factory that an elected master made.  Its log has no epoch of ours: what
+        members hold is proven by labels.
+        """
+        self.read_slots()
+        self.factory = self.gate.inner = factory
+
     def acknowledged(self) -> int | None:
         """
         Up to where as many replicas hold the log as a write waits for: -1 with too few
@@ -198,7 +208,7 @@ class Serving:
         factory = self.factory or self.ending
         if factory is None:
             # Not serving yet: who was there before will be back.
-            self._read_slots()
+            self.read_slots()
             return self.slots.held_from()
         return factory.held_from()
 
@@ -214,7 +224,7 @@ class Serving:
 
     async def _end(self, *, gently: bool) -> None:
         factory, epoch = self.factory, self.epoch
-        if factory is None or epoch is None:
+        if factory is None:
             return
         self.ending = factory
         self.factory = self.gate.inner = None
@@ -225,6 +235,8 @@ class Serving:
             self._closed += factory.closed
             await self.slots.flush()
             self.slots.we_are_back()
+        if epoch is None:
+            return
         # Not after a failure: slaves that are still fed would know more than the marks.
         try:
             epoch.close(factory.log, factory.ledger.all_marks())
@@ -234,6 +246,30 @@ class Serving:
                 "Cannot close the log's epoch, the next start begins a new one: {error}",
                 error=error,
             )
+
+    def ha_status(self, end: int) -> HaStatus:
+        """
+        The slaves, as request 907 tells of them.
+
+        @param end: Where the log ends.
+        """
+        rows = tuple(
+            HaConnectionInfo(
+                addr=replica.address,
+                slave_ack_offset=replica.acked or 0,
+                diff=replica.lag_bytes or 0,
+                in_sync=replica.state is ReplicaState.IN_SYNC,
+                transferred_byte_in_second=replica.speed,
+                transfer_from_where=replica.sent or 0,
+            )
+            for replica in (self.factory.replicas() if self.factory is not None else ())
+        )
+        return HaStatus(
+            master=True,
+            master_commit_log_max_offset=end,
+            in_sync_slave_nums=sum(row.in_sync for row in rows),
+            ha_connection_info=rows,
+        )
 
     def health(self) -> Iterator[HealthReason]:
         """

@@ -7,6 +7,7 @@ Source: docs/protocol/remoting.md, Administration.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from twisted.internet.defer import Deferred
 
@@ -53,7 +54,7 @@ ADMINISTRATION = MASTERS | frozenset(
 
 
 def guarded(
-    handlers: Mapping[RequestCode, Handler], *, allowed: Allowed, master: bool
+    handlers: Mapping[Any, Handler], *, allowed: Allowed, master: bool
 ) -> Iterable[tuple[RequestCode, Handler]]:
     """
     Handlers with their guards, ready to be registered.

@@ -161,6 +161,14 @@ class ConfigTable(Generic[Row, Body]):
         """
         self._bump(None)
 
+    def lead(self, epoch: int) -> None:
+        """
+        This broker is master in a set's epoch: its table is newer than any of an epoch before.
+        """
+        if self._version.state_version < epoch:
+            self._version = evolve(self._version, state_version=epoch)
+        self._bump(None)
+
     def adopt(self, table: Body) -> bool:
         """
         Take over another broker's table at once, all of it, with its version.

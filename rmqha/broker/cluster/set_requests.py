@@ -1,0 +1,54 @@
+"""
+What a member of a set whose master is elected is asked and told: 1007 and 1008.
+
+Source: docs/protocol/controller.rst, Requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from attrs import define
+from twisted.logger import Logger
+
+from rmqha.net.remoting.connection import RemotingProtocol
+from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.wire.remoting.bodies.controller import EpochCache
+from rmqha.wire.remoting.codes import ControllerRequestCode
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.headers.controller import RoleChangedRequest
+from rmqha.wire.remoting.json_body import write
+
+
+@define(eq=False)
+class SetRequests:
+    """
+    Answers for one member.
+
+    @ivar labels: The labels of its log.
+    @ivar changed: Called when a controller tells of an election: it is only a reason to ask.
+    """
+
+    labels: Callable[[], EpochCache]
+    changed: Callable[[RoleChangedRequest], None]
+
+    _log = Logger()
+
+    def handlers(self) -> Mapping[ControllerRequestCode, Handler]:
+        return {
+            ControllerRequestCode.GET_BROKER_EPOCH_CACHE: self.epochs,
+            ControllerRequestCode.NOTIFY_BROKER_ROLE_CHANGED: self.role_changed,
+        }
+
+    def epochs(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        1007: under which labels the log's bytes are filed.
+        """
+        return command.answer(body=write(self.labels()))
+
+    def role_changed(self, connection: RemotingProtocol, command: Command) -> Answer:
+        """
+        1008: who is master.  Anybody can say so, and so nothing is done but to ask.
+        """
+        self.changed(command.custom(RoleChangedRequest))
+        return command.answer()
