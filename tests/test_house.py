@@ -74,7 +74,7 @@ HOUSE: dict[str, set[str]] = {
     "broker": {"broker.admin", "broker.cluster", "broker.consuming", "broker.delay"},
     "namesrv": {"net.remoting"},
     "admin": {"periodic"},
-    "roles": {"admin", "broker", "controller", "ha", "namesrv"},
+    "roles": {"admin", "broker", "ha", "ha.elected", "namesrv"},
     "pipeline.errors": {"errors"},
     "pipeline.log": {"config", "logfiles", "pipeline.errors"},
     "pipeline": {"pipeline.log"},

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from attrs import evolve
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IListeningPort, IStreamClientEndpoint
 
 from rmqha.config.ha_settings import DivergencePolicy
@@ -117,6 +117,14 @@ class SlaveNode(Node):
         Begin to follow, or go on after a repair.
         """
         self._let_in(store)
+        return self.follow(store)
+
+    def follow(self, store: Store) -> Deferred[None]:
+        """
+        Serve readers, and have the log follow a master's.
+
+        @return: Fires when clients are let in.
+        """
         let_in = self.open_broker(store, None)
         self._ask_master()
         self.repairs = LiveRepair(
@@ -248,6 +256,8 @@ class SlaveNode(Node):
             await shutdown.step("comparing the log", self.comparison.stop)
         steps = [
             shutdown.step("the broker", self.shut_broker),
+            # Writes that wait are answered by this, before their connections are closed.
+            shutdown.step("the lead", self.leave),
             shutdown.step("client connections", self.clients.close),
         ]
         if self.follower is not None:
@@ -263,6 +273,12 @@ class SlaveNode(Node):
             root = self.settings.store.root
             await shutdown.step("the lost tail", self._in_thread, lost_tail.forget, root)
         shutdown.finish()
+
+    def leave(self) -> Deferred[None]:
+        """
+        End the lead of a node that may have it.
+        """
+        return succeed(None)
 
     def lost_tail(self) -> LostTail | None:
         """

@@ -13,7 +13,7 @@ from twisted.python import usage
 from twisted.python.reflect import namedAny
 
 from rmqha.config.errors import ConfigProblems
-from rmqha.config.load import NAMESRV, load
+from rmqha.config.load import MEMBER, NAMESRV, load
 from rmqha.errors import ConfigError
 from rmqha.roles.garbage import SetAside
 
@@ -22,6 +22,7 @@ MASTER = "master"
 ROLES = {
     MASTER: "rmqha.roles.master.MasterNode",
     "slave": "rmqha.roles.slave.SlaveNode",
+    MEMBER: "rmqha.roles.member.MemberNode",
     NAMESRV: "rmqha.roles.namesrv.NamesrvNode",
 }
 """Each role's service, by dotted name: a process imports only the one it runs."""
@@ -32,13 +33,13 @@ class Options(usage.Options):
     The command line of C{twistd rmqha}.
     """
 
-    synopsis = "[--role master|slave|namesrv] [--conf FILE] [--set KEY=VALUE]..."
+    synopsis = "[--role master|slave|member|namesrv] [--conf FILE] [--set KEY=VALUE]..."
     optParameters = [
         [
             "role",
             "r",
             None,
-            "master, slave or namesrv; what brokerRole says when absent.",
+            "master, slave, member or namesrv; what brokerRole says when absent.",
         ],
         [
             "conf",
@@ -88,6 +89,8 @@ class Options(usage.Options):
             raise usage.UsageError(str(error)) from error
         if name is None:
             name = MASTER if self.settings.broker.role.is_master else "slave"
+            if self.settings.controller.member:
+                name = MEMBER
         if self["force"] and name != MASTER:
             raise usage.UsageError("--force is for a master")
         self.role: str = name

@@ -1,0 +1,626 @@
+"""
+A member of a set whose master controllers elect: it follows, or leads, as is decided, without a new
+process.
+
+The store stays open through a change; what changes is who writes its log, and the broker that
+clients talk to.  Changes come one after the other (L{rmqha.controller.set_watch}), and what each
+decision asks of a member is in L{rmqha.controller.member_state}.
+
+Source: docs/architecture.rst, Members of a set.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve
+from twisted.internet.defer import CancelledError, Deferred, succeed
+from twisted.internet.task import deferLater
+from twisted.python.failure import Failure
+
+from rmqha.broker.broker import RequestHandler
+from rmqha.broker.cluster.set_requests import SetRequests
+from rmqha.config.broker_settings import BrokerRole
+from rmqha.config.settings import Settings
+from rmqha.controller.coordinator import SetState
+from rmqha.controller.epoch_labels import end_of
+from rmqha.controller.identity import IdentityFiles
+from rmqha.controller.member_state import Duty, MemberStanding, MemberState, duty
+from rmqha.controller.membership import Membership, SignOfLife
+from rmqha.controller.other_members import labels_of, members_of
+from rmqha.errors import (
+    ControllerRefused,
+    DiskFull,
+    EpochFileInvalid,
+    IdentityInvalid,
+    RmqhaError,
+    TableUnreadable,
+)
+from rmqha.ha.elected.set_master import SetMaster, SetRules
+from rmqha.ha.master.put_service import Writer
+from rmqha.ha.master_epoch import EpochJournal, EpochStart
+from rmqha.health import HealthProbe, HealthReason
+from rmqha.net.remoting.client import RemotingClient
+from rmqha.periodic import Job, Periodic
+from rmqha.roles.elected import ElectedUpstream, controllers
+from rmqha.roles.slave import SlaveNode
+from rmqha.shutdown import Shutdown
+from rmqha.store.store import Store
+from rmqha.store.tables import epoch_file
+from rmqha.store.tables.held_file import Held
+from rmqha.wire.ha_dialect import SetSlaveDialect
+from rmqha.wire.ha_v2 import EpochLabel, SlaveHandshake
+from rmqha.wire.remoting.bodies.controller import LAST_END, EpochCache, EpochRange
+from rmqha.wire.remoting.bodies.status import HaStatus
+from rmqha.wire.remoting.codes import ControllerResponseCode
+from rmqha.wire.remoting.headers.controller import RoleChangedRequest
+from rmqha.wire.store_layout import EPOCH_FILE_CHECKPOINT
+
+AGAIN = 1.0
+"""Seconds to the next try to join."""
+
+KEEP = 1.0
+"""Seconds between two looks at what has to be kept of this member, and at whether it is fenced."""
+
+REMEMBERED = 10
+"""Changes of the role that the status tells."""
+
+UNKNOWN_SET = (
+    ControllerResponseCode.BROKER_METADATA_NOT_EXIST,
+    ControllerResponseCode.BROKER_NEED_TO_BE_REGISTERED,
+)
+"""How controllers say that they do not know this member's set, or its id."""
+
+
+def keep_labels(root: Path, journal: EpochJournal) -> None:
+    """
+    Write the epoch file that RocketMQ keeps.  Blocking.
+    """
+    labels = [EpochLabel(one.epoch, one.start) for one in journal.starts]
+    epoch_file.write(root / EPOCH_FILE_CHECKPOINT, labels)
+
+
+class MemberNode(SlaveNode):
+    """
+    A member's service tree.
+
+    @ivar member: C{controller.state} of the status.
+    @ivar why: The reason of it, in words.
+    @ivar membership: Its id, and its signs of life.
+    @ivar master: Its set, while it leads; C{None} otherwise.
+    """
+
+    role = "member"
+    member = MemberState.NO_CONTROLLER
+    why = ""
+    master: SetMaster | None = None
+    _leads: int | None = None
+    _joined = False
+    _joining: Deferred[None] | None = None
+    _held: Held | None = None
+    _lost_log = ""
+    _writer: Writer | None = None
+
+    def __init__(self, settings: Settings, reactor: Any, *, repair: bool = False) -> None:
+        self._as_configured = settings
+        super().__init__(settings, reactor, repair=repair)
+        self.epochs.keep_file = keep_labels
+        broker, controller = settings.broker, settings.controller
+        self._beats = RemotingClient(reactor)
+        upstream = self.elected
+        self.membership = Membership(
+            group=upstream.group,
+            beats=controllers(settings, self._beats, self.environment.now_ms),
+            files=IdentityFiles.of(settings.store.root, broker.cluster, broker.name),
+            address=f"{broker.ip1}:{broker.listen_port}",
+            sign=self._sign_of_life,
+            interval=controller.heartbeat,
+            patience=int(controller.heartbeat_timeout * 1000),
+            priority=controller.priority,
+            clock=reactor,
+            in_thread=self._in_thread,
+        )
+        self._keeping = Periodic("looking after the membership", reactor, self._keep, vital=True)
+        self._doubted: dict[int, str] = {}
+        self._changes: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
+
+    def _upstream(self) -> ElectedUpstream:
+        self.elected = ElectedUpstream(
+            settings=self.settings,
+            reactor=self.reactor,
+            epochs=self.epochs,
+            store=lambda: self.store,
+            dialled=self._dialled,
+            moved=self._ask_master,
+            now_ms=self.environment.now_ms,
+            decide=self._decided,
+            speak=lambda: SetSlaveDialect(SlaveHandshake(id=self.membership.id)),
+            leads=lambda: self.master is not None,
+        )
+        return self.elected
+
+    # --- to become a member -----------------------------------------------------------
+
+    def serve(self, store: Store) -> Deferred[None]:
+        """
+        Join, the first time; after a repair follow on.
+        """
+        if self._joined:
+            return self.follow(store)
+        self._joining = Deferred.fromCoroutine(self._join(store))
+        self._joining.addErrback(self._not_joined)
+        return succeed(None)
+
+    async def _join(self, store: Store) -> None:
+        try:
+            await self._recall(store)
+        except (EpochFileInvalid, TableUnreadable, OSError) as error:
+            self._refuse("epochs", str(error))
+            return
+        while self.running:
+            try:
+                await self.membership.group.find_leader()
+                self._become(MemberState.JOINING, "asking the controllers for our place in the set")
+                await self.membership.join()
+            except IdentityInvalid as error:
+                self._refuse("identity", str(error))
+                return
+            except ControllerRefused as error:
+                if error.code in UNKNOWN_SET and self.epochs.journal.starts:
+                    self._refuse("unknown-set", f"{error}: the controllers lost what they knew")
+                    return
+                self._become(self.member, str(error))
+            except (RmqhaError, OSError) as error:
+                self._become(self.member, str(error))
+            else:
+                break
+            await deferLater(self.reactor, AGAIN, lambda: None)
+        self._joined = True
+        if not self.running:
+            return
+        self._become(MemberState.WAITING, "it is not known who is master")
+        self.membership.start()
+        self._keeping.start(KEEP)
+        if self.epochs.journal.starts:
+            # It was a member before: what it may show it shows at once.
+            self._wear(BrokerRole.SLAVE, self.membership.id)
+            await self.follow(store)
+        else:
+            self.upstream.begin()
+
+    def _not_joined(self, failure: Failure) -> None:
+        if failure.check(CancelledError):
+            return
+        self._log.failure("Joining the set failed", failure)
+        self._refuse("internal", failure.getErrorMessage())
+
+    async def _recall(self, store: Store) -> None:
+        """
+        What this store knows of its set: a stock broker may have had it meanwhile.
+        """
+        root, end = self.settings.store.root, store.log.confirmed
+        found = await self._in_thread(epoch_file.read, root / EPOCH_FILE_CHECKPOINT)
+        journal = self.epochs.journal
+        labels = [each for each in found.labels or () if each.start <= end]
+        if labels and labels[-1].label > journal.number:
+            known = {(one.epoch, one.start): one for one in journal.starts}
+            starts = tuple(
+                known.get((each.label, each.start), EpochStart(each.label, each.start))
+                for each in labels
+            )
+            await self.epochs.keep(journal.followed(labels[-1].label, starts))
+        self._held = await self._in_thread(Held.read, root)
+        if self._held is not None and end < self._held.offset:
+            self._lost_log = (
+                f"the log ends at byte {end}, and was counted on up to {self._held.offset} in "
+                f"master epoch {self._held.epoch}"
+            )
+            self._log.critical("Log bytes are lost: {why}", why=self._lost_log)
+
+    def _sign_of_life(self) -> SignOfLife | None:
+        """
+        None while we must not be elected: by it a controller would believe that we can be.
+        """
+        store = self.store_service.opened
+        if store is None or self._lost_log or self.member is MemberState.REFUSED:
+            return None
+        starts, log = self.epochs.journal.starts, store.log
+        epoch = starts[-1].epoch if starts else None
+        return SignOfLife(epoch=epoch, end=log.confirmed, confirm=store.readable)
+
+    # --- what is decided ----------------------------------------------------------------
+
+    async def _decided(self, state: SetState) -> str:
+        """
+        Do what a decision asks for.
+
+        @return: What keeps us from it.
+        """
+        journal = self.epochs.journal
+        member = MemberStanding(
+            id=self.membership.id,
+            epoch=journal.starts[-1].epoch if journal.starts else 0,
+            leads=self._leads,
+            may_be_first=self._as_configured.broker.role.is_master,
+        )
+        asked = duty(state, member)
+        if asked is Duty.ELECT:
+            state = await self.membership.group.elect(member.id)
+            asked = duty(state, member)
+        if asked is Duty.REFUSE:
+            self._refuse(
+                "epoch-behind",
+                f"the controller says master epoch {state.master_epoch}, and this log has one of "
+                f"{member.epoch}: the controllers lost what they knew",
+            )
+            return self.why
+        if asked in (Duty.ELECT, Duty.WAIT):
+            why = f"there is no master in epoch {state.master_epoch}"
+            if asked is Duty.WAIT:
+                why += ", and brokerRole=SLAVE must not be a set's first"
+            if self.member is not MemberState.LEADING:
+                self._become(MemberState.WAITING, why)
+            return why
+        if asked is Duty.GO_ON:
+            assert self.master is not None, "it leads"
+            self.master.told(state)
+            self._unfence()
+            return ""
+        if asked is Duty.LEAD:
+            if self._lost_log:
+                self._refuse("lost-log", self._lost_log)
+                return self.why
+            await self._lead(state)
+            return ""
+        return await self._follow_decided(state)
+
+    async def _follow_decided(self, state: SetState) -> str:
+        if self.master is not None:
+            await self._demote(f"master epoch {state.master_epoch} has another master")
+        if self.follower is None:
+            self._wear(BrokerRole.SLAVE, self.membership.id)
+            await self.follow(self.store)
+        if self._has_it_again():
+            self._log.info("What was lost of the log is here again")
+            self._lost_log = ""
+        self._become(MemberState.FOLLOWING, self._lost_log and f"lost-log: {self._lost_log}")
+        return await self.elected.follow(state)
+
+    def _has_it_again(self) -> bool:
+        """
+        Whether a log that had lost bytes has them again, of a master that has all the others.
+        """
+        held, follower = self._held, self.follower
+        if not self._lost_log or held is None or follower is None:
+            return False
+        proven = follower.sync.present().silent is not None
+        return proven and self.store.log.confirmed >= held.offset
+
+    # --- to lead ------------------------------------------------------------------------
+
+    async def _lead(self, state: SetState) -> None:
+        """
+        Lead in a new epoch.
+        """
+        number = state.master_epoch
+        if self.master is not None:
+            await self._demote(f"elected again, in master epoch {number}")
+        self._become(MemberState.PROMOTING, f"elected in master epoch {number}")
+        await self._end_following()
+        store, journal = self.store, self.epochs.journal
+        log = store.log
+        if log.end > log.confirmed:
+            log.rewind()
+        if self._marker.exists():
+            if log.end > log.min_offset and not journal.starts:
+                self._refuse("unfinished-copy", "the copy of another log here is not complete")
+                return
+            self._mark_bootstrap(False)
+        newest = journal.starts[-1] if journal.starts else None
+        if newest is None or newest.epoch < number:
+            journal = journal.led(number, log.confirmed, self.membership.id)
+        try:
+            await self.epochs.keep(journal)
+        except (DiskFull, OSError) as error:
+            self._refuse("epochs", f"the new epoch cannot be written: {error}")
+            return
+        # Alone in its set at first, and so all of it is confirmed.
+        store.confirm(log.confirmed)
+        await store.took_over()
+        master = self._set_master(state, journal)
+        role = self._as_configured.broker.role
+        self._wear(role if role.is_master else BrokerRole.SYNC_MASTER, 0)
+        self._writer = Writer(store, master.transfer, self.settings.broker.role)
+        self.master, self._leads = master, number
+        self.serving.lend(master.factory)
+        master.start()
+        await self.open_broker(store, master.writer(self._writer))
+        if self.broker is not None:
+            self.broker.topics.lead(number)
+            self.broker.groups.lead(number)
+        self._become(MemberState.LEADING, f"in master epoch {number}")
+
+    def _set_master(self, state: SetState, journal: EpochJournal) -> SetMaster:
+        store, group, client = self.store, self.elected.group, self.elected.client
+        controller, name = self.settings.controller, self.settings.broker.name
+        self.serving.read_slots()
+        master = SetMaster(
+            own=self.membership.id,
+            state=state,
+            labels=tuple(EpochLabel(one.epoch, one.start) for one in journal.starts),
+            log=store.log,
+            settings=self.settings.ha,
+            rules=SetRules(
+                least=controller.min_in_sync,
+                alone_is_enough=controller.alone_is_enough,
+                late_after=controller.late_after,
+                allow_last_file=controller.allow_last_file,
+            ),
+            clock=self.reactor,
+            coordinator=group,
+            members=lambda: Deferred.fromCoroutine(members_of(group)),
+            labels_of=lambda address: Deferred.fromCoroutine(labels_of(client, address, name)),
+            superseded=self.elected.watch.hurry,
+            confirm_from=store.readable,
+            slots=self.serving.slots,
+            most=lambda: self.shares.ha,
+            doubted=self._doubted,
+        )
+        master.confirm_moved.append(lambda: store.confirm(master.confirm))
+        return master
+
+    async def _end_following(self) -> None:
+        """
+        Nobody writes our log, and nobody reads of a master's.
+        """
+        changing = Shutdown("following", self.reactor)
+        if self.repairs is not None:
+            await changing.step("repairing the log", self.repairs.stop)
+        if self.comparison is not None:
+            await changing.step("comparing the log", self.comparison.stop)
+        follower, self.follower = self.follower, None
+        self.repairs = self.comparison = None
+        self.elected.leave()
+        if follower is not None:
+            await changing.step("replication from the master", follower.stopService)
+        await changing.step("the broker", self.shut_broker)
+
+    async def _demote(self, why: str) -> None:
+        """
+        Lead no more: no write that waits is acknowledged, and none is taken.
+        """
+        self._become(MemberState.DEMOTING, why)
+        changing = Shutdown("leading", self.reactor)
+        ending = changing.step("the set", self.leave)
+        await changing.step("the broker", self.shut_broker)
+        await ending
+
+    def leave(self) -> Deferred[None]:
+        """
+        End the epoch that we lead, if we do.
+        """
+        return Deferred.fromCoroutine(self._leave())
+
+    async def _leave(self) -> None:
+        master, self.master, self._leads, self._writer = self.master, None, None, None
+        if master is None:
+            return
+        await master.end()
+        await self.serving.end()
+
+    def _wear(self, role: BrokerRole, number: int) -> None:
+        """
+        What this node is to clients and name servers from now on.
+
+        @param number: The C{brokerId} in routes.
+        """
+        now = self.settings if self.broker is None else self.broker.current.settings
+        broker = evolve(now.broker, role=role, id=number)
+        self.settings = evolve(now, broker=broker)
+
+    # --- to be sure of it -----------------------------------------------------------------
+
+    def _keep(self) -> Deferred[None] | None:
+        """
+        Once a second: whether we are fenced, and what was counted on.
+        """
+        self._fence()
+        broker = self.broker
+        if self.follower is not None and broker is not None and self._counts():
+            broker.metadata.hurry()
+        return self._keep_held()
+
+    def _fence(self) -> None:
+        """
+        A master that no controller answers may have been replaced, unless everybody is here who
+        could have been elected.
+        """
+        master = self.master
+        if master is None:
+            return
+        silent = self.elected.watch.silent()
+        if (
+            silent < self.settings.controller.fence_after
+            or master.in_sync.alone
+            or master.in_sync.connected
+        ):
+            return
+        master.fenced = f"no controller has answered for {silent:.0f} s, and a member is not here"
+        self._become(MemberState.FENCED, master.fenced)
+
+    def _unfence(self) -> None:
+        if self.master is not None and self.master.fenced:
+            self.master.fenced = ""
+        self._become(MemberState.LEADING, f"in master epoch {self._leads}")
+
+    def _counts(self) -> bool:
+        """
+        Whether this member may be elected, as far as is known.
+        """
+        state = self.elected.followed.state
+        if self.master is not None:
+            return not self.master.in_sync.alone
+        return state is not None and self.membership.id in state.in_sync
+
+    def _keep_held(self) -> Deferred[None] | None:
+        store = self.store_service.opened
+        if store is None or not self._counts() or self._lost_log:
+            return None
+        # Followers report what is flushed or accepted; who leads has what is confirmed.
+        offset = store.readable if self.master is not None else self._reported()
+        known = self._held
+        now = Held(id=self.membership.id, epoch=self.epochs.number, offset=offset)
+        if known is not None and offset <= known.offset:
+            return None
+        self._held = now
+        return self._in_thread(now.write, self.settings.store.root)
+
+    def _reported(self) -> int:
+        connection = None if self.follower is None else self.follower.sync.connection
+        return 0 if connection is None or connection.cursor is None else connection.reported
+
+    # --- for the broker -------------------------------------------------------------------
+
+    def broker_parts(self) -> tuple[RequestHandler, ...]:
+        """
+        A member is asked for its labels, and told of elections.
+        """
+        return (SetRequests(self._labels, self._role_changed),)
+
+    def _labels(self) -> EpochCache:
+        broker, end = self.settings.broker, self.store.log.confirmed
+        labels = [EpochLabel(one.epoch, one.start) for one in self.epochs.journal.starts]
+        last = len(labels) - 1
+        return EpochCache(
+            cluster_name=broker.cluster,
+            broker_name=broker.name,
+            broker_id=broker.id,
+            epoch_list=tuple(
+                EpochRange(
+                    epoch=each.label,
+                    start_offset=each.start,
+                    end_offset=LAST_END if number == last else end_of(labels, number, end),
+                )
+                for number, each in enumerate(labels)
+            ),
+            max_offset=end,
+        )
+
+    def _role_changed(self, told: RoleChangedRequest) -> None:
+        if told.master_epoch > self.epochs.number:
+            self.elected.watch.hurry()
+
+    def ha_status(self) -> HaStatus:
+        """
+        As a master or as a slave.
+        """
+        if self.master is None:
+            return super().ha_status()
+        return self.serving.ha_status(self.store.log.end)
+
+    def guarantee(self) -> str:
+        """
+        What an acknowledged write means here, in words.
+        """
+        if self._writer is None:
+            return "none: this member does not lead"
+        if self._writer.role is BrokerRole.SYNC_MASTER:
+            return (
+                "SYNC: an acknowledged write is held by every member that may be elected, and by "
+                "one beside this one at least"
+            )
+        return self._writer.guarantee()
+
+    async def unserve(self) -> None:
+        """
+        Leave the set as one that is expected back.
+        """
+        shutdown = Shutdown("the membership", self.reactor)
+        await shutdown.step("looking after the membership", self._keeping.stop)
+        await shutdown.step("deciding", self.upstream.stop)
+        if self._joining is not None and not self._joined:
+            self._joining.cancel()
+        await super().unserve()
+        # Last: while writes are answered nobody else is to be elected.
+        await shutdown.step("signs of life", self.membership.stop)
+        await shutdown.step("connections to the controllers", self._beats.close)
+        self._become(MemberState.STOPPED, "")
+        shutdown.finish()
+
+    # --- the status -----------------------------------------------------------------------
+
+    def _become(self, state: MemberState, why: str) -> None:
+        if (state, why) == (self.member, self.why):
+            return
+        if state is not self.member:
+            self._log.info(
+                "Member of set {name}: {before} -> {state}{why}",
+                name=self.settings.broker.name,
+                before=self.member.value,
+                state=state.value,
+                why=f": {why}" if why else "",
+            )
+            self._changes.append(
+                {
+                    "time": self.environment.now_ms(),
+                    "state": state.value,
+                    "reason": why,
+                    "masterEpoch": self.epochs.number,
+                }
+            )
+        self.member, self.why = state, why
+        self._changed()
+
+    def _refuse(self, reason: str, why: str) -> None:
+        self._become(MemberState.REFUSED, f"{reason}: {why}")
+
+    def health(self) -> Iterator[HealthReason]:
+        """
+        A node's reasons, and why this one is no member.
+        """
+        yield from super().health()
+        if self.master is not None:
+            yield from self.master.health()
+        if self.member in (MemberState.REFUSED, MemberState.FENCED):
+            yield HealthReason(
+                f"member-{self.member.value}",
+                self.why,
+                fails=HealthProbe.HEALTH | HealthProbe.READY,
+            )
+
+    def jobs(self) -> Iterator[Job]:
+        """
+        A node's, and those of the membership.
+        """
+        yield from super().jobs()
+        yield self._keeping
+        yield from self.membership.jobs()
+        if self.master is not None:
+            yield from self.master.jobs()
+
+    def status(self) -> dict[str, Any]:
+        """
+        A slave's status, and the membership.
+        """
+        store = self.store_service.opened
+        status = super().status()
+        watch, master = self.elected.watch, self.master
+        status["controller"] = {
+            "state": self.member.value,
+            "reason": self.why,
+            "id": self.membership.id,
+            "masterEpoch": self.epochs.number,
+            "leader": self.elected.group.leader,
+            "trouble": watch.trouble,
+            "secondsSilent": watch.silent(),
+            "confirmOffset": None if store is None else store.readable,
+            "changes": list(self._changes),
+            "set": None if master is None else master.status(),
+        }
+        if master is not None:
+            results = master.transfer.results
+            status["writes"] = {key.value: n for key, n in results.items()}
+        return status
