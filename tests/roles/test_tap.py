@@ -65,7 +65,7 @@ class OptionsTests(SynchronousTestCase):
         An unknown role is refused with those there are.
         """
         said = self.refused("--role", "boss")
-        self.assertEqual(said, "unknown role boss; roles are master, slave, namesrv")
+        self.assertEqual(said, "unknown role boss; roles are master, slave, member, namesrv")
 
     def test_role_from_the_file(self) -> None:
         """

@@ -117,7 +117,7 @@ class ProgressTests(ConsumingTestCase):
         self.ask(self.peer, commit(3))
         self.ask(self.peer, commit(0, queue_id=2))
         answer = self.ask(self.peer, Command.request(RequestCode.GET_ALL_CONSUMER_OFFSET))
-        self.assertEqual(bytes(answer.body), b'{"offsetTable":{"TopicA@group-a":{0:3,2:0}}}')
+        self.assertIn(b'"offsetTable":{"TopicA@group-a":{0:3,2:0}}', bytes(answer.body))
         answer = self.ask(self.peer, Command.request(RequestCode.GET_ALL_DELAY_OFFSET))
         self.assertEqual(bytes(answer.body), b'{"offsetTable":{}}')
 
