@@ -150,9 +150,14 @@ class ElectedUpstream:
         """
         return self.speak()
 
+    def recall(self) -> None:
+        """
+        Which masters the log has followed is in its journal.
+        """
+
     def begin(self) -> None:
         """
-        The store is open: look for a master.
+        Look for a master.
         """
         self.watch.start()
 

@@ -394,7 +394,7 @@ class MemberNode(SlaveNode):
         """
         self._become(MemberState.DEMOTING, why)
         changing = Shutdown("leading", self.reactor)
-        ending = changing.step("the set", self.leave)
+        ending = changing.step("the set", self._leave_at_once)
         await changing.step("the broker", self.shut_broker)
         await ending
 
@@ -404,12 +404,15 @@ class MemberNode(SlaveNode):
         """
         return Deferred.fromCoroutine(self._leave())
 
-    async def _leave(self) -> None:
+    def _leave_at_once(self) -> Deferred[None]:
+        # Whoever does not read would hold up the change of the role.
+        return Deferred.fromCoroutine(self._leave(gently=False))
+
+    async def _leave(self, *, gently: bool = True) -> None:
         master, self.master, self._leads, self._writer = self.master, None, None, None
-        if master is None:
-            return
-        await master.end()
-        await self.serving.end()
+        if master is not None:
+            await master.end(gently=gently)
+            await self.serving.end(gently=gently)
 
     def _wear(self, role: BrokerRole, number: int) -> None:
         """

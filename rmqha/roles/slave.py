@@ -145,6 +145,7 @@ class SlaveNode(Node):
 
     def _follow(self) -> None:
         upstream = self.upstream
+        upstream.recall()
         self.follower = upstream.follower = Follower(
             endpoint=upstream.endpoint(),
             address=upstream.address,
@@ -167,8 +168,8 @@ class SlaveNode(Node):
             copied=self._keep_copied,
             judge=self._judge,
         )
-        upstream.begin()
         self.follower.startService()
+        upstream.begin()
 
     def _master(self) -> MasterReplica | None:
         """

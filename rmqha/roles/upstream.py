@@ -182,11 +182,16 @@ class Upstream:
         if held is not None:
             raise held
 
-    def begin(self) -> None:
+    def recall(self) -> None:
         """
-        The store is open: recall which masters its log has followed.
+        The store is open: which masters has its log followed?
         """
         self.followed.load()
+
+    def begin(self) -> None:
+        """
+        The follower is there; name servers will tell where the master is.
+        """
 
     def stop(self) -> None:
         """

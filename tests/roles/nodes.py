@@ -15,6 +15,7 @@ from twisted.internet.testing import MemoryReactorClock
 
 from rmqha.config.load import load
 from rmqha.config.settings import Settings
+from rmqha.roles.member import MemberNode
 from rmqha.roles.slave import SlaveNode
 from rmqha.store.environment import StoreEnvironment
 from tests.support import derived
@@ -57,9 +58,9 @@ def settings(root: Path, role: str = "slave", *, file_size: int = 4096, **keys: 
     )
 
 
-class PuppetSlave(SlaveNode):
+class Puppet(SlaveNode):
     """
-    A slave whose master is played by hand.
+    A node whose master is played by hand.
 
     @ivar run: Its threads.
     @ivar codes: Exit codes it wanted.
@@ -94,3 +95,15 @@ class PuppetSlave(SlaveNode):
         return evolve(
             super()._environment(), disk_use=lambda folder: 0.1, local_hour=lambda now: 12
         )
+
+
+class PuppetSlave(Puppet):
+    """
+    A slave.
+    """
+
+
+class PuppetMember(Puppet, MemberNode):
+    """
+    A member of a set.
+    """

@@ -1,0 +1,439 @@
+"""
+A member of a set, whose controller and fellow members are played by hand.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from attrs import define, evolve, field
+from twisted.internet.address import IPv4Address
+from twisted.internet.defer import Deferred
+
+from rmqha.config.broker_settings import BrokerRole
+from rmqha.config.controller_settings import ControllerSettings
+from rmqha.controller.member_state import MemberState
+from rmqha.controller.set_watch import LOOK, TICK
+from rmqha.errors import NotWritable
+from rmqha.ha.master.put_service import PutResult
+from rmqha.ha.master.transfer import PutStatus
+from rmqha.store.tables import epoch_file
+from rmqha.wire import ha_v2
+from rmqha.wire.ha_v2 import EpochLabel, SlaveHandshake
+from rmqha.wire.remoting.bodies.controller import (
+    EpochCache,
+    ReplicasInfo,
+    SetMember,
+    SyncStateData,
+    SyncStateSet,
+)
+from rmqha.wire.remoting.codes import ControllerRequestCode as Code
+from rmqha.wire.remoting.codes import ControllerResponseCode, RequestCode
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.headers.controller import (
+    AlterSyncStateSetAnswer,
+    ElectMasterAnswer,
+    MemberHeartbeatRequest,
+    NextBrokerIdAnswer,
+    RegisterMemberAnswer,
+    RoleChangedRequest,
+)
+from rmqha.wire.remoting.json_body import read, write
+from tests.roles.nodes import PuppetMember, settings
+from tests.roles.test_learner import CONTROLLER, FakeSet, SetMaster
+from tests.roles.test_slave import SlaveCase
+from tests.support.health import unhealthy
+from tests.support.logs import content, message
+from tests.support.scripted_master import PuppetTransport
+
+OURS, OTHER = 1, 2
+OTHER_ADDRESS = "10.0.0.2:10911"
+
+
+@define(eq=False)
+class WholeSet(FakeSet):
+    """
+    A controller that a member can join, and one other member.
+
+    @ivar address: Where our member is.
+    @ivar in_sync: The SyncStateSet.
+    @ivar set_epoch: How often that was changed.
+    """
+
+    address: str = ""
+    in_sync: tuple[int, ...] = ()
+    set_epoch: int = 0
+    unknown: bool = field(default=False)
+
+    def __attrs_post_init__(self) -> None:
+        self.handlers |= {
+            Code.GET_NEXT_BROKER_ID: lambda command: command.answer(
+                header=NextBrokerIdAnswer(cluster_name="C", broker_name="a", next_broker_id=OURS)
+            ),
+            Code.APPLY_BROKER_ID: lambda command: command.answer(),
+            Code.REGISTER_BROKER: self._registered,
+            Code.ELECT_MASTER: self._elect,
+            Code.ALTER_SYNC_STATE_SET: self._alter,
+            Code.GET_SYNC_STATE_DATA: self._members,
+        }
+
+    def make_master(self, number: int) -> None:
+        """
+        Elect one of the two.
+        """
+        self.elect(self.address if number == OURS else OTHER_ADDRESS)
+        self.in_sync, self.set_epoch = (number,), self.set_epoch + 1
+
+    @property
+    def number(self) -> int | None:
+        """
+        Who is master.
+        """
+        if not self.master:
+            return None
+        return OTHER if self.master == OTHER_ADDRESS else OURS
+
+    def _body(self) -> bytes:
+        return write(SyncStateSet(sync_state_set=self.in_sync, sync_state_set_epoch=self.set_epoch))
+
+    def _replicas(self, command: Command) -> Command:
+        answer = super()._replicas(command)
+        if self.number is not None:
+            answer.ext["masterBrokerId"] = str(self.number)
+        return evolve(answer, body=self._body())
+
+    def _registered(self, command: Command) -> Command:
+        if self.unknown:
+            return command.answer(ControllerResponseCode.BROKER_NEED_TO_BE_REGISTERED, "who?")
+        header = RegisterMemberAnswer(cluster_name="C", broker_name="a")
+        return command.answer(header=header, body=self._body())
+
+    def _elect(self, command: Command) -> Command:
+        if not self.master:
+            self.make_master(OURS)
+        header = ElectMasterAnswer(
+            master_broker_id=self.number,
+            master_address=self.master,
+            master_epoch=self.epoch,
+            sync_state_set_epoch=self.set_epoch,
+        )
+        body = json.dumps({"syncStateSet": list(self.in_sync)}).encode()
+        return command.answer(header=header, body=body)
+
+    def _alter(self, command: Command) -> Command:
+        new = read(SyncStateSet, command.body)
+        self.in_sync, self.set_epoch = new.sync_state_set, self.set_epoch + 1
+        header = AlterSyncStateSetAnswer(new_sync_state_set_epoch=self.set_epoch)
+        return command.answer(header=header, body=self._body())
+
+    def _members(self, command: Command) -> Command:
+        both = tuple(
+            SetMember(broker_name="a", broker_id=number, broker_address=address)
+            for number, address in ((OURS, self.address), (OTHER, OTHER_ADDRESS))
+        )
+        table = {self.names[0]: ReplicasInfo(not_in_sync_replicas=both)}
+        return command.answer(body=write(SyncStateData(replicas_info_table=table)))
+
+    names: tuple[str, ...] = ("",)
+
+
+class MemberCase(SlaveCase):
+    """
+    A member with id 1.
+    """
+
+    def setUp(self) -> None:
+        """
+        Nobody is master.
+        """
+        super().setUp()
+        self.set = WholeSet((CONTROLLER,), CONTROLLER)
+
+    def member(self, role: BrokerRole = BrokerRole.SYNC_MASTER, **keys: Any) -> PuppetMember:
+        """
+        Start it.
+        """
+        made = settings(self.root, master=None, listen_port=10912, **keys)
+        broker = evolve(made.broker, role=role, ip1="10.0.0.1", listen_port=10911)
+        mode = ControllerSettings(enabled=True, addresses=CONTROLLER)
+        self.set.address = "10.0.0.1:10911"
+        self.set.names = (made.broker.name,)
+        made = evolve(made, controller=mode, broker=broker)
+        self.node: Any = PuppetMember(made, self.reactor)
+        for client in (self.node.elected.client, self.node._beats):
+            client.request, client.oneway = self.set.request, self.set.oneway
+        self.node.startService()
+        self.addCleanup(self.end)
+        self.successResultOf(self.node.ready)
+        self.turn()
+        return self.node
+
+    def pass_time(self, seconds: float) -> None:
+        """
+        In steps of a look.
+        """
+        for _ in range(round(seconds / TICK)):
+            self.reactor.advance(TICK)
+
+    def assert_state(self, state: MemberState, reason: str = "") -> None:
+        """
+        What it says that it does.
+        """
+        said = self.node.status()["controller"]
+        self.assertEqual(said["state"], state.value, said)
+        self.assertIn(reason, said["reason"])
+
+    def write(self, size: int = 300) -> Deferred[PutResult]:
+        """
+        A client's message.
+        """
+        return self.node.broker.writer.put(message(size, topic="TopicA"))
+
+    def joined(self, end: int = 0) -> tuple[Any, PuppetTransport]:
+        """
+        The other member connects to our HA port, and reports.
+        """
+        address = IPv4Address("TCP", "10.0.0.2", 40000)
+        protocol = self.node.serving.gate.buildProtocol(address)
+        assert protocol is not None, "it was refused"
+        transport = PuppetTransport(self.reactor)
+        transport.peerAddr, transport.protocol = address, protocol
+        protocol.makeConnection(transport)
+        protocol.dataReceived(ha_v2.encode_handshake(SlaveHandshake(id=OTHER)))
+        self.turn()
+        protocol.dataReceived(ha_v2.encode_report(end))
+        return protocol, transport
+
+    def in_sync(self) -> Any:
+        """
+        The other member has all, and is one of the SyncStateSet.
+        """
+        protocol, _ = self.joined()
+        protocol.dataReceived(ha_v2.encode_report(self.node.store.log.end))
+        self.pass_time(3.0)
+        self.assertEqual(self.set.in_sync, (OURS, OTHER))
+        return protocol
+
+    def beats(self) -> list[MemberHeartbeatRequest]:
+        """
+        The signs of life since the last time.
+        """
+        asked, self.set.asked = self.set.asked, []
+        return [
+            command.custom(MemberHeartbeatRequest)
+            for _, command in asked
+            if command.code == RequestCode.BROKER_HEARTBEAT
+        ]
+
+
+class LeadTests(MemberCase):
+    """
+    Elected, and elected away.
+    """
+
+    def test_first(self) -> None:
+        """
+        The first member of a set is elected, and its epoch is in the epoch file before a write.
+        """
+        self.member()
+        self.assert_state(MemberState.LEADING, "in master epoch 1")
+        kept = epoch_file.read(self.root / "epochFileCheckpoint")
+        self.assertEqual(kept.labels, (EpochLabel(1, 0),))
+        self.assertEqual(self.node.broker.topics.version.state_version, 1)
+        self.assertEqual(self.node.settings.broker.id, 0)
+        alone = self.successResultOf(self.write())
+        self.assertIs(alone.status, PutStatus.SLAVE_NOT_AVAILABLE)
+
+    def test_not_first(self) -> None:
+        """
+        One with brokerRole=SLAVE waits for the member that has the data.
+        """
+        self.member(BrokerRole.SLAVE)
+        self.assert_state(MemberState.WAITING, "must not be a set's first")
+        self.set.make_master(OTHER)
+        self.pass_time(1.0)
+        self.assert_state(MemberState.FOLLOWING)
+        self.assertEqual(self.node.settings.broker.id, OURS)
+
+    def test_acknowledged(self) -> None:
+        """
+        A write is answered when the other member of the SyncStateSet holds it; then readers see it.
+        """
+        self.member()
+        protocol = self.in_sync()
+        written = self.write()
+        self.turn()
+        self.assertNoResult(written)
+        end = self.node.store.log.end
+        self.pass_time(1.0)
+        self.assertLess(self.node.status()["dispatchedOffset"], end)
+        protocol.dataReceived(ha_v2.encode_report(end))
+        self.assertIs(self.successResultOf(written).status, PutStatus.PUT_OK)
+        self.pass_time(1.0)
+        self.assertEqual(self.node.status()["dispatchedOffset"], end)
+        self.assertEqual(self.node.status()["controller"]["confirmOffset"], end)
+
+    def test_another_is_elected(self) -> None:
+        """
+        Waiting writes are answered 12, no other is taken, and the other one is followed.
+        """
+        self.member()
+        self.in_sync()
+        waiting = self.write()
+        self.set.make_master(OTHER)
+        self.node.elected.watch.hurry()
+        self.pass_time(1.0)
+        self.assertIs(self.successResultOf(waiting).status, PutStatus.FLUSH_SLAVE_TIMEOUT)
+        self.assert_state(MemberState.FOLLOWING)
+        self.assertIsNone(self.node.broker.writer)
+        self.assertIsNone(self.node.serving.gate.inner)
+        self.assertTrue(self.node.endpoint.waiting)
+
+    def test_elected_while_following(self) -> None:
+        """
+        It follows, is elected, and goes on behind what it has: with its own label there, and all of
+        it readable.
+        """
+        self.set.make_master(OTHER)
+        self.member()
+        master = SetMaster(self.accept(within=2.0))
+        shaken = ha_v2.encode_handshake(SlaveHandshake(id=OURS))
+        self.assertEqual(master.heard, shaken)
+        master.answer(self.theirs, EpochLabel(1, 0))
+        master.feed(self.theirs, 0, 0)
+        self.pass_time(1.0)
+        self.assertEqual(self.node.status()["dispatchedOffset"], 0)
+        self.set.make_master(OURS)
+        master.connection.close()
+        self.pass_time(2.0)
+        self.assert_state(MemberState.LEADING, "in master epoch 2")
+        self.assertEqual(content(self.node.store.log), content(self.theirs))
+        self.assertEqual(self.node.status()["dispatchedOffset"], self.theirs.end)
+        kept = epoch_file.read(self.root / "epochFileCheckpoint").labels
+        self.assertEqual(kept, (EpochLabel(1, 0), EpochLabel(2, self.theirs.end)))
+        self.successResultOf(self.write())
+        self.assertGreater(self.node.store.log.end, self.theirs.end)
+
+    def test_again_in_a_new_epoch(self) -> None:
+        """
+        The same member is elected again: connections end, so that members hear of the new label.
+        """
+        self.member()
+        _, transport = self.joined()
+        self.set.make_master(OURS)
+        self.pass_time(LOOK)
+        self.turn()
+        self.assert_state(MemberState.LEADING, "in master epoch 2")
+        self.assertTrue(transport.disconnecting)
+
+    def test_restart(self) -> None:
+        """
+        It comes back with its id, and leads in the epoch that it still has.
+        """
+        self.member()
+        self.successResultOf(self.write())
+        self.stop()
+        self.member()
+        self.assert_state(MemberState.LEADING, "in master epoch 1")
+        self.assertEqual(self.node.membership.id, OURS)
+        self.assertEqual(self.node.epochs.journal.text(), "1-0")
+
+    def test_news_of_an_election(self) -> None:
+        """
+        Whoever tells of one: the controller is asked, and only that counts.
+        """
+        self.member()
+        (part,) = self.node.broker_parts()
+        told = RoleChangedRequest(master_epoch=9, sync_state_set_epoch=1)
+        request = Command.request(Code.NOTIFY_BROKER_ROLE_CHANGED, told)
+        part.role_changed(None, request)
+        self.pass_time(TICK)
+        self.assert_state(MemberState.LEADING)
+        answered = part.epochs(None, Command.request(Code.GET_BROKER_EPOCH_CACHE))
+        cache = read(EpochCache, answered.body)
+        self.assertEqual((cache.broker_id, cache.epoch_list[0].epoch), (0, 1))
+
+
+class SafetyTests(MemberCase):
+    """
+    When it does not lead, though it could.
+    """
+
+    def test_fence(self) -> None:
+        """
+        No controller answers, and a member is away that could have been elected: no write is taken
+        until a controller says that this is still the master.
+        """
+        self.member()
+        protocol = self.in_sync()
+        self.set.gone.add(CONTROLLER)
+        self.pass_time(15.0)
+        self.assert_state(MemberState.LEADING)
+        protocol.connectionLost()
+        self.pass_time(2.0)
+        self.assert_state(MemberState.FENCED, "no controller has answered")
+        with self.assertRaises(NotWritable):
+            self.write()
+        self.assertIn("member-fenced", unhealthy(self.node))
+        self.set.gone.clear()
+        self.pass_time(LOOK)
+        self.assert_state(MemberState.LEADING)
+        self.write()
+
+    def test_controllers_that_forgot(self) -> None:
+        """
+        A set that they do not know, though this node was in it, and an epoch below the log's.
+        """
+        self.member()
+        self.stop()
+        self.beats()
+        self.set.unknown = True
+        self.member()
+        self.assert_state(MemberState.REFUSED, "unknown-set")
+        self.assertEqual(self.beats(), [])
+        self.stop()
+        self.set.unknown, self.set.epoch, self.set.master = False, 0, ""
+        self.member()
+        self.pass_time(1.0)
+        self.assert_state(MemberState.REFUSED, "epoch-behind")
+        self.assertIn("member-refused", unhealthy(self.node))
+
+    def test_a_lost_log(self) -> None:
+        """
+        A member that was counted on and comes back with less gives no sign of life, until it has
+        the rest again.
+        """
+        self.member()
+        self.in_sync()
+        end = self.node.store.log.end
+        self.stop()
+        held = self.root / "rmqha" / "held.json"
+        held.write_text(json.dumps({"id": OURS, "epoch": 1, "offset": end + self.theirs.end}))
+        self.set.make_master(OTHER)
+        self.beats()
+        self.member()
+        self.pass_time(2.0)
+        self.assert_state(MemberState.FOLLOWING, "lost-log")
+        self.assertEqual(self.beats(), [])
+
+    def test_identity_of_another_set(self) -> None:
+        """
+        It does not join with it.
+        """
+        self.root.mkdir(parents=True)
+        (self.root / "brokerIdentity").write_text("C#another#4")
+        self.member()
+        self.assert_state(MemberState.REFUSED, "identity")
+        self.assertEqual(self.beats(), [])
+
+    def test_no_controller(self) -> None:
+        """
+        It waits, and joins when one is there.
+        """
+        self.set.gone.add(CONTROLLER)
+        self.member()
+        self.assert_state(MemberState.NO_CONTROLLER, "no controller of")
+        self.set.gone.clear()
+        self.pass_time(2.0)
+        self.assert_state(MemberState.LEADING)
