@@ -332,6 +332,22 @@ class JsonInvalid(RmqhaError):
 
 
 @frozen
+class ExpressionInvalid(RmqhaError):
+    """
+    A consumer's SQL92 filter cannot be read, or makes no sense.
+
+    @ivar position: Where, in characters; the first is 1.
+    @ivar fault: What is wrong there.
+    """
+
+    position: int
+    fault: str
+
+    def __str__(self) -> str:
+        return f"invalid SQL92 filter at character {self.position}: {self.fault}"
+
+
+@frozen
 class BodyInvalid(RmqhaError):
     """
     The body of a remoting command is not what its code asks for.

@@ -33,6 +33,7 @@ from rmqha.wire.log.layout import (
     RECONSUME_TIMES_AT,
     STORE_TIMESTAMP_AT,
     STRING_LENGTHS,
+    SYS_FLAG_AT,
     born_extra,
     store_extra,
     struct_of,
@@ -412,6 +413,30 @@ def dispatch_fields(
         indexable(sys_flag),
         keys,
     )
+
+
+def raw_properties(buf: memoryview | bytes, pos: int, size: int) -> bytes | None:
+    """
+    The property string of a record, which nobody has looked at yet.
+
+    @param size: The record's, as its queue unit says.
+    @return: C{None} if it does not lie within the record.
+    """
+    end = pos + size
+    try:
+        (sys_flag,) = _INT.unpack_from(buf, pos + SYS_FLAG_AT)
+        at = pos + BODY_AT + born_extra(sys_flag) + store_extra(sys_flag)
+        (body_length,) = _INT.unpack_from(buf, at - 4)
+        if body_length < 0 or at + body_length >= end:
+            return None
+        at += body_length
+        width = _BYTE if magic_at(buf, pos) == MAGIC_V1 else _SHORT
+        at += width.size + width.unpack_from(buf, at)[0]
+        (length,) = _SHORT.unpack_from(buf, at)
+    except struct_error:
+        return None
+    at += _SHORT.size
+    return bytes(buf[at : at + length]) if 0 <= length <= end - at else None
 
 
 def _due(raw: bytes, stored: int, levels: DelayLevels, code: int) -> int:

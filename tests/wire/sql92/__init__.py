@@ -1,0 +1,3 @@
+"""
+Filters over properties.
+"""
