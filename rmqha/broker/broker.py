@@ -297,6 +297,7 @@ class Broker:
             self.topics,
             self.reactor,
             notify=self.settings.pull.notify,
+            filters=lambda: self.current.settings.pull.property_filter,
         )
         self._locks = Locks(self.reactor, self._has_queue)
         return self._heartbeats, self._locks

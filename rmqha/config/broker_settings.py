@@ -216,6 +216,10 @@ class PullSettings:
     """Whether a slave corrects a consumer's offset that lies outside its queues, although it may
     be the slave that lags behind."""
 
+    property_filter: bool = key("enablePropertyFilter", Switch(), "false")
+    """Whether consumers may filter messages by their properties, with expressions in SQL92. Each
+    message is looked at in the log for each such group."""
+
     notify: bool = key("notifyConsumerIdsChangedEnable", Switch(), "true")
     """Whether the consumers of a group are notified at once when its members change."""
 

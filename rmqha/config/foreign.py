@@ -33,7 +33,7 @@ _GROUPS: dict[str, str] = {
         disableConsumeIfConsumerReadSlowly diskFallRecorded enableBroadcastOffsetStore
         enableCalcFilterBitMap enableDetailStat enableMixedMessageType enableNetWorkFlowControl
         enableNotifyAfterPopOrderLockRelease enableNotifyBeforePopCalculateLag enablePopBatchAck
-        enablePopBufferMerge enablePopLog enablePopMessageThreshold enablePropertyFilter
+        enablePopBufferMerge enablePopLog enablePopMessageThreshold
         enableRetryTopicV2 enableScheduleAsyncDeliver enableScheduleMessageStats
         enableSkipLongAwaitingAck endTransactionPoolQueueCapacity endTransactionThreadPoolNums
         estimateAccumulation expectConsumerNumUseFilter filterDataCleanTimeSpan filterSupportRetry

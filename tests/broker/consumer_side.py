@@ -96,6 +96,7 @@ class Consuming:
             self.topics,
             clock,
             notify=self.settings.notify,
+            filters=lambda: self.settings.property_filter,
         )
         self.holds = LongPolling(clock, store.queues, store.dispatcher)
         self.locks = Locks(clock, self._has_queue)

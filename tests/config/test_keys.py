@@ -40,6 +40,7 @@ GIVEN = {
     "maxTransferCountOnMessageInMemory",
     "transactionTimeOut",
     "transactionCheckInterval",
+    "enablePropertyFilter",
 }
 """What the recorded brokers were told or took from their host, instead of the default."""
 

@@ -6,7 +6,7 @@ Source: docs/protocol/remoting.md, Clients.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
@@ -52,10 +52,12 @@ class Heartbeats:
         clock: IReactorTime,
         *,
         notify: bool = True,
+        filters: Callable[[], bool] = lambda: False,
     ) -> None:
         """
         @param clock: Its C{seconds} must not jump: give it a monotonic one.
         @param notify: Whether consumers are told when their group changes.
+        @param filters: Whether they may filter by properties.
         """
         self._producers = producers
         self._consumers = consumers
@@ -63,6 +65,7 @@ class Heartbeats:
         self._topics = topics
         self._clock = clock
         self._notify = notify
+        self._filters = filters
         self._quiet = RateLimitedLog(self._log, clock)
 
     def handlers(self) -> Mapping[RequestCode, Handler]:
@@ -143,18 +146,21 @@ class Heartbeats:
 
     def _subscriptions(self, data: ConsumerData, member: Member) -> dict[str, Subscription]:
         found = {}
-        for subscription in data.subscription_data_set:
+        for asked in data.subscription_data_set:
             try:
-                found[subscription.topic] = subscribe(subscription)
+                subscription = found[asked.topic] = subscribe(asked)
+                fault = subscription.fault and str(subscription.fault)
             except RequestRefused as error:
-                # The rest of the heartbeat counts; pulls of this topic say that it has none.
+                fault = error.remark
+            if fault:
+                # The rest of the heartbeat counts; pulls of this topic are told.
                 self._quiet.warn(
                     "subscription",
                     member.connection.host,
                     "Ignoring a subscription of group {group} from {address}: {remark}",
                     group=data.group_name,
                     address=member.connection.address,
-                    remark=error.remark,
+                    remark=fault,
                 )
         return found
 
@@ -185,4 +191,5 @@ class Heartbeats:
         return command.answer(body=write(ConsumerIds(consumer_id_list=group.client_ids())))
 
     def _check(self, connection: RemotingProtocol, command: Command) -> None:
-        require_understood(subscribe(read(CheckClientConfig, command.body).subscription_data))
+        subscription = subscribe(read(CheckClientConfig, command.body).subscription_data)
+        require_understood(subscription, filters=self._filters())

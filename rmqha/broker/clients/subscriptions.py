@@ -1,24 +1,26 @@
 """
-What a consumer wants of a topic: everything, or messages with certain tags.
+What a consumer wants of a topic: everything, messages with certain tags, or those that an SQL92
+filter lets by.
 
 Only the hashes of tags are compared here, which lets a few foreign messages through; clients
 compare the tags themselves.  The hashes clients send are not used: those of some are wrong
 outside ASCII.
 
-Source: docs/protocol/remoting.md, Pulling.
+Source: docs/protocol/remoting.md, Pulling and Filters.
 """
 
 from __future__ import annotations
 
 from attrs import frozen
 
-from rmqha.errors import RequestRefused
+from rmqha.errors import ExpressionInvalid, RequestRefused
 from rmqha.wire.log.hashing import tags_code
 from rmqha.wire.remoting.bodies.clients import SubscriptionData
 from rmqha.wire.remoting.codes import ResponseCode
+from rmqha.wire.sql92.filter import SQL92, Filter, read_filter
 
 TAG = "TAG"
-"""The kind of expression that is understood; absent and empty mean it too."""
+"""The kind of expression that names tags; absent and empty mean it too."""
 
 ALL = "*"
 """The expression for everything; an empty one means it too."""
@@ -32,7 +34,9 @@ class Subscription:
     @ivar topic: Of which topic.
     @ivar version: The client's; it grows with every change.
     @ivar codes: The tags codes of what is wanted; C{None} is everything.
-    @ivar kind: The kind of expression, C{TAG} if it is understood.
+    @ivar kind: The kind of expression.
+    @ivar passing: With L{SQL92}, what lets messages by.
+    @ivar fault: With L{SQL92}, why there is no such filter.
     @ivar data: As the client said it, for those who ask.
     """
 
@@ -40,14 +44,16 @@ class Subscription:
     version: int
     codes: frozenset[int] | None
     kind: str = TAG
+    passing: Filter | None = None
+    fault: ExpressionInvalid | None = None
     data: SubscriptionData
 
     @property
-    def understood(self) -> bool:
+    def is_all(self) -> bool:
         """
-        Whether it can be applied.
+        Whether it is everything that is wanted.
         """
-        return self.kind == TAG
+        return self.kind == TAG and self.codes is None
 
 
 def subscribe(data: SubscriptionData) -> Subscription:
@@ -57,6 +63,8 @@ def subscribe(data: SubscriptionData) -> Subscription:
     @raise RequestRefused: If its expression names no tag.
     """
     kind = data.expression_type or TAG
+    if kind == SQL92:
+        return _filtering(data)
     if kind != TAG or data.class_filter_mode or data.sub_string == ALL:
         codes = None
     elif data.sub_string:
@@ -77,25 +85,58 @@ def parse(topic: str, expression: str | None, kind: str | None, version: int = 0
     return subscribe(
         SubscriptionData(
             topic=topic,
-            sub_string=expression or ALL,
+            sub_string=expression or ("" if kind == SQL92 else ALL),
             sub_version=version,
             expression_type=kind or TAG,
         )
     )
 
 
-def require_understood(subscription: Subscription) -> None:
+def require_understood(
+    subscription: Subscription,
+    *,
+    filters: bool,
+    code: ResponseCode = ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+) -> None:
     """
     Refuse what cannot be applied: to send everything instead would be wrong, as the client
     does not look at such messages again.
 
+    @param filters: Whether consumers may filter by properties.
+    @param code: What is answered to a filter that is none.
     @raise RequestRefused: Saying so.
     """
-    if not subscription.understood:
+    kind, fault = subscription.kind, subscription.fault
+    if kind == TAG:
+        return
+    if kind != SQL92 or not filters:
         raise RequestRefused(
             ResponseCode.SYSTEM_ERROR,
-            f"The broker does not support consumer to filter message by {subscription.kind[:64]}",
+            f"The broker does not support consumer to filter message by {kind[:64]}",
         )
+    if fault is not None:
+        raise RequestRefused(code, f"parse the consumer's subscription failed: {fault}")
+
+
+def _filtering(data: SubscriptionData) -> Subscription:
+    """
+    A subscription with a filter, which may be none: a heartbeat is not refused for it, and who
+    pulls is told.
+    """
+    passing = fault = None
+    try:
+        passing = read_filter(data.sub_string)
+    except ExpressionInvalid as error:
+        fault = error
+    return Subscription(
+        topic=data.topic,
+        version=data.sub_version,
+        codes=None,
+        kind=SQL92,
+        passing=passing,
+        fault=fault,
+        data=data,
+    )
 
 
 def _codes(expression: str) -> frozenset[int]:

@@ -17,7 +17,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
-from rmqha.broker.consuming.queue_reader import SCAN, matches
+from rmqha.broker.consuming.chosen_units import matches
+from rmqha.broker.consuming.queue_reader import SCAN
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.handlers import Answer
 from rmqha.store.derived.consume_queues import ConsumeQueues
@@ -35,13 +36,16 @@ SKIP = 5.0
 brokers."""
 
 Place: TypeAlias = tuple[str, int]
+PassedOver: TypeAlias = Callable[[int], int]
 
 
 @define(eq=False)
 class _Hold:
     """
     @ivar answer: Gives the answer as it is then.
-    @ivar seen: The queue offset from which on nothing was compared with C{codes} yet.
+    @ivar passed_over: Says of a queue offset how far nothing is wanted from there on; C{None} if
+        C{codes} say all.
+    @ivar seen: The queue offset from which on nothing was compared with what is wanted yet.
     """
 
     place: Place
@@ -49,6 +53,7 @@ class _Hold:
     waiting: Deferred[Answer]
     answer: Callable[[], Answer]
     codes: frozenset[int] | None
+    passed_over: PassedOver | None
     seen: int
     timer: IDelayedCall
     skipping: bool = False
@@ -82,6 +87,7 @@ class LongPolling:
         offset: int,
         codes: frozenset[int] | None,
         answer: Callable[[], Answer],
+        passed_over: PassedOver | None = None,
     ) -> Deferred[Answer] | None:
         """
         Let a pull wait.
@@ -92,6 +98,8 @@ class LongPolling:
         @param offset: The first message waited for, in messages.
         @param codes: The tags codes wanted; C{None} is all.
         @param answer: Gives the answer when the wait is over.
+        @param passed_over: Says of a queue offset up to where nothing is wanted; for who does not
+            go by tags.
         @return: The answer; to cancel it ends the hold.  C{None} if there is no place.
         """
         older = self._held.get(place, {}).get(who)
@@ -101,7 +109,7 @@ class LongPolling:
             return None
         timer = self._clock.callLater(min(seconds, LONGEST), lambda: self._finish(hold))
         waiting: Deferred[Answer] = Deferred(lambda _: self._drop(hold))
-        hold = _Hold(place, who, waiting, answer, codes, offset, timer)
+        hold = _Hold(place, who, waiting, answer, codes, passed_over, offset, timer)
         self._held.setdefault(place, {})[who] = hold
         self.count += 1
         return waiting
@@ -137,11 +145,15 @@ class LongPolling:
         queue = self._queues.get(*hold.place)
         if queue is None or queue.max_offset <= hold.seen:
             return queue is None
-        if hold.codes is None:
+        if hold.passed_over is not None:
+            if hold.passed_over(hold.seen) < queue.max_offset:
+                return True
+        elif hold.codes is None:
             return True
-        raw = queue.units(hold.seen, SCAN)
-        if not raw or matches(raw, hold.codes) or queue.max_offset - hold.seen >= SCAN:
-            return True
+        else:
+            raw = queue.units(hold.seen, SCAN)
+            if not raw or matches(raw, hold.codes) or queue.max_offset - hold.seen >= SCAN:
+                return True
         hold.seen = queue.max_offset
         if not hold.skipping:
             hold.skipping = True

@@ -189,13 +189,16 @@ class Pulls:
         """
         What is wanted: as the pull says, or the last heartbeat.
         """
+        filters = self._settings.property_filter
         if request.sys_flag & INLINE:
             subscription = parse(
                 request.topic, request.subscription, request.expression_type, request.sub_version
             )
+            require_understood(subscription, filters=filters)
         else:
             subscription = self._registered(connection, request)
-        require_understood(subscription)
+            code = ResponseCode.FILTER_DATA_NOT_EXIST
+            require_understood(subscription, filters=filters, code=code)
         return subscription
 
     def _registered(
@@ -221,7 +224,7 @@ class Pulls:
             )
         # A consumer that had everything misses nothing, whatever it wants now.  Broadcasting ones
         # in Java count up before their first pull and say so only 30 s later.
-        if found.version < request.sub_version and found.codes is not None:
+        if found.version < request.sub_version and not found.is_all:
             raise RequestRefused(
                 ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest"
             )
@@ -248,6 +251,7 @@ class Pulls:
             most,
             subscription.codes,
             request.max_msg_bytes,
+            subscription.passing,
         )
         self._took(perf_counter() - begun)
         return reading
@@ -301,6 +305,11 @@ class Pulls:
             seconds = self._settings.short_polling
         if seconds <= 0:
             return None
+        passing, passed_over = subscription.passing, None
+        if passing is not None:
+            passed_over = partial(
+                self._reader.passed_over, request.topic, request.queue_id, passing
+            )
         return self._holds.hold(
             (request.topic, request.queue_id),
             (connection, request.consumer_group),
@@ -308,6 +317,7 @@ class Pulls:
             request.queue_offset,
             subscription.codes,
             partial(self._again, command, request, subscription),
+            passed_over,
         )
 
     def _again(

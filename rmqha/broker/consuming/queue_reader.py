@@ -11,22 +11,21 @@ Source: docs/protocol/remoting.md, Pulling.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import StrEnum
-from functools import lru_cache
 from operator import add
-from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
-import numpy as np
 from attrs import frozen
 
+from rmqha.broker.consuming.chosen_units import ChosenUnits, Run, choose, choose_passing
 from rmqha.broker.consuming.served_records import ServedRecords, first_wrong
 from rmqha.config.broker_settings import PullSettings
 from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.consume_queues import ConsumeQueues
-from rmqha.wire.columnar.queue_units import UNIT, UNIT_TYPE
+from rmqha.wire.columnar.queue_units import UNIT
 from rmqha.wire.lane.compiled import COMPILED
+from rmqha.wire.sql92.filter import Filter
 from rmqha.wire.store_layout import BLANK_SIZE, UNIT_SIZE
 
 if TYPE_CHECKING or COMPILED:
@@ -37,12 +36,6 @@ SCAN = 800
 
 SLAVE_RATIO = 0.10
 """How much less of the machine's memory a slave takes for its log."""
-
-_FEW = 64
-"""Up to so many units are compared sooner one by one; with more codes than that, all are."""
-
-Run = tuple[int, int]
-"""Physical offset and size of a piece of the log."""
 
 Found = tuple[int, int, Sequence[memoryview]]
 """How many units are done with, the physical offset of the last of them, and what was found."""
@@ -89,24 +82,8 @@ def physical_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-class ChosenUnits(NamedTuple):
-    """
-    What a reading takes of a queue's units.
-
-    @ivar done: How many units are done with.
-    @ivar runs: Pieces of the log.
-    @ivar counts: How many messages each piece has.
-    @ivar rows: Which units they are, counted from the first.
-    @ivar starts: Physical offset of each message.
-    @ivar sizes: Size of each, in bytes.
-    """
-
-    done: int
-    runs: list[Run]
-    counts: list[int]
-    rows: Sequence[int]
-    starts: Sequence[int]
-    sizes: Sequence[int]
+Choice = Callable[[int], ChosenUnits]
+"""Takes so many messages at most of the units of a reading."""
 
 
 class QueueReader:
@@ -150,6 +127,7 @@ class QueueReader:
         most: int,
         codes: frozenset[int] | None = None,
         most_bytes: int | None = None,
+        passing: Filter | None = None,
     ) -> ReadResult:
         """
         Read messages.
@@ -158,11 +136,12 @@ class QueueReader:
         @param most: How many are wanted, at least 1.
         @param codes: The tags codes of those wanted; C{None} is all.
         @param most_bytes: How many bytes are wanted, but for the first message.
+        @param passing: Lets those by that are wanted; C{None} is all.
         """
         queue = self._queues.get(topic, queue_id)
         low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
         if queue is not None and low <= offset < high:
-            return self._found(queue, offset, most, codes, most_bytes)
+            return self._found(queue, offset, most, codes, most_bytes, passing)
         if offset == high and high:
             return ReadResult(ReadStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
         if not high:
@@ -172,6 +151,18 @@ class QueueReader:
         else:
             status, corrected = ReadStatus.OFFSET_OVERFLOW_BADLY, high
         return ReadResult(status, corrected if self._correct else offset, low, high)
+
+    def passed_over(self, topic: str, queue_id: int, passing: Filter, offset: int) -> int:
+        """
+        How far a consumer may go on without a look: up to the first message that a filter lets by,
+        the queue's end, or where the work for one reading ends.
+
+        @param offset: Where it is, in messages, which must be in the queue.
+        """
+        queue = self._queues.get(topic, queue_id)
+        raw = b"" if queue is None else queue.units(offset, SCAN)
+        chosen = choose_passing(raw, offset, 1, 0, passing, self._served)
+        return offset + (chosen.rows[0] if chosen.rows else chosen.done)
 
     def holds(self, topic: str, queue_id: int) -> bool:
         """
@@ -195,9 +186,11 @@ class QueueReader:
         most: int,
         codes: frozenset[int] | None,
         most_bytes: int | None,
+        passing: Filter | None,
     ) -> ReadResult:
         limits = self._limits
-        raw = queue.units(offset, max(SCAN, most) if codes is not None else most)
+        some = codes is not None or passing is not None
+        raw = queue.units(offset, max(SCAN, most) if some else most)
         first, size, _ = UNIT.unpack_from(raw)
         if first < self._log.min_offset and size != BLANK_SIZE:
             queue.correct_min(self._log.min_offset)
@@ -211,9 +204,13 @@ class QueueReader:
         if most_bytes is not None:
             room = min(room, most_bytes)
         most = min(count, most)
-        found = self._at_once(raw, offset, most, room, codes, first)
+        found = None
+        if passing is None:
+            found = self._at_once(raw, offset, most, room, codes, first)
         if found is None:
-            found = self._step_by_step(queue, raw, offset, most, room, codes)
+            found = self._step_by_step(
+                queue, raw, offset, most, self._choice(raw, offset, room, codes, passing)
+            )
         done, last, body = found
         return ReadResult(
             ReadStatus.FOUND if body else ReadStatus.NO_MATCHED_MESSAGE,
@@ -253,35 +250,38 @@ class QueueReader:
             return None
         return done, last, [view[start:end] for start, end in runs]
 
-    def _step_by_step(
+    def _choice(
         self,
-        queue: ConsumeQueue,
         raw: bytes,
         offset: int,
-        most: int,
         room: int,
         codes: frozenset[int] | None,
+        passing: Filter | None,
+    ) -> Choice:
+        """
+        What chooses of units.
+        """
+        if passing is None:
+            return lambda most: choose(raw, most, room, codes)
+        return lambda most: choose_passing(raw, offset, most, room, passing, self._served)
+
+    def _step_by_step(
+        self, queue: ConsumeQueue, raw: bytes, offset: int, most: int, choice: Choice
     ) -> Found:
         """
         Choose, then judge.
 
         @raise RequestRefused: If the first message is not what its unit says.
         """
-        chosen = choose(raw, most, room, codes)
+        chosen = choice(most)
         body: Sequence[memoryview] = ()
         if chosen.runs:
-            chosen, body = self._sound(queue, offset, raw, room, codes, chosen)
+            chosen, body = self._sound(queue, offset, choice, chosen)
         last, _, _ = UNIT.unpack_from(raw, (chosen.done - 1) * UNIT_SIZE)
         return chosen.done, last, body
 
     def _sound(
-        self,
-        queue: ConsumeQueue,
-        offset: int,
-        raw: bytes,
-        room: int,
-        codes: frozenset[int] | None,
-        chosen: ChosenUnits,
+        self, queue: ConsumeQueue, offset: int, choice: Choice, chosen: ChosenUnits
     ) -> tuple[ChosenUnits, list[memoryview]]:
         """
         The pieces of the log, up to the first record that is not what its unit says.
@@ -293,11 +293,11 @@ class QueueReader:
         if good == len(chosen.starts):
             return chosen, views
         if good:
-            chosen = choose(raw, good, room, codes)
+            chosen = choice(good)
             return chosen, self._views(chosen.runs)
         if len(chosen.starts) > 1:
             # One of those side by side with it may be behind the log's end.
-            return self._sound(queue, offset, raw, room, codes, choose(raw, 1, room, codes))
+            return self._sound(queue, offset, choice, choice(1))
         number = offset + chosen.rows[0]
         what = f"message {number} of queue {queue.queue_id} of topic {queue.topic}"
         raise self._served.refusal(chosen.starts[0], chosen.sizes[0], what)
@@ -350,93 +350,3 @@ def _numbers(rows: Sequence[int], offset: int) -> Sequence[int]:
     if isinstance(rows, range):
         return range(rows.start + offset, rows.stop + offset)
     return [offset + row for row in rows]
-
-
-def choose(raw: bytes, most: int, most_bytes: int, codes: frozenset[int] | None) -> ChosenUnits:
-    """
-    Choose from a queue's units.
-
-    @param raw: Whole units.
-    @param most: How many messages are wanted.
-    @param most_bytes: How many bytes are wanted; the first message is chosen anyway.
-    @param codes: The tags codes wanted; C{None} is all.
-    """
-    total = len(raw) // UNIT_SIZE
-    if codes is None:
-        count = min(total, most)
-        flat = _places(count).unpack_from(raw)
-        starts, sizes = flat[::2], flat[1::2]
-        size = sum(sizes)
-        if size <= most_bytes and flat[-2] + flat[-1] - flat[0] == size:
-            # All of them, side by side.
-            return ChosenUnits(count, [(flat[0], size)], [count], range(count), starts, sizes)
-    rows: list[int] = []
-    places: list[Run] = []
-    done, size = total, 0
-    for index in _candidates(raw, total, codes):
-        start, length, code = UNIT.unpack_from(raw, index * UNIT_SIZE)
-        if length == BLANK_SIZE or (codes is not None and code not in codes):
-            continue
-        if len(rows) == most or (rows and size + length > most_bytes):
-            done = index
-            break
-        rows.append(index)
-        places.append((start, length))
-        size += length
-    runs, counts = _joined(places)
-    return ChosenUnits(
-        done, runs, counts, rows, [at for at, _ in places], [size for _, size in places]
-    )
-
-
-def _joined(places: list[Run]) -> tuple[list[Run], list[int]]:
-    """
-    Make one piece of records that stand side by side.
-
-    @return: The pieces, and how many records each has.
-    """
-    runs: list[Run] = []
-    counts: list[int] = []
-    begin = end = -1
-    for start, size in places:
-        if start == end:
-            counts[-1] += 1
-        else:
-            if runs:
-                runs[-1] = begin, end - begin
-            runs.append((start, size))
-            counts.append(1)
-            begin = start
-        end = start + size
-    if runs:
-        runs[-1] = begin, end - begin
-    return runs, counts
-
-
-def matches(raw: bytes, codes: frozenset[int]) -> bool:
-    """
-    Whether any unit is of a message with one of these tags codes.
-    """
-    return bool(choose(raw, 1, 0, codes).runs)
-
-
-def _candidates(raw: bytes, total: int, codes: frozenset[int] | None) -> Sequence[int]:
-    """
-    Where it is worth to look.
-    """
-    if codes is None or total <= _FEW or len(codes) > _FEW:
-        return range(total)
-    tags = np.frombuffer(raw, UNIT_TYPE)["tags"].astype(np.int64)
-    wanted = np.zeros(total, bool)
-    for code in codes:
-        wanted |= tags == code
-    found: list[int] = np.flatnonzero(wanted).tolist()
-    return found
-
-
-@lru_cache(maxsize=1024)
-def _places(count: int) -> Struct:
-    """
-    Reads offsets and sizes of units, and passes over their tags codes.
-    """
-    return Struct(">" + "qi8x" * count)

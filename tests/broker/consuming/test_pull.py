@@ -10,7 +10,8 @@ from twisted.internet.error import ConnectionDone
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.broker.consuming.queue_reader import SCAN, choose
+from rmqha.broker.consuming.chosen_units import choose
+from rmqha.broker.consuming.queue_reader import SCAN
 from rmqha.config.broker_settings import PullSettings
 from rmqha.store.paced_dispatch import LIVE_PAUSE
 from rmqha.wire.columnar.queue_units import BLANK_UNIT, UNIT

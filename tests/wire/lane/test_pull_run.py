@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.broker.consuming.queue_reader import choose
+from rmqha.broker.consuming.chosen_units import choose
 from rmqha.broker.consuming.served_records import first_wrong
 from rmqha.wire.columnar.queue_units import BLANK_UNIT, UNIT
 from rmqha.wire.lane.compiled import COMPILED
