@@ -22,13 +22,15 @@ from tests.support.certificates import certificate
 
 T = TypeVar("T")
 
-#: What a broker of these tests is told, ours or stock: checks and retries come soon.
+#: What a broker of these tests is told, ours or stock: checks and retries come soon, and consumers
+#: may filter.
 SOONER: dict[str, object] = {
     "transactionTimeOut": 2000,
     "transactionCheckInterval": 1000,
     "messageDelayLevel": " ".join(["1s", "3s", *["1s"] * 16]),
     "traceTopicEnable": "true",
     "defaultTopicQueueNums": 4,
+    "enablePropertyFilter": "true",
 }
 
 

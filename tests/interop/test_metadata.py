@@ -4,6 +4,11 @@ Tables between brokers of ours and stock ones: topics, groups, offsets.
 
 from __future__ import annotations
 
+import os
+import sys
+import time
+from base64 import b64encode
+from random import Random
 from typing import Any
 
 from lab.harness.nodes import Node, until
@@ -13,6 +18,7 @@ from rmqha.wire.remoting import fastjson
 from rmqha.wire.remoting.codes import RequestCode
 from tests.interop.cases import InteropTestCase
 from tests.support import client
+from tests.support.nonsense import Nonsense
 
 #: What makes a broker of ours one of theirs.
 OF_THEIRS: dict[str, object] = {
@@ -204,24 +210,41 @@ class JavaBehindTests(MetadataTestCase):
 
     roles = "our master, Java slave"
 
+    def our_node(self, **keys: object) -> Node:
+        """
+        A master of ours with a port for clients, not started.
+        """
+        given = {**OF_THEIRS, "namesrvAddr": self.tool.names, **keys}
+        master = Node(self.folder, "master", "master", **given)
+        self._processes.append(master)
+        self.addCleanup(self.tool.do, "leave", BOOT, namesrv=self.tool.names)
+        return master
+
+    def until_registered(self, master: Node) -> str:
+        """
+        Start a master.
+
+        @return: Where it serves clients.
+        """
+        address = f"127.0.0.1:{master.port}"
+        master.start()
+        until(
+            lambda: address in self.tool.registered(self.tool.names),
+            "our master is registered",
+            BOOT,
+            tell=master.tail,
+            pause=0.1,
+        )
+        return address
+
     def test_tables(self) -> None:
         """
         All tables come, and a master that was restarted takes what its slave knows better.
         """
-        master = Node(self.folder, "master", "master", **OF_THEIRS, namesrvAddr=self.tool.names)
-        self._processes.append(master)
-        self.addCleanup(self.tool.do, "leave", BOOT, namesrv=self.tool.names)
-        address = f"127.0.0.1:{master.port}"
+        master = self.our_node()
         stock = self.broker("java-slave", role="SLAVE")
         with self.scenario("a Java slave takes topics, groups and offsets from our master"):
-            master.start()
-            until(
-                lambda: address in self.tool.registered(self.tool.names),
-                "our master is registered",
-                BOOT,
-                tell=master.tail,
-                pause=0.1,
-            )
+            address = self.until_registered(master)
             self.fill(address)
             stock.start()
             self.until_offset(stock.client_address, 5)
@@ -241,6 +264,36 @@ class JavaBehindTests(MetadataTestCase):
             self.assertEqual(8, client.committed(address, "g", self.topic, 0), master.tail())
             self.assertIn("which are ahead of ours", master.log())
         stock.stop()
+        master.term()
+        self.assertEqual([], master.complaints(), master.log()[-20_000:])
+
+    def test_after_fuzzing(self) -> None:
+        """
+        Whatever clients put into the tables, Java reads them.
+        """
+        with self.scenario("Java reads topics, groups and offsets after clients wrote nonsense"):
+            master = self.our_node()
+            address = self.until_registered(master)
+            seed = os.environ.get("RMQHA_SEED") or str(Random().randrange(10**9))
+            sys.stdout.write(f"RMQHA_SEED={seed} {self.id()}\n")
+            taken = Nonsense(Random(seed)).send(address, 1500)
+            self.assertGreater(taken, 100)
+            for code, kind, rows in (
+                (RequestCode.GET_ALL_TOPIC_CONFIG, "TopicConfigSerializeWrapper", "nonsense"),
+                (
+                    RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
+                    "SubscriptionGroupWrapper",
+                    "nonsense",
+                ),
+                (
+                    RequestCode.GET_ALL_CONSUMER_OFFSET,
+                    "ConsumerOffsetSerializeWrapper",
+                    "@nonsense",
+                ),
+            ):
+                body = bytes(client.must(address, code).body)
+                told = self.tool.do("table", kind=kind, body=b64encode(body).decode())
+                self.assertIn(rows, told)
         master.term()
         self.assertEqual([], master.complaints(), master.log()[-20_000:])
 
@@ -269,9 +322,63 @@ class JavaBehind4Tests(JavaBehindTests):
     version = "4.9.7"
 
 
+#: What a stock slave of 5.x asks of its master, each again and again.
+ASKED = (
+    "GET_ALL_TOPIC_CONFIG",
+    "GET_ALL_SUBSCRIPTIONGROUP_CONFIG",
+    "GET_ALL_CONSUMER_OFFSET",
+    "GET_ALL_DELAY_OFFSET",
+    "GET_ALL_MESSAGE_REQUEST_MODE",
+    "GET_TIMER_METRICS",
+    "GET_TIMER_CHECK_POINT",
+)
+
+
 class JavaBehind5Tests(JavaBehindTests):
     """
     5.3.3.
     """
 
     version = "5.3.3"
+    full_only = ("test_quiet_for_long",)
+
+    def quiet(self, seconds: float) -> None:
+        """
+        A slave that asks all that it asks, for a while.
+        """
+        master = self.our_node()
+        stock = self.broker("java-slave", role="SLAVE", timerWheelEnable="true")
+        address = self.until_registered(master)
+        self.fill(address)
+        stock.start()
+        began = len(stock.log())
+        ends = time.monotonic() + seconds
+        self.until_tables(address, stock)
+
+        def asked() -> bool:
+            counts = master.status()["remoting"]["requests"]
+            return all(counts.get(name) for name in ASKED) and time.monotonic() > ends
+
+        until(asked, "the slave asks everything", seconds + ROUND, tell=master.tail, pause=0.5)
+        counts = master.status()["remoting"]["requests"]
+        self.assertNotIn("unsupported", counts)
+        errors = [line for line in stock.log()[began:].splitlines() if " ERROR " in line]
+        self.assertEqual([], errors, stock.tail())
+        self.assertEqual(5, client.committed(stock.client_address, "g", self.topic, 0))
+        stock.stop()
+        master.term()
+        self.assertEqual([], master.complaints(), master.log()[-20_000:])
+
+    def test_quiet(self) -> None:
+        """
+        It has nothing to complain of.
+        """
+        with self.scenario("a Java slave's periodic tasks log no error"):
+            self.quiet(10)
+
+    def test_quiet_for_long(self) -> None:
+        """
+        Not in ten minutes either.
+        """
+        with self.scenario("a Java slave logs no error in ten minutes"):
+            self.quiet(600)

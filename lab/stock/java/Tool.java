@@ -46,6 +46,7 @@ public final class Tool {
         lines.on("enough", producers::enough);
         lines.on("pull", Pulls::all);
         lines.on("read", Stores::read);
+        lines.on("table", Tables::read);
         lines.on("serialize", Members::serialize);
         lines.on("stop", members::stop);
         lines.on("leave", members::leave);
