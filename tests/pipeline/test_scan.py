@@ -132,6 +132,11 @@ class SelectionTests(SynchronousTestCase):
         """
         wanted = ("TagA", "TagB")
         self.check(lambda each: each["properties"].get("TAGS") in wanted, tags="TagA || TagB")
+        self.check(
+            lambda each: each["properties"].get("TAGS") in wanted and "KEYS" in each["properties"],
+            tags="TagA || TagB",
+            propertyFilter="KEYS IS NOT NULL",
+        )
 
     def test_queue_ids(self) -> None:
         """

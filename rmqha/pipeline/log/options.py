@@ -19,6 +19,7 @@ from typing import Any, Self
 from attrs import AttrsInstance, define, field, fields, frozen
 
 from rmqha.config.values import Choice, Integer, Kind, Levels, Switch, Text
+from rmqha.errors import ExpressionInvalid
 from rmqha.pipeline.errors import OptionInvalid, OptionMissing, OptionUnknown
 from rmqha.pipeline.log.option_values import (
     Edge,
@@ -36,6 +37,7 @@ from rmqha.pipeline.log.option_values import (
 )
 from rmqha.wire.columnar.decoder import DECOMPRESSED_LIMIT, DECOMPRESSED_MOST, STYLES
 from rmqha.wire.log.delay_levels import DEFAULT_DELAY_LEVELS
+from rmqha.wire.sql92.filter import read_filter
 
 ONLY = "store"
 """What the store of C{path} is called in offsets, wherever the folder lies."""
@@ -146,6 +148,7 @@ class ReadOptions:
     topic: tuple[str, ...] | None = option(Names())
     subscribe_pattern: re.Pattern[str] | None = option(Pattern())
     tags: tuple[str, ...] | None = option(Names("||"))
+    property_filter: str | None = option(Text(empty=False))
     queue_ids: frozenset[int] | None = option(Numbers())
     visibility: Visibility = option(Choice(Visibility), Visibility.CONSUMER)
     starting_offsets: Offsets = option(Positions(), Edge.EARLIEST)
@@ -319,11 +322,25 @@ def _check_together(options: ReadOptions, draft: OptionsDraft) -> None:
     columns = {name.lower() for name in STYLES[options.column_style.value]}
     if options.column_name_of_corrupt_record.lower() in columns:
         raise draft.invalid("columnNameOfCorruptRecord", "must not be the name of another column")
+    if options.property_filter is not None:
+        try:
+            read_filter(options.property_filter)
+        except ExpressionInvalid as error:
+            raise draft.invalid("propertyFilter", f"an SQL92 filter: {error}") from None
     if options.ending_offsets is Edge.EARLIEST:
         raise draft.invalid("endingOffsets", "latest, or physical offsets by store")
     if options.table is not RowKind.MESSAGES:
         draft.refuse(
-            ("columns", "columnStyle", "topic", "subscribePattern", "tags", "queueIds", "mode"),
+            (
+                "columns",
+                "columnStyle",
+                "topic",
+                "subscribePattern",
+                "tags",
+                "propertyFilter",
+                "queueIds",
+                "mode",
+            ),
             "only with table=messages",
         )
 

@@ -8,7 +8,7 @@ those of one query would be another's.  What is selected is said by options alon
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from attrs import field, frozen
@@ -17,8 +17,9 @@ from rmqha.pipeline.log.option_values import Offsets, QueueOffsets
 from rmqha.pipeline.log.options import ReadOptions, Visibility
 from rmqha.wire.columnar.fixed_fields import FixedFields
 from rmqha.wire.columnar.vectors import Array
-from rmqha.wire.log.properties import find
+from rmqha.wire.log.properties import find, parse
 from rmqha.wire.names import TAGS, is_system_topic
+from rmqha.wire.sql92.filter import read_filter
 
 ANY_TAG = "*"
 _TAGS = TAGS.encode()
@@ -34,6 +35,7 @@ class Selection:
     @ivar pattern: What a topic's whole name must match; C{None} for all.
     @ivar queue_ids: Queue ids; C{None} for all.
     @ivar tags: Tags, as their exact text; C{None} for all.
+    @ivar passing: An SQL92 filter over properties, as its text; C{None} for all.
     @ivar first: Queue offsets below which rows are left out, by topic and queue id.
     @ivar last: Queue offsets from which on rows are left out.
     """
@@ -43,6 +45,7 @@ class Selection:
     pattern: re.Pattern[str] | None = None
     queue_ids: frozenset[int] | None = None
     tags: frozenset[bytes] | None = None
+    passing: str | None = None
     first: Mapping[str, Mapping[int, int]] = field(factory=dict)
     last: Mapping[str, Mapping[int, int]] = field(factory=dict)
     _wanted: dict[str, bool] = field(factory=dict, init=False, repr=False, eq=False)
@@ -61,6 +64,7 @@ class Selection:
             tags=None
             if tags is None or ANY_TAG in tags
             else frozenset(tag.encode() for tag in tags),
+            passing=options.property_filter,
             first=_queues(options.starting_offsets),
             last=_queues(options.ending_offsets),
         )
@@ -70,7 +74,7 @@ class Selection:
         """
         Whether every record is a row.
         """
-        rules = (self.topics, self.pattern, self.queue_ids, self.tags)
+        rules = (self.topics, self.pattern, self.queue_ids, self.tags, self.passing)
         unruled = all(rule is None for rule in rules) and not self.first and not self.last
         return unruled and self.visibility is Visibility.LOG
 
@@ -102,18 +106,23 @@ class Selection:
                 mine = numbers == names.index(topic)
                 kept &= ~(mine & _outside(heads, queues[topic], above))
         if self.tags is not None:
-            kept &= self._tagged(heads, np.flatnonzero(kept))
+            tags = self.tags
+            _refine(heads, kept, lambda raw: find(raw, _TAGS) in tags)
+        if self.passing is not None:
+            passing = read_filter(self.passing)
+            _refine(heads, kept, lambda raw: passing.matches(parse(raw)))
         return kept
 
-    def _tagged(self, heads: FixedFields, rows: Array) -> Array:
-        assert self.tags is not None, "tags are asked for"
-        found = np.zeros(len(heads), np.bool_)
-        starts, ends = heads.properties_start[rows].tolist(), heads.end[rows].tolist()
-        found[rows] = [
-            find(bytes(heads.buf[start:end]), _TAGS) in self.tags
-            for start, end in zip(starts, ends, strict=True)
-        ]
-        return found
+
+def _refine(heads: FixedFields, kept: Array, wanted: Callable[[bytes], bool]) -> None:
+    """
+    Keep of the records that are kept those whose property strings are wanted.
+    """
+    rows = np.flatnonzero(kept)
+    starts, ends = heads.properties_start[rows].tolist(), heads.end[rows].tolist()
+    kept[rows] = [
+        wanted(bytes(heads.buf[start:end])) for start, end in zip(starts, ends, strict=True)
+    ]
 
 
 def _queues(offsets: Offsets) -> Mapping[str, Mapping[int, int]]:

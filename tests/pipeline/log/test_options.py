@@ -66,6 +66,14 @@ class ParsingTests(SynchronousTestCase):
         """
         self.assertEqual(("a", "b,c"), parse(tags="a || b,c").tags)
 
+    def test_property_filter(self) -> None:
+        """
+        A filter is written as consumers write it; one that is none is refused with the place.
+        """
+        self.assertEqual("a > 5", parse(propertyFilter="a > 5").property_filter)
+        error = self.assertRaises(OptionInvalid, parse, propertyFilter="a > ")
+        self.assertIn("at character 5: found the end", error.allowed)
+
     def test_python_values(self) -> None:
         """
         What Python has need not be made text by the caller.
