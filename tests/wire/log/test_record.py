@@ -29,6 +29,7 @@ from rmqha.wire.log.record import (
     dispatch_fields,
     magic_at,
     offset_msg_id,
+    raw_properties,
     stored_at,
 )
 from rmqha.wire.names import SCHEDULE_TOPIC
@@ -260,6 +261,23 @@ class RecordTests(SynchronousTestCase):
         record = decode(data, 6, 6)
         fields = dispatch_fields(memoryview(data), 6, record.size, 6, LEVELS)
         self.assertEqual(fields, expected_fields(record))
+
+    @given(messages(properties=_PAIRS.map(properties.encode)), st.data())
+    def test_raw_properties(self, message: Any, data: st.DataObject) -> None:
+        """
+        The property string is found without the rest; in bytes that are no such record nothing, or
+        bytes of theirs, whatever they are.
+        """
+        record = stored(message, queue_offset=5, offset=6, store_timestamp=9)
+        buf = b"before" + record + b"after"
+        found = raw_properties(memoryview(buf), 6, len(record))
+        self.assertEqual(found, decode(buf, 6, 6).raw_properties)
+        broken = bytearray(record)
+        for at in data.draw(st.lists(st.integers(0, len(record) - 1), max_size=8)):
+            broken[at] = data.draw(st.integers(0, 255))
+        size = data.draw(st.integers(0, len(record)))
+        wrong = raw_properties(bytes(broken[:size]), 0, size)
+        self.assertTrue(wrong is None or wrong in broken)
 
     def test_decoding_what_is_cut(self) -> None:
         """
