@@ -17,7 +17,7 @@ from rmqha.errors import ExpressionInvalid, RequestRefused
 from rmqha.wire.log.hashing import tags_code
 from rmqha.wire.remoting.bodies.clients import SubscriptionData
 from rmqha.wire.remoting.codes import ResponseCode
-from rmqha.wire.sql92.filter import SQL92, Filter, read_filter
+from rmqha.wire.sql92.filter import SQL92, read_filter
 
 TAG = "TAG"
 """The kind of expression that names tags; absent and empty mean it too."""
@@ -35,7 +35,8 @@ class Subscription:
     @ivar version: The client's; it grows with every change.
     @ivar codes: The tags codes of what is wanted; C{None} is everything.
     @ivar kind: The kind of expression.
-    @ivar passing: With L{SQL92}, what lets messages by.
+    @ivar passing: With L{SQL92}, the text of the filter that lets messages by.  What is made of it
+        is some fifty times as large, and kept for some filters only.
     @ivar fault: With L{SQL92}, why there is no such filter.
     @ivar data: As the client said it, for those who ask.
     """
@@ -44,7 +45,7 @@ class Subscription:
     version: int
     codes: frozenset[int] | None
     kind: str = TAG
-    passing: Filter | None = None
+    passing: str | None = None
     fault: ExpressionInvalid | None = None
     data: SubscriptionData
 
@@ -123,9 +124,9 @@ def _filtering(data: SubscriptionData) -> Subscription:
     A subscription with a filter, which may be none: a heartbeat is not refused for it, and who
     pulls is told.
     """
-    passing = fault = None
+    fault = None
     try:
-        passing = read_filter(data.sub_string)
+        read_filter(data.sub_string)
     except ExpressionInvalid as error:
         fault = error
     return Subscription(
@@ -133,7 +134,7 @@ def _filtering(data: SubscriptionData) -> Subscription:
         version=data.sub_version,
         codes=None,
         kind=SQL92,
-        passing=passing,
+        passing=data.sub_string,
         fault=fault,
         data=data,
     )

@@ -25,7 +25,7 @@ from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.wire.columnar.queue_units import UNIT
 from rmqha.wire.lane.compiled import COMPILED
-from rmqha.wire.sql92.filter import Filter
+from rmqha.wire.sql92.filter import read_filter
 from rmqha.wire.store_layout import BLANK_SIZE, UNIT_SIZE
 
 if TYPE_CHECKING or COMPILED:
@@ -127,7 +127,7 @@ class QueueReader:
         most: int,
         codes: frozenset[int] | None = None,
         most_bytes: int | None = None,
-        passing: Filter | None = None,
+        passing: str | None = None,
     ) -> ReadResult:
         """
         Read messages.
@@ -136,7 +136,7 @@ class QueueReader:
         @param most: How many are wanted, at least 1.
         @param codes: The tags codes of those wanted; C{None} is all.
         @param most_bytes: How many bytes are wanted, but for the first message.
-        @param passing: Lets those by that are wanted; C{None} is all.
+        @param passing: The filter that lets those by that are wanted; C{None} is all.
         """
         queue = self._queues.get(topic, queue_id)
         low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
@@ -152,7 +152,7 @@ class QueueReader:
             status, corrected = ReadStatus.OFFSET_OVERFLOW_BADLY, high
         return ReadResult(status, corrected if self._correct else offset, low, high)
 
-    def passed_over(self, topic: str, queue_id: int, passing: Filter, offset: int) -> int:
+    def passed_over(self, topic: str, queue_id: int, passing: str, offset: int) -> int:
         """
         How far a consumer may go on without a look: up to the first message that a filter lets by,
         the queue's end, or where the work for one reading ends.
@@ -161,7 +161,7 @@ class QueueReader:
         """
         queue = self._queues.get(topic, queue_id)
         raw = b"" if queue is None else queue.units(offset, SCAN)
-        chosen = choose_passing(raw, offset, 1, 0, passing, self._served)
+        chosen = choose_passing(raw, offset, 1, 0, read_filter(passing), self._served)
         return offset + (chosen.rows[0] if chosen.rows else chosen.done)
 
     def holds(self, topic: str, queue_id: int) -> bool:
@@ -186,7 +186,7 @@ class QueueReader:
         most: int,
         codes: frozenset[int] | None,
         most_bytes: int | None,
-        passing: Filter | None,
+        passing: str | None,
     ) -> ReadResult:
         limits = self._limits
         some = codes is not None or passing is not None
@@ -256,14 +256,15 @@ class QueueReader:
         offset: int,
         room: int,
         codes: frozenset[int] | None,
-        passing: Filter | None,
+        passing: str | None,
     ) -> Choice:
         """
         What chooses of units.
         """
         if passing is None:
             return lambda most: choose(raw, most, room, codes)
-        return lambda most: choose_passing(raw, offset, most, room, passing, self._served)
+        wanted = read_filter(passing)
+        return lambda most: choose_passing(raw, offset, most, room, wanted, self._served)
 
     def _step_by_step(
         self, queue: ConsumeQueue, raw: bytes, offset: int, most: int, choice: Choice

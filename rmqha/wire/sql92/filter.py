@@ -18,9 +18,9 @@ from rmqha.wire.sql92.parts import Evaluate, Properties
 SQL92 = "SQL92"
 """The kind of expression that a subscription calls it."""
 
-REMEMBERED = 1000
-"""Most filters, and texts that are none, that are kept as they were read.  Each text has at most
-L{MOST_LENGTH<rmqha.wire.sql92.parser.MOST_LENGTH>} characters, or is not kept."""
+REMEMBERED = 100
+"""Most filters, and texts that are none, that are kept as they were read: the largest take 256 KiB
+each, and 4 ms to read again; those of usual length 3 KiB and 0.1 ms."""
 
 
 @frozen(eq=False)
