@@ -139,7 +139,7 @@ def _properties(served: ServedRecords, start: int, size: int, number: int) -> by
     if not log.min_offset <= start <= log.end or served.doubted(start, start + size):
         return None
     view = log.read(start, size)
-    if not first_wrong(view, [start], [size], [number]):
+    if len(view) != size or not first_wrong(view, [start], [size], [number]):
         return None
     return raw_properties(view, 0, size)
 

@@ -58,7 +58,6 @@ _TOKEN = re.compile(
     re.VERBOSE,
 )
 
-
 _BLANK = re.compile(_SKIPPED)
 
 
