@@ -107,14 +107,16 @@ class Parser:
 
     def _expression(self, least: int) -> Part:
         """
-        A left side, and all that binds at least so close to it.
+        A left side, and all that binds at least so close to it, but no closer than what came
+        before: behind C{a IS NULL} there is no C{>}.
         """
-        left = self._unary()
+        left, most = self._unary(), COMPARISON
         while True:
             name, at = self._operator(), self._token.at
             binds, make = OPERATORS.get(name, _NONE)
-            if binds < least:
+            if not least <= binds <= most:
                 return left
+            most = binds
             for _ in name.split():
                 self._advance()
             try:

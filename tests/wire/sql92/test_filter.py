@@ -38,7 +38,7 @@ def said(text: str, properties: Properties) -> str:
 
 class StockTests(SynchronousTestCase):
     """
-    Over three hundred filters and fifty sets of properties of which stock filters were asked.
+    Over four hundred filters and fifty sets of properties of which stock filters were asked.
     """
 
     def setUp(self) -> None:
@@ -143,6 +143,7 @@ class FilterTests(SynchronousTestCase):
             ("a > 5 AND b ! 6", 13, "nothing begins with '!'"),
             ("a > 5  b", 8, "found 'b', expected an operator or the end"),
             ("b = 1 OR a > 'x'", 12, "only numbers are less or greater"),
+            ("a IS NULL > 5", 11, "found '>', expected an operator or the end"),
             ("a = 1 AND 5", 7, "a constant is neither true nor false"),
             ("a = 'it", 5, 'nothing begins with "\'"'),
             ("a IN ('x' 'y')", 11, "found \"'y'\", expected ,"),
