@@ -10,7 +10,7 @@ Source: docs/protocol/remoting.md, Pulling and Filters.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from struct import Struct
 from typing import NamedTuple
@@ -38,6 +38,9 @@ _BYTES = 4
 
 Run = tuple[int, int]
 """Physical offset and size of a piece of the log."""
+
+_Place = tuple[int, int, int]
+"""Which unit, and its message's physical offset and size."""
 
 
 class ChosenUnits(NamedTuple):
@@ -78,20 +81,14 @@ def choose(raw: bytes, most: int, most_bytes: int, codes: frozenset[int] | None)
         if size <= most_bytes and flat[-2] + flat[-1] - flat[0] == size:
             # All of them, side by side.
             return ChosenUnits(count, [(flat[0], size)], [count], range(count), starts, sizes)
-    rows: list[int] = []
-    places: list[Run] = []
-    done, size = total, 0
-    for index in _candidates(raw, total, codes):
-        start, length, code = UNIT.unpack_from(raw, index * UNIT_SIZE)
-        if length == BLANK_SIZE or (codes is not None and code not in codes):
-            continue
-        if len(rows) == most or (rows and size + length > most_bytes):
-            done = index
-            break
-        rows.append(index)
-        places.append((start, length))
-        size += length
-    return _chosen(done, rows, places)
+
+    def tagged() -> Iterator[_Place]:
+        for index in _candidates(raw, total, codes):
+            start, length, code = UNIT.unpack_from(raw, index * UNIT_SIZE)
+            if length != BLANK_SIZE and (codes is None or code in codes):
+                yield index, start, length
+
+    return _taken(tagged(), most, most_bytes, lambda: total)
 
 
 def choose_passing(
@@ -106,29 +103,26 @@ def choose_passing(
     @param most: How many messages are wanted.
     @param most_bytes: How many bytes are wanted; the first message is chosen anyway.
     """
-    rows: list[int] = []
-    places: list[Run] = []
-    size, work = 0, WORK
-    done = total = len(raw) // UNIT_SIZE
-    for index in range(total):
-        if work <= 0:
-            done = index
-            break
-        start, length, _ = UNIT.unpack_from(raw, index * UNIT_SIZE)
-        if length == BLANK_SIZE:
-            continue
-        properties = _properties(served, start, length, offset + index)
-        if properties is not None:
-            work -= _LOOK + len(properties) // _BYTES + wanted.steps
-            if not wanted.matches(parse(properties)):
+    looked = total = len(raw) // UNIT_SIZE
+
+    def passing() -> Iterator[_Place]:
+        nonlocal looked
+        work = WORK
+        for index in range(total):
+            if work <= 0:
+                looked = index
+                return
+            start, length, _ = UNIT.unpack_from(raw, index * UNIT_SIZE)
+            if length == BLANK_SIZE:
                 continue
-        if len(rows) == most or (rows and size + length > most_bytes):
-            done = index
-            break
-        rows.append(index)
-        places.append((start, length))
-        size += length
-    return _chosen(done, rows, places)
+            properties = _properties(served, start, length, offset + index)
+            if properties is not None:
+                work -= _LOOK + len(properties) // _BYTES + wanted.steps
+                if not wanted.matches(parse(properties)):
+                    continue
+            yield index, start, length
+
+    return _taken(passing(), most, most_bytes, lambda: looked)
 
 
 def _properties(served: ServedRecords, start: int, size: int, number: int) -> bytes | None:
@@ -144,7 +138,27 @@ def _properties(served: ServedRecords, start: int, size: int, number: int) -> by
     return raw_properties(view, 0, size)
 
 
-def _chosen(done: int, rows: list[int], places: list[Run]) -> ChosenUnits:
+def _taken(
+    wanted: Iterator[_Place], most: int, most_bytes: int, end: Callable[[], int]
+) -> ChosenUnits:
+    """
+    Take what an answer has room for.
+
+    @param wanted: Where wanted messages are; each is looked for when it is asked for.
+    @param end: How many units are done with when there is no other.
+    """
+    rows: list[int] = []
+    places: list[Run] = []
+    size = 0
+    for index, start, length in wanted:
+        if len(rows) == most or (rows and size + length > most_bytes):
+            done = index
+            break
+        rows.append(index)
+        places.append((start, length))
+        size += length
+    else:
+        done = end()
     runs, counts = _joined(places)
     return ChosenUnits(
         done, runs, counts, rows, [at for at, _ in places], [size for _, size in places]
