@@ -55,6 +55,7 @@ setup(
         "isal>=1.5",
         "numpy>=1.26",
         "orjson>=3.10",
+        "prometheus_client>=0.20",
         "rich>=13",
         "treq>=23.11",
         "Twisted[tls]>=24.7",

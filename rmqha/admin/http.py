@@ -1,5 +1,6 @@
 """
-The admin port: C{GET} of C{/livez}, C{/readyz}, C{/healthz} and C{/status}, all JSON.
+The admin port: C{GET} of C{/livez}, C{/readyz}, C{/healthz} and C{/status}, all JSON, and of
+C{/metrics} for Prometheus.
 
 One thing can be changed here: C{DELETE /slots/ADDRESS} ends a retention slot.  The admin port has
 no passwords, so that is for who has a login on the node's machine: the peer must be a loopback
@@ -26,6 +27,8 @@ from rmqha.health import HealthProbe, HealthReason, failing
 
 PROBES = {b"livez": HealthProbe.LIVE, b"readyz": HealthProbe.READY, b"healthz": HealthProbe.HEALTH}
 """The paths of the probes."""
+METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
+"""Prometheus' text format."""
 MOST_CONNECTIONS = 32
 """Most connections at once: each takes a file descriptor from the store."""
 
@@ -43,6 +46,11 @@ class Described(Protocol):
     def looked(self) -> Deferred[None]:
         """
         Look at what the status tells and may take a moment; never fails.
+        """
+
+    def metrics(self) -> Deferred[bytes]:
+        """
+        Prometheus' text; fails while it cannot be told.
         """
 
     def health(self) -> Iterator[HealthReason]:
@@ -103,13 +111,23 @@ class Answer(Resource):
 
 def say(request: Request, code: int, content: dict[str, Any]) -> bytes:
     """
-    Set a response's code and headers.
+    The same for JSON.
 
     @return: Its body.
     """
     body = (json.dumps(content, indent=2) + "\n").encode()
+    return send(request, code, b"application/json", body)
+
+
+def send(request: Request, code: int, kind: bytes, body: bytes) -> bytes:
+    """
+    Set a response's code and headers.
+
+    @param kind: Its content type.
+    @return: Its body.
+    """
     request.setResponseCode(code)
-    request.setHeader(b"content-type", b"application/json")
+    request.setHeader(b"content-type", kind)
     request.setHeader(b"cache-control", b"no-store")
     request.setHeader(b"content-length", str(len(body)).encode())
     return b"" if request.method == b"HEAD" else body
@@ -153,6 +171,43 @@ class StatusResource(Answer):
 
     def answer(self) -> tuple[int, dict[str, Any]]:
         return http.OK, self.node.status()
+
+
+class MetricsResource(Resource):
+    """
+    What monitors read: all numbers of the node.
+    """
+
+    isLeaf = True
+
+    def __init__(self, node: Described) -> None:
+        super().__init__()
+        self.node = node
+
+    def render(self, request: Request) -> bytes | int:
+        """
+        Answer a request when the text is made, if its client still waits.
+        """
+        if request.method not in (b"GET", b"HEAD"):
+            request.setHeader(b"allow", b"GET, HEAD")
+            return say(request, http.NOT_ALLOWED, {"error": "only GET and HEAD are allowed here"})
+        gone: list[object] = []
+        request.notifyFinish().addErrback(gone.append)
+
+        def made(text: bytes) -> bytes:
+            return send(request, http.OK, METRICS_TYPE, text)
+
+        def failed(failure: Failure) -> bytes:
+            error = f"the metrics cannot be read now: {failure.getErrorMessage()}"
+            return say(request, http.SERVICE_UNAVAILABLE, {"error": error})
+
+        def finish(body: bytes) -> None:
+            if not gone:
+                request.write(body)
+                request.finish()
+
+        self.node.metrics().addCallbacks(made, failed).addCallback(finish)
+        return NOT_DONE_YET
 
 
 class SlotsResource(Resource):
@@ -226,6 +281,7 @@ class AdminSite(Resource):
         for path, probe in PROBES.items():
             self.putChild(path, HealthResource(node, probe))
         self.putChild(b"status", StatusResource(node))
+        self.putChild(b"metrics", MetricsResource(node))
         self.putChild(b"slots", SlotsResource(node))
 
     def getChild(self, path: bytes, request: Request) -> Resource:
@@ -284,5 +340,5 @@ class Missing(Answer):
     def answer(self) -> tuple[int, dict[str, Any]]:
         return http.NOT_FOUND, {
             "error": "not found",
-            "paths": [*(f"/{path.decode()}" for path in PROBES), "/status"],
+            "paths": [*(f"/{path.decode()}" for path in PROBES), "/status", "/metrics"],
         }

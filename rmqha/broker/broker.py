@@ -49,6 +49,7 @@ from rmqha.broker.consuming.queue_reader import QueueReader, physical_memory
 from rmqha.broker.consuming.served_records import Doubt, ServedRecords, trusted
 from rmqha.broker.delay.delay_offsets import LevelOffsets
 from rmqha.broker.delay.schedule import Schedule
+from rmqha.broker.meters.group_lag import GroupLags
 from rmqha.broker.meters.latency import TimedPuts
 from rmqha.broker.meters.meters import Meters
 from rmqha.broker.ports import ClientPorts
@@ -126,6 +127,10 @@ class Broker:
     @ivar twins: On a master, looks for another master of our name.
     @ivar fencing: Stops a master's writes when there is one with a higher epoch.
     @ivar registry: All handlers.
+    @ivar counts: How much happens.
+    @ivar retries: Messages that come again, and dead letters.
+    @ivar transactions: Half messages, and how they ended.
+    @ivar lags: How far groups are behind.
     @ivar lane: The short way for messages; C{None} on a slave, or where it is not compiled.
     """
 
@@ -204,6 +209,7 @@ class Broker:
             offsets=levels,
             clock=reactor,
         )
+        self.lags = GroupLags(self.lookup, self.topics, self.offsets, self.counts)
         present = present or Present()
         self.producers, self.consumers = present.producers, present.consumers
         self.current = CurrentSettings(settings)
@@ -219,7 +225,7 @@ class Broker:
         )
         self._ha, self._slave_listens = ha, slave_listens
         self._among_brokers(in_thread)
-        self.registry = Registry(store.log.together)
+        self.registry = Registry(store.log.together, reactor.seconds)
         allowed = Allowed(settings.admin.allowed_peers)
         for part in (*self._parts(), *more):
             for code, handler in guarded(
@@ -240,7 +246,7 @@ class Broker:
         store, broker = self.store, self.settings.broker
         admission = Admission(broker, self.topics, store.now_ms)
         self.current.changed.append(lambda: admission.apply(self.current.settings.broker))
-        retries = Retries(
+        retries = self.retries = Retries(
             store=store,
             writer=self.writer,
             lookup=self.lookup,
@@ -269,12 +275,13 @@ class Broker:
                 always=sending.always,
                 clients_flags=CLIENTS_FLAGS,
                 most_body=store.settings.max_message_size,
+                calls=self.registry.calls,
             )
         if self.lane is not None:
             self.registry.lane = self.lane
             self.current.changed.append(self.lane.forget)
         replies = Replies(self.current, self.writer, self.messages, admission, self.producers)
-        self._transactions = Transactions(
+        self.transactions = Transactions(
             store=store,
             writer=self.writer,
             halves=HalfMessages(self.lookup, self.offsets),
@@ -284,7 +291,7 @@ class Broker:
             clock=self.reactor,
             messages=self.messages,
         )
-        return sending, retries, replies, self._transactions
+        return sending, retries, replies, self.transactions
 
     def _clients(self) -> tuple[RequestHandler, ...]:
         """
@@ -519,7 +526,7 @@ class Broker:
         self.counts.start()
         self.counts.watch(self.store.dispatcher, self.store.queues)
         if self.writer is not None:
-            self._transactions.start()
+            self.transactions.start()
             self.schedule.start()
             self.twins.start()
         else:
@@ -575,7 +582,7 @@ class Broker:
         """
         shutdown = Shutdown("the broker's tables", self.reactor)
         changing = [
-            shutdown.step("transaction checks", self._transactions.stop),
+            shutdown.step("transaction checks", self.transactions.stop),
             shutdown.step("metadata sync", self.metadata.stop),
         ]
         for step in changing:
@@ -626,7 +633,7 @@ class Broker:
             yield from table.jobs()
         yield from self.schedule.jobs()
         yield from self.counts.jobs()
-        yield from self._transactions.jobs()
+        yield from self.transactions.jobs()
         yield from self.metadata.jobs()
         yield from self.siblings.jobs()
         yield from self.twins.jobs()

@@ -18,6 +18,7 @@ from twisted.internet.interfaces import IListeningPort
 
 from rmqha.config.settings import RemotingSettings
 from rmqha.net.connection_shares import ConnectionShares
+from rmqha.net.remoting.calls import name_of, refused_rows
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.connections import ConnectionLimits, Connections
 from rmqha.net.remoting.handlers import Answer, Registry
@@ -25,7 +26,7 @@ from rmqha.net.remoting.listening import listen_twice
 from rmqha.net.remoting.server import RemotingFactory
 from rmqha.net.remoting.tls import configured_gate
 from rmqha.periodic import Job
-from rmqha.wire.remoting.codes import ControllerRequestCode, RequestCode, ResponseCode
+from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 
 NOT_ON_VIP = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
@@ -40,7 +41,7 @@ class ServedPort(Registry):
     """
     What one port serves: another registry's requests, once it is open.
 
-    @ivar served: How many requests came, by code; codes without a handler count as -1.
+    @ivar served: How many requests came that are served, by code.
     """
 
     def __init__(self, without: Iterable[int] = ()) -> None:
@@ -99,7 +100,6 @@ class ServedPort(Registry):
         if inner is None:
             return command.answer(ResponseCode.SERVICE_NOT_AVAILABLE, CLOSED)
         if code in self._without or not inner.handles(code):
-            self.served[-1] += 1
             return super().serve(connection, command)
         self.served[code] += 1
         return inner.serve(connection, command)
@@ -206,6 +206,12 @@ class ClientPorts:
         for connections in self._connections:
             yield from connections.jobs()
 
+    def refused(self) -> Counter[tuple[int, str]]:
+        """
+        How many requests came that nothing here serves, by code and the client's host.
+        """
+        return sum((door.refused.counts for door in self._doors), Counter())
+
     def status(self) -> dict[str, Any]:
         """
         What C{/status} says of them.
@@ -215,17 +221,8 @@ class ClientPorts:
         return {
             "port": self._port,
             "connections": sum(len(each.live) for each in self._connections),
-            "requests": {_name(code): count for code, count in sorted(served.items())},
+            "requests": {name_of(code): count for code, count in sorted(served.items())},
+            "refusedRequests": refused_rows(self.refused()),
             "unasked": sum(each.unasked for each in self._connections),
             "closed": dict(sorted(closed.items())),
         }
-
-
-def _name(code: int) -> str:
-    """
-    What a request's count goes by.
-    """
-    if code < 0:
-        return "unsupported"
-    codes = RequestCode if code in RequestCode.__members__.values() else ControllerRequestCode
-    return codes(code).name

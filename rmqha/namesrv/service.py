@@ -25,6 +25,7 @@ from rmqha.namesrv.registration import Registrations
 from rmqha.namesrv.requests import Changes, KvRequests, Questions
 from rmqha.namesrv.routes import RouteTable
 from rmqha.net.allowed_peers import Allowed
+from rmqha.net.remoting.calls import refused_rows
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.connections import ConnectionLimits
 from rmqha.net.remoting.handlers import Answer, Handler, Registry
@@ -59,6 +60,7 @@ class NameServer:
     @ivar table: Who has what.
     @ivar kv: What it keeps for others.
     @ivar factory: For the port.
+    @ivar registry: All handlers.
     """
 
     _log = Logger()
@@ -80,7 +82,7 @@ class NameServer:
         self.kv = kv
         self.configuration = NamesrvConfiguration(settings)
         self._allowed = Allowed(settings.allowed_peers)
-        registry = Registry()
+        registry = self.registry = Registry(seconds=clock.seconds)
         for part in (
             Registrations(self.table, kv, clock),
             Questions(self.table, kv, lambda: self.configuration.settings.order_messages),
@@ -176,5 +178,6 @@ class NameServer:
             "brokers": self.table.status(self.clock.seconds()),
             "refusedMasters": self.table.refused_status(self.clock.seconds()),
             "topics": len(self.table.topics()),
+            "refusedRequests": refused_rows(self.registry.refused.counts),
             **self.factory.connections.status(),
         }

@@ -21,6 +21,8 @@ from rmqha.ha.master_epoch import HigherMaster
 from rmqha.ha.slave import master_bounds
 from rmqha.ha.slave.followed import end_following
 from rmqha.health import HealthReason
+from rmqha.metrics import node_families
+from rmqha.metrics.family import Sample
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.periodic import Job
 from rmqha.roles.node import UNHEALTHY, Node
@@ -247,6 +249,15 @@ class MasterNode(Node):
         yield from super().jobs()
         yield from self.serving.jobs()
         yield from self.tail.jobs()
+
+    def samples(self) -> Iterator[Sample | None]:
+        """
+        A node's, and how long writes wait for replicas.
+        """
+        yield from super().samples()
+        factory = self.serving.factory
+        if factory is not None:
+            yield node_families.of_durations(node_families.ACK_WAIT, factory.transfer.waited)
 
     @property
     def reason(self) -> str:

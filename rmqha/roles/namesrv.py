@@ -11,6 +11,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IListeningPort
 
 from rmqha.logfiles import json_table
+from rmqha.metrics.broker_families import of_calls
+from rmqha.metrics.family import Sample
 from rmqha.namesrv.kv import KvConfig
 from rmqha.namesrv.service import NameServer
 from rmqha.net.remoting.connections import ConnectionLimits
@@ -77,6 +79,19 @@ class NamesrvNode(Process):
         """
         yield from super().jobs()
         yield from self.server.jobs()
+
+    def metric_labels(self) -> dict[str, str]:
+        """
+        A name server's, by the name that RocketMQ has for it.
+        """
+        return {"node_type": "nameserver"}
+
+    def samples(self) -> Iterator[Sample | None]:
+        """
+        A process's, and how long requests took.
+        """
+        yield from super().samples()
+        yield from of_calls(self.server.registry.calls)
 
     def status(self) -> dict[str, Any]:
         """

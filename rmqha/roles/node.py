@@ -28,6 +28,9 @@ from rmqha.ha.master.put_service import Putter
 from rmqha.ha.master_epoch import MasterEpochs
 from rmqha.ha.states import NodeState
 from rmqha.health import HealthProbe, HealthReason
+from rmqha.metrics import node_families
+from rmqha.metrics.broker_families import of_broker
+from rmqha.metrics.family import Sample
 from rmqha.net.connection_shares import ConnectionShares
 from rmqha.periodic import Job, rows_of
 from rmqha.roles.process import NAMED, Process
@@ -409,7 +412,7 @@ class Node(Process):
         log = None if store is None else store.log
         lost = self.lost_tail()
         return {
-            "role": self.role,
+            **self.identity(),
             "state": self.state.value,
             "reason": self.reason,
             "minOffset": log.min_offset if log is not None else None,
@@ -419,7 +422,9 @@ class Node(Process):
             "dispatchedOffset": store.dispatcher.position if store is not None else None,
             "syncGuarantee": self.guarantee(),
             **self.epochs.status(),
+            "clusterName": self.settings.broker.cluster,
             "brokerName": self.settings.broker.name,
+            "brokerId": self.settings.broker.id,
             "store": str(self.settings.store.root),
             "recovery": self._recovery(),
             "lostTail": None if lost is None else {"from": lost.start, "to": lost.to},
@@ -436,6 +441,33 @@ class Node(Process):
             "pid": os.getpid(),
             "periodicJobs": rows_of(self.jobs()),
         }
+
+    def metric_labels(self) -> dict[str, str]:
+        """
+        A broker's, by the names that RocketMQ has for them.
+        """
+        broker = self.settings.broker
+        return {
+            "cluster": broker.cluster,
+            "node_type": "broker",
+            "node_id": broker.name,
+            "broker_id": str(broker.id),
+        }
+
+    def samples(self) -> Iterator[Sample | None]:
+        """
+        A process's, and those of the store and the broker.
+        """
+        yield from super().samples()
+        store, broker = self.store_service.opened, self.broker
+        if store is not None:
+            yield node_families.of_durations(node_families.FSYNC, store.flusher.took)
+        if broker is None:
+            return
+        yield node_families.of_durations(node_families.READ_LATENCY, broker.counts.reads_took)
+        if broker.writer is not None:
+            yield from node_families.of_writes(broker.writer)
+        yield from of_broker(broker)
 
     def looked(self) -> Deferred[None]:
         """

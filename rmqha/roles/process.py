@@ -12,6 +12,7 @@ import os
 import resource
 import sys
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from twisted.application.service import Service
@@ -25,9 +26,14 @@ from twisted.python.failure import Failure
 
 from rmqha.admin.health_log import HealthLog
 from rmqha.admin.http import AdminPort, AdminSite
+from rmqha.admin.reactor_delay import ReactorDelay
 from rmqha.config.settings import Settings
 from rmqha.errors import RmqhaError
 from rmqha.health import HealthReason
+from rmqha.metrics import node_families
+from rmqha.metrics.catalog import of_status
+from rmqha.metrics.family import Sample
+from rmqha.metrics.scrape import Scrape
 from rmqha.net.accepting import PatientPort
 from rmqha.net.connection_shares import ConnectionShares
 from rmqha.periodic import Job, health_of, rows_of
@@ -36,6 +42,11 @@ from rmqha.shutdown import Shutdown
 NAMED = (RmqhaError, OSError, CannotListenError)
 """What can keep a process from starting and says all there is to say; else it is a bug."""
 
+
+try:
+    VERSION = version("rmqha")
+except PackageNotFoundError:
+    VERSION = "unknown"  # a checkout that nobody has installed
 
 ADMIN_BACKLOG = 50
 """Connections to the admin port that may wait to be accepted."""
@@ -103,6 +114,7 @@ class Process(Service):
     The parts all roles share.
 
     @ivar health_log: Logs the edges of L{health}, from when the role is at work to its stop.
+    @ivar reactor_delay: Measures how late the reactor is, as long.
     @ivar shares: How many files this process may open, and how many connections each port
         may have of them.
     """
@@ -116,6 +128,9 @@ class Process(Service):
         self.settings = settings
         self.reactor = reactor
         self.health_log = HealthLog(self.health, reactor)
+        self.reactor_delay = ReactorDelay(reactor)
+        self._scrape = Scrape(self, reactor, self._in_thread)
+        self._begun = reactor.seconds()
         self.shares = self.connection_shares(settings)
         self._unmet: list[str] = []
         self._ports: list[IListeningPort] = []
@@ -169,12 +184,46 @@ class Process(Service):
         What C{/status} says; docs/operations.rst, Status, lists the fields.
         """
         return {
-            "role": self.role,
+            **self.identity(),
             "fileLimit": self.shares.files,
             "connectionLimits": self.shares.status(),
             "pid": os.getpid(),
             "periodicJobs": rows_of(self.jobs()),
         }
+
+    def identity(self) -> dict[str, Any]:
+        """
+        The first fields of the status: what runs, and how long it has.
+        """
+        return {
+            "role": self.role,
+            "version": VERSION,
+            "uptimeSeconds": self.reactor.seconds() - self._begun,
+        }
+
+    def metric_labels(self) -> dict[str, str]:
+        """
+        What tells this node's metrics from others'.
+        """
+        return {"node_type": self.role}
+
+    def samples(self) -> Iterator[Sample | None]:
+        """
+        What C{/metrics} says; C{None} where a turn of the reactor may end.  A role adds what its
+        parts count.
+        """
+        yield from of_status(self.status())
+        yield from node_families.of_health(self.health())
+        late = self.reactor_delay.late
+        yield node_families.of_durations(node_families.REACTOR_DELAY, late)
+
+    def metrics(self) -> Deferred[bytes]:
+        """
+        The same as Prometheus' text.
+
+        @return: Fails while the node's parts cannot be read.
+        """
+        return self._scrape.text()
 
     def drop_slot(self, address: str) -> bool:
         """
@@ -215,6 +264,7 @@ class Process(Service):
             if isinstance(error, NAMED):
                 self.without_traceback(error)
             raise
+        self.reactor_delay.start()
         super().startService()
 
     def tell_shares(self) -> None:
@@ -239,6 +289,7 @@ class Process(Service):
             return succeed(None)
         super().stopService()
         self.health_log.stop()
+        self.reactor_delay.stop()
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:

@@ -195,11 +195,16 @@ class Serving:
         Up to where as many replicas hold the log as a write waits for: -1 with too few
         replicas, C{None} if it waits for none.
         """
-        role, several = self.settings.broker.role, self.settings.ha.in_sync_replicas
-        needed = replicas_needed(role, several)
+        needed = self._needed()
         if not needed:
             return None
         return -1 if self.factory is None else self.factory.ledger.quorum(needed)
+
+    def _needed(self) -> int:
+        """
+        How many replicas a write waits for.
+        """
+        return replicas_needed(self.settings.broker.role, self.settings.ha.in_sync_replicas)
 
     def held_from(self) -> int | None:
         """
@@ -295,6 +300,7 @@ class Serving:
             closed["not-serving"] = self.gate.refused
         status: dict[str, Any] = {
             "replicas": [row.as_json() for row in factory.replicas()] if factory else [],
+            "replicasNeeded": self._needed(),
             "connections": factory.connections if factory else 0,
             "closedConnections": dict(closed),
             "retentionSlots": self.slots.rows(factory.log.end) if factory else [],

@@ -32,6 +32,7 @@ class Node:
     wrong: list[HealthReason] = field(factory=list)
     described: dict[str, Any] = field(factory=lambda: {"role": "master", "replicas": []})
     looking: Deferred[None] = field(factory=lambda: succeed(None))
+    scraping: list[Deferred[bytes]] = field(factory=list)
     kept: set[str] = field(factory=lambda: {"10.0.0.5", "fe80::1"})
 
     def status(self) -> dict[str, Any]:
@@ -45,6 +46,14 @@ class Node:
         Looking takes as long as the test wants.
         """
         return self.looking
+
+    def metrics(self) -> Deferred[bytes]:
+        """
+        What C{/metrics} shows.
+        """
+        answer: Deferred[bytes] = Deferred()
+        self.scraping.append(answer)
+        return answer
 
     def health(self) -> Iterator[HealthReason]:
         """
@@ -156,6 +165,38 @@ class AdminTests(SynchronousTestCase):
         response = self.successResultOf(asked[0])
         self.assertEqual(self.successResultOf(response.json()), {"role": "slave"})
 
+    def test_metrics(self) -> None:
+        """
+        Monitors get Prometheus' text, those that wait for it.
+        """
+        asked = [self.treq.request("GET", "http://node/metrics") for _ in range(2)]
+        self.treq.flush()
+        self.assertNoResult(asked[0])
+        asked[1].addErrback(lambda _: None)
+        asked[1].cancel()
+        self.treq.flush()
+        for scrape in self.node.scraping:
+            scrape.callback(b"rmqha_up 1\n")
+        self.treq.flush()
+        response = self.successResultOf(asked[0])
+        self.assertEqual(self.successResultOf(response.content()), b"rmqha_up 1\n")
+        self.assertEqual(
+            response.headers.getRawHeaders(b"content-type"),
+            [b"text/plain; version=0.0.4; charset=utf-8"],
+        )
+
+    def test_no_metrics(self) -> None:
+        """
+        While a node's parts cannot be read a monitor is told so, and the node goes on.
+        """
+        asked = self.treq.request("GET", "http://node/metrics")
+        self.node.scraping[0].errback(OSError("closed"))
+        self.treq.flush()
+        response = self.successResultOf(asked)
+        self.assertEqual(response.code, 503)
+        error = self.successResultOf(response.json())["error"]
+        self.assertEqual(error, "the metrics cannot be read now: closed")
+
     def test_queries_and_slashes(self) -> None:
         """
         A query or a closing slash makes no difference.
@@ -175,7 +216,7 @@ class AdminTests(SynchronousTestCase):
         What is shown cannot be changed: other methods are 405 and told which there are.
         """
         for method in ("POST", "PUT", "DELETE", "OPTIONS", "PATCH", "BREW"):
-            for path in ("/status", "/healthz", "/readyz", "/livez"):
+            for path in ("/status", "/healthz", "/readyz", "/livez", "/metrics"):
                 code, content, headers = self.ask(path, method)
                 self.assertEqual(code, 405)
                 self.assertEqual(headers.getRawHeaders(b"allow"), [b"GET, HEAD"])

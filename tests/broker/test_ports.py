@@ -73,14 +73,16 @@ class DoorTests(SynchronousTestCase):
 
     def test_served(self) -> None:
         """
-        Requests are counted by their code, and what nobody knows together.
+        Requests are counted by their code, and those that nothing serves by their client too.
         """
         door = ServedPort()
         door.open(self.registry)
         client = self.client(door)
         for code in (SEND, SEND, PULL, 9999, 9998):
             client.ask(code)
-        self.assertEqual(dict(door.served), {SEND: 2, PULL: 1, -1: 2})
+        self.assertEqual(dict(door.served), {SEND: 2, PULL: 1})
+        host = client.connection.host
+        self.assertEqual(dict(door.refused.counts), {(9999, host): 1, (9998, host): 1})
 
 
 class ClientPortsTests(SynchronousTestCase):

@@ -25,7 +25,7 @@ class StopTests(BrokerTestCase):
             "the check for a duplicate broker id": "siblings",
             "registration": "registration",
             "delayed messages": "schedule",
-            "transaction checks": "_transactions",
+            "transaction checks": "transactions",
             "metadata sync": "metadata",
             "Topics": "topics",
         }

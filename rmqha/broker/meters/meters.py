@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator
 from time import localtime
+from typing import Any
 
 import numpy as np
 from attrs import define, field
@@ -19,7 +20,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from rmqha.broker.meters.latency import Durations
+from rmqha.durations import Durations
 from rmqha.periodic import Job, Periodic, in_slices
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.dispatch import Dispatcher, OnUnits
@@ -43,6 +44,9 @@ SENT_BACK = "SNDBCK_PUT_NUMS"
 
 PIECE = 4096
 """Most units that are looked at in one go."""
+
+SIZES = tuple(1024 * size for size in (1, 4, 512, 1024, 2048, 4096))
+"""What RocketMQ 5.x shows sizes of messages by, in bytes."""
 
 
 @define(eq=False)
@@ -152,6 +156,9 @@ class Meters:
     @ivar pulled: By group, topic and queue id, where the next pull will begin.
     @ivar puts_took: How long it took until a write was answered.
     @ivar reads_took: How long it took to find what a pull wants.
+    @ivar sizes: How many messages came that were not larger than each of L{SIZES}, and how many
+        in all.
+    @ivar bytes_in: The bytes of those.
     """
 
     clock: IReactorTime
@@ -164,7 +171,10 @@ class Meters:
     pulled: dict[tuple[str, str, int], int] = field(factory=dict, init=False)
     puts_took: Durations = field(factory=Durations, init=False)
     reads_took: Durations = field(factory=Durations, init=False)
-    _meters: dict[tuple[str, str], Meter] = field(factory=dict, init=False)
+    sizes: np.ndarray[Any, np.dtype[np.int64]] = field(init=False)
+    bytes_in: int = field(default=0, init=False)
+    # By the name of the statistic, and its key.
+    _meters: dict[str, dict[str, Meter]] = field(factory=dict, init=False)
     # From which queue offset on bytes are not summed up yet, and to which.
     _unsized: dict[tuple[str, int], tuple[int, int]] = field(factory=dict, init=False)
     _queues: ConsumeQueues | None = field(default=None, init=False)
@@ -180,8 +190,9 @@ class Meters:
         self._ticking = Periodic("statistics of the last minutes", self.clock, self.tick)
         self._looking = Periodic("statistics of the last seconds", self.clock, self._look)
         self._day = self.today()
-        self._meters["BROKER_PUT_NUMS", self.cluster] = self.puts
-        self._meters["BROKER_GET_NUMS", self.cluster] = self.got
+        self.sizes = np.zeros(len(SIZES) + 1, np.int64)
+        self._meters["BROKER_PUT_NUMS"] = {self.cluster: self.puts}
+        self._meters["BROKER_GET_NUMS"] = {self.cluster: self.got}
 
     def start(self) -> None:
         """
@@ -230,7 +241,8 @@ class Meters:
             self._weigh(key)
             yield
         now, day = self.clock.seconds(), self.today()
-        for meter in (self.pulls, self.misses, *self._meters.values()):
+        each = [meter for meters in self._meters.values() for meter in meters.values()]
+        for meter in (self.pulls, self.misses, *each):
             meter.tick(now)
             if day != self._day:
                 meter.midnight()
@@ -282,7 +294,10 @@ class Meters:
             except OSError:
                 return  # reads of the queue report it; here a number is too low
             sizes = np.frombuffer(raw, UNIT_TYPE)["size"]
-            size = int(sizes[sizes != BLANK_SIZE].sum(dtype=np.int64))
+            sizes = np.sort(sizes[sizes != BLANK_SIZE])
+            size = int(sizes.sum(dtype=np.int64))
+            self.sizes += [*np.searchsorted(sizes, SIZES, "right"), len(sizes)]
+            self.bytes_in += size
             for meter in self._sizes(key):
                 meter.add(size)
             start += PIECE
@@ -335,18 +350,30 @@ class Meters:
         self.pulled = {key: end for key, end in self.pulled.items() if key[0] != group}
 
     def _keep(self, wanted: Callable[[str, str], bool]) -> None:
-        self._meters = {key: meter for key, meter in self._meters.items() if wanted(*key)}
+        self._meters = {
+            name: {key: meter for key, meter in meters.items() if wanted(name, key)}
+            for name, meters in self._meters.items()
+        }
 
     def meter(self, name: str, key: str) -> Meter | None:
         """
         A statistic by its name in request 315, if anything of it was counted.
         """
-        return self._meters.get((name, key))
+        return self._meters.get(name, {}).get(key)
+
+    def each(self, name: str) -> tuple[tuple[str, Meter], ...]:
+        """
+        All there are now of a statistic, by key.
+        """
+        return tuple(self._meters.get(name, {}).items())
 
     def _meter(self, name: str, key: str) -> Meter:
-        meter = self._meters.get((name, key))
+        meters = self._meters.get(name)
+        if meters is None:
+            meters = self._meters[name] = {}
+        meter = meters.get(key)
         if meter is None:
-            meter = self._meters[name, key] = Meter()
+            meter = meters[key] = Meter()
             # The minute in which it begins counts too.
             meter.tick(self.clock.seconds())
         return meter

@@ -73,6 +73,17 @@ class HalfMessages:
         self._read_ops()
         return offset >= self.first and offset not in self._ended
 
+    def count(self) -> int:
+        """
+        How many are open.
+        """
+        bounds = self.lookup.bounds(HALF_TOPIC, QUEUE)
+        if bounds is None:
+            return 0
+        self._read_ops()
+        first = max(self.first, bounds[0])
+        return max(0, bounds[1] - first - sum(offset >= first for offset in self._ended))
+
     def end(self, offset: int, op: int) -> None:
         """
         Note that one was ended.

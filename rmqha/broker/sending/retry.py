@@ -9,10 +9,11 @@ Source: docs/protocol/remoting.md, Sending.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from random import randrange
 
-from attrs import define
+from attrs import define, field
 from twisted.internet.defer import Deferred
 
 from rmqha.broker.sending.admission import HELP, Admission
@@ -50,6 +51,7 @@ class Retries:
 
     @ivar writer: C{None} on a slave.
     @ivar sent_back: Told of each message that was given back: group, and topic it was sent to.
+    @ivar dead: How many became dead letters, by group.
     """
 
     store: Store
@@ -60,6 +62,7 @@ class Retries:
     topics: Topics
     groups: Groups
     sent_back: Callable[[str, str], None] = lambda group, topic: None
+    dead: Counter[str] = field(factory=Counter, init=False)
 
     def handlers(self) -> Mapping[RequestCode, Handler]:
         return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
@@ -170,4 +173,5 @@ class Retries:
         return group.retry_max_times
 
     def _dead_letters(self, group: str) -> tuple[str, int]:
+        self.dead[group] += 1
         return self.topics.ensure(DLQ_PREFIX + group, 1).topic_name, 0

@@ -9,6 +9,7 @@ Source: docs/protocol/remoting.md, Transactions.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from attrs import define, field
@@ -72,6 +73,7 @@ class Transactions:
 
     @ivar writer: C{None} on a slave, which ends none.
     @ivar asked: How often each open one was asked about since the start, by its offset.
+    @ivar ended: How many were committed or rolled back, by that word and the topic.
     """
 
     store: Store
@@ -83,6 +85,7 @@ class Transactions:
     clock: IReactorTime
     messages: Messages
     asked: dict[int, int] = field(factory=dict, init=False)
+    ended: Counter[tuple[int, str]] = field(factory=Counter, init=False)
     _checking: Periodic = field(init=False)
     _stopped: bool = field(default=False, init=False)
 
@@ -161,6 +164,7 @@ class Transactions:
                 if word == COMMITTED:
                     self._put(self._whole(half))
                 self._settle(half)
+                self.ended[word, _destination(half)[0]] += 1
             except NotWritable as error:
                 raise RequestRefused(
                     ResponseCode.SERVICE_NOT_AVAILABLE, "Service not available now."

@@ -240,19 +240,24 @@ class ConsumerOffsetTable:
                     self._changed(key, queue_id)
         return moved
 
+    def pairs(self) -> tuple[tuple[str, str], ...]:
+        """
+        Each topic and group that have offsets now.
+        """
+        split = (key.partition("@") for key in self._table)
+        return tuple((topic, group) for topic, _, group in split)
+
     def topics_of(self, group: str) -> set[str]:
         """
         The topics in which a group has offsets.
         """
-        pairs = (key.partition("@") for key in self._table)
-        return {topic for topic, _, other in pairs if other == group}
+        return {topic for topic, other in self.pairs() if other == group}
 
     def groups_of(self, topic: str) -> set[str]:
         """
         The groups that have offsets in a topic.
         """
-        pairs = (key.partition("@") for key in self._table)
-        return {group for other, _, group in pairs if other == topic}
+        return {group for other, group in self.pairs() if other == topic}
 
     def remove(self, group: str, topic: str) -> None:
         """

@@ -24,6 +24,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 
 from rmqha.config.broker_settings import BrokerRole
+from rmqha.durations import Durations
 from rmqha.ha.master.ledger import Claim, Ledger
 
 
@@ -85,6 +86,7 @@ class GroupTransfer:
     @ivar timeout: Longest wait, in seconds (C{slaveTimeout}).
     @ivar fallbehind_max: A replica that lacks this many bytes is not waited for.
     @ivar results: How many writes ended with which status.
+    @ivar waited: How long those waited that had to.
     """
 
     ledger: Ledger
@@ -93,6 +95,7 @@ class GroupTransfer:
     timeout: float = 3.0
     fallbehind_max: int = 256 << 20
     results: Counter[PutStatus] = field(factory=Counter, init=False)
+    waited: Durations = field(factory=Durations, init=False)
     _waiting: deque[Waiting] = field(factory=deque, init=False)
     _aside: list[Waiting] = field(factory=list, init=False)
     _timer: IDelayedCall | None = field(default=None, init=False)
@@ -227,6 +230,8 @@ class GroupTransfer:
         done, write.done = write.done, None
         if done is not None:
             self.results[status] += write.count
+            begun = write.deadline - self.timeout
+            self.waited.add(self.clock.seconds() - begun, write.count)
             done(status)
 
     def _look_aside(self, due: list[Waiting]) -> None:

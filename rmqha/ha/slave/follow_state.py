@@ -651,6 +651,7 @@ class FollowState:
             "lagBytes": 0 if in_sync else None,
             "lagSeconds": lag,
             "secondsSilent": self.silent(),
+            "secondsDisconnected": 0.0 if self.connection is not None else self.silent(),
             "probes": self.probes,
             "reconnects": self.reconnects,
             "bootstrapping": self.is_bootstrapping,

@@ -9,6 +9,7 @@ Source: docs/protocol/remoting.md, Answers of the system.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Protocol
@@ -18,6 +19,7 @@ from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
 from rmqha.errors import RequestRefused, RmqhaError
+from rmqha.net.remoting.calls import Calls, RefusedRequests
 from rmqha.wire.remoting.codes import ResponseCode
 from rmqha.wire.remoting.command import Command
 
@@ -78,13 +80,22 @@ class Registry:
     The handlers of one port.
 
     @ivar lane: Is asked first; C{None} for none.
+    @ivar calls: How long answers took.
+    @ivar refused: What came and has no handler.
     """
 
-    def __init__(self, together: Callable[[], AbstractContextManager[None]] = nullcontext) -> None:
+    def __init__(
+        self,
+        together: Callable[[], AbstractContextManager[None]] = nullcontext,
+        seconds: Callable[[], float] = time.monotonic,
+    ) -> None:
         """
         @param together: Gives what surrounds requests that came together: what can be done for
             all of them at once is done at its end.
+        @param seconds: A clock's, which must not jump.
         """
+        self.calls = Calls(seconds)
+        self.refused = RefusedRequests()
         self._handlers: dict[int, Handler] = {}
         self._together = together
         self.lane: Lane | None = None
@@ -132,13 +143,24 @@ class Registry:
         """
         Have a request answered.  Whatever the handler raises comes out of here.
         """
-        handler = self._handlers.get(command.code)
+        code, calls = command.code, self.calls
+        handler = self._handlers.get(code)
         if handler is None:
+            self.refused.add(code, connection.host)
             return command.answer(
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
-                f" request type {command.code} not supported",
+                f" request type {code} not supported",
             )
-        return handler(connection, command)
+        begun = calls.seconds()
+        try:
+            answer = handler(connection, command)
+        except Exception as error:
+            calls.failed(code, begun, error)
+            raise
+        if isinstance(answer, Deferred):
+            return calls.later(code, begun, answer)
+        calls.answered(code, begun, answer)
+        return answer
 
 
 def overloaded(command: Command) -> Command:

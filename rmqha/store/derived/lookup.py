@@ -118,7 +118,7 @@ class Lookup:
             there is no such queue.
         """
         queue = self.queues.get(topic, queue_id)
-        return 0 if queue is None else offset_by_time(queue, timestamp, self._stored_at)
+        return 0 if queue is None else offset_by_time(queue, timestamp, self.stored_at)
 
     def by_key(
         self, topic: str, key: str, *, max_num: int = 32, begin: int = 0, end: int = (1 << 63) - 1
@@ -150,14 +150,18 @@ class Lookup:
             # Fewer than asked for: there are no more.  Else some may hide behind others.
             if len(found) >= max_num or len(hits) < min(max_num, self.index.max_num) or not fresh:
                 break
-            oldest = self._stored_at(min(hits))
+            oldest = self.stored_at(min(hits))
             if oldest is None:
                 break
             until = min(until, oldest)
         newest = sorted(found)[-max_num:]
         return ByKey(tuple(self._decoded(found[offset]) for offset in newest), tuple(bad))
 
-    def _stored_at(self, offset: int) -> int | None:
+    def stored_at(self, offset: int) -> int | None:
+        """
+        When the record at a physical offset was stored, in milliseconds since 1970; C{None} if
+        there is none.
+        """
         found = self._peek.at(offset)
         return None if found is None else found.fields.store_timestamp
 

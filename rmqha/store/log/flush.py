@@ -19,6 +19,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.config.store_settings import FlushDisk, StoreSettings
+from rmqha.durations import Durations
 from rmqha.errors import FlushFailed, NotWritable, OutOfDescriptors
 from rmqha.periodic import Job, Periodic
 from rmqha.store.files.allocate import InThread
@@ -49,6 +50,7 @@ class Flusher:
     @ivar in_thread: Runs a function in a thread that is the flusher's own.
     @ivar failure: The error that ended flushing for good, if any.
     @ivar on_failure: Told of it once.
+    @ivar took: How long passes took, from their begin to their end in the thread.
     """
 
     log: CommitLog
@@ -58,6 +60,7 @@ class Flusher:
     on_failure: Callable[[FlushFailed], None]
     sync: Sync = os.fdatasync
     failure: FlushFailed | None = None
+    took: Durations = field(factory=Durations, init=False)
     _waiting: deque[_Wait] = field(factory=deque, init=False)
     _running: Deferred[None] | None = field(default=None, init=False)
     _timer: IDelayedCall | None = field(default=None, init=False)
@@ -242,6 +245,7 @@ class Flusher:
 
     def _passed(self, target: int, rewinds: int) -> None:
         running, self._running = self._running, None
+        self.took.add(self.clock.seconds() - self._last)
         if rewinds == self.log.rewinds:
             self.log.now_flushed(target)
         while self._waiting and self._waiting[0].end <= self.log.flushed:

@@ -10,58 +10,14 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.broker.meters.latency import SPAN, Durations, TimedPuts
+from rmqha.broker.meters.latency import TimedPuts
+from rmqha.durations import Durations
 from rmqha.errors import FlushFailed, NotWritable
 from rmqha.ha.master.put_service import PutResult
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.store.store import Receipt
 
 RESULT = PutResult(PutStatus.FLUSH_SLAVE_TIMEOUT, Receipt(0, 100, 0, "id"))
-
-
-class DurationsTests(SynchronousTestCase):
-    """
-    Durations of the last minutes.
-    """
-
-    def test_classes(self) -> None:
-        """
-        They are shown in stock brokers' classes, which end at their upper bound.
-        """
-        durations = Durations()
-        for seconds in (0.0, 0.0005, 0.002, 0.010, 0.04, 0.3, 7.0, 60.0):
-            durations.add(seconds)
-        self.assertEqual(
-            durations.distribution(),
-            "[<=0ms]:2 [0~10ms]:2 [10~50ms]:1 [50~100ms]:0 [100~200ms]:0 [200~500ms]:1 "
-            "[500ms~1s]:0 [1~2s]:0 [2~3s]:0 [3~4s]:0 [4~5s]:0 [5~10s]:1 [10s~]:1 ",
-        )
-        self.assertEqual(durations.longest, 60.0)
-
-    def test_shares(self) -> None:
-        """
-        A share's bound is right to a fifth, and never above the longest.
-        """
-        durations = Durations()
-        self.assertEqual(durations.below(0.99), 0.0)
-        for n in range(1000):
-            durations.add(0.001 if n < 990 else 0.1)
-        self.assertTrue(0.001 <= durations.below(0.99) <= 0.0012, durations.below(0.99))
-        self.assertEqual(durations.below(0.999), 0.1)
-
-    def test_spans(self) -> None:
-        """
-        What is older than two spans is not shown any more; the longest stays.
-        """
-        durations = Durations()
-        durations.tick(0.0)
-        durations.add(0.5)
-        durations.tick(SPAN)
-        self.assertGreater(durations.below(0.99), 0.4)
-        durations.tick(SPAN + 1)
-        self.assertGreater(durations.below(0.99), 0.4)
-        durations.tick(2 * SPAN)
-        self.assertEqual((durations.below(0.99), durations.longest), (0.0, 0.5))
 
 
 class TimedPutsTests(SynchronousTestCase):

@@ -29,7 +29,7 @@ class TransactionTests(BrokerTestCase):
         self.broker(
             name="rem-a", cluster="RemCluster", transactions=TransactionSettings(check_interval=7.0)
         )
-        self.serving._transactions.start()
+        self.serving.transactions.start()
         client = self.client()
         asked = [
             frame for frame in recording if not frame.is_answer and frame.note["from"] == "client"

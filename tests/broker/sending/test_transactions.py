@@ -38,7 +38,7 @@ class TransactionsTestCase(BrokerTestCase):
         """
         limits = {"timeout": 6.0, "check_max": 2, "check_interval": 60.0} | settings
         broker = self.broker(transactions=TransactionSettings(**limits))
-        broker._transactions.start()
+        broker.transactions.start()
         client = self.client()
         body = HeartbeatData(client_id="p1", producer_data_set=(ProducerData(group_name="pg"),))
         client.ask(RequestCode.HEART_BEAT, body=write(body))
@@ -396,7 +396,7 @@ class CheckTests(TransactionsTestCase):
         self.clock.advance(10)
         self.assertEqual(len(self.asked(client)), 1)
         self.serving.current.change({"transactionCheckMax": "7"})
-        self.successResultOf(self.serving._transactions.stop())
+        self.successResultOf(self.serving.transactions.stop())
         self.clock.advance(100)
         self.assertEqual(self.asked(client), [])
 

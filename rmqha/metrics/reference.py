@@ -1,0 +1,116 @@
+"""
+The guide's page on metrics, made from the list of them.
+
+Run C{python -m rmqha.metrics.reference > docs/guide/metrics.rst} after a change of a metric; a
+test compares the two.
+"""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Iterable
+
+from rmqha.metrics import broker_families, node_families
+from rmqha.metrics.catalog import FROM_STATUS
+from rmqha.metrics.family import Family
+from rmqha.metrics.status_family import StatusFamily
+
+_INTRO = """\
+Metrics
+=======
+
+.. Made by ``python -m rmqha.metrics.reference``; edit the families in ``rmqha/metrics`` instead.
+
+``GET /metrics`` on the admin port of every node, whatever its role, answers in Prometheus' text
+format. The port is open on the node's own machine only, until ``adminListenAddress`` says otherwise
+(:doc:`/operations`, *Status*); a Prometheus on another machine has to reach it::
+
+    scrape_configs:
+      - job_name: rmqha
+        static_configs:
+          - targets: ["10.0.0.1:10914", "10.0.0.2:10914", "10.0.0.9:9879"]
+
+``conf/prometheus`` has that file, alert rules, and a dashboard for Grafana.
+
+A scrape does not stop a node: its values are gathered in slices of 2 ms of the reactor's turns, and
+their text is made in a thread. A broker with a thousand topics of eight queues, each read by a
+group, gives 8,000 samples, which take some 35 ms of CPU. The first scrape after all those groups
+have moved, and while all lag in every queue, takes three times as much, for it looks up when the
+oldest message of each was stored. Sending and replication pay nothing for it: what arrives together
+is counted together.
+
+Every sample has these labels:
+
+=============  ==================================================================
+``cluster``    ``brokerClusterName``; not on a name server
+``node_type``  ``broker`` or ``nameserver``, RocketMQ's words
+``node_id``    ``brokerName``; not on a name server
+``broker_id``  ``brokerId``: 0 is a master; not on a name server
+=============  ==================================================================
+
+A value that is not known, such as the lag in bytes of a slave that has no master, has no sample: 0
+would be a claim. Counters begin at 0 with each start of the node, and of a slave's broker also
+when its log was repaired. ``process_*`` (memory, CPU, file descriptors, start time) and
+``python_gc_*`` are there too, as every Python program has them.
+"""
+
+_NATIVE = (
+    "By RocketMQ's names",
+    """\
+These have the names, labels and units of RocketMQ 5.x's own metrics, so that its dashboards work.
+They differ in this: a message counts as in when it is stored in a topic, so a delayed one is
+counted in SCHEDULE_TOPIC_XXXX and once more in its own topic, and ``message_type`` is the topic's,
+not the message's; ``rocketmq_message_size`` and ``rocketmq_half_messages`` are those of all topics
+together; ``version`` is a number. Bytes of messages are those in the log, and are summed up every
+ten seconds. A group that broadcasts has no lag that a broker could know. Depending on its exporter
+a broker of RocketMQ appends units to some names, ``rocketmq_consumer_lag_latency_milliseconds``;
+here none are appended.""",
+)
+
+_OWN = ("Of writes and the reactor", "What a broker of RocketMQ does not tell of itself.")
+
+_STATUS = (
+    "Of the status",
+    """\
+These are fields of ``/status`` (:doc:`/operations`, *Status*), which says more about each. States
+are told as one sample for each, 1 for the one there is.""",
+)
+
+
+def reference() -> str:
+    """
+    The page.
+    """
+    parts = [_INTRO]
+    for (title, intro), families in (
+        (_NATIVE, broker_families.FAMILIES),
+        (_OWN, node_families.FAMILIES),
+        (_STATUS, FROM_STATUS),
+    ):
+        parts.append(f"{title}\n{'-' * len(title)}\n\n{textwrap.fill(intro, 98)}\n")
+        parts.append(_table(families))
+    return "\n".join(parts)
+
+
+def _table(families: Iterable[Family]) -> str:
+    lines = [".. list-table::", "   :header-rows: 1", "   :widths: 40 14 46", ""]
+    lines += ["   * - Metric", "     - Type, unit", "     - Meaning"]
+    for family in families:
+        meaning = family.text
+        if family.labels:
+            meaning += f" By {', '.join(f'``{label}``' for label in family.labels)}."
+        if isinstance(family, StatusFamily):
+            meaning += f" ``{family.field}``."
+        lines.append(f"   * - ``{family.name}``")
+        lines.append(f"     - {family.type.value}, {_unit(family.unit)}")
+        lines.append(f"     - {meaning}")
+    return "\n".join(lines) + "\n"
+
+
+def _unit(unit: str) -> str:
+    return "0 or 1" if unit == "1" else unit
+
+
+if __name__ == "__main__":
+    sys.stdout.write(reference())
