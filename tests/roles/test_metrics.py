@@ -1,0 +1,276 @@
+"""
+What monitors read of a whole pair and its name server, and whether the shipped rules and the
+dashboard ask for what there is.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import treq
+from prometheus_client.parser import text_string_to_metric_families
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred
+from twisted.internet.task import deferLater
+from twisted.trial.unittest import SkipTest
+from twisted.web.client import Agent, HTTPConnectionPool
+
+from lab.harness.ports import client_port, free_ports
+from rmqha.config.load import load
+from rmqha.metrics.catalog import FAMILIES
+from rmqha.net.remoting.client import RemotingClient
+from rmqha.roles.namesrv import NamesrvNode
+from rmqha.wire.remoting.codes import RequestCode as Code
+from rmqha.wire.remoting.command import Command
+from tests.broker.support import sending
+from tests.roles.test_node import LONG, NodeCase
+from tests.support.effort import slow
+from tests.support.imports import ROOT
+
+CONF = ROOT / "conf" / "prometheus"
+RULES, DASHBOARD = CONF / "rmqha-alerts.yml", CONF / "grafana.json"
+
+OTHERS = {"up", "process_start_time_seconds", "process_resident_memory_bytes"}
+"""What Prometheus and every Python process tell."""
+
+
+def expressions() -> list[str]:
+    """
+    All that the rules and the dashboard ask for.
+    """
+    found = re.findall(r"^ +expr: '?(.*?)'?$", RULES.read_text(), re.MULTILINE)
+    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+        found += [target["expr"] for target in panel.get("targets", ())]
+    return found
+
+
+def names_in(expression: str) -> set[str]:
+    """
+    The metrics that an expression asks for; what stands in braces or after C{by} is labels.
+    """
+    bare = re.sub(r"\{[^}]*\}|\bby \([^)]*\)|\[[^\]]*\]", " ", expression)
+    words = set(re.findall(r"\b[a-z]\w*\b(?! *\()", bare)) - {"or", "and"}
+    return {re.sub("_bucket$", "", word) for word in words}
+
+
+class RulesTests(NodeCase):
+    """
+    C{conf/prometheus}.
+    """
+
+    def test_names(self) -> None:
+        """
+        Every metric that an expression names is one of ours, or of every process.
+        """
+        known = {family.name for family in FAMILIES} | OTHERS
+        asked = {name for expression in expressions() for name in names_in(expression)}
+        self.assertGreater(len(asked), 40)
+        self.assertEqual(asked - known, set())
+
+    def test_promtool(self) -> None:
+        """
+        Prometheus' own tool takes the rules and the configuration.
+        """
+        promtool = shutil.which("promtool")
+        if promtool is None:
+            raise SkipTest("promtool is not installed (Debian: prometheus)")
+        for what, name in (("rules", RULES.name), ("config", "prometheus.yml")):
+            done = subprocess.run(
+                [promtool, "check", what, name],
+                check=False,
+                cwd=CONF,
+                capture_output=True,
+                text=True,
+            )
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+
+class ScrapeTests(NodeCase):
+    """
+    C{GET /metrics} of nodes with real ports.
+    """
+
+    timeout = 120
+
+    async def text(self, node: Any) -> str:
+        """
+        What a node tells.
+        """
+        pool = HTTPConnectionPool(reactor, persistent=False)
+        url = f"http://127.0.0.1:{node.settings.admin.listen_port}/metrics"
+        answer = await treq.get(url, agent=Agent(reactor, pool=pool))
+        content: str = await treq.text_content(answer, "utf-8")
+        self.assertEqual(answer.code, 200, content)
+        return content
+
+    async def cluster(self) -> tuple[Any, Any, Any]:
+        """
+        A name server, a master and a slave, in sync.
+        """
+        port, admin = free_ports(2)
+        kv = self.folder / "kvConfig.json"
+        keys = {"listenPort": port, "adminListenPort": admin, "kvConfigPath": kv}
+        settings = load(None, [f"{key}={value}" for key, value in keys.items()], "namesrv")
+        namesrv = NamesrvNode(settings, reactor)
+        namesrv.startService()
+        self.addCleanup(namesrv.stopService)
+        shared = {"brokerName": "broker-a", "brokerIP1": "127.0.0.1", "brokerIP2": "127.0.0.1"}
+        common = {"namesrvAddr": f"127.0.0.1:{port}", **shared}
+        master = self.node("master", brokerRole="SYNC_MASTER", **common)
+        await self.started(master)
+        return namesrv, master, common
+
+    async def use(self, master: Any) -> None:
+        """
+        Let clients do a little of everything.
+        """
+        client = RemotingClient(reactor)
+        self.addCleanup(client.close)
+        address = f"127.0.0.1:{master.settings.broker.listen_port}"
+
+        async def ask(code: int, ext: dict[str, str], body: bytes = b"") -> Command:
+            answer: Command = await client.request(address, Command(code=code, ext=ext, body=body))
+            return answer
+
+        for properties in ({"UNIQ_KEY": "A"}, {"UNIQ_KEY": "B", "DELAY": "18"}):
+            sent = await ask(Code.SEND_MESSAGE_V2, sending("T", properties=properties), b"hello")
+            self.assertEqual(sent.code, 0, sent.remark)
+        await self.until(lambda: master.store.queues.end("T", 0) == 1)
+        master.broker.groups.find("cg")
+        master.broker.offsets.commit("cg", "T", 0, 0, "test")
+        pull = {
+            "consumerGroup": "cg",
+            "topic": "T",
+            "queueId": "0",
+            "queueOffset": "0",
+            "maxMsgNums": "8",
+            "sysFlag": "4",
+            "commitOffset": "0",
+            "suspendTimeoutMillis": "0",
+            "subscription": "*",
+            "subVersion": "0",
+        }
+        self.assertEqual((await ask(Code.PULL_MESSAGE, pull)).code, 0)
+        back = {
+            "group": "cg",
+            "offset": "0",
+            "delayLevel": "-1",
+            "originMsgId": "x",
+            "originTopic": "T",
+            "unitMode": "false",
+        }
+        self.assertEqual((await ask(Code.CONSUMER_SEND_MSG_BACK, back)).code, 0)
+        self.assertEqual((await ask(9999, {})).code, 3)
+        with socket.create_connection(("127.0.0.1", master.settings.ha.listen_port)) as stranger:
+            stranger.sendall(b"\xff" * 8)
+        await self.until(lambda: master.status()["closedConnections"])
+        readers = Path(master.settings.store.root) / "rmqha" / "readers"
+        readers.mkdir(parents=True, exist_ok=True)
+        (readers / "lake.json").write_text('{"offset": 0, "time": 1}')
+
+    def test_rules_are_about_something(self) -> Deferred[None]:
+        """
+        Each metric of the rules and the dashboard is in what a pair and a name server tell, one
+        with a SYNC master that has no slave yet among them.
+        """
+
+        async def steps() -> None:
+            namesrv, master, common = await self.cluster()
+            # Its writes lack a replica, which is what is wrong.
+            texts = [await self.text(master)]
+            slave = self.node("slave", brokerId=1, **common)
+            await self.started(slave)
+            await self.until(
+                lambda: "in-sync" in [row["state"] for row in master.status()["replicas"]]
+            )
+            await self.use(master)
+            await self.until(lambda: len(namesrv.status()["brokers"]) == 2)
+            texts += [await self.text(node) for node in (namesrv, master, slave)]
+            told = set()
+            for text in texts:
+                for family in text_string_to_metric_families(text):
+                    told.add(family.name + ("_total" if family.type == "counter" else ""))
+            asked = {name for expression in expressions() for name in names_in(expression)}
+            self.assertEqual(asked - told - {"up"}, set())
+            self.assertIn('rmqha_health_reason{cluster="DefaultCluster"', texts[0])
+            self.assertIn("rmqha_replicas_in_sync{", texts[2])
+            self.assertIn('code="9999",client="127.0.0.1"} 1', texts[2])
+
+        return self.run_async(steps())
+
+    @slow
+    def test_prometheus(self) -> Deferred[None]:
+        """
+        A real Prometheus scrapes a pair, takes all of it, and evaluates the rules without an error.
+        """
+        prometheus = shutil.which("prometheus")
+        if prometheus is None:
+            raise SkipTest("prometheus is not installed (Debian: prometheus)")
+
+        async def query(port: int, path: str) -> Any:
+            pool = HTTPConnectionPool(reactor, persistent=False)
+            url = f"http://127.0.0.1:{port}/api/v1/{path}"
+            try:
+                answer = await treq.get(url, agent=Agent(reactor, pool=pool), timeout=5)
+                return (await treq.json_content(answer))["data"]
+            except Exception:
+                return None  # it has just been started
+
+        async def steps() -> None:
+            namesrv, master, common = await self.cluster()
+            slave = self.node("slave", brokerId=1, **common)
+            await self.started(slave)
+            await self.use_when_in_sync(master)
+            nodes = (namesrv, master, slave)
+            targets = [f"127.0.0.1:{node.settings.admin.listen_port}" for node in nodes]
+            shutil.copy(RULES, self.folder)
+            config = (CONF / "prometheus.yml").read_text().replace("15s", "1s")
+            head, _, _ = config.partition("      - targets:")
+            (self.folder / "prometheus.yml").write_text(
+                f"{head}      - targets: {json.dumps(targets)}\n"
+            )
+            port = client_port()
+            process = subprocess.Popen(
+                [
+                    prometheus,
+                    f"--config.file={self.folder}/prometheus.yml",
+                    f"--storage.tsdb.path={self.folder}/tsdb",
+                    f"--web.listen-address=127.0.0.1:{port}",
+                ],
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            try:
+                waited = 0.0
+                while waited < LONG:
+                    found = await query(port, "targets") or {"activeTargets": ()}
+                    health = [each["health"] for each in found["activeTargets"]]
+                    rules = (await query(port, "rules") or {"groups": ()})["groups"]
+                    looked = [row["health"] for group in rules for row in group["rules"]]
+                    if health == ["up"] * 3 and looked and set(looked) == {"ok"}:
+                        break
+                    await deferLater(reactor, 0.2)
+                    waited += 0.2
+                self.assertEqual(health, ["up"] * 3, found)
+                self.assertEqual(set(looked), {"ok"})
+                answer = await query(port, "query?query=rmqha_replicas_in_sync")
+                values = {row["metric"]["broker_id"]: row["value"][1] for row in answer["result"]}
+                self.assertEqual(values["0"], "1")
+            finally:
+                process.terminate()
+                process.wait()
+
+        return self.run_async(steps())
+
+    async def use_when_in_sync(self, master: Any) -> None:
+        """
+        The same, once a slave is there.
+        """
+        await self.until(lambda: "in-sync" in [row["state"] for row in master.status()["replicas"]])
+        await self.use(master)
