@@ -7,7 +7,7 @@ Source: docs/protocol/remoting.md, Runtime information; docs/guide/metrics.rst.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 from attrs import define, field
@@ -69,6 +69,27 @@ class Durations:
         self.total += seconds * count
         if seconds > self.longest:
             self.longest = seconds
+
+    @classmethod
+    def merged(cls, each: Iterable[Durations]) -> Durations:
+        """
+        Several as if they had been one.
+        """
+        whole = cls()
+        for one in each:
+            whole.longest = max(whole.longest, one.longest)
+            whole.total += one.total
+            whole._now = _sums(whole._now, one._now)
+            whole._before = _sums(whole._before, one._before)
+            whole._older = _sums(whole._older, one._older)
+        return whole
+
+    @property
+    def count(self) -> int:
+        """
+        How many there were since the start.
+        """
+        return sum(self._now) + sum(self._before) + sum(self._older)
 
     def tick(self, now: float) -> None:
         """

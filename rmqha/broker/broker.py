@@ -275,7 +275,6 @@ class Broker:
                 always=sending.always,
                 clients_flags=CLIENTS_FLAGS,
                 most_body=store.settings.max_message_size,
-                calls=self.registry.calls,
             )
         if self.lane is not None:
             self.registry.lane = self.lane

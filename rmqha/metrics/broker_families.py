@@ -15,11 +15,14 @@ from collections.abc import Iterator
 
 from rmqha.broker.broker import Broker
 from rmqha.broker.clients.registry import ConsumerGroup
+from rmqha.broker.meters.latency import ALONE, PutTimes
 from rmqha.broker.meters.meters import SIZES
+from rmqha.broker.sending.put_status import STORED
 from rmqha.broker.sending.transactions import COMMITTED
-from rmqha.durations import RPC_BOUNDS
+from rmqha.durations import RPC_BOUNDS, Durations
+from rmqha.ha.master.transfer import PutStatus
 from rmqha.metrics.family import Buckets, Family, MetricType, Sample
-from rmqha.net.remoting.calls import Calls, name_of
+from rmqha.net.remoting.calls import Calls, Kind, name_of
 from rmqha.wire.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_GROUP_PREFIX
 from rmqha.wire.remoting.bodies.clients import MessageModel
 from rmqha.wire.remoting.codes import ResponseCode
@@ -114,7 +117,7 @@ def of_broker(broker: Broker) -> Iterator[Sample | None]:
     yield from _written(broker)
     yield from _clients(broker)
     yield from _storage(broker)
-    yield from of_calls(broker.registry.calls)
+    yield from of_calls(broker.registry.calls, broker.counts.puts_took)
 
 
 def _text(yes: bool) -> str:
@@ -225,13 +228,26 @@ def _storage(broker: Broker) -> Iterator[Sample]:
         yield RESERVE, _LOCAL, max(0, store.now_ms() - oldest)
 
 
-def of_calls(calls: Calls) -> Iterator[Sample]:
+def of_calls(calls: Calls, puts: PutTimes | None = None) -> Iterator[Sample]:
     """
     How long requests took.
+
+    @param puts: Those that came in runs, which are not among the calls.
     """
-    for (code, answer, held), took in tuple(calls.took.items()):
+    found: dict[Kind, list[Durations]] = {kind: [took] for kind, took in calls.took.items()}
+    for (code, status), took in () if puts is None else puts.took.items():
+        if code != ALONE:
+            found.setdefault((code, _told(status), False), []).append(took)
+    for (code, answer, held), each in found.items():
         labels = "remoting", name_of(code).lower(), _answer(answer), _text(held)
-        yield RPC, labels, Buckets.of(took, RPC_BOUNDS, MILLIS)
+        yield RPC, labels, Buckets.of(Durations.merged(each), RPC_BOUNDS, MILLIS)
+
+
+def _told(status: PutStatus | None) -> int:
+    if status is PutStatus.PUT_OK:
+        return ResponseCode.SUCCESS
+    found = None if status is None else STORED.get(status)
+    return ResponseCode.SERVICE_NOT_AVAILABLE if found is None else found
 
 
 def _answer(code: int) -> str:

@@ -88,7 +88,7 @@ def of_writes(puts: TimedPuts) -> Iterator[Sample]:
     """
     What became of a master's writes.
     """
-    for status, count in puts.results.items():
+    for status, count in puts.times.results().items():
         yield WRITES, (status.value,), count
     yield FAILED_WRITES, (), puts.failed
-    yield of_durations(PUT_LATENCY, puts.durations)
+    yield of_durations(PUT_LATENCY, puts.times.all())

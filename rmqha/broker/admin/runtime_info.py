@@ -157,7 +157,7 @@ class Runtime:
     def _traffic(self) -> dict[str, str]:
         counts = self.counts
         size = self.store.log.end - self.first
-        sent = _rates(counts.got)
+        sent, took = _rates(counts.got), counts.puts_took.all()
         return IDLE | {
             "msgPutTotalTodayNow": str(counts.puts.total),
             "msgPutTotalTodayMorning": str(counts.puts.morning),
@@ -176,10 +176,10 @@ class Runtime:
             "putMessageFailedTimes": str(0 if self.puts is None else self.puts.failed),
             "putMessageSizeTotal": str(size),
             "putMessageAverageSize": str(size / max(1, counts.puts.total)),
-            "putMessageEntireTimeMax": str(round(counts.puts_took.longest * 1000)),
-            "putMessageDistributeTime": counts.puts_took.distribution(),
-            "putLatency99": f"{counts.puts_took.below(0.99) * 1000:.2f}",
-            "putLatency999": f"{counts.puts_took.below(0.999) * 1000:.2f}",
+            "putMessageEntireTimeMax": str(round(took.longest * 1000)),
+            "putMessageDistributeTime": took.distribution(),
+            "putLatency99": f"{took.below(0.99) * 1000:.2f}",
+            "putLatency999": f"{took.below(0.999) * 1000:.2f}",
             "getMessageEntireTimeMax": str(round(counts.reads_took.longest * 1000)),
         }
 

@@ -16,8 +16,57 @@ from twisted.python.failure import Failure
 from rmqha.durations import Durations
 from rmqha.ha.master.put_service import PutResult, Putter
 from rmqha.ha.master.transfer import Done, PutStatus
-from rmqha.store.log.record_run import RecordRun
+from rmqha.store.log.record_run import RequestRun
 from rmqha.wire.log.record import Message
+
+ALONE = 0
+"""The request code of a write that did not come in a run."""
+
+
+@define(eq=False)
+class PutTimes:
+    """
+    How long writes took until they were answered, and how they ended.
+
+    @ivar took: By the request code of a run, or L{ALONE}, and the status; without a status those
+        that were not stored, or of which it is not known.
+    """
+
+    took: dict[tuple[int, PutStatus | None], Durations] = field(factory=dict, init=False)
+
+    def add(self, code: int, status: PutStatus | None, seconds: float, count: int = 1) -> None:
+        """
+        Writes ended.
+        """
+        took = self.took.get((code, status))
+        if took is None:
+            took = self.took[code, status] = Durations()
+        took.add(seconds, count)
+
+    def tick(self, now: float) -> None:
+        """
+        Begin a new span, if it is time.
+
+        @param now: In the clock's seconds.
+        """
+        for took in self.took.values():
+            took.tick(now)
+
+    def all(self) -> Durations:
+        """
+        How long writes took, however they ended.
+        """
+        return Durations.merged(self.took.values())
+
+    def results(self) -> Counter[PutStatus]:
+        """
+        How many were stored, by their status.
+        """
+        found: Counter[PutStatus] = Counter()
+        for (_, status), took in self.took.items():
+            if status is not None:
+                found[status] += took.count
+        return found
 
 
 @define(eq=False)
@@ -26,16 +75,14 @@ class TimedPuts:
     Passes writes on, and measures how they end.
 
     @ivar seconds: The clock's.
-    @ivar durations: Is told how long each took.
+    @ivar times: Is told how long each took.
     @ivar failed: Writes that were not stored, or of which it is not known.
-    @ivar results: How many of the others ended with which status.
     """
 
     writer: Putter
     seconds: Callable[[], float]
-    durations: Durations
+    times: PutTimes
     failed: int = field(default=0, init=False)
-    results: Counter[PutStatus] = field(factory=Counter, init=False)
 
     def put(
         self, message: Message, *, batch: bool = False, wait: bool = True
@@ -51,23 +98,21 @@ class TimedPuts:
             raise
         if stored.called and isinstance(stored.result, PutResult):
             # Nothing was waited for: a callback would take longer than all else here.
-            self.durations.add(self.seconds() - begun)
-            self.results[stored.result.status] += 1
+            self.times.add(ALONE, stored.result.status, self.seconds() - begun)
             return stored
         return stored.addCallbacks(
             self._stored, self._not_stored, callbackArgs=(begun,), errbackArgs=(begun,)
         )
 
-    def put_run(self, run: RecordRun, born_host: bytes, done: Done) -> None:
+    def put_run(self, run: RequestRun, born_host: bytes, done: Done) -> None:
         """
         Store the messages of a run as the writer below does, and measure how long the answers took.
         """
-        begun, later = self.seconds(), 0
+        begun, code, later = self.seconds(), run.code, 0
 
         def ended(status: PutStatus) -> None:
             count = later or run.count
-            self.durations.add(self.seconds() - begun, count)
-            self.results[status] += count
+            self.times.add(code, status, self.seconds() - begun, count)
             if status is PutStatus.SERVICE_NOT_AVAILABLE:
                 self.failed += count
             done(status)
@@ -77,11 +122,10 @@ class TimedPuts:
         later = run.count
 
     def _stored(self, result: PutResult, begun: float) -> PutResult:
-        self.durations.add(self.seconds() - begun)
-        self.results[result.status] += 1
+        self.times.add(ALONE, result.status, self.seconds() - begun)
         return result
 
     def _not_stored(self, failure: Failure, begun: float) -> Failure:
         self.failed += 1
-        self.durations.add(self.seconds() - begun)
+        self.times.add(ALONE, None, self.seconds() - begun)
         return failure

@@ -20,6 +20,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from rmqha.broker.meters.latency import PutTimes
 from rmqha.durations import Durations
 from rmqha.periodic import Job, Periodic, in_slices
 from rmqha.store.derived.consume_queues import ConsumeQueues
@@ -169,7 +170,7 @@ class Meters:
     misses: Flow = field(factory=Flow, init=False)
     got: Flow = field(factory=Flow, init=False)
     pulled: dict[tuple[str, str, int], int] = field(factory=dict, init=False)
-    puts_took: Durations = field(factory=Durations, init=False)
+    puts_took: PutTimes = field(factory=PutTimes, init=False)
     reads_took: Durations = field(factory=Durations, init=False)
     sizes: np.ndarray[Any, np.dtype[np.int64]] = field(init=False)
     bytes_in: int = field(default=0, init=False)

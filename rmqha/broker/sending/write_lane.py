@@ -25,7 +25,6 @@ from rmqha.broker.tables.topics import FORBIDDEN, Topics
 from rmqha.errors import MessageIllegal, NotWritable
 from rmqha.ha.master.put_service import Putter
 from rmqha.ha.master.transfer import PutStatus
-from rmqha.net.remoting.calls import Calls
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.wire.lane.answer_form import AnswerForm
 from rmqha.wire.lane.compiled import COMPILED
@@ -35,7 +34,6 @@ from rmqha.wire.log.record import Host
 from rmqha.wire.log.sys_flag import MULTI_TAGS
 from rmqha.wire.names import CLUSTER, RETRY_PREFIX
 from rmqha.wire.remoting.bodies.tables import WRITE, TopicConfig
-from rmqha.wire.remoting.codes import ResponseCode
 from rmqha.wire.remoting.command import Command, SerializeType
 from rmqha.wire.remoting.frame import FRAME_LIMIT, FrameDecoder
 
@@ -66,7 +64,6 @@ class WriteLane:
     @ivar writer: Takes what was read.
     @ivar refuse: Answers a request in whose place an answer stands, as
         L{Sending<rmqha.broker.sending.send.Sending>} refuses what cannot be written now.
-    @ivar calls: Told how long answers took, by the run.
     @ivar clients_flags: The bits of a client's system flag that are stored.
     @ivar messages: Messages that were stored on this way.
     """
@@ -75,7 +72,6 @@ class WriteLane:
     admission: Admission
     topics: Topics
     refuse: Callable[[Command], Any]
-    calls: Calls
     run: SendRun
     forms: tuple[AnswerForm, ...]
     messages: int = field(default=0, init=False)
@@ -100,8 +96,7 @@ class WriteLane:
         born = _packed(connection.peer)
         if len(born) != HOST_SIZE or not connection.takes(run.count) or not self.admission.open:
             return 0, at
-        calls = self.calls
-        answers = _Answers(connection, self.refuse, calls, run.code, calls.seconds())
+        answers = _Answers(connection, self.refuse)
         try:
             self.writer.put_run(run, born, answers.done)
         except (NotWritable, MessageIllegal):
@@ -164,26 +159,20 @@ class _Answers:
     The answers to a run, kept until it is known what became of it.
 
     @ivar connection: Who gets them.
-    @ivar code: The request code of the run.
-    @ivar begun: When it came, in the clock's seconds.
     """
 
     connection: RemotingProtocol
     refuse: Callable[[Command], Any]
-    calls: Calls
-    code: int
-    begun: float
-    _frames: bytes | None = field(default=None, init=False)
-    _count: int = field(default=0, init=False)
-    _status: PutStatus | None = field(default=None, init=False)
+    _frames: bytes | None = None
+    _count: int = 0
+    _status: PutStatus | None = None
 
     def ready(self, frames: bytes, count: int) -> None:
         """
         These are the answers of a run that was stored as promised.
         """
-        self._count = count
         if self._status is None:
-            self._frames = frames
+            self._frames, self._count = frames, count
             self.connection.in_runs += count
         else:
             self._send(frames, self._status)
@@ -200,20 +189,15 @@ class _Answers:
 
     def _send(self, frames: bytes, status: PutStatus) -> None:
         if status is PutStatus.PUT_OK:
-            self._told(ResponseCode.SUCCESS)
             self.connection.send_frames(frames)
             return
         code = STORED.get(status)
-        self._told(ResponseCode.SERVICE_NOT_AVAILABLE if code is None else code)
         for answer in FrameDecoder().receive(frames):
             if code is None:
                 self.connection.send(self.refuse(answer))
             else:
                 answer.code = code
                 self.connection.send(answer)
-
-    def _told(self, answer: int) -> None:
-        self.calls.add(self.code, answer, self.begun, count=self._count)
 
 
 def write_lane(
@@ -226,7 +210,6 @@ def write_lane(
     always: dict[str, str],
     clients_flags: int,
     most_body: int,
-    calls: Calls,
 ) -> WriteLane | None:
     """
     Make the lane of a broker.
@@ -250,11 +233,5 @@ def write_lane(
     kinds = (SerializeType.JSON, SerializeType.ROCKETMQ)
     forms = tuple(AnswerForm.of(kind, always) for kind in kinds)
     return WriteLane(
-        writer=writer,
-        admission=admission,
-        topics=topics,
-        refuse=refuse,
-        calls=calls,
-        run=run,
-        forms=forms,
+        writer=writer, admission=admission, topics=topics, refuse=refuse, run=run, forms=forms
     )

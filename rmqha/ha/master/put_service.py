@@ -18,7 +18,7 @@ from rmqha.config.broker_settings import BrokerRole
 from rmqha.config.store_settings import FlushDisk
 from rmqha.errors import FlushFailed, NotWritable
 from rmqha.ha.master.transfer import Done, GroupTransfer, PutStatus
-from rmqha.store.log.record_run import RecordRun
+from rmqha.store.log.record_run import RequestRun
 from rmqha.store.store import Receipt, Store
 from rmqha.wire.log.record import Message
 
@@ -47,7 +47,7 @@ class Putter(Protocol):
         Store a message, and wait for what was promised.
         """
 
-    def put_run(self, run: RecordRun, born_host: bytes, done: Done) -> None:
+    def put_run(self, run: RequestRun, born_host: bytes, done: Done) -> None:
         """
         Store several messages, and tell when what was promised is so.
         """
@@ -100,7 +100,7 @@ class Writer:
             PutResult, receipt
         )
 
-    def put_run(self, run: RecordRun, born_host: bytes, done: Done) -> None:
+    def put_run(self, run: RequestRun, born_host: bytes, done: Done) -> None:
         """
         Store the messages of a run, and wait for what the configuration promises.
 

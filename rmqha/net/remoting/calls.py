@@ -1,7 +1,7 @@
 """
 What the requests to a port came to: how long answers took, and what nothing here serves.
 
-What comes in runs is told by the run, so a message in one costs nothing here.
+What comes in runs does not come here: those who serve it measure it.
 
 Source: docs/guide/metrics.rst.
 """
@@ -50,21 +50,19 @@ class Calls:
     seconds: Callable[[], float] = time.monotonic
     took: dict[Kind, Durations] = field(factory=dict, init=False)
 
-    def add(
-        self, code: int, answer: int, begun: float, *, held: bool = False, count: int = 1
-    ) -> None:
+    def add(self, code: int, answer: int, begun: float, *, held: bool = False) -> None:
         """
-        Requests were answered.
+        A request was answered.
 
         @param answer: The code of the answer.
-        @param begun: When they came, in the clock's seconds.
+        @param begun: When it came, in the clock's seconds.
         @param held: Whether it was held until there were messages.
         """
         kind = code, answer, held
         took = self.took.get(kind)
         if took is None:
             took = self.took[kind] = Durations()
-        took.add(self.seconds() - begun, count)
+        took.add(self.seconds() - begun)
 
     def answered(self, code: int, begun: float, answer: Answer) -> None:
         """

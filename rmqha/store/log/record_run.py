@@ -46,3 +46,14 @@ class RecordRun(Protocol):
         @param next_offsets: Of each queue, by topic and number; moved on.
         @return: The offset of the last record.
         """
+
+
+class RequestRun(RecordRun, Protocol):
+    """
+    Messages that came in requests of one code.
+
+    @ivar code: The code.
+    """
+
+    @property
+    def code(self) -> int: ...

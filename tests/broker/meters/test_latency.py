@@ -10,8 +10,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.broker.meters.latency import TimedPuts
-from rmqha.durations import Durations
+from rmqha.broker.meters.latency import PutTimes, TimedPuts
 from rmqha.errors import FlushFailed, NotWritable
 from rmqha.ha.master.put_service import PutResult
 from rmqha.ha.master.transfer import PutStatus
@@ -32,7 +31,7 @@ class TimedPutsTests(SynchronousTestCase):
         self.clock = Clock()
         self.outcome: Any = succeed(RESULT)
         self.asked: list[Any] = []
-        self.puts = TimedPuts(self, self.clock.seconds, Durations())
+        self.puts = TimedPuts(self, self.clock.seconds, PutTimes())
 
     def put(self, message: Any, *, batch: bool = False, wait: bool = True) -> Deferred[PutResult]:
         """
@@ -54,7 +53,8 @@ class TimedPutsTests(SynchronousTestCase):
         self.assertNoResult(stored)
         self.outcome.callback(RESULT)
         self.assertIs(self.successResultOf(stored), RESULT)
-        self.assertEqual((self.puts.durations.longest, self.puts.failed), (0.25, 0))
+        self.assertEqual((self.puts.times.all().longest, self.puts.failed), (0.25, 0))
+        self.assertEqual(self.puts.times.results(), {PutStatus.FLUSH_SLAVE_TIMEOUT: 1})
 
     def test_failed(self) -> None:
         """
