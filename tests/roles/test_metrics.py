@@ -59,55 +59,12 @@ def names_in(expression: str) -> set[str]:
     return {re.sub("_bucket$", "", word) for word in words}
 
 
-class RulesTests(NodeCase):
+class ClusterCase(NodeCase):
     """
-    C{conf/prometheus}.
-    """
-
-    def test_names(self) -> None:
-        """
-        Every metric that an expression names is one of ours, or of every process.
-        """
-        known = {family.name for family in FAMILIES} | OTHERS
-        asked = {name for expression in expressions() for name in names_in(expression)}
-        self.assertGreater(len(asked), 40)
-        self.assertEqual(asked - known, set())
-
-    def test_promtool(self) -> None:
-        """
-        Prometheus' own tool takes the rules and the configuration.
-        """
-        promtool = shutil.which("promtool")
-        if promtool is None:
-            raise SkipTest("promtool is not installed (Debian: prometheus)")
-        for what, name in (("rules", RULES.name), ("config", "prometheus.yml")):
-            done = subprocess.run(
-                [promtool, "check", what, name],
-                check=False,
-                cwd=CONF,
-                capture_output=True,
-                text=True,
-            )
-            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
-
-
-class ScrapeTests(NodeCase):
-    """
-    C{GET /metrics} of nodes with real ports.
+    A name server and a pair, with a few requests of clients.
     """
 
     timeout = 120
-
-    async def text(self, node: Any) -> str:
-        """
-        What a node tells.
-        """
-        pool = HTTPConnectionPool(reactor, persistent=False)
-        url = f"http://127.0.0.1:{node.settings.admin.listen_port}/metrics"
-        answer = await treq.get(url, agent=Agent(reactor, pool=pool))
-        content: str = await treq.text_content(answer, "utf-8")
-        self.assertEqual(answer.code, 200, content)
-        return content
 
     async def cluster(self) -> tuple[Any, Any, Any]:
         """
@@ -173,6 +130,62 @@ class ScrapeTests(NodeCase):
         readers = Path(master.settings.store.root) / "rmqha" / "readers"
         readers.mkdir(parents=True, exist_ok=True)
         (readers / "lake.json").write_text('{"offset": 0, "time": 1}')
+
+    async def use_when_in_sync(self, master: Any) -> None:
+        """
+        The same, once a slave is there.
+        """
+        await self.until(lambda: "in-sync" in [row["state"] for row in master.status()["replicas"]])
+        await self.use(master)
+
+
+class RulesTests(NodeCase):
+    """
+    C{conf/prometheus}.
+    """
+
+    def test_names(self) -> None:
+        """
+        Every metric that an expression names is one of ours, or of every process.
+        """
+        known = {family.name for family in FAMILIES} | OTHERS
+        asked = {name for expression in expressions() for name in names_in(expression)}
+        self.assertGreater(len(asked), 40)
+        self.assertEqual(asked - known, set())
+
+    def test_promtool(self) -> None:
+        """
+        Prometheus' own tool takes the rules and the configuration.
+        """
+        promtool = shutil.which("promtool")
+        if promtool is None:
+            raise SkipTest("promtool is not installed (Debian: prometheus)")
+        for what, name in (("rules", RULES.name), ("config", "prometheus.yml")):
+            done = subprocess.run(
+                [promtool, "check", what, name],
+                check=False,
+                cwd=CONF,
+                capture_output=True,
+                text=True,
+            )
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+
+class ScrapeTests(ClusterCase):
+    """
+    C{GET /metrics} of nodes with real ports.
+    """
+
+    async def text(self, node: Any) -> str:
+        """
+        What a node tells.
+        """
+        pool = HTTPConnectionPool(reactor, persistent=False)
+        url = f"http://127.0.0.1:{node.settings.admin.listen_port}/metrics"
+        answer = await treq.get(url, agent=Agent(reactor, pool=pool))
+        content: str = await treq.text_content(answer, "utf-8")
+        self.assertEqual(answer.code, 200, content)
+        return content
 
     def test_rules_are_about_something(self) -> Deferred[None]:
         """
@@ -267,10 +280,3 @@ class ScrapeTests(NodeCase):
                 process.wait()
 
         return self.run_async(steps())
-
-    async def use_when_in_sync(self, master: Any) -> None:
-        """
-        The same, once a slave is there.
-        """
-        await self.until(lambda: "in-sync" in [row["state"] for row in master.status()["replicas"]])
-        await self.use(master)
