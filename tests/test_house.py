@@ -96,7 +96,8 @@ HOUSE: dict[str, set[str]] = {
         "pipeline.jobs.stats",
         "pipeline.jobs.verify",
     },
-    "cli": {"archive", "cli.spark"},
+    "cli.nodes": {"cli.common", "net.remoting"},
+    "cli": {"archive", "cli.nodes", "cli.spark"},
 }
 
 #: What stands around the house, in the same way.

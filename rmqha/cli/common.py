@@ -2,7 +2,8 @@
 What all commands share: how they end, and how they show progress.
 
 Exit codes: 0 success, 1 something is wrong (and printed), 2 the command was not
-understood.  An error is one line on stderr, never a traceback.
+understood; of commands that ask running nodes also 3, a node gave no answer.  An error is
+one line on stderr, never a traceback.
 """
 
 from __future__ import annotations

@@ -10,14 +10,14 @@ from rmqha.cli.common import Commands
 from rmqha.cli.config import config
 from rmqha.cli.diverge import diverge
 from rmqha.cli.dump import dump
+from rmqha.cli.nodes.slots import slots
+from rmqha.cli.nodes.status import status
 from rmqha.cli.promote import promote
 from rmqha.cli.rebuild import rebuild
 from rmqha.cli.receive import receive
 from rmqha.cli.repair import repair
 from rmqha.cli.restore import restore
-from rmqha.cli.slots import slots
 from rmqha.cli.spark.main import spark
-from rmqha.cli.status import status
 from rmqha.cli.tables import tables
 from rmqha.cli.verify import verify
 

@@ -20,46 +20,26 @@ from rmqha.wire.remoting.codes import RequestCode as Code
 from rmqha.wire.remoting.command import Command
 from tests.roles.test_metrics import ClusterCase
 
-INTEGERS = [
-    "msgPutTotalTodayNow",
-    "msgGetTotalTodayNow",
-    "msgPutTotalTodayMorning",
-    "msgGetTotalTodayMorning",
-    "msgPutTotalYesterdayMorning",
-    "msgGetTotalYesterdayMorning",
-    "sendThreadPoolQueueHeadWaitTimeMills",
-    "queryThreadPoolQueueHeadWaitTimeMills",
-    "pullThreadPoolQueueHeadWaitTimeMills",
-    "queryThreadPoolQueueSize",
-    "pullThreadPoolQueueSize",
-    "sendThreadPoolQueueSize",
-    "sendThreadPoolQueueCapacity",
-    "pullThreadPoolQueueCapacity",
-    "queryThreadPoolQueueCapacity",
-    "bootTimestamp",
-    "commitLogMinOffset",
-    "commitLogMaxOffset",
-    "dispatchMaxBuffer",
-    "brokerVersion",
-    "pageCacheLockTimeMills",
-    "getMessageEntireTimeMax",
-    "putMessageTimesTotal",
-    "putMessageEntireTimeMax",
-    "startAcceptSendRequestTimeStamp",
-    "earliestMessageTimeStamp",
-    "remainTransientStoreBufferNumbs",
-    "dispatchBehindBytes",
-    "putMessageSizeTotal",
-]
+INTEGERS = """
+    msgPutTotalTodayNow msgGetTotalTodayNow msgPutTotalTodayMorning msgGetTotalTodayMorning
+    msgPutTotalYesterdayMorning msgGetTotalYesterdayMorning sendThreadPoolQueueHeadWaitTimeMills
+    queryThreadPoolQueueHeadWaitTimeMills pullThreadPoolQueueHeadWaitTimeMills
+    queryThreadPoolQueueSize pullThreadPoolQueueSize sendThreadPoolQueueSize
+    sendThreadPoolQueueCapacity pullThreadPoolQueueCapacity queryThreadPoolQueueCapacity
+    bootTimestamp commitLogMinOffset commitLogMaxOffset dispatchMaxBuffer brokerVersion
+    pageCacheLockTimeMills getMessageEntireTimeMax putMessageTimesTotal putMessageEntireTimeMax
+    startAcceptSendRequestTimeStamp earliestMessageTimeStamp remainTransientStoreBufferNumbs
+    dispatchBehindBytes putMessageSizeTotal
+"""
 """Keys of the table that 28 answers, read as Java's C{long}."""
 
-FLOATS = [
+FLOATS = (
     "consumeQueueDiskRatio",
     "commitLogDiskRatio",
     "putMessageAverageSize",
     "putLatency99",
     "putLatency999",
-]
+)
 
 RATES = ["putTps", "getMissTps", "getTransferedTps", "getTotalTps", "getFoundTps"]
 """Three numbers each, with a blank between."""
@@ -107,7 +87,7 @@ class ExporterTests(ClusterCase):
         async def steps() -> None:
             _, port = await self.begun()
             table = (await self.ask(port, Code.GET_BROKER_RUNTIME_INFO))["table"]
-            for name in INTEGERS:
+            for name in INTEGERS.split():
                 self.assertTrue(re.fullmatch(r"-?\d{1,19}", table[name]), f"{name} {table[name]}")
             for name in FLOATS:
                 self.assertGreaterEqual(float(table[name]), 0, name)

@@ -24,7 +24,9 @@ from twisted.web.resource import Resource
 from twisted.web.server import Request
 
 from rmqha.admin.http import AdminSite
-from rmqha.cli.status import Copying, Look, Seen, show, watch
+from rmqha.cli.nodes.detail import Copying
+from rmqha.cli.nodes.poll import Look, Seen
+from rmqha.cli.nodes.status import View, watch
 from rmqha.health import HealthReason
 from tests.cli.command import CommandTestCase
 from tests.support.effort import slow
@@ -66,6 +68,12 @@ class Node:
         No files are kept for anybody.
         """
         return False
+
+    def metrics(self) -> Deferred[bytes]:
+        """
+        None.
+        """
+        return succeed(b"")
 
     def looked(self) -> Deferred[None]:
         """
@@ -128,6 +136,12 @@ class LookTests(CommandTestCase):
         """
         return Look(client or StubTreq(AdminSite(self.node)), "127.0.0.1:10914", self.clock)
 
+    async def found(self) -> list[Look]:
+        """
+        The nodes to look at.
+        """
+        return [self.look()]
+
     def once(self, client: Any = None) -> Seen:
         """
         What one look brings.
@@ -135,13 +149,17 @@ class LookTests(CommandTestCase):
         seen: Seen = self.successResultOf(ensureDeferred(self.look(client).once()))
         return seen
 
-    def printed(self, seen: Seen, as_json: bool = False) -> tuple[str, str]:
+    def printed(
+        self, *seen: Seen, as_json: bool = False, everything: bool = True
+    ) -> tuple[str, str]:
         """
         What is shown on stdout and on stderr.
         """
         out, err = io.StringIO(), io.StringIO()
         with redirect_stdout(out), redirect_stderr(err):
-            show(seen, as_json, Console(file=out, width=100))
+            console = Console(file=out, width=200)
+            view = View(console=console, as_json=as_json, everything=everything)
+            view.show([(f"node-{n}:1", each) for n, each in enumerate(seen)], 0.0)
         return out.getvalue(), err.getvalue()
 
     def test_well(self) -> None:
@@ -239,9 +257,10 @@ class LookTests(CommandTestCase):
         It looks again after the interval, and as often as it was told.
         """
         out = io.StringIO()
+        view = View(console=Console(file=out), as_json=True)
         with redirect_stdout(out):
-            done: Deferred[Seen] = ensureDeferred(
-                watch(self.look(), interval=2.0, times=3, as_json=True, console=Console(file=out))
+            done: Deferred[list[tuple[str, Seen]]] = ensureDeferred(
+                watch(self.found, view, self.clock, interval=2.0, times=3)
             )
             for looks in (1, 2):
                 self.assertNoResult(done)
@@ -249,8 +268,34 @@ class LookTests(CommandTestCase):
                 self.clock.advance(1.9)
                 self.assertEqual(out.getvalue().count("\n"), looks)
                 self.clock.advance(0.1)
-        self.assertEqual(self.successResultOf(done).problem, "")
+        ((address, seen),) = self.successResultOf(done)
+        self.assertEqual((address, seen.problem), ("127.0.0.1:10914", ""))
         self.assertEqual(out.getvalue().count("\n"), 3)
+
+    def test_watch_on_a_terminal(self) -> None:
+        """
+        There what is shown is replaced, and does not scroll.
+        """
+        out = io.StringIO()
+        console = Console(file=out, force_terminal=True, width=100, height=20)
+        view = View(console=console)
+        done: Deferred[list[tuple[str, Seen]]] = ensureDeferred(
+            watch(self.found, view, self.clock, interval=2.0, times=2)
+        )
+        self.clock.advance(2.0)
+        self.successResultOf(done)
+        self.assertGreaterEqual(out.getvalue().count("\x1b[2K"), 6, "lines were erased")
+
+    def test_six_lines(self) -> None:
+        """
+        By default a node is six lines, and several are a table.
+        """
+        seen = self.once()
+        out, _ = self.printed(seen, everything=False)
+        self.assertEqual(len(out.splitlines()), 6)
+        out, err = self.printed(seen, Seen("it is away", None), everything=False)
+        self.assertEqual((len(out.splitlines()), err), (3, ""))
+        self.assertIn("it is away", out)
 
 
 class CopyingTests(CommandTestCase):
@@ -284,6 +329,14 @@ class StatusTests(CommandTestCase):
         for address in ("localhost", "a b:1", ":1", "h:", "h:0", "h:65536", "h:x", "http://h:1"):
             self.assertIn("is not HOST:PORT", self.fails(2, "status", address))
 
+    def test_two_ways_to_name(self) -> None:
+        """
+        Nodes are named, or a name server that knows them.
+        """
+        said = self.fails(2, "status", "--name-server", "h:9876", "h:10914")
+        self.assertIn("--name-server", said)
+        self.assertIn("is not HOST:PORT", self.fails(2, "status", "--name-server", "h"))
+
     def test_interval(self) -> None:
         """
         The interval has bounds.
@@ -294,7 +347,7 @@ class StatusTests(CommandTestCase):
     @slow
     def test_refused(self) -> None:
         """
-        With nobody listening the whole command ends in one line and exit code 1.
+        With nobody listening the whole command ends in one line and exit code 3.
         """
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
@@ -312,7 +365,7 @@ class StatusTests(CommandTestCase):
                 timeout=60,
                 check=False,
             )
-        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertEqual(done.returncode, 3, done.stderr)
         self.assertEqual(done.stdout, "")
         self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
         self.assertIn(f"rmqha: {address} cannot be reached: Connection was refused", done.stderr)

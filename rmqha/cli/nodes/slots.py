@@ -17,7 +17,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import react
 
 from rmqha.cli.common import FAILED, JSON, complain, stdout
-from rmqha.cli.status import ADDRESS, DEFAULT_ADDRESS, TIMEOUT, UNREACHED, unreached
+from rmqha.cli.nodes.poll import ADDRESS, DEFAULT_ADDRESS, TIMEOUT, UNREACHED, unreached
 
 COLUMNS = ("address", "connected", "offset", "bytes", "since", "until")
 

@@ -15,9 +15,9 @@ from twisted.internet.defer import ensureDeferred
 from twisted.internet.task import Clock
 
 from rmqha.admin.http import AdminSite
-from rmqha.cli.slots import SlotRequests, table_of
+from rmqha.cli.nodes.slots import SlotRequests, table_of
 from tests.cli.command import CommandTestCase
-from tests.cli.test_status import Node
+from tests.cli.nodes.test_status import Node
 from tests.support.effort import slow
 
 AWAY = {

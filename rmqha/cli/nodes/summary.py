@@ -1,0 +1,271 @@
+"""
+What matters of a node, in six lines for people; and of several, in a row each.  A node may be of
+another version: what it does not tell is left out.
+
+Source: docs/operations.rst, Status.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rich.filesize import decimal
+from rich.table import Table
+
+from rmqha.cli.nodes.poll import Seen
+from rmqha.config.load import NAMESRV
+
+Status = Mapping[str, Any]
+
+NORMAL = frozenset({"peer", "stopped", "idle"})
+"""Why connections end every day."""
+
+COLUMNS = (
+    *("node", "role", "state", "version", "up", "log ends at", "behind", "replicas"),
+    "attention",
+)
+
+_SPANS = ((86400, "d"), (3600, "h"), (60, "min"))
+
+
+def duration(seconds: float | None) -> str:
+    """
+    A time for people: its two largest units.
+    """
+    if seconds is None:
+        return "unknown"
+    for index, (span, unit) in enumerate(_SPANS):
+        if seconds >= span:
+            whole, rest = divmod(int(seconds), span)
+            below, name = _SPANS[index + 1] if index + 1 < len(_SPANS) else (1, "s")
+            return f"{whole} {unit} {rest // below} {name}"
+    return f"{seconds:.1f} s"
+
+
+def size(count: float | None) -> str:
+    """
+    Bytes for people.
+    """
+    return "unknown" if count is None else decimal(int(count))
+
+
+def lines(seen: Seen) -> list[tuple[str, str]]:
+    """
+    The six lines of a node, each with its name.
+    """
+    status = seen.status or {}
+    body = _names(status) if status.get("role") == NAMESRV else _broker(status)
+    wrong = [*([seen.problem] if seen.problem else []), *attention(status)]
+    return [
+        ("node", _identity(status)),
+        ("state", _state(status)),
+        *body,
+        ("attention", "; ".join(wrong) or "nothing"),
+    ]
+
+
+def shown(seen: Seen) -> Table:
+    """
+    The same for a terminal.
+    """
+    table = Table.grid(padding=(0, 2))
+    for name, text in lines(seen):
+        table.add_row(name, text)
+    return table
+
+
+def several(all_seen: Sequence[tuple[str, Seen]]) -> Table:
+    """
+    A row for each of several nodes.
+
+    @param all_seen: Each node's address, and what it answered.
+    """
+    table = Table(*COLUMNS, box=None, pad_edge=False)
+    for address, seen in all_seen:
+        status = seen.status
+        if status is None:
+            table.add_row(address, *[""] * (len(COLUMNS) - 2), seen.problem)
+            continue
+        wrong = [*([seen.problem] if seen.problem else []), *attention(status)]
+        table.add_row(
+            _name(status) or address,
+            str(status.get("role", "")),
+            _state(status),
+            str(status.get("version", "")),
+            duration(status.get("uptimeSeconds")),
+            _text(status.get("maxOffset")),
+            _behind(status),
+            _replicas(status),
+            "; ".join(wrong),
+        )
+    return table
+
+
+# --- the lines ------------------------------------------------------------------------------
+
+
+def _name(status: Status) -> str:
+    name = status.get("brokerName")
+    return f"{name}/{status.get('brokerId')}" if name else ""
+
+
+def _identity(status: Status) -> str:
+    name = _name(status)
+    who = f"{name}, {status.get('role')} in {status.get('clusterName')}" if name else "name server"
+    up = duration(status.get("uptimeSeconds"))
+    version = status.get("version", "of an unknown version")
+    return f"{who}; rmqha {version}, up {up}, process {status.get('pid')}"
+
+
+def _state(status: Status) -> str:
+    state, reason = str(status.get("state", "unknown")), status.get("reason")
+    upstream = (status.get("upstream") or {}).get("state")
+    both = f"{state}, {upstream}" if upstream else state
+    return f"{both}: {reason}" if reason else both
+
+
+def _broker(status: Status) -> list[tuple[str, str]]:
+    return [
+        ("log", _log(status)),
+        ("replication", _upstream(status) or _downstream(status)),
+        ("clients", _clients(status)),
+    ]
+
+
+def _log(status: Status) -> str:
+    first, end = status.get("minOffset"), status.get("maxOffset")
+    if first is None or end is None:
+        return "not open yet"
+    use = (status.get("retention") or {}).get("diskUse")
+    parts = [f"bytes {first} to {end} ({size(end - first)})"]
+    for name, text in (("flushedOffset", "on the disk"), ("dispatchedOffset", "in the queues")):
+        at = status.get(name)
+        if at is not None and at < end:
+            parts.append(f"{size(end - at)} not yet {text}")
+    if use is not None:
+        parts.append(f"disk {use:.0%} full")
+    return "; ".join(parts)
+
+
+def _upstream(status: Status) -> str:
+    found = status.get("upstream")
+    if found is None:
+        return ""
+    where = found.get("address") or "no master yet"
+    parts = [f"{found.get('state')} with {where}"]
+    if found.get("reason"):
+        parts.append(str(found["reason"]))
+    parts.append(f"{_behind(status)} behind")
+    parts.append(f"master heard {duration(found.get('secondsSilent'))} ago")
+    return "; ".join(parts)
+
+
+def _behind(status: Status) -> str:
+    found = status.get("upstream")
+    if found is None:
+        return ""
+    lag, age = found.get("lagBytes"), found.get("lagSeconds")
+    return f"{size(lag)}, {duration(age)}" if lag is not None else duration(age)
+
+
+def _downstream(status: Status) -> str:
+    rows = status.get("replicas") or []
+    head = f"{_replicas(status)} replicas in sync"
+    each = [
+        f"{row.get('address')} {row.get('state')}, {size(row.get('lagBytes'))} and "
+        f"{duration(row.get('lagSeconds'))} behind"
+        for row in rows
+    ]
+    return "; ".join([head, *each])
+
+
+def _replicas(status: Status) -> str:
+    """
+    How many are in sync, of how many that there are or should be.
+    """
+    rows = status.get("replicas")
+    if rows is None:
+        return ""
+    synced = sum(row.get("state") == "in-sync" for row in rows)
+    needed = status.get("replicasNeeded") or 0
+    return f"{synced} of {max(len(rows), needed)}"
+
+
+def _clients(status: Status) -> str:
+    remoting = status.get("remoting") or {}
+    parts = [f"{remoting.get('connections', 0)} connections"]
+    if "topics" in remoting:
+        parts.append(f"{remoting['topics']} topics, {remoting.get('groups')} groups")
+    servers = remoting.get("nameServers") or {}
+    if servers:
+        there = sum(said == "registered" for said in servers.values())
+        parts.append(f"registered at {there} of {len(servers)} name servers")
+    writes = [f"{count} {name}" for name, count in (status.get("writes") or {}).items() if count]
+    if writes:
+        parts.append("SYNC writes " + ", ".join(writes))
+    return "; ".join(parts)
+
+
+def _names(status: Status) -> list[tuple[str, str]]:
+    rows = status.get("brokers") or []
+    brokers = [
+        f"{row['brokerName']}/{row['brokerId']} {row['address']} heard "
+        f"{duration(row['secondsSilent'])} ago"
+        for row in rows
+    ]
+    masters = Counter({row["brokerName"]: 0 for row in rows})
+    masters.update(row["brokerName"] for row in rows if row["brokerId"] == 0)
+    without = sorted(name for name, count in masters.items() if not count)
+    return [
+        ("brokers", "; ".join(brokers) or "none"),
+        ("masters", f"none of {', '.join(without)}" if without else f"of all {len(masters)} names"),
+        ("clients", f"{status.get('connections')} connections; {status.get('topics')} topics"),
+    ]
+
+
+# --- what an operator should know -------------------------------------------------------------
+
+
+def attention(status: Status) -> Iterator[str]:
+    """
+    What is not wrong enough for C{/healthz}, and should be looked at.
+    """
+    remoting, retention = status.get("remoting") or {}, status.get("retention") or {}
+    if retention.get("lostBytes"):
+        yield f"{size(retention['lostBytes'])} deleted that a replica needed"
+    faults = (status.get("scrub") or {}).get("faultCount")
+    if faults:
+        yield f"{faults} damaged ranges in the log"
+    if status.get("servedFaults"):
+        yield f"{status['servedFaults']} messages could not be read"
+    stale = [row["name"] for row in status.get("readers") or () if row.get("state") == "stale"]
+    if stale:
+        yield f"Spark streams that read no more: {', '.join(map(str, stale))}"
+    away = [row for row in status.get("retentionSlots") or () if not row.get("connected")]
+    if away:
+        held = size(sum(row.get("bytes") or 0 for row in away))
+        yield f"{held} kept for replicas that are away: {', '.join(row['address'] for row in away)}"
+    strange = {
+        name: count
+        for name, count in (status.get("closedConnections") or {}).items()
+        if name not in NORMAL
+    }
+    if strange:
+        text = ", ".join(f"{count} {name}" for name, count in strange.items())
+        yield f"HA port connections refused: {text}"
+    refused = remoting.get("refusedRequests") or status.get("refusedRequests") or ()
+    if refused:
+        first = refused[0]
+        yield (
+            f"{sum(row['count'] for row in refused)} requests refused, the most {first['name']} "
+            f"from {first['client']}"
+        )
+    failing = [row["name"] for row in status.get("periodicJobs") or () if row.get("failuresInARow")]
+    if failing:
+        yield f"failing: {', '.join(failing)}"
+
+
+def _text(value: object) -> str:
+    return "" if value is None else str(value)
