@@ -1,6 +1,6 @@
 """
-The admin port: C{GET} of C{/livez}, C{/readyz}, C{/healthz} and C{/status}, all JSON, and of
-C{/metrics} for Prometheus.
+The admin port: C{GET} of C{/livez}, C{/readyz}, C{/healthz}, C{/status} and C{/events}, all
+JSON, and of C{/metrics} for Prometheus.
 
 One thing can be changed here: C{DELETE /slots/ADDRESS} ends a retention slot.  The admin port has
 no passwords, so that is for who has a login on the node's machine: the peer must be a loopback
@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IAddress
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web import http
 from twisted.web.resource import Resource
@@ -29,6 +30,8 @@ PROBES = {b"livez": HealthProbe.LIVE, b"readyz": HealthProbe.READY, b"healthz": 
 """The paths of the probes."""
 METRICS_TYPE = b"text/plain; version=0.0.4; charset=utf-8"
 """Prometheus' text format."""
+AUDIT = Logger("rmqha.audit")
+"""Who changed what."""
 MOST_CONNECTIONS = 32
 """Most connections at once: each takes a file descriptor from the store."""
 
@@ -51,6 +54,11 @@ class Described(Protocol):
     def metrics(self) -> Deferred[bytes]:
         """
         Prometheus' text; fails while it cannot be told.
+        """
+
+    def happened(self) -> list[dict[str, Any]]:
+        """
+        The latest events, oldest first.
         """
 
     def health(self) -> Iterator[HealthReason]:
@@ -173,6 +181,19 @@ class StatusResource(Answer):
         return http.OK, self.node.status()
 
 
+class EventsResource(Answer):
+    """
+    What happened to a node lately.
+    """
+
+    def __init__(self, node: Described) -> None:
+        super().__init__()
+        self.node = node
+
+    def answer(self) -> tuple[int, dict[str, Any]]:
+        return http.OK, {"events": self.node.happened()}
+
+
 class MetricsResource(Resource):
     """
     What monitors read: all numbers of the node.
@@ -255,7 +276,15 @@ class SlotResource(Resource):
         if not (_local(getattr(request.getClientAddress(), "host", "")) and _local(asked)):
             error = "only from the node's own machine, by a loopback address"
             return say(request, http.FORBIDDEN, {"error": error})
-        if not self.node.drop_slot(self.address):
+        client = getattr(request.getClientAddress(), "host", "")
+        dropped = self.node.drop_slot(self.address)
+        AUDIT.info(
+            "Audit: {who}: DELETE /slots/{address}: {outcome}",
+            who=client,
+            address=self.address[:100],
+            outcome="done" if dropped else "there is none",
+        )
+        if not dropped:
             error = f"no files are kept for a replica at {self.address} that is away"
             return say(request, http.NOT_FOUND, {"error": error})
         return say(request, http.OK, {"dropped": self.address})
@@ -281,6 +310,7 @@ class AdminSite(Resource):
         for path, probe in PROBES.items():
             self.putChild(path, HealthResource(node, probe))
         self.putChild(b"status", StatusResource(node))
+        self.putChild(b"events", EventsResource(node))
         self.putChild(b"metrics", MetricsResource(node))
         self.putChild(b"slots", SlotsResource(node))
 
@@ -340,5 +370,5 @@ class Missing(Answer):
     def answer(self) -> tuple[int, dict[str, Any]]:
         return http.NOT_FOUND, {
             "error": "not found",
-            "paths": [*(f"/{path.decode()}" for path in PROBES), "/status", "/metrics"],
+            "paths": [*(f"/{path.decode()}" for path in PROBES), "/status", "/events", "/metrics"],
         }

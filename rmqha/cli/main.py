@@ -10,6 +10,7 @@ from rmqha.cli.common import Commands
 from rmqha.cli.config import config
 from rmqha.cli.diverge import diverge
 from rmqha.cli.dump import dump
+from rmqha.cli.nodes.events import events
 from rmqha.cli.nodes.slots import slots
 from rmqha.cli.nodes.status import status
 from rmqha.cli.promote import promote
@@ -32,7 +33,7 @@ def main() -> None:
     """
 
 
-OF_NODES = (status, slots)
+OF_NODES = (status, events, slots)
 OF_STORES = (verify, dump, repair, rebuild, diverge, promote, tables, receive, restore)
 
 for command in (*OF_NODES, *OF_STORES, config, spark):

@@ -12,6 +12,7 @@ import click
 from attrs import asdict
 from twisted.internet.defer import Deferred
 
+from rmqha import event_file
 from rmqha.cli.common import FAILED, JSON, STORE, bar, note, store_settings
 from rmqha.cli.reach import CLIENT_PORT, address_of, call_master
 from rmqha.config.values import Endpoint
@@ -104,6 +105,10 @@ def repair(
             if not dry_run:
                 report = stopped.write(report)
                 stopped.full_size()
+                for start, stop in report.ranges:
+                    event_file.note(
+                        raw.root, "repair", f"bytes {start} to {stop} replaced from {report.peer}"
+                    )
         finally:
             stopped.forget()
     _tell(raw.root, stopped, ranges, report, dry_run=dry_run, as_json=as_json)

@@ -28,6 +28,7 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 from twisted.python.failure import Failure
 
+from rmqha import event_file
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import DiskFull, Refused, ShutdownFailed, StoreLocked, TableUnreadable
 from rmqha.ha.epoch import Epoch
@@ -148,7 +149,18 @@ def promote(
     @raise BodyInvalid: If one of them is no such table.
     """
     with as_owner(settings.root, settings.commitlog):
-        return _promote_store(settings, repair=repair, epoch=epoch, tables=tables, step=step)
+        done = _promote_store(settings, repair=repair, epoch=epoch, tables=tables, step=step)
+        if not done.was_master or done.cut or done.epoch != done.epoch_before:
+            event_file.note(settings.root, "promotion", _event(done))
+        return done
+
+
+def _event(done: Promotion) -> str:
+    cut = f", {done.cut} bytes cut after it" if done.cut else ""
+    return (
+        f"made a master's store: bytes {done.min_offset} to {done.end}{cut}, master epoch "
+        f"{done.epoch_before} -> {done.epoch}"
+    )
 
 
 def _promote_store(

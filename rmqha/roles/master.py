@@ -11,6 +11,7 @@ from attrs import evolve
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IListeningPort
 
+from rmqha.admin.events import Facts
 from rmqha.broker.cluster.broker_members import Members
 from rmqha.broker.cluster.master_twin import TwinSearch
 from rmqha.config.settings import Settings
@@ -249,6 +250,15 @@ class MasterNode(Node):
         yield from super().jobs()
         yield from self.serving.jobs()
         yield from self.tail.jobs()
+
+    def facts(self) -> Facts:
+        """
+        A node's, and how its replicas are.
+        """
+        found, factory = dict(super().facts()), self.serving.factory
+        for replica in factory.replicas() if factory is not None else ():
+            found[f"replica {replica.address}"] = replica.state.value, replica.detail
+        return found
 
     def samples(self) -> Iterator[Sample | None]:
         """

@@ -19,11 +19,13 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.python.threadpool import ThreadPool
 
+from rmqha.admin.events import Facts
 from rmqha.broker.broker import TABLES, Broker, RequestHandler
 from rmqha.broker.clients.registry import Present
 from rmqha.broker.ports import ClientPorts
 from rmqha.config.settings import Settings
 from rmqha.errors import NotWritable, StoreError
+from rmqha.event_file import event_path
 from rmqha.ha.master.put_service import Putter
 from rmqha.ha.master_epoch import MasterEpochs
 from rmqha.ha.states import NodeState
@@ -213,6 +215,7 @@ class Node(Process):
         if not self.running:
             return None
         prepared = self.prepared(store)
+        prepared.addCallback(lambda _: self.events.keep_in(event_path(store.settings.root)))
         prepared.addCallback(lambda _: self._in_thread(self._read_tables, store))
         return prepared.addCallback(self._serve, store).addCallback(self._served)
 
@@ -252,6 +255,7 @@ class Node(Process):
         """
         shutdown = Shutdown("the node", self.reactor)
         await shutdown.step("serving", self.unserve)
+        await shutdown.step("events", self.events.leave)
         await shutdown.step("the store", self.store_service.stopService)
         await shutdown.step("the fsync thread", self._fsync.stop)
         shutdown.finish()
@@ -441,6 +445,21 @@ class Node(Process):
             "pid": os.getpid(),
             "periodicJobs": rows_of(self.jobs()),
         }
+
+    def facts(self) -> Facts:
+        """
+        A process's, the state, and what the log has lost and got.
+        """
+        found = {"state": (self.state.value, self.reason), **super().facts()}
+        fenced, store = self.epochs.journal.fenced_by, self.store_service.opened
+        found["master epoch"] = str(self.epochs.number), ""
+        found["fenced"] = "no" if fenced is None else "yes", str(fenced or "")
+        if store is not None:
+            retention = store.retention
+            found["cuts of published bytes"] = str(len(store.publisher.point.cuts)), ""
+            found["damaged ranges"] = str(store.scrubber.status()["faultCount"]), ""
+            found["bytes deleted that a replica needed"] = str(retention.lost_bytes), ""
+        return found
 
     def metric_labels(self) -> dict[str, str]:
         """

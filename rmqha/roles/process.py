@@ -24,12 +24,13 @@ from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from rmqha.admin.events import Events, Facts
 from rmqha.admin.health_log import HealthLog
 from rmqha.admin.http import AdminPort, AdminSite
 from rmqha.admin.reactor_delay import ReactorDelay
 from rmqha.config.settings import Settings
 from rmqha.errors import RmqhaError
-from rmqha.health import HealthReason
+from rmqha.health import HealthProbe, HealthReason, failing
 from rmqha.metrics import node_families
 from rmqha.metrics.catalog import of_status
 from rmqha.metrics.family import Sample
@@ -115,6 +116,7 @@ class Process(Service):
 
     @ivar health_log: Logs the edges of L{health}, from when the role is at work to its stop.
     @ivar reactor_delay: Measures how late the reactor is, as long.
+    @ivar events: What happened to the node.
     @ivar shares: How many files this process may open, and how many connections each port
         may have of them.
     """
@@ -129,6 +131,7 @@ class Process(Service):
         self.reactor = reactor
         self.health_log = HealthLog(self.health, reactor)
         self.reactor_delay = ReactorDelay(reactor)
+        self.events = Events(self.facts, reactor, self._in_thread)
         self._scrape = Scrape(self, reactor, self._in_thread)
         self._begun = reactor.seconds()
         self.shares = self.connection_shares(settings)
@@ -178,6 +181,7 @@ class Process(Service):
         What this role does again and again.
         """
         yield from self.health_log.jobs()
+        yield from self.events.jobs()
 
     def status(self) -> dict[str, Any]:
         """
@@ -200,6 +204,20 @@ class Process(Service):
             "version": VERSION,
             "uptimeSeconds": self.reactor.seconds() - self._begun,
         }
+
+    def facts(self) -> Facts:
+        """
+        What is so now, and an event when it changes.  A role adds its own.
+        """
+        wrong = failing(self.health(), HealthProbe.HEALTH)
+        names = ", ".join(sorted({reason.name for reason in wrong}))
+        return {"health": (names or "well", "; ".join(reason.text for reason in wrong))}
+
+    def happened(self) -> list[dict[str, Any]]:
+        """
+        What C{/events} says.
+        """
+        return self.events.rows()
 
     def metric_labels(self) -> dict[str, str]:
         """
@@ -265,6 +283,8 @@ class Process(Service):
                 self.without_traceback(error)
             raise
         self.reactor_delay.start()
+        self.events.note("start", f"{self.role} started, rmqha {VERSION}, process {os.getpid()}")
+        self.events.start()
         super().startService()
 
     def tell_shares(self) -> None:
@@ -290,6 +310,8 @@ class Process(Service):
         super().stopService()
         self.health_log.stop()
         self.reactor_delay.stop()
+        self.events.stop()
+        self.events.note("stop", f"{self.role} is stopping")
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:

@@ -12,6 +12,7 @@ from attrs import evolve
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.interfaces import IListeningPort, IStreamClientEndpoint
 
+from rmqha.admin.events import Facts
 from rmqha.config.ha_settings import DivergencePolicy
 from rmqha.config.settings import Settings
 from rmqha.config.store_settings import FlushDisk, StoreSettings
@@ -490,6 +491,7 @@ class SlaveNode(Node):
             self._reopening = False
         if wrong:
             raise wrong[0]
+        self.events.note("repair", text)
         return text
 
     def _refuse_when_stopping(self) -> None:
@@ -535,6 +537,18 @@ class SlaveNode(Node):
             yield from self.repairs.jobs()
         if self.comparison is not None:
             yield from self.comparison.jobs()
+
+    def facts(self) -> Facts:
+        """
+        A node's, how it stands to its master, and what it was given back.
+        """
+        found = dict(super().facts())
+        if self.follower is not None:
+            sync = self.follower.sync
+            found["replication"] = sync.state.value, sync.reason
+        if self.repairs is not None:
+            found["ranges repaired from the master"] = str(self.repairs.repaired), ""
+        return found
 
     def status(self) -> dict[str, Any]:
         """

@@ -87,6 +87,9 @@ FOLLOWED = "followed.json"
 SLOTS = "slots.json"
 """What replicas that are away will need of the log."""
 
+EVENTS = "events.jsonl"
+"""What happened to a node lately."""
+
 DISPATCHED = "dispatched.json"
 """How far queues and index surely go."""
 

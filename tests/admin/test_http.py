@@ -47,6 +47,12 @@ class Node:
         """
         return self.looking
 
+    def happened(self) -> list[dict[str, Any]]:
+        """
+        What C{/events} shows.
+        """
+        return [{"time": 1_700_000_000_000, "kind": "state", "text": "serving"}]
+
     def metrics(self) -> Deferred[bytes]:
         """
         What C{/metrics} shows.

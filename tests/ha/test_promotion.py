@@ -11,6 +11,7 @@ from typing import Any
 
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import LogCorrupt, LogShortened, Refused, StoreLocked, UnfinishedCopy
+from rmqha.event_file import event_path, read
 from rmqha.ha.epoch import Epoch
 from rmqha.ha.master_epoch import EpochJournal, EpochStart, HigherMaster
 from rmqha.ha.promotion import Promotion, plan, promote
@@ -150,6 +151,8 @@ class PromoteTests(PromotionTestCase):
         What was promoted stays as it is.
         """
         promote(self.settings)
+        (event,) = read(event_path(self.root))
+        self.assertIn("made a master's store: bytes ", event.text)
         before = everything(self.root)
         done = promote(self.settings)
         self.assertTrue(done.was_master)

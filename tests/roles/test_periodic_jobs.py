@@ -29,6 +29,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 
 OF_ALL_BROKERS = {
     "looking at the node's health",
+    "recording events",
     "deleting old log files",
     "flushing queues and index",
     "flushing the log",
@@ -170,7 +171,8 @@ class NameServerTests(SynchronousTestCase):
         node.startService()
         self.addCleanup(node.stopService)
         self.assertEqual(
-            names(node.status()), {"looking at the node's health", "removing silent brokers"}
+            names(node.status()),
+            {"looking at the node's health", "recording events", "removing silent brokers"},
         )
         self.patch(RouteTable, "expire", lambda table, now: 1 / 0)
         for _ in range(RED_AFTER):

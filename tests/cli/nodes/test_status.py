@@ -69,6 +69,12 @@ class Node:
         """
         return False
 
+    def happened(self) -> list[dict[str, Any]]:
+        """
+        What C{/events} shows.
+        """
+        return [{"time": 1_700_000_000_000, "kind": "state", "text": "serving"}]
+
     def metrics(self) -> Deferred[bytes]:
         """
         None.

@@ -1,0 +1,95 @@
+"""
+C{rmqha events}.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from contextlib import redirect_stdout
+from pathlib import Path
+
+from treq.testing import StubTreq
+from twisted.internet.defer import ensureDeferred
+from twisted.internet.task import Clock
+from twisted.web.resource import Resource
+
+from rmqha.admin.http import AdminSite
+from rmqha.cli.nodes.events import asked, tell
+from rmqha.cli.nodes.poll import Look
+from rmqha.event_file import Event, append, event_path
+from tests.cli.command import CommandTestCase
+from tests.cli.nodes.test_status import Node
+
+NOW = 1_700_086_400
+EVENTS = [
+    Event((NOW - 25 * 3600) * 1000, "start", "master started"),
+    Event((NOW - 3600) * 1000, "state", "recovering -> [odd] serving"),
+    Event((NOW - 60) * 1000, "replica 10.0.0.2", "in-sync -> gone"),
+]
+
+
+class EventsTests(CommandTestCase):
+    """
+    What is shown, and of what.
+    """
+
+    def told(self, hours: float = 24.0, *, as_json: bool = False) -> str:
+        """
+        What is printed.
+        """
+        out = io.StringIO()
+        with redirect_stdout(out):
+            tell(EVENTS, hours, as_json=as_json, now=NOW)
+        return out.getvalue()
+
+    def test_latest(self) -> None:
+        """
+        Those of the last day are shown, oldest first, with their times.
+        """
+        said = [" ".join(line.split()) for line in self.told().splitlines()]
+        self.assertEqual(len(said), 3)
+        self.assertIn("state recovering -> [odd] serving", said[1])
+        self.assertIn("replica 10.0.0.2 in-sync -> gone", said[2])
+        self.assertTrue(said[2].startswith("2023-11-1"))
+        self.assertIn("master started", self.told(26.0))
+
+    def test_nothing(self) -> None:
+        """
+        That nothing happened is said.
+        """
+        self.assertEqual(self.told(0.01), "nothing happened in the last 0.01 hours\n")
+        self.assertEqual(self.told(0.01, as_json=True), "")
+
+    def test_json(self) -> None:
+        """
+        For scripts it is an object a line.
+        """
+        rows = [json.loads(line) for line in self.told(as_json=True).splitlines()]
+        self.assertEqual([row["kind"] for row in rows], ["state", "replica 10.0.0.2"])
+        self.assertEqual(rows[1]["time"], (NOW - 60) * 1000)
+
+    def test_asked(self) -> None:
+        """
+        A node tells its own; one of an older version has none.
+        """
+        look = Look(StubTreq(AdminSite(Node())), "127.0.0.1:10914", Clock())
+        found = self.successResultOf(ensureDeferred(asked(look)))
+        self.assertEqual(found, [Event(1_700_000_000_000, "state", "serving")])
+        old = Look(StubTreq(Resource()), "127.0.0.1:10914", Clock())
+        self.failureResultOf(ensureDeferred(asked(old)), ValueError)
+
+    def test_stopped(self) -> None:
+        """
+        Of a node that is stopped its store tells.
+        """
+        root = Path(self.mktemp())
+        append(event_path(root), EVENTS)
+        said = self.succeed("events", str(root), "--hours", "900000")
+        self.assertIn("master started", said)
+
+    def test_usage(self) -> None:
+        """
+        What is neither an address nor a folder is a usage error.
+        """
+        self.assertIn("is not HOST:PORT", self.fails(2, "events", "nowhere"))
