@@ -280,7 +280,10 @@ class Node(Process):
     @ivar keys: The configuration file's content; change it between two starts.
     @ivar root: The store.
     @ivar arguments: More of the command line.
+    @ivar launch_options: More for twistd itself.
     """
+
+    launch_options: Sequence[str] = ()
 
     def __init__(
         self,
@@ -349,7 +352,8 @@ class Node(Process):
         pidfile = self.folder / f"{self.name}.pid"
         pidfile.unlink(missing_ok=True)
         twistd = str(Path(sys.executable).parent / "twistd")
-        command = [twistd, "-n", "--pidfile", str(pidfile), "rmqha", *self.write_conf()]
+        own = ["-n", "--pidfile", str(pidfile), *self.launch_options]
+        command = [twistd, *own, "rmqha", *self.write_conf()]
         self.spawn([sys.executable, *command])
 
     def start(self, timeout: float = PATIENCE) -> Self:

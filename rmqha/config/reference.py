@@ -51,13 +51,14 @@ _HEADINGS = {
         "Admin",
         "The HTTP port for people and monitoring, and administration by the client port.",
     ),
+    "log": ("Log", "How the log looks that twistd writes, and how much of it is kept."),
 }
 """Title and introduction of each section of a C{broker.conf}."""
 
 _NAMESRV_INTRO = (
     "The file of ``--role namesrv``, a RocketMQ ``namesrv.properties``. It has the keys of the "
-    "sections Clients and Admin too, but for ``adminAllowedPeers``; ``rmqha config check --role "
-    "namesrv FILE`` shows them all."
+    "sections Clients, Admin and Log too, but for ``adminAllowedPeers``; ``rmqha config check "
+    "--role namesrv FILE`` shows them all."
 )
 
 _MARKS = {Origin.RMQ49: "", Origin.RMQ53: " (RocketMQ 5)", Origin.OURS: " (rmqha)"}

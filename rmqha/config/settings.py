@@ -56,6 +56,27 @@ class TlsMode(StrEnum):
     ENFORCING = "enforcing"
 
 
+class LogLevelName(StrEnum):
+    """
+    C{logLevel}: below which nothing is logged.
+    """
+
+    DEBUG = "debug"
+    INFO = "info"
+    WARN = "warn"
+    ERROR = "error"
+    CRITICAL = "critical"
+
+
+class LogFormat(StrEnum):
+    """
+    C{logFormat}: for people, or for programs.
+    """
+
+    TEXT = "text"
+    JSON = "json"
+
+
 class ClientAuth(StrEnum):
     """
     C{tlsClientAuth}: whether clients show certificates.
@@ -128,9 +149,29 @@ class AdminSettings:
 
 
 @frozen(kw_only=True)
+class LogSettings:
+    """
+    The log of the node, as C{twistd} writes it.
+    """
+
+    level: LogLevelName = key("logLevel", Choice(LogLevelName), "info", origin=Origin.OURS)
+    """Below it nothing is logged."""
+
+    format: LogFormat = key("logFormat", Choice(LogFormat), "text", origin=Origin.OURS)
+    """Lines for people, or an object of JSON each."""
+
+    file_size: int = key("logFileSize", Integer(1 << 16), str(10 << 20), origin=Origin.OURS)
+    """Bytes after which the file of twistd's --logfile is turned over."""
+
+    old_files: int = key("logOldFiles", Integer(1, 10_000), "10", origin=Origin.OURS)
+    """How many older files are kept beside it."""
+
+
+@frozen(kw_only=True)
 class NamesrvSettings:
     """
-    A name server; its other sections are L{RemotingSettings} and L{AdminSettings}.
+    A name server; its other sections are L{RemotingSettings}, L{AdminSettings} and
+    L{LogSettings}.
     """
 
     listen_port: int = key("listenPort", Integer(1, 65535), "9876")
@@ -176,6 +217,7 @@ class Settings:
     ha: HASettings = field(factory=HASettings)
     controller: ControllerSettings = field(factory=ControllerSettings)
     admin: AdminSettings = field(factory=AdminSettings)
+    log: LogSettings = field(factory=LogSettings)
     namesrv: NamesrvSettings = field(factory=NamesrvSettings)
     ignored: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

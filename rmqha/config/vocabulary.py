@@ -24,7 +24,7 @@ from rmqha.config.controller_settings import ControllerSettings
 from rmqha.config.foreign import Foreign
 from rmqha.config.ha_settings import HASettings
 from rmqha.config.keys import Key, keys_of
-from rmqha.config.settings import AdminSettings, NamesrvSettings, RemotingSettings
+from rmqha.config.settings import AdminSettings, LogSettings, NamesrvSettings, RemotingSettings
 from rmqha.config.store_settings import StoreSettings
 
 SECTIONS: dict[str, type[AttrsInstance]] = {
@@ -37,6 +37,7 @@ SECTIONS: dict[str, type[AttrsInstance]] = {
     "ha": HASettings,
     "controller": ControllerSettings,
     "admin": AdminSettings,
+    "log": LogSettings,
     "namesrv": NamesrvSettings,
 }
 """What L{Settings <rmqha.config.settings.Settings>} is made of, in the order of the guide."""
@@ -89,7 +90,7 @@ BROKER_FILE = Vocabulary(
 NAMESRV_FILE = Vocabulary(
     tuple(
         key
-        for section in ("namesrv", "remoting", "admin")
+        for section in ("namesrv", "remoting", "admin", "log")
         for key in keys_of(section, SECTIONS[section])
         if key.name != "adminAllowedPeers"
     ),

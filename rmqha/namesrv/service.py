@@ -25,6 +25,7 @@ from rmqha.namesrv.registration import Registrations
 from rmqha.namesrv.requests import Changes, KvRequests, Questions
 from rmqha.namesrv.routes import RouteTable
 from rmqha.net.allowed_peers import Allowed
+from rmqha.net.remoting.audit import audited
 from rmqha.net.remoting.calls import refused_rows
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.connections import ConnectionLimits
@@ -51,6 +52,17 @@ GUARDED = frozenset(
     }
 )
 """Requests that change something: only C{namesrvAllowedPeers} may send them."""
+
+BROKERS = frozenset(
+    {
+        RequestCode.REGISTER_BROKER,
+        RequestCode.UNREGISTER_BROKER,
+        RequestCode.QUERY_DATA_VERSION,
+        RequestCode.BROKER_HEARTBEAT,
+        RequestCode.REGISTER_TOPIC_IN_NAMESRV,
+    }
+)
+"""Those of them that brokers send by themselves; the others are audited."""
 
 
 class NameServer:
@@ -91,7 +103,7 @@ class NameServer:
             self.configuration,
         ):
             for code, handler in part.handlers().items():
-                registry.register(code, self._guard(handler) if code in GUARDED else handler)
+                registry.register(code, self._guard(code, handler))
         self.factory = RemotingFactory(
             registry, clock, limits=limits, gate=gate, name="name server port"
         )
@@ -99,7 +111,10 @@ class NameServer:
         self._graces: set[IDelayedCall] = set()
         self._sweeping = Periodic("removing silent brokers", clock, self._sweep, vital=True)
 
-    def _guard(self, handler: Handler) -> Handler:
+    def _guard(self, code: RequestCode, handler: Handler) -> Handler:
+        if code not in GUARDED:
+            return handler
+
         def guard(connection: RemotingProtocol, command: Command) -> Answer | Deferred[Answer]:
             if not self._allowed.permits(connection.host):
                 raise RequestRefused(
@@ -107,7 +122,9 @@ class NameServer:
                 )
             return handler(connection, command)
 
-        return guard
+        if code in BROKERS:
+            return guard
+        return audited(guard, with_body=code is RequestCode.UPDATE_NAMESRV_CONFIG)
 
     def start(self) -> None:
         """

@@ -5,13 +5,16 @@ C{twistd rmqha}: options to settings to a service.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
 from twisted.application.service import IService
+from twisted.logger import ILogObserver
 from twisted.python import usage
 from twisted.python.reflect import namedAny
 
+from rmqha.admin.log_output import observer
 from rmqha.config.errors import ConfigProblems
 from rmqha.config.load import MEMBER, NAMESRV, load
 from rmqha.errors import ConfigError
@@ -26,6 +29,16 @@ ROLES = {
     NAMESRV: "rmqha.roles.namesrv.NamesrvNode",
 }
 """Each role's service, by dotted name: a process imports only the one it runs."""
+
+
+class LogChoice:
+    """
+    What twistd is to log with, for it to find by name: there is one in a process.
+
+    @ivar made: Makes it, once a command line was read.
+    """
+
+    made: Callable[[], ILogObserver]
 
 
 class Options(usage.Options):
@@ -94,6 +107,22 @@ class Options(usage.Options):
         if self["force"] and name != MASTER:
             raise usage.UsageError("--force is for a master")
         self.role: str = name
+        self._log_as_configured()
+
+    def _log_as_configured(self) -> None:
+        """
+        Have twistd log as the configuration says, unless its command line says how.
+        """
+        twistd = self.parent
+        # Of twist, or of a test, there is none to tell.
+        if twistd is None or "logger" not in twistd or twistd["logger"] or twistd.get("syslog"):
+            return
+        path = twistd.get("logfile") or ("" if twistd.get("nodaemon") else "twistd.log")
+        settings, server = self.settings, self.role == NAMESRV
+        who = "namesrv" if server else f"{settings.broker.name}/{settings.broker.id}"
+        LogChoice.made = staticmethod(lambda: observer(settings.log, who, path))
+        # It takes names only.
+        twistd["logger"] = f"{__name__}.{LogChoice.__name__}.made"
 
 
 def makeService(options: Options, reactor: Any = None) -> IService:

@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred
 
 from rmqha.errors import RequestRefused
 from rmqha.net.allowed_peers import Allowed
+from rmqha.net.remoting.audit import audited
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
@@ -53,6 +54,19 @@ ADMINISTRATION = MASTERS | frozenset(
 """Requests that change the broker, reach into clients, or tell the configuration."""
 
 
+READING = frozenset(
+    {
+        RequestCode.GET_BROKER_CONFIG,
+        RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS,
+        RequestCode.GET_CONSUMER_RUNNING_INFO,
+    }
+)
+"""Those of them that change nothing, and are not audited."""
+
+TEXTS = frozenset({RequestCode.UPDATE_BROKER_CONFIG})
+"""Requests whose body is text that says what is changed."""
+
+
 def guarded(
     handlers: Mapping[Any, Handler], *, allowed: Allowed, master: bool
 ) -> Iterable[tuple[RequestCode, Handler]]:
@@ -68,6 +82,8 @@ def guarded(
             guard = _slave
         if code in ADMINISTRATION:
             guard = _for(allowed, guard)
+        if code in ADMINISTRATION - READING:
+            guard = audited(guard, with_body=code in TEXTS)
         yield code, guard
 
 
