@@ -77,7 +77,7 @@ HOUSE: dict[str, set[str]] = {
     "broker": {"broker.admin", "broker.cluster", "broker.consuming", "broker.delay"},
     "namesrv": {"net.remoting"},
     "admin": {"config", "durations", "event_file", "periodic"},
-    "metrics": {"broker", "durations", "ha"},
+    "metrics": {"broker", "controller", "durations", "ha"},
     "roles": {"admin", "broker", "ha", "ha.elected", "metrics", "namesrv"},
     "pipeline.errors": {"errors"},
     "pipeline.log": {"config", "logfiles", "pipeline.errors", "wire.sql92"},

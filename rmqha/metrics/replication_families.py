@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from rmqha.broker.cluster.metadata_tables import TableState
+from rmqha.controller.member_state import MemberState
 from rmqha.ha.master.replicas import ReplicaState
 from rmqha.ha.states import SyncState
 from rmqha.metrics.status_family import (
@@ -23,6 +24,7 @@ from rmqha.metrics.status_family import (
     each,
     gauge,
     labels_of,
+    length,
     one_of,
     yes,
 )
@@ -109,6 +111,39 @@ def _ha(status: Status) -> Found:
 def _slots(status: Status) -> Found:
     for row in status.get("retentionSlots") or ():
         yield (str(row["address"]), str(row["connected"]).lower()), row["bytes"]
+
+
+def of_members() -> Iterator[StatusFamily]:
+    """
+    Of a member of a controller's set.
+    """
+    yield gauge(
+        "member_state",
+        "1",
+        "1 for the state of a member of a controller's set, 0 for the others.",
+        "controller.state",
+        one_of("controller.state", MemberState),
+        "state",
+    )
+    yield gauge(
+        "controller_silent_seconds",
+        "seconds",
+        "Since a controller was last heard.",
+        "controller.secondsSilent",
+    )
+    yield gauge(
+        "sync_state_set",
+        "members",
+        "How many are in the SyncStateSet, told by its master.",
+        "controller.set.syncStateSet",
+        length("controller.set.syncStateSet"),
+    )
+    yield gauge(
+        "confirm_offset_bytes",
+        "bytes",
+        "How far a member's log is final.",
+        "controller.confirmOffset",
+    )
 
 
 def of_slaves() -> Iterator[StatusFamily]:

@@ -21,6 +21,7 @@ from twisted.internet.defer import CancelledError, Deferred, succeed
 from twisted.internet.task import deferLater
 from twisted.python.failure import Failure
 
+from rmqha.admin.events import Facts
 from rmqha.broker.broker import RequestHandler
 from rmqha.broker.cluster.set_requests import SetRequests
 from rmqha.config.broker_settings import BrokerRole
@@ -43,6 +44,8 @@ from rmqha.ha.elected.set_master import SetMaster, SetRules
 from rmqha.ha.master.put_service import Writer
 from rmqha.ha.master_epoch import EpochJournal, EpochStart
 from rmqha.health import HealthProbe, HealthReason
+from rmqha.metrics import node_families
+from rmqha.metrics.family import Sample
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.periodic import Job, Periodic
 from rmqha.roles.elected import ElectedUpstream, controllers
@@ -593,6 +596,21 @@ class MemberNode(SlaveNode):
                 self.why,
                 fails=HealthProbe.HEALTH | HealthProbe.READY,
             )
+
+    def facts(self) -> Facts:
+        """
+        A slave's, and how it stands in its set.
+        """
+        return {**super().facts(), "member": (self.member.value, self.why)}
+
+    def samples(self) -> Iterator[Sample | None]:
+        """
+        A slave's, and of the master of a set how long writes wait.
+        """
+        yield from super().samples()
+        if self.master is not None:
+            waited = self.master.transfer.waited
+            yield node_families.of_durations(node_families.ACK_WAIT, waited)
 
     def jobs(self) -> Iterator[Job]:
         """

@@ -63,6 +63,12 @@ SLAVE: dict[str, Any] = {
         "secondsDisconnected": 0.0,
         "bootstrapping": False,
     },
+    "controller": {
+        "state": "leading",
+        "secondsSilent": 0.5,
+        "confirmOffset": 7,
+        "set": {"syncStateSet": [1, 2]},
+    },
     "metadata": {
         "master": "10.0.0.1:10911",
         "topics": {"state": "adopted", "adopted": 1_700_000_000_000},
@@ -214,6 +220,11 @@ class StatusTests(SynchronousTestCase):
             "rmqha_metadata_in_sync{table=groups}": 0,
             "rmqha_metadata_adopted_timestamp_seconds{table=topics}": 1_700_000_000,
             "rmqha_offsets_owed": 5,
+            "rmqha_member_state{state=leading}": 1,
+            "rmqha_member_state{state=fenced}": 0,
+            "rmqha_controller_silent_seconds": 0.5,
+            "rmqha_sync_state_set": 2,
+            "rmqha_confirm_offset_bytes": 7,
         }
         self.assertEqual({name: found.get(name) for name in wanted}, wanted)
 

@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred
 
 from rmqha.ha.master.put_service import PutResult, Putter
 from rmqha.ha.master.transfer import Done
-from rmqha.store.log.record_run import RecordRun
+from rmqha.store.log.record_run import RequestRun
 from rmqha.wire.log.record import Message
 
 
@@ -41,7 +41,7 @@ class MemberWriter:
         self.require()
         return self.writer.put(message, batch=batch, wait=wait)
 
-    def put_run(self, run: RecordRun, born_host: bytes, done: Done) -> None:
+    def put_run(self, run: RequestRun, born_host: bytes, done: Done) -> None:
         """
         Store the messages of a run as the writer below does.
 
