@@ -28,6 +28,9 @@ AUDIT = "rmqha.audit"
 LONGEST = 400
 """Most characters of what was asked for."""
 
+SECRET = frozenset({"Signature", "SecurityToken"})
+"""Fields that no log may have; C{AccessKey} says who signed."""
+
 _log = Logger(AUDIT)
 
 
@@ -71,7 +74,8 @@ def _later(result: Any, connection: RemotingProtocol, command: Command, with_bod
 
 
 def _tell(connection: RemotingProtocol, command: Command, outcome: str, *, with_body: bool) -> None:
-    fields = " ".join(f"{name}={value}" for name, value in sorted(command.ext.items()))
+    shown = sorted((name, value) for name, value in command.ext.items() if name not in SECRET)
+    fields = " ".join(f"{name}={value}" for name, value in shown)
     if command.body:
         body = bytes(command.body[:LONGEST]).decode("utf-8", "replace") if with_body else ""
         fields += f" {body}" if body else f" ({len(command.body)} bytes)"

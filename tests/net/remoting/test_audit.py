@@ -68,6 +68,13 @@ class AuditTests(SynchronousTestCase):
             ["Audit: 10.0.0.7:40000: DELETE_TOPIC_IN_BROKER cluster=C topic=T: done"],
         )
 
+    def test_signed(self) -> None:
+        """
+        Who signed is told, and nothing by which somebody else could.
+        """
+        self.ask(None, AccessKey="ops", Signature="abc=", SecurityToken="def", topic="T")
+        self.assertIn("DELETE_TOPIC_IN_BROKER AccessKey=ops topic=T: done", self.lines[0])
+
     def test_refused(self) -> None:
         """
         So is one that was refused, or failed, and it is refused all the same.
