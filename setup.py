@@ -56,6 +56,7 @@ setup(
         "numpy>=1.26",
         "orjson>=3.10",
         "prometheus_client>=0.20",
+        "PyYAML>=6.0",
         "rich>=13",
         "treq>=23.11",
         "Twisted[tls]>=24.7",

@@ -442,6 +442,22 @@ class RequestRefused(RmqhaError):
         return f"{what} was answered with code {self.code}: {self.remark}"
 
 
+@frozen(kw_only=True)
+class AccessDenied(RequestRefused):
+    """
+    Access control refuses a request.
+
+    @ivar account: The access key that it came with; empty for none.
+    @ivar reason: Why, for the log: more than who sent it is told.
+    """
+
+    account: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.account or 'no access key'}: {self.reason}"
+
+
 @frozen
 class MetadataRefused(RmqhaError):
     """

@@ -67,13 +67,14 @@ HOUSE: dict[str, set[str]] = {
     "controller": {"ha.slave", "logfiles", "wire.remoting.bodies", "wire.remoting.headers"},
     "ha.elected": {"controller", "ha.master"},
     "broker.tables": {"net", "store.files", "store.tables"},
+    "broker.access": {"logfiles", "net.remoting"},
     "broker.clients": {"broker.tables", "net.remoting", "wire.sql92"},
     "broker.meters": {"broker.tables", "ha.master", "store.derived"},
     "broker.consuming": {"broker.clients", "store.derived", "wire.lane"},
     "broker.sending": {"broker.clients", "ha.master", "wire.lane"},
     "broker.delay": {"broker.sending"},
     "broker.cluster": {"broker.tables", "ha.slave", "net.remoting"},
-    "broker.admin": {"broker.meters", "broker.sending", "ha.master_epoch"},
+    "broker.admin": {"broker.access", "broker.meters", "broker.sending", "ha.master_epoch"},
     "broker": {"broker.admin", "broker.cluster", "broker.consuming", "broker.delay"},
     "namesrv": {"net.remoting"},
     "admin": {"config", "durations", "event_file", "periodic"},
@@ -92,6 +93,7 @@ HOUSE: dict[str, set[str]] = {
     "cli.common": {"store.offline"},
     "cli.spark": {
         "cli.common",
+        "net.remoting",
         "pipeline",
         "pipeline.jobs.rebuild",
         "pipeline.jobs.stats",
@@ -131,6 +133,7 @@ DEPENDENCIES = {
     "treq",
     "twisted",
     "typing_extensions",
+    "yaml",
     "zope",
 }
 

@@ -11,12 +11,17 @@ Source: docs/architecture.rst, The broker.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Protocol
 
 from attrs import AttrsInstance
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 
+from rmqha.broker.access.access_control import AccessControl
+from rmqha.broker.access.acl_file import AclFile
+from rmqha.broker.access.acl_requests import AclRequests
+from rmqha.broker.access.guard import TrustedLane
 from rmqha.broker.admin.cleaning import Cleaning
 from rmqha.broker.admin.configuration import BrokerConfiguration
 from rmqha.broker.admin.forwarding import Forwarding
@@ -87,6 +92,7 @@ from rmqha.wire.remoting.bodies.status import HaStatus
 from rmqha.wire.remoting.bodies.tables import GroupTable, TopicTable
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 from rmqha.wire.remoting.headers.slave import EpochClaim
+from rmqha.wire.remoting.signature import Credentials
 from rmqha.wire.store_layout import CONSUMER_OFFSETS, DELAY_OFFSETS, SUBSCRIPTION_GROUPS, TOPICS
 
 TABLES: Mapping[str, type[AttrsInstance]] = {
@@ -131,6 +137,7 @@ class Broker:
     @ivar retries: Messages that come again, and dead letters.
     @ivar transactions: Half messages, and how they ended.
     @ivar lags: How far groups are behind.
+    @ivar access: Access control; C{None} where there is none.
     @ivar lane: The short way for messages; C{None} on a slave, or where it is not compiled.
     """
 
@@ -153,6 +160,8 @@ class Broker:
         doubt: Doubt = trusted,
         tables: CheckedTables | None = None,
         more: tuple[RequestHandler, ...] = (),
+        accounts: AclFile | None = None,
+        credentials: Credentials | None = None,
     ) -> None:
         """
         @param store: It is open.
@@ -165,6 +174,8 @@ class Broker:
         @param doubt: Where the log may not be the master's.
         @param tables: The store's, L{TABLES} among them read ahead; by default they are read now.
         @param more: What this role answers beside.
+        @param accounts: Who may do what; by default everybody may do everything.
+        @param credentials: What requests to other nodes are signed with, if they are.
         @raise TableUnreadable: If one of the tables cannot be read.
         @raise BodyInvalid: If one is not of its kind.
         """
@@ -213,7 +224,8 @@ class Broker:
         present = present or Present()
         self.producers, self.consumers = present.producers, present.consumers
         self.current = CurrentSettings(settings)
-        self._client = RemotingClient(reactor)
+        self._connect = partial(RemotingClient, reactor, credentials=credentials)
+        self._client = self._connect()
         self.registration = Registration(
             self._client,
             self.current,
@@ -224,12 +236,14 @@ class Broker:
             epochs=self.epochs,
         )
         self._ha, self._slave_listens = ha, slave_listens
+        self._accounts = accounts
+        self.access = None if accounts is None else AccessControl(table=lambda: accounts.table)
         self._among_brokers(in_thread)
         self.registry = Registry(store.log.together, reactor.seconds)
         allowed = Allowed(settings.admin.allowed_peers)
         for part in (*self._parts(), *more):
             for code, handler in guarded(
-                part.handlers(), allowed=allowed, master=writer is not None
+                part.handlers(), allowed=allowed, master=writer is not None, access=self.access
             ):
                 self.registry.register(code, handler)
         self._sweeping = Periodic("forgetting silent clients", reactor, self._sweep, vital=True)
@@ -277,7 +291,8 @@ class Broker:
                 most_body=store.settings.max_message_size,
             )
         if self.lane is not None:
-            self.registry.lane = self.lane
+            access = self.access
+            self.registry.lane = self.lane if access is None else TrustedLane(self.lane, access)
             self.current.changed.append(self.lane.forget)
         replies = Replies(self.current, self.writer, self.messages, admission, self.producers)
         self.transactions = Transactions(
@@ -362,6 +377,13 @@ class Broker:
                 group_gone=self.counts.forget_group,
                 slave_listens=self._slave_listens,
             ),
+            AclRequests(
+                file=self._accounts,
+                broker_name=name,
+                broker_address=self.registration.address,
+                cluster_name=self.settings.broker.cluster,
+                now_ms=store.now_ms,
+            ),
             BrokerConfiguration(self.current, self.topics),
             Cleaning(store),
             Forwarding(name, lookup, self.consumers),
@@ -444,7 +466,7 @@ class Broker:
         self.metadata = MetadataSync(
             copies=copies,
             log_end=lambda: store.log.confirmed,
-            connect=lambda: RemotingClient(clock),
+            connect=self._connect,
             clock=clock,
             now_ms=store.now_ms,
             ha_port=self.settings.ha.listen_port,

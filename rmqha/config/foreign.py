@@ -224,10 +224,15 @@ UNSUPPORTED: dict[str, Foreign] = {
         1, "disk ratios refer to the whole disk, not to a share of it"
     ),
     # who may connect, and how
-    "aclEnable": on("rmqha has no access control: every client that connects could do anything"),
-    "authenticationEnabled": on("rmqha has no authentication: every client could connect"),
-    "authorizationEnabled": on("rmqha has no authorization: every client could do anything"),
-    "migrateAuthFromV1Enabled": on("rmqha has no access control to migrate to"),
+    "authenticationEnabled": on(
+        "rmqha has the access control of RocketMQ 4, set aclEnable; without it every client could "
+        "connect"
+    ),
+    "authorizationEnabled": on(
+        "rmqha has the access control of RocketMQ 4, set aclEnable; without it every client could "
+        "do anything"
+    ),
+    "migrateAuthFromV1Enabled": on("rmqha goes on with plain_acl.yml"),
     "useTLS": on(_TLS),
     "tls.enable": on(_TLS),
     # where name servers are found

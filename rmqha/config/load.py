@@ -18,7 +18,7 @@ from rmqha.config.broker_settings import BrokerRole
 from rmqha.config.checks import check_broker, check_namesrv
 from rmqha.config.errors import ConfigProblems
 from rmqha.config.settings import Settings
-from rmqha.config.sources import SettingsDraft, read
+from rmqha.config.sources import DEFAULT, SettingsDraft, read
 from rmqha.config.vocabulary import BROKER_FILE, NAMESRV_FILE, SECTIONS, Vocabulary
 from rmqha.errors import BadValue
 
@@ -34,6 +34,9 @@ MEMBER = "member"
 
 NAMESRV = "namesrv"
 """The role that is no broker's: it has a file of its own."""
+
+PLAIN_ACL = "plain_acl.yml"
+"""RocketMQ's name of the file of accounts."""
 
 ROLE_NAMES = (*ROLES, NAMESRV)
 """What C{--role} can be."""
@@ -113,6 +116,7 @@ def _settle(
         draft.fill()
         member = _settle_member(draft, role)
         _settle_ha_port(draft, member=member)
+        _settle_accounts(draft, path)
         check_broker(draft)
     if draft.problems:
         raise ConfigProblems(tuple(draft.problems))
@@ -168,6 +172,18 @@ def _settle_ha_port(draft: SettingsDraft, *, member: bool) -> None:
     if draft.value("haListenPort") == 0 and not slave:
         chosen = draft.chosen["haListenPort"]
         draft.chosen["haListenPort"] = evolve(chosen, value=chosen.key.absent(draft.value))
+
+
+def _settle_accounts(draft: SettingsDraft, path: Path | None) -> None:
+    """
+    The accounts are beside the configuration, as those of a stock broker are.
+    """
+    if not draft.value("aclEnable") or draft.value("aclPlainFile") is not None:
+        return
+    if path is None:
+        draft.refuse("aclPlainFile", "a file, as there is no configuration file to look beside")
+    else:
+        draft.choose("aclPlainFile", path.absolute().parent / PLAIN_ACL, DEFAULT)
 
 
 def _build(draft: SettingsDraft) -> Settings:

@@ -52,6 +52,10 @@ _HEADINGS = {
         "The HTTP port for people and monitoring, and administration by the client port.",
     ),
     "log": ("Log", "How the log looks that twistd writes, and how much of it is kept."),
+    "access": (
+        "Access control",
+        "Who may ask what of the client port; the guide has a chapter on it.",
+    ),
 }
 """Title and introduction of each section of a C{broker.conf}."""
 

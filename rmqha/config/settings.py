@@ -168,6 +168,26 @@ class LogSettings:
 
 
 @frozen(kw_only=True)
+class AccessSettings:
+    """
+    Access control: who may ask what of the client port.
+    """
+
+    enabled: bool = key("aclEnable", Switch(), "false")
+    """Whether requests must be signed, and need permissions."""
+
+    accounts: Path | None = key(
+        "aclPlainFile", FilePath(), "", aliases=("rocketmq.acl.plain.file",), origin=Origin.OURS
+    )
+    """The file of accounts, a RocketMQ plain_acl.yml; empty is the one beside this file. A change
+    of it is in force a second later."""
+
+    credentials: Path | None = key("aclCredentialsFile", FilePath(), "", origin=Origin.OURS)
+    """The accessKey and secretKey that requests to other brokers and to name servers are signed
+    with, a file like mqadmin's tools.yml; empty is not to sign."""
+
+
+@frozen(kw_only=True)
 class NamesrvSettings:
     """
     A name server; its other sections are L{RemotingSettings}, L{AdminSettings} and
@@ -218,6 +238,7 @@ class Settings:
     controller: ControllerSettings = field(factory=ControllerSettings)
     admin: AdminSettings = field(factory=AdminSettings)
     log: LogSettings = field(factory=LogSettings)
+    access: AccessSettings = field(factory=AccessSettings)
     namesrv: NamesrvSettings = field(factory=NamesrvSettings)
     ignored: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

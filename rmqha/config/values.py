@@ -266,7 +266,10 @@ class HoursOfDay(Kind):
 
 
 def _path(text: str) -> Path:
-    return Path(text.replace("${user.home}", str(Path.home()))).expanduser().absolute()
+    try:
+        return Path(text.replace("${user.home}", str(Path.home()))).expanduser().absolute()
+    except RuntimeError:  # the home of a user who is not there
+        raise ValueError(text) from None
 
 
 @frozen

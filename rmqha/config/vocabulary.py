@@ -24,7 +24,13 @@ from rmqha.config.controller_settings import ControllerSettings
 from rmqha.config.foreign import Foreign
 from rmqha.config.ha_settings import HASettings
 from rmqha.config.keys import Key, keys_of
-from rmqha.config.settings import AdminSettings, LogSettings, NamesrvSettings, RemotingSettings
+from rmqha.config.settings import (
+    AccessSettings,
+    AdminSettings,
+    LogSettings,
+    NamesrvSettings,
+    RemotingSettings,
+)
 from rmqha.config.store_settings import StoreSettings
 
 SECTIONS: dict[str, type[AttrsInstance]] = {
@@ -38,6 +44,7 @@ SECTIONS: dict[str, type[AttrsInstance]] = {
     "controller": ControllerSettings,
     "admin": AdminSettings,
     "log": LogSettings,
+    "access": AccessSettings,
     "namesrv": NamesrvSettings,
 }
 """What L{Settings <rmqha.config.settings.Settings>} is made of, in the order of the guide."""

@@ -127,7 +127,8 @@ class MasterNode(Node):
         return self.epochs.become(evolve(journal, higher=None))
 
     async def _refuse_twin(self) -> None:
-        broker, client = self.settings.broker, RemotingClient(self.reactor)
+        broker = self.settings.broker
+        client = RemotingClient(self.reactor, credentials=self.credentials)
         search = TwinSearch(
             members=Members(client, broker.name, broker.cluster),
             name=broker.name,

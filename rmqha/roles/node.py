@@ -20,6 +20,7 @@ from twisted.python.failure import Failure
 from twisted.python.threadpool import ThreadPool
 
 from rmqha.admin.events import Facts
+from rmqha.broker.access.acl_file import AclFile
 from rmqha.broker.broker import TABLES, Broker, RequestHandler
 from rmqha.broker.clients.registry import Present
 from rmqha.broker.ports import ClientPorts
@@ -34,6 +35,7 @@ from rmqha.metrics import node_families
 from rmqha.metrics.broker_families import of_broker
 from rmqha.metrics.family import Sample
 from rmqha.net.connection_shares import ConnectionShares
+from rmqha.net.remoting.credentials import read_credentials
 from rmqha.periodic import Job, rows_of
 from rmqha.roles.process import NAMED, Process
 from rmqha.shutdown import Shutdown
@@ -86,6 +88,8 @@ class Node(Process):
         self.clients = ClientPorts(
             settings.remoting, settings.broker.listen_port, reactor, self.shares
         )
+        self.accounts = self._configured_accounts()
+        self.credentials = read_credentials(settings.access.credentials)
         self.broker: Broker | None = None
         self._present = Present()
         self._readers: list[dict[str, Any]] = []
@@ -183,10 +187,20 @@ class Node(Process):
 
     # --- the service --------------------------------------------------------------
 
+    def _configured_accounts(self) -> AclFile | None:
+        access = self.settings.access
+        if not access.enabled or access.accounts is None:
+            return None
+        return AclFile(path=access.accounts, clock=self.reactor, in_thread=self._in_thread)
+
     def begin(self) -> None:
         """
-        Listen for clients, take the store's lock, begin to recover.
+        Read the accounts, listen for clients, take the store's lock, begin to recover.
+
+        @raise AclInvalid: If the accounts cannot be read.
         """
+        if self.accounts is not None:
+            self.accounts.start()
         self._ports += self.clients.listen()
         self._fsync.start()
         self.store_service.startService()
@@ -195,6 +209,8 @@ class Node(Process):
         """
         End the thread that fsyncs.
         """
+        if self.accounts is not None:
+            self.accounts.stop()
         self._fsync.stop()
 
     def startService(self) -> None:
@@ -254,6 +270,8 @@ class Node(Process):
         Close connections, flush, leave the store as a clean stop does.
         """
         shutdown = Shutdown("the node", self.reactor)
+        if self.accounts is not None:
+            await shutdown.step("reading accounts", self.accounts.stop)
         await shutdown.step("serving", self.unserve)
         await shutdown.step("events", self.events.leave)
         await shutdown.step("the store", self.store_service.stopService)
@@ -317,6 +335,8 @@ class Node(Process):
             doubt=self.doubt,
             tables=self._tables,
             more=self.broker_parts(),
+            accounts=self.accounts,
+            credentials=self.credentials,
         )
         self._tables = None
         return self.broker.prepare().addCallback(self._let_clients_in, self.broker)
@@ -395,6 +415,8 @@ class Node(Process):
         lost = self.lost_tail()
         if lost is not None:
             yield HealthReason("lost-tail", lost.text)
+        if self.accounts is not None:
+            yield from self.accounts.health()
         yield from super().health()
 
     def jobs(self) -> Iterator[Job]:
@@ -405,6 +427,8 @@ class Node(Process):
         if self.store_service.opened is not None:
             yield from self.store_service.opened.jobs()
         yield from self.clients.jobs()
+        if self.accounts is not None:
+            yield from self.accounts.jobs()
         if self.broker is not None:
             yield from self.broker.jobs()
 

@@ -96,6 +96,7 @@ class SlaveNode(Node):
             reactor=self.reactor,
             epochs=self.epochs,
             in_thread=self._in_thread,
+            credentials=self.credentials,
             dialled=self._dialled,
             moved=self._ask_master,
         )

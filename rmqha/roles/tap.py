@@ -18,6 +18,7 @@ from rmqha.admin.log_output import observer
 from rmqha.config.errors import ConfigProblems
 from rmqha.config.load import MEMBER, NAMESRV, load
 from rmqha.errors import ConfigError
+from rmqha.net.remoting.credentials import read_credentials
 from rmqha.roles.garbage import SetAside
 
 MASTER = "master"
@@ -96,6 +97,7 @@ class Options(usage.Options):
         conf = Path(self["conf"]) if self["conf"] is not None else None
         try:
             self.settings = load(conf, self["set"], name)
+            read_credentials(self.settings.access.credentials)
         except ConfigProblems as error:
             raise usage.UsageError("\n".join(str(problem) for problem in error.problems)) from error
         except ConfigError as error:

@@ -29,6 +29,7 @@ from rmqha.periodic import Job
 from rmqha.store.files.allocate import InThread
 from rmqha.wire.ha_dialect import ClassicSlaveDialect, SlaveDialect
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
+from rmqha.wire.remoting.signature import Credentials
 
 
 @define(eq=False, kw_only=True)
@@ -37,6 +38,7 @@ class Upstream:
     What a slave knows of where its master is.
 
     @ivar follower: Follows it; C{None} before the store is open.
+    @ivar credentials: What a master's clients sign with; C{None} if they do not.
     @ivar dialled: Makes the endpoint of an HA port.
     @ivar moved: Called when the master's clients connect somewhere else.
     @ivar client_port: Where they connect; C{""} if that is not known.
@@ -48,6 +50,7 @@ class Upstream:
     reactor: Any
     epochs: MasterEpochs
     in_thread: InThread
+    credentials: Credentials | None
     dialled: Callable[[str, int], IStreamClientEndpoint]
     moved: Callable[[], None]
     follower: Follower | None = field(default=None, init=False)
@@ -65,7 +68,9 @@ class Upstream:
     def __attrs_post_init__(self) -> None:
         ha = self.settings.ha
         self.client_port = Endpoint().show(ha.master_client)
-        self._client = RemotingClient(self.reactor, close_on_timeout=True)
+        self._client = RemotingClient(
+            self.reactor, close_on_timeout=True, credentials=self.credentials
+        )
         self.followed = FollowedMasters(
             root=self.settings.store.root,
             name=self.settings.broker.name,

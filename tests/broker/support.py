@@ -14,6 +14,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 
+from rmqha.broker.access.acl_file import AclFile
 from rmqha.broker.broker import Broker
 from rmqha.config.broker_settings import BrokerSettings
 from rmqha.config.settings import Settings
@@ -220,12 +221,18 @@ class BrokerTestCase(LogTestCase):
         self.root = self.folder() / "store"
 
     def broker(
-        self, *, slave: bool = False, sizes: Mapping[str, Any] | None = None, **settings: Any
+        self,
+        *,
+        slave: bool = False,
+        sizes: Mapping[str, Any] | None = None,
+        accounts: AclFile | None = None,
+        **settings: Any,
     ) -> Broker:
         """
         A broker that serves.
 
         @param sizes: Of the store.
+        @param accounts: Who may do what.
         @param settings: Fields of C{BrokerSettings}; or whole sections.
         """
         sections = {
@@ -249,6 +256,7 @@ class BrokerTestCase(LogTestCase):
             None if slave else self.writer,
             self.clock,
             now,
+            accounts=accounts,
         )
         self.connections = Connections(self.clock, self.serving.registry, ConnectionLimits())
         return self.serving

@@ -13,7 +13,7 @@ from attrs import frozen
 from twisted.internet.defer import succeed
 from twisted.internet.task import Clock
 
-from rmqha.broker.admin.permissions import ADMINISTRATION, MASTERS
+from rmqha.broker.admin.permissions import ADMINISTRATION, ADMINISTRATORS_ONLY, MASTERS
 from rmqha.config.settings import NamesrvSettings
 from rmqha.namesrv.kv import KvConfig
 from rmqha.namesrv.service import GUARDED, NameServer
@@ -197,6 +197,7 @@ class DocumentedTests(BrokerTestCase):
         """
         codes = self.broker().registry.codes()
         self.assertEqual(listed("reads the configuration: "), ADMINISTRATION & codes)
+        self.assertEqual(listed("Administrators are needed for "), ADMINISTRATORS_ONLY & codes)
         self.assertEqual(listed("A slave refuses "), MASTERS)
         self.assertEqual(listed("names who may send "), GUARDED)
 

@@ -577,7 +577,7 @@ class ForeignTests(LoadTestCase):
         """
         What is not clearly off is refused, whatever Java would make of it.
         """
-        self.assertIsInstance(self.problem("aclEnable=yes"), Unsupported)
+        self.assertIsInstance(self.problem("useTLS=yes"), Unsupported)
         self.assertIsInstance(self.problem("replicasPerDiskPartition=two"), Unsupported)
 
     def test_controller_mode(self) -> None:
@@ -618,7 +618,6 @@ class ForeignTests(LoadTestCase):
             "duplicationEnable",
             "enableMultiDispatch",
             "enableLmq",
-            "aclEnable",
             "transientStorePoolEnable",
             "enableConsumeQueueExt",
             "enableSlaveActingMaster",
@@ -662,7 +661,7 @@ class SourceTests(LoadTestCase):
         for override in (
             "slaveTimeout=x",
             "slaveTimeuot=1",
-            "aclEnable=true",
+            "useTLS=true",
             "slaveTimeout",
             "=1",
         ):

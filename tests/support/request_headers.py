@@ -63,6 +63,8 @@ REQUESTS: dict[int, Headers] = {
     Code.DELETE_ACL_CONFIG: Headers(admin.AccessKeyRequest),
     Code.GET_BROKER_CLUSTER_ACL_INFO: Headers(None, admin.AclVersionAnswer),
     Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: Headers(admin.GlobalWhiteAddressesRequest),
+    Code.GET_BROKER_CLUSTER_ACL_CONFIG: _NONE,
+    **{Code(code): _NONE for code in range(3001, 3011)},
     Code.GET_TIMER_CHECK_POINT: _NONE,
     Code.GET_TIMER_METRICS: _NONE,
     Code.PUT_KV_CONFIG: Headers(namesrv.PutKvRequest),

@@ -11,6 +11,9 @@ from typing import Any
 
 from twisted.internet.defer import Deferred
 
+from rmqha.broker.access import acl_requests
+from rmqha.broker.access.access_control import AccessControl
+from rmqha.broker.access.guard import checked
 from rmqha.errors import RequestRefused
 from rmqha.net.allowed_peers import Allowed
 from rmqha.net.remoting.audit import audited
@@ -49,9 +52,14 @@ ADMINISTRATION = MASTERS | frozenset(
         RequestCode.CLEAN_UNUSED_TOPIC,
         RequestCode.DELETE_EXPIRED_COMMITLOG,
         RequestCode.RESUME_CHECK_HALF_MESSAGE,
+        *acl_requests.CODES,
     }
 )
 """Requests that change the broker, reach into clients, or tell the configuration."""
+
+ADMINISTRATORS_ONLY = ADMINISTRATION | {RequestCode.VIEW_MESSAGE_BY_ID}
+"""What needs an administrator's account where there is access control: besides, what reads any
+message by its place."""
 
 
 READING = frozenset(
@@ -68,13 +76,18 @@ TEXTS = frozenset({RequestCode.UPDATE_BROKER_CONFIG})
 
 
 def guarded(
-    handlers: Mapping[Any, Handler], *, allowed: Allowed, master: bool
+    handlers: Mapping[Any, Handler],
+    *,
+    allowed: Allowed,
+    master: bool,
+    access: AccessControl | None = None,
 ) -> Iterable[tuple[RequestCode, Handler]]:
     """
     Handlers with their guards, ready to be registered.
 
     @param allowed: Who may administer.
     @param master: Whether this broker is one.
+    @param access: Access control, if there is any: it comes first.
     """
     for code, handler in handlers.items():
         guard = handler
@@ -82,6 +95,8 @@ def guarded(
             guard = _slave
         if code in ADMINISTRATION:
             guard = _for(allowed, guard)
+        if access is not None:
+            guard = checked(access, guard, administers=code in ADMINISTRATORS_ONLY)
         if code in ADMINISTRATION - READING:
             guard = audited(guard, with_body=code in TEXTS)
         yield code, guard

@@ -27,6 +27,7 @@ from rmqha.net.remoting.connection import REQUEST_TIMEOUT, RemotingProtocol
 from rmqha.net.remoting.connections import ConnectionLimits, Connections
 from rmqha.net.remoting.handlers import Registry
 from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.signature import Credentials
 
 CONNECT_TIMEOUT = 3.0
 """Seconds a connection may take to be made; stock clients' value."""
@@ -102,17 +103,23 @@ class RemotingClient:
         registry: Registry | None = None,
         limits: ConnectionLimits | None = None,
         close_on_timeout: bool = False,
+        credentials: Credentials | None = None,
     ) -> None:
         """
         @param clock: A reactor, or a clock when C{endpoints} are given.
         @param endpoints: L{tcp_endpoints} of the reactor by default.
         @param close_on_timeout: Whether a request that is not answered in time ends the
             connection, as with stock clients, and with it all else that waits there.
+        @param credentials: What requests are signed with; by default they are not.
         """
         self._clock = clock
         self._endpoint = endpoints or tcp_endpoints(clock)
         self.connections = Connections(
-            clock, registry or Registry(), limits or ConnectionLimits(), "to other nodes"
+            clock,
+            registry or Registry(),
+            limits or ConnectionLimits(),
+            "to other nodes",
+            sign=lambda command: None if credentials is None else credentials.sign(command),
         )
         self._factory = _Factory(self.connections, close_on_timeout)
         self._open: dict[str, RemotingProtocol] = {}

@@ -338,6 +338,7 @@ class RemotingProtocol(Protocol):
         if outstanding is None:
             outstanding = self._outstanding = PendingRequests(self._all.clock, self._expired)
         command.opaque = outstanding.number()
+        self._all.sign(command)
         try:
             self.send(command)
         except RemotingFrameError as error:
@@ -352,6 +353,7 @@ class RemotingProtocol(Protocol):
             self._outstanding = PendingRequests(self._all.clock, self._expired)
         command.opaque = self._outstanding.number()
         command.flag |= ONEWAY
+        self._all.sign(command)
         self.send(command)
 
     def _expired(self, question: PendingRequest) -> None:

@@ -14,7 +14,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from rmqha.errors import RequestRefused, RmqhaError
+from rmqha.errors import AccessDenied, RequestRefused, RmqhaError
 from rmqha.net.allowed_peers import Network
 from rmqha.net.connection_shares import MOST_CLIENTS
 from rmqha.net.door import Door
@@ -67,6 +67,7 @@ class Connections:
     All connections of one side.
 
     @ivar door: Who is connected, and who may be.
+    @ivar sign: Adds to a request of ours who sends it.
     @ivar unasked: Answers nobody waited for: late, or never asked.
     @ivar lost: Called with each connection that ends.
     """
@@ -80,9 +81,12 @@ class Connections:
         limits: ConnectionLimits,
         name: str = "of the client port",
         allowed: Iterable[Network] = (),
+        *,
+        sign: Callable[[Command], None] = lambda command: None,
     ) -> None:
         """
         @param name: Whose they are, in the words that follow C{connections}.
+        @param sign: Adds to a request of ours who sends it.
         """
         self.clock = clock
         self.registry = registry
@@ -90,6 +94,7 @@ class Connections:
         self.door: Door[RemotingProtocol] = Door(
             clock=clock, log=self._log, most=limits.connections, allowed=allowed
         )
+        self.sign = sign
         self.unasked = 0
         self.lost: list[Callable[[RemotingProtocol], None]] = []
         self._due: list[Outbox] = []
@@ -149,6 +154,14 @@ class Connections:
             self._sweeping.stop()
 
     def failed(self, connection: RemotingProtocol, command: Command, failure: Failure) -> None:
+        if failure.check(AccessDenied):
+            self.warn(
+                "access-denied",
+                connection,
+                "Refused request {code} of {address}: {error}",
+                code=command.code,
+                error=failure.getErrorMessage(),
+            )
         if failure.check(RequestRefused):
             return
         cause = type(failure.value).__name__

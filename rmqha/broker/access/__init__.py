@@ -1,0 +1,3 @@
+"""
+Access control: who may ask what of a broker.
+"""

@@ -1,0 +1,213 @@
+"""
+The file of accounts: read at the start, again when somebody has changed it, and written where an
+administrator asks for it.
+
+A file that cannot be used any more changes nothing: the accounts that were read last stay in force,
+and the node says so until it is mended.
+
+Source: docs/protocol/remoting.md, Access control.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import yaml
+from attrs import define, field
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from rmqha.broker.access.accounts import AccessTable
+from rmqha.broker.access.errors import AclInvalid
+from rmqha.health import HealthReason
+from rmqha.logfiles.json_table import fsync_folder
+from rmqha.periodic import Job, Periodic
+
+LOOK_EVERY = 1.0
+"""Seconds between two looks whether the file was changed; stock brokers' are half of it."""
+
+NEW_FILE = 0o600
+"""The permissions of a file that lacked them: there are secrets in it."""
+
+Change = Callable[[AccessTable], AccessTable]
+"""Makes another table of one; raises L{AclInvalid} if that is impossible."""
+
+
+@define(eq=False, kw_only=True)
+class AclFile:
+    """
+    C{plain_acl.yml}, and what it says.
+
+    @ivar in_thread: Runs what blocks.
+    @ivar table: What is in force.  A thread replaces it, so whoever looks twice keeps it.
+    @ivar fault: Why the file cannot be used as it is now; empty if it can.
+    """
+
+    path: Path
+    clock: IReactorTime
+    in_thread: Callable[..., Deferred[Any]]
+    table: AccessTable = field(factory=AccessTable, init=False)
+    fault: str = field(default="", init=False)
+    _stamp: tuple[int, int, int] | None = field(default=None, init=False)
+    _one: Lock = field(factory=Lock, init=False)
+    _looking: Periodic = field(init=False)
+
+    _log = Logger()
+
+    def __attrs_post_init__(self) -> None:
+        self._looking = Periodic("reading changed accounts", self.clock, self._look)
+
+    def start(self) -> None:
+        """
+        Read it now, and again whenever it has changed.
+
+        @raise AclInvalid: If it cannot be used.
+        """
+        self._refresh()
+        if self.path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            self._log.warn(
+                "Others than its owner may read the secret keys in {path}: chmod 600 it",
+                path=self.path,
+            )
+        self._log.info(
+            "Access control is on: {count} accounts in {path}",
+            count=len(self.table.accounts),
+            path=self.path,
+        )
+        self._looking.start(LOOK_EVERY)
+
+    def stop(self) -> Deferred[None]:
+        """
+        Look no more.
+        """
+        return self._looking.stop()
+
+    def change(self, change: Change) -> Deferred[None]:
+        """
+        Change it, on the disk and in force.
+
+        @return: Fires when that is done.  Fails with L{AclInvalid}, or C{OSError} if it cannot be
+            written.
+        """
+        return self.in_thread(self._change, change)
+
+    def jobs(self) -> Iterator[Job]:
+        """
+        What is done again and again.
+        """
+        yield self._looking
+
+    def health(self) -> Iterator[HealthReason]:
+        """
+        A file that cannot be used as it is.
+        """
+        if self.fault:
+            yield HealthReason("accounts", f"{self.fault}; those read before are in force")
+
+    def status(self) -> dict[str, object]:
+        """
+        What C{/status} says of it.
+        """
+        return {
+            "file": str(self.path),
+            "accounts": len(self.table.accounts),
+            "version": self.table.version.counter,
+            "fault": self.fault,
+        }
+
+    # --- in a thread, but for the first time ------------------------------------------
+
+    def _look(self) -> Deferred[None]:
+        before, fault = self.table, self.fault
+
+        def looked(_: None) -> None:
+            if self.table is not before:
+                self._log.info(
+                    "Read {count} accounts from {path}, which has changed",
+                    count=len(self.table.accounts),
+                    path=self.path,
+                )
+            if self.fault and self.fault != fault:
+                self._log.error(
+                    "{fault}; the accounts that were read before stay in force", fault=self.fault
+                )
+
+        return self.in_thread(self._tried).addCallback(looked)
+
+    def _tried(self) -> None:
+        """
+        Read it, if it has changed; what is wrong with it is kept in L{fault}.
+        """
+        with suppress(AclInvalid):
+            self._refresh()
+
+    def _refresh(self) -> None:
+        """
+        @raise AclInvalid: If it cannot be used.
+        """
+        with self._one:
+            self._read()
+
+    def _read(self) -> None:
+        try:
+            found = self.path.stat()
+            stamp = found.st_ino, found.st_size, found.st_mtime_ns
+            if stamp != self._stamp or self.fault:
+                self.table = _table(self.path.read_bytes(), self.path)
+        except OSError as error:
+            self.fault = f"{self.path}: {error.strerror or error}"
+            raise AclInvalid(str(self.path), error.strerror or str(error)) from None
+        except AclInvalid as error:
+            self.fault = str(error)
+            raise
+        self._stamp, self.fault = stamp, ""
+
+    def _change(self, change: Change) -> None:
+        with self._one:
+            self._read()
+            table = change(self.table)
+            _replace(self.path, yaml.safe_dump(table.content(), sort_keys=False).encode())
+            self.table, self._stamp = table, None
+
+
+def _table(raw: bytes, path: Path) -> AccessTable:
+    """
+    @raise AclInvalid: If that is no file of accounts.
+    """
+    try:
+        content = yaml.safe_load(raw)
+    except yaml.YAMLError as error:
+        # Its own text quotes the line, where a secret may stand.
+        mark = getattr(error, "problem_mark", None)
+        where = f"{path}:{mark.line + 1}" if mark is not None else str(path)
+        raise AclInvalid(where, "this is not YAML") from None
+    try:
+        return AccessTable.read(content)
+    except AclInvalid as error:
+        raise AclInvalid(str(path), str(error)) from None
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """
+    Write a file anew, with the permissions and the owner that it had; durable on return.
+    """
+    before = path.stat()
+    new = path.with_name(path.name + ".new")
+    new.unlink(missing_ok=True)
+    fd = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, NEW_FILE)
+    with os.fdopen(fd, "wb") as file:
+        file.write(data)
+        file.flush()
+        if (before.st_uid, before.st_gid) != (os.geteuid(), os.getegid()):
+            os.fchown(file.fileno(), before.st_uid, before.st_gid)
+        os.fchmod(file.fileno(), stat.S_IMODE(before.st_mode))
+        os.fsync(file.fileno())
+    os.replace(new, path)
+    fsync_folder(path.parent)

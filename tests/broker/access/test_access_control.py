@@ -1,0 +1,176 @@
+"""
+Verdicts about requests.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import yaml
+from attrs import evolve
+from twisted.trial.unittest import SynchronousTestCase
+
+from rmqha.broker.access.access_control import AccessControl
+from rmqha.broker.access.accounts import AccessTable
+from rmqha.broker.access.errors import AclInvalid
+from rmqha.broker.admin.permissions import ADMINISTRATORS_ONLY
+from rmqha.errors import AccessDenied
+from rmqha.wire.remoting.command import Command
+from tests.support.access_table import PLAIN_ACL, access_rows, credentials
+
+WHITE, OTHER = "10.10.103.9", "127.0.0.1"
+
+
+def table(content: Any = None) -> AccessTable:
+    """
+    The accounts of the table of requests, or others.
+    """
+    return AccessTable.read(yaml.safe_load(PLAIN_ACL.read_bytes()) if content is None else content)
+
+
+class AccessControlTests(SynchronousTestCase):
+    """
+    L{AccessControl}.
+    """
+
+    def setUp(self) -> None:
+        """
+        Accounts.
+        """
+        accounts = table()
+        self.access = AccessControl(table=lambda: accounts)
+
+    def verdict(self, command: Command, host: str = OTHER) -> str:
+        """
+        What is said of a request.
+        """
+        try:
+            self.access.check(host, command, administers=command.code in ADMINISTRATORS_ONLY)
+        except AccessDenied as error:
+            self.assertEqual(error.code, 1)
+            begin = "org.apache.rocketmq.acl.common.AclException: "
+            self.assertTrue((error.remark or "").startswith(begin), error.remark)
+            return "denied"
+        return "allowed"
+
+    def test_table(self) -> None:
+        """
+        Each request of the table is allowed or denied as it stands there.
+        """
+        rows = access_rows()
+        self.assertGreaterEqual(len(rows), 100)
+        self.assertEqual(
+            [], [row.what for row in rows if self.verdict(row.request()) != row.verdict]
+        )
+        self.assertEqual(self.access.refused, sum(row.verdict == "denied" for row in rows))
+
+    def test_white(self) -> None:
+        """
+        From an address that is white for all everything is allowed, signed or not.
+        """
+        for row in access_rows():
+            self.assertEqual("allowed", self.verdict(row.request(), WHITE), row.what)
+
+    def test_unknown(self) -> None:
+        """
+        Who asks does not learn whether there is an account; who reads the log does.
+        """
+        told = []
+        for account in ("producer", "stranger"):
+            command = evolve(access_rows()[0], account=account, signed="wrongly").request()
+            error = self.assertRaises(
+                AccessDenied, self.access.check, OTHER, command, administers=False
+            )
+            told.append((str(error.remark).replace(account, "..."), error.reason))
+        self.assertEqual(told[0][0], told[1][0])
+        self.assertNotEqual(told[0][1], told[1][1])
+
+    def test_unique_key(self) -> None:
+        """
+        A query by unique key may be signed with the field that says so, or without it.
+        """
+        ext = {
+            "topic": "Orders",
+            "key": "K",
+            "maxNum": "1",
+            "beginTimestamp": "0",
+            "endTimestamp": "9",
+        }
+        for before, after in (
+            ({"_UNIQUE_KEY_QUERY": "true"}, {}),
+            ({}, {"_UNIQUE_KEY_QUERY": "true"}),
+        ):
+            command = Command(code=12, ext=ext | before)
+            credentials("consumer").sign(command)
+            command.ext |= after
+            self.assertEqual("allowed", self.verdict(command))
+
+    def test_odd(self) -> None:
+        """
+        What nobody sends is refused as well as anything else.
+        """
+        for ext in (
+            {"AccessKey": "producer", "Signature": "\u00e4\ud800"},
+            {"AccessKey": "\ud800", "Signature": ""},
+            {"Signature": "x"},
+        ):
+            self.assertEqual("denied", self.verdict(Command(code=310, ext=ext)))
+
+
+class AccessTableTests(SynchronousTestCase):
+    """
+    L{AccessTable}.
+    """
+
+    def test_written(self) -> None:
+        """
+        What is read and written says the same.
+        """
+        before = table()
+        again = AccessTable.read(yaml.safe_load(yaml.safe_dump(before.content())))
+        self.assertEqual(before, again)
+
+    def test_wrong(self) -> None:
+        """
+        What is not understood is refused with its place, and never with a secret.
+        """
+        account = {"accessKey": "producer", "secretKey": "s3cret-key"}
+        for content, said in (
+            (None, "mapping"),
+            ([], "mapping"),
+            ({"accounts": {}}, "list"),
+            ({"accounts": ["x"]}, "account 1"),
+            ({"accounts": [{"accessKey": "short", "secretKey": "s3cret-key"}]}, "7 characters"),
+            ({"accounts": [{"accessKey": "producer", "secretKey": "s3cret"}]}, "7 characters"),
+            ({"accounts": [account, account]}, "twice"),
+            ({"accounts": [account | {"admin": "yes"}]}, "admin"),
+            ({"accounts": [account | {"topicPerms": "A=PUB"}]}, "list of texts"),
+            ({"accounts": [account | {"topicPerms": ["A"]}]}, "'A'"),
+            ({"accounts": [account | {"groupPerms": ["A=PUB=SUB"]}]}, "'A=PUB=SUB'"),
+            ({"accounts": [account | {"defaultTopicPerm": 1.5}]}, "quotes"),
+            ({"accounts": [account | {"whiteRemoteAddress": "10.0"}]}, "'10.0'"),
+            ({"globalWhiteRemoteAddresses": "10.0.0.1"}, "list of texts"),
+        ):
+            error = self.assertRaises(AclInvalid, AccessTable.read, content)
+            self.assertIn(said, str(error))
+            self.assertNotIn("s3cret", str(error))
+        self.assertNotIn("12345678", repr(table()))
+
+    def test_changes(self) -> None:
+        """
+        An account is made, changed where something is said of it, and removed; each is another
+        version.
+        """
+        before = table()
+        made = before.with_account({"accessKey": "newcomer", "secretKey": "newcomer-key"}, 5)
+        self.assertEqual(set(made.accounts) - set(before.accounts), {"newcomer"})
+        changed = made.with_account({"accessKey": "newcomer", "admin": True}, 6)
+        self.assertTrue(changed.accounts["newcomer"].admin)
+        self.assertEqual(changed.accounts["newcomer"].secret_key, "newcomer-key")
+        gone = changed.without_account("newcomer", 7).with_white(("10.0.0.1",), 8)
+        self.assertEqual(gone.accounts, before.accounts)
+        self.assertTrue(gone.white.contain("10.0.0.1"))
+        self.assertEqual((gone.version.counter, gone.version.timestamp), (4, 8))
+        self.assertRaises(AclInvalid, gone.without_account, "newcomer", 9)
+        self.assertRaises(AclInvalid, gone.with_account, {"accessKey": "incomplete"}, 9)
+        self.assertRaises(AclInvalid, gone.with_white, ("10.0",), 9)

@@ -1,0 +1,157 @@
+"""
+The file of accounts, on the disk.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+import yaml
+from twisted.internet.task import Clock
+from twisted.logger import globalLogPublisher
+
+from rmqha.broker.access.accounts import AccessTable
+from rmqha.broker.access.acl_file import LOOK_EVERY, AclFile
+from rmqha.broker.access.errors import AclInvalid
+from tests.support.access_table import PLAIN_ACL
+from tests.support.logs import LogTestCase, now
+
+
+class AclFileTests(LogTestCase):
+    """
+    L{AclFile}.
+    """
+
+    def setUp(self) -> None:
+        """
+        A file of accounts.
+        """
+        self.clock = Clock()
+        self.path = self.folder() / "plain_acl.yml"
+        self.path.write_bytes(PLAIN_ACL.read_bytes())
+        self.path.chmod(0o600)
+        self.file = AclFile(path=self.path, clock=self.clock, in_thread=now)
+
+    def write(self, text: str) -> None:
+        """
+        Somebody edits the file.
+        """
+        self.path.write_text(text, encoding="utf-8")
+
+    def edit(self, old: str, new: str) -> None:
+        """
+        The same, in one place.
+        """
+        text = self.path.read_text(encoding="utf-8")
+        self.assertIn(old, text)
+        self.write(text.replace(old, new))
+
+    def wait(self) -> None:
+        """
+        Let it look.
+        """
+        self.clock.advance(LOOK_EVERY)
+
+    def faults(self) -> list[str]:
+        """
+        Why the node is not well.
+        """
+        return [reason.text for reason in self.file.health()]
+
+    def test_reload(self) -> None:
+        """
+        What is changed in the file is in force a second later.
+        """
+        self.file.start()
+        self.assertIn("producer", self.file.table.accounts)
+        self.edit("accessKey: producer", "accessKey: newcomer")
+        self.wait()
+        self.assertNotIn("producer", self.file.table.accounts)
+        self.assertIn("newcomer", self.file.table.accounts)
+
+    def test_broken(self) -> None:
+        """
+        A file that cannot be used any more changes nothing, and the node says so until it is
+        mended; the line with the secret is not told.
+        """
+        self.file.start()
+        good = self.path.read_text(encoding="utf-8")
+        for broken in (good.replace("secretKey: 12345678", "secretKey: [12345678"), "", "a: 1\n"):
+            self.write(broken + "accounts: 5\n" if broken == "a: 1\n" else broken)
+            self.wait()
+            self.wait()
+            self.assertIn("producer", self.file.table.accounts)
+            (fault,) = self.faults()
+            self.assertIn(str(self.path), fault)
+            self.assertNotIn("12345678", fault)
+        self.write(good)
+        self.wait()
+        self.assertEqual([], self.faults())
+        self.path.unlink()
+        self.wait()
+        self.assertIn("No such file", *self.faults())
+        self.assertIn("producer", self.file.table.accounts)
+
+    def test_mended(self) -> None:
+        """
+        A file that is put back as it was is well again.
+        """
+        self.file.start()
+        aside = self.path.with_suffix(".aside")
+        os.rename(self.path, aside)
+        self.wait()
+        os.rename(aside, self.path)
+        self.wait()
+        self.assertEqual([], self.faults())
+
+    def test_start(self) -> None:
+        """
+        Without a file that can be used there is no start.
+        """
+        self.path.unlink()
+        self.assertRaises(AclInvalid, self.file.start)
+        self.write("accounts: [{}]")
+        error = self.assertRaises(AclInvalid, self.file.start)
+        self.assertIn(str(self.path), str(error))
+
+    def test_change(self) -> None:
+        """
+        A change is on the disk and in force, with the file's own permissions, and it is made to
+        what stands there now.
+        """
+        self.file.start()
+        self.path.chmod(0o640)
+        self.edit("accessKey: producer", "accessKey: newcomer")
+        self.successResultOf(
+            self.file.change(lambda table: table.without_account("consumer", 1000))
+        )
+        self.assertEqual(0o640, stat.S_IMODE(self.path.stat().st_mode))
+        written = AccessTable.read(yaml.safe_load(self.path.read_bytes()))
+        self.assertEqual(written, self.file.table)
+        self.assertIn("newcomer", written.accounts)
+        self.assertNotIn("consumer", written.accounts)
+        self.assertEqual([self.path], list(self.path.parent.iterdir()))
+        self.wait()
+        self.assertEqual(written, self.file.table)
+
+    def test_impossible(self) -> None:
+        """
+        A change that cannot be made leaves the file as it is.
+        """
+        self.file.start()
+        before = self.path.read_bytes()
+        failed = self.file.change(lambda table: table.without_account("nobody", 1))
+        self.failureResultOf(failed, AclInvalid)
+        self.assertEqual(before, self.path.read_bytes())
+
+    def test_readable(self) -> None:
+        """
+        A file that others may read is warned of.
+        """
+        events: list[dict[str, object]] = []
+        globalLogPublisher.addObserver(events.append)
+        self.addCleanup(globalLogPublisher.removeObserver, events.append)
+        self.path.chmod(0o644)
+        self.file.start()
+        self.assertTrue(any("chmod 600" in str(event["log_format"]) for event in events))
