@@ -14,7 +14,7 @@ import click
 from attrs import asdict
 
 from rmqha.cli.common import FAILED, JSON, STORE, bar, note
-from rmqha.cli.reach import CLIENT_PORT, Address, address_of, call_master
+from rmqha.cli.reach import CLIENT_PORT, CREDENTIALS, Address, address_of, call_master
 from rmqha.config.values import Endpoint
 from rmqha.errors import Refused
 from rmqha.ha.compare_with_master import MasterComparison
@@ -25,6 +25,7 @@ from rmqha.logfiles.scan import data_end
 from rmqha.net.remoting.client import tcp_endpoints
 from rmqha.store.files.lock import is_locked
 from rmqha.store.offline.compare import Beyond, LogComparison, parting, valid_end
+from rmqha.wire.remoting.signature import Credentials
 from rmqha.wire.store_layout import LOCK
 
 
@@ -45,6 +46,7 @@ from rmqha.wire.store_layout import LOCK
 )
 @click.option("--all", "everything", is_flag=True, help="With HOST:PORT: compare the whole log.")
 @CLIENT_PORT
+@CREDENTIALS
 @JSON
 @click.pass_context
 def diverge(
@@ -54,6 +56,7 @@ def diverge(
     earliest: int | None,
     everything: bool,
     client_port: int | None,
+    credentials: Credentials | None,
     as_json: bool,
 ) -> None:
     """Find where two logs differ first: STORE and STORE2, or a running master's.
@@ -77,7 +80,7 @@ def diverge(
     if address is None:
         found = _with_store(store, other)
     else:
-        found = _with_master(store, address, earliest, client_port)
+        found = _with_master(store, address, earliest, client_port, credentials)
     if as_json:
         click.echo(json.dumps(_as_json(found), indent=2, ensure_ascii=False))
     else:
@@ -95,7 +98,11 @@ def _with_store(store: Path, other: Path) -> LogComparison:
 
 
 def _with_master(
-    store: Path, address: Address, earliest: int | None, client_port: int | None
+    store: Path,
+    address: Address,
+    earliest: int | None,
+    client_port: int | None,
+    credentials: Credentials | None,
 ) -> LogComparison:
     """
     Compare with a running master.
@@ -122,7 +129,7 @@ def _with_master(
                 note(f"asked the master without knowing where its log ends: {looking.port.state}")
 
     with bar("comparing") as progress, TemporaryDirectory(prefix="rmqha-") as folder:
-        return call_master(address, client_port, run)
+        return call_master(address, client_port, run, credentials)
 
 
 def _settled(store: Path) -> OfflineLog:

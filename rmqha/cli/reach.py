@@ -5,6 +5,7 @@ Commands that call a running master: its address, and what it means that it does
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -17,6 +18,8 @@ from rmqha.errors import MasterLeft, ProtocolViolation
 from rmqha.ha.slave import master_bounds
 from rmqha.ha.slave.master_bounds import AskBounds
 from rmqha.net.remoting.client import RemotingClient, split_address
+from rmqha.net.remoting.credentials import read_credentials
+from rmqha.wire.remoting.signature import Credentials
 
 Address = tuple[str, int]
 
@@ -40,6 +43,23 @@ CLIENT_PORT = click.option(
 )
 
 
+def _credentials(
+    context: click.Context, option: click.Parameter, path: Path | None
+) -> Credentials | None:
+    return read_credentials(path)
+
+
+CREDENTIALS = click.option(
+    "--credentials",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    callback=_credentials,
+    metavar="FILE",
+    help="Sign what the client port is asked with this account: accessKey and secretKey as in "
+    "mqadmin's tools.yml.",
+)
+"""For a broker with access control."""
+
+
 def address_of(option: str, text: str) -> Address:
     """
     What a person gave that is no folder.
@@ -56,6 +76,7 @@ def call_master(
     address: Address,
     client_port: int | None,
     run: Callable[[Any, AskBounds | None], Coroutine[Any, Any, T]],
+    credentials: Credentials | None = None,
 ) -> T:
     """
     Do something with a master while a reactor runs; once in a process.
@@ -63,6 +84,7 @@ def call_master(
     @param client_port: What to ask for the log's bounds: C{None} is the one below the HA port,
         0 none.
     @param run: Given the reactor, and how to ask.
+    @param credentials: What is asked is signed with them.
     @raise Unreachable: If that cannot be done.
     """
     host, port = address
@@ -70,7 +92,7 @@ def call_master(
     outcome: list[T | Exception] = []
 
     async def called(reactor: Any) -> None:
-        client = RemotingClient(reactor, close_on_timeout=True)
+        client = RemotingClient(reactor, close_on_timeout=True, credentials=credentials)
         named = Endpoint().show((host, asked))
         try:
             ask = (lambda: master_bounds.ask(client, named)) if asked else None

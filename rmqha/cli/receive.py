@@ -23,12 +23,14 @@ from rmqha.archive.manifest import ArchiveManifest
 from rmqha.archive.master_config import MasterConfig, ask_config, tell_no_port
 from rmqha.archive.receiver import Receiver
 from rmqha.cli.common import bar
+from rmqha.cli.reach import CREDENTIALS
 from rmqha.config.ha_settings import BadRecordPolicy, FirstSync, HASettings
 from rmqha.config.values import Endpoint
 from rmqha.ha.slave import master_bounds
 from rmqha.ha.slave.reconnect import ha_endpoint
 from rmqha.net.remoting.client import RemotingClient, split_address
 from rmqha.store.derived.rebuild import Progress
+from rmqha.wire.remoting.signature import Credentials
 
 REPORT_DELAY = 30.0
 """Seconds: ten times a stock master's slaveTimeout, six times its syncFlushTimeout."""
@@ -47,12 +49,14 @@ class ReceiveOptions:
 
     @ivar source: Host and HA port.
     @ivar client: C{host:port} of the client port, C{""} not to ask it.
+    @ivar credentials: What is asked there is signed with them.
     @ivar file_size: In bytes, C{None} to ask for it.
     """
 
     root: Path
     source: tuple[str, int]
     client: str
+    credentials: Credentials | None
     file_size: int | None
     synchronous: bool
     report_delay: float
@@ -99,6 +103,7 @@ def _host_and_port(context: click.Context, option: click.Parameter, text: str) -
     help="The client port, asked where the log begins and ends. Default: HAPORT - 1; 0: do not "
     "ask.",
 )
+@CREDENTIALS
 @click.option(
     "--file-size",
     type=click.IntRange(1),
@@ -153,6 +158,7 @@ def receive(
     synchronous: bool,
     report_delay: float,
     client_port: int | None,
+    credentials: Credentials | None,
     file_size: int | None,
     start: str,
     bad_record: str,
@@ -175,6 +181,7 @@ def receive(
         root=archive.absolute(),
         source=source,
         client=Endpoint().show((host, client_port)) if client_port else "",
+        credentials=credentials,
         file_size=file_size,
         synchronous=synchronous,
         report_delay=report_delay,
@@ -220,7 +227,7 @@ async def _run(
         return over
 
     reactor.addSystemEventTrigger("before", "shutdown", shut_down)
-    client = RemotingClient(reactor, close_on_timeout=True)
+    client = RemotingClient(reactor, close_on_timeout=True, credentials=options.credentials)
     try:
         receiver = await _receiver(reactor, client, options, shown)
         receiver.startService()

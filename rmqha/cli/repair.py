@@ -14,7 +14,7 @@ from twisted.internet.defer import Deferred
 
 from rmqha import event_file
 from rmqha.cli.common import FAILED, JSON, STORE, bar, note, store_settings
-from rmqha.cli.reach import CLIENT_PORT, address_of, call_master
+from rmqha.cli.reach import CLIENT_PORT, CREDENTIALS, address_of, call_master
 from rmqha.config.values import Endpoint
 from rmqha.errors import NotAStore, Refused
 from rmqha.ha.fetch_range import MasterReplica
@@ -25,6 +25,7 @@ from rmqha.store.offline.rebuild_in_place import exclusively
 from rmqha.store.repair.damaged_ranges import DamagedRange
 from rmqha.store.repair.from_replica import RepairReport, StoreReplica
 from rmqha.store.repair.stopped_store import StoppedStore, held_still
+from rmqha.wire.remoting.signature import Credentials
 
 
 class ByteRange(click.ParamType[tuple[int, int]]):
@@ -64,6 +65,7 @@ class ByteRange(click.ParamType[tuple[int, int]]):
     "--conf", type=click.Path(exists=True, path_type=Path), help="broker.conf of this store."
 )
 @CLIENT_PORT
+@CREDENTIALS
 @JSON
 @click.pass_context
 def repair(
@@ -74,6 +76,7 @@ def repair(
     dry_run: bool,
     conf: Path | None,
     client_port: int | None,
+    credentials: Credentials | None,
     as_json: bool,
 ) -> None:
     """Bring damaged or missing ranges of a log back from a replica that has them.
@@ -99,7 +102,7 @@ def repair(
             if not ranges:
                 report = RepairReport(peer=source, ranges=(), records=0, not_had=())
             elif address is not None:
-                report = _from_master(stopped, ranges, address, client_port)
+                report = _from_master(stopped, ranges, address, client_port, credentials)
             else:
                 report = _from_store(stopped, ranges, other)
             if not dry_run:
@@ -154,6 +157,7 @@ def _from_master(
     ranges: list[DamagedRange],
     address: tuple[str, int],
     client_port: int | None,
+    credentials: Credentials | None,
 ) -> RepairReport:
     async def run(reactor: Any, ask: AskBounds | None) -> RepairReport:
         master = MasterReplica(
@@ -169,7 +173,7 @@ def _from_master(
         return report
 
     with bar("fetching") as progress:
-        return call_master(address, client_port, run)
+        return call_master(address, client_port, run, credentials)
 
 
 def _tell(

@@ -5,6 +5,7 @@ C{rmqha spark replay}: send messages of a log to a broker again.
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,6 +13,7 @@ from rich.table import Table
 
 from rmqha.cli.common import JSON, stdout
 from rmqha.cli.spark.common import Setting, Spark, spark_options, stores_argument
+from rmqha.net.remoting.credentials import read_credentials
 from rmqha.pipeline.jobs.progress import bar
 from rmqha.pipeline.jobs.replay import SELECTING, TASKS, Replayed
 from rmqha.pipeline.jobs.replay import replay as send
@@ -40,6 +42,12 @@ from rmqha.pipeline.producing.settings import SendOptions
 @click.option("--retries", metavar="N", help="How often a failed request is sent again.")
 @click.option("--send-timeout", metavar="MS", help="Milliseconds a broker has for an answer.")
 @click.option(
+    "--credentials",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Sign with this account: accessKey and secretKey as in mqadmin's tools.yml.",
+)
+@click.option(
     "--tasks",
     type=click.IntRange(1),
     default=TASKS,
@@ -67,6 +75,7 @@ def replay(
     max_bytes: str | None,
     retries: str | None,
     send_timeout: str | None,
+    credentials: Path | None,
     tasks: int,
     dedupe: bool,
     dry_run: bool,
@@ -77,12 +86,15 @@ def replay(
     Each message is sent at least once, with its UNIQ_KEY.  TIME is a time with its zone, like
     2026-01-31T12:00:00Z, or milliseconds since 1970.
     """
+    account = read_credentials(credentials)
     given = {
         "nameServer": name_server,
         "maxRowsPerSecond": rate,
         "maxBytesPerSecond": max_bytes,
         "retries": retries,
         "sendTimeout": send_timeout,
+        "accessKey": account and account.access_key,
+        "secretKey": account and account.secret_key,
     }
     sending = SendOptions.parse({name: text for name, text in given.items() if text is not None})
     chosen: dict[str, Any] = {

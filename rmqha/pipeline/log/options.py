@@ -124,13 +124,14 @@ class ReaderName(Kind):
         return text
 
 
-def option(kind: Kind, default: Any = None) -> Any:
+def option(kind: Kind, default: Any = None, *, secret: bool = False) -> Any:
     """
     Declare an option.
 
     @param kind: What its text may be.
+    @param secret: Whether it is shown nowhere.
     """
-    return field(default=default, metadata={"kind": kind})
+    return field(default=default, metadata={"kind": kind}, repr=not secret)
 
 
 @frozen(kw_only=True)

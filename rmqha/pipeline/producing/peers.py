@@ -13,6 +13,7 @@ from rmqha.errors import RemotingFrameError, RemotingTimeout, RemotingUnreachabl
 from rmqha.pipeline.producing.connection import BlockingConnection
 from rmqha.pipeline.producing.errors import RemotingClosed
 from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.signature import Credentials
 
 
 @define(eq=False)
@@ -21,9 +22,11 @@ class Peers:
     Sends requests to peers by their address.
 
     @ivar timeout: Seconds to connect, and to wait for an answer.
+    @ivar credentials: What requests are signed with, if they are.
     """
 
     timeout: float
+    credentials: Credentials | None = None
     _open: dict[str, BlockingConnection] = field(factory=dict, init=False)
 
     def __enter__(self) -> Self:
@@ -67,6 +70,8 @@ class Peers:
 
     def _sent(self, address: str, command: Command) -> tuple[BlockingConnection, int] | RmqhaError:
         connection = self._open.get(address)
+        if self.credentials is not None:
+            self.credentials.sign(command)
         try:
             if connection is None:
                 connection = self._open[address] = BlockingConnection(address, self.timeout)

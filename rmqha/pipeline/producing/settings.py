@@ -15,6 +15,7 @@ from rmqha.config.values import INT_MAX, Endpoints, Integer, Millis, Text
 from rmqha.pipeline.errors import OptionMissing
 from rmqha.pipeline.log.option_values import Size, as_text
 from rmqha.pipeline.log.options import OptionsDraft, kinds_of, option
+from rmqha.wire.remoting.signature import Credentials
 
 TIMEOUT = 3.0
 """Seconds; stock clients' C{sendMsgTimeout}."""
@@ -54,6 +55,8 @@ class SendOptions:
     @ivar send_timeout: Seconds a broker has for an answer.
     @ivar retries: How often a request is sent again.
     @ivar batch_bytes: Bytes of a request with more than one message.
+    @ivar access_key: The account that signs requests, where brokers have access control.
+    @ivar secret_key: That account's secret.
     @ivar max_rows_per_second: The most messages a second that one producer sends.
     @ivar max_bytes_per_second: The same in bytes of bodies.
     """
@@ -64,6 +67,8 @@ class SendOptions:
     send_timeout: float = option(Millis(), TIMEOUT)
     retries: int = option(Integer(0, _MOST_RETRIES), RETRIES)
     batch_bytes: int = option(Size(), BATCH)
+    access_key: str | None = option(Text(empty=False))
+    secret_key: str | None = option(Text(empty=False), secret=True)
     max_rows_per_second: int | None = option(Integer(1, INT_MAX))
     max_bytes_per_second: int | None = option(Size())
 
@@ -82,7 +87,19 @@ class SendOptions:
             draft.take(name, as_text(value))
         if "nameServer" not in draft.texts:
             raise OptionMissing("nameServer", "it names the name servers, as host:port")
+        for one, other in (("accessKey", "secretKey"), ("secretKey", "accessKey")):
+            if one in draft.texts and other not in draft.texts:
+                raise OptionMissing(other, f"{one} is nothing without it")
         return cls(**draft.attributes)
+
+    @property
+    def credentials(self) -> Credentials | None:
+        """
+        What requests are signed with, if they are.
+        """
+        if self.access_key is None or self.secret_key is None:
+            return None
+        return Credentials(self.access_key, self.secret_key)
 
 
 SEND_KINDS = kinds_of(SendOptions)

@@ -34,6 +34,7 @@ from rmqha.wire.remoting.bodies.route import TopicRoute
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import RESPONSE, Command
 from rmqha.wire.remoting.frame import encode
+from rmqha.wire.remoting.signature import Credentials
 from tests.support.fake_broker import Answering, StandIn, route_of
 
 SOON = 5.0
@@ -140,6 +141,25 @@ class ConnectionTests(SynchronousTestCase):
             with Peers(0.3) as peers:
                 error = self.assertRaises(kind, peers.ask, address, Command(code=ASK))
                 self.assertIn(address, str(error))
+
+    def test_signed(self) -> None:
+        """
+        With credentials each request is signed, another time if it is sent again.
+        """
+        heard: list[Command] = []
+
+        def note(request: Command) -> bytes | None:
+            heard.append(request)
+            return echo(request)
+
+        peer = self.listen(note)
+        with Peers(0.5, Credentials("RocketMQ", "12345678")) as peers:
+            for body in (b"x", b"y", b"x"):
+                peers.ask(peer.address, Command(code=ASK, ext={"a": "1"}, body=body))
+        told = [request.ext["Signature"] for request in heard]
+        self.assertEqual(told[0], told[2])
+        self.assertNotEqual(told[0], told[1])
+        self.assertEqual(heard[0].ext["AccessKey"], "RocketMQ")
 
     def test_peers(self) -> None:
         """

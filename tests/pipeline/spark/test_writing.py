@@ -52,6 +52,8 @@ class OptionTests(SynchronousTestCase):
                 "sendTimeout": "1500",
                 "retries": 0,
                 "batchBytes": "64k",
+                "accessKey": "somebody",
+                "secretKey": "between-us",
                 "maxRowsPerSecond": 100,
                 "maxBytesPerSecond": "1m",
             }
@@ -63,16 +65,24 @@ class OptionTests(SynchronousTestCase):
             send_timeout=1.5,
             retries=0,
             batch_bytes=65536,
+            access_key="somebody",
+            secret_key="between-us",
             max_rows_per_second=100,
             max_bytes_per_second=1 << 20,
         )
         self.assertEqual(wanted, found)
+        self.assertNotIn("between-us", repr(found))
 
     def test_wrong(self) -> None:
         """
         What is wrong is told, with the nearest name.
         """
         self.assertRaises(OptionMissing, SendOptions.parse, {"topic": "T"})
+        for one, other in (("accessKey", "secretKey"), ("secretKey", "accessKey")):
+            half = self.assertRaises(
+                OptionMissing, SendOptions.parse, {"nameServer": "a:1", one: "x"}
+            )
+            self.assertIn(other, str(half))
         for text in ("", "a", "a:0", "a:1;", "a:1,b:2"):
             self.assertRaises(OptionInvalid, SendOptions.parse, {"nameServer": text})
         error = self.assertRaises(OptionUnknown, SendOptions.parse, {"nameServers": "a:1"})
