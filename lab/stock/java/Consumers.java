@@ -6,6 +6,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.concurrent.CountDownLatch;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
@@ -28,7 +29,8 @@ final class Consumers {
 
     /** Start a consumer and tell every message, until it is stopped by its `name`. */
     Object consume(JSONObject asked, Lines.Teller teller) throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(asked.getString("group"));
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(
+            null, asked.getString("group"), Members.signing(asked), new AllocateMessageQueueAveragely());
         members.prepare(asked, consumer);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setConsumeThreadMin(4);

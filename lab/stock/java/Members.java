@@ -4,7 +4,10 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import org.apache.rocketmq.acl.common.AclClientRPCHook;
+import org.apache.rocketmq.acl.common.SessionCredentials;
 import org.apache.rocketmq.client.ClientConfig;
+import org.apache.rocketmq.remoting.RPCHook;
 import org.apache.rocketmq.remoting.protocol.RemotingCommand;
 import org.apache.rocketmq.remoting.protocol.SerializeType;
 
@@ -39,6 +42,14 @@ final class Members {
         config.setPollNameServerInterval(1000);
         config.setHeartbeatBrokerInterval(1000);
         config.setPersistConsumerOffsetInterval(500);
+    }
+
+    /** What a client of an account signs with; none where the test names no account. */
+    static RPCHook signing(JSONObject asked) {
+        String account = asked.getString("accessKey");
+        return account == null
+            ? null
+            : new AclClientRPCHook(new SessionCredentials(account, asked.getString("secretKey")));
     }
 
     synchronized void add(String name, JSONObject asked, Object client, Stop stop) {

@@ -91,16 +91,17 @@ final class Sends {
         boolean half = "transaction".equals(how);
         boolean traced = asked.getBooleanValue("trace");
         String name = "producer " + asked.getString("namesrv") + " " + asked.getString("group")
-            + half + traced + asked.getBooleanValue("vip") + asked.getBooleanValue("tls");
+            + half + traced + asked.getBooleanValue("vip") + asked.getBooleanValue("tls")
+            + asked.getString("accessKey");
         synchronized (members) {
             if (members.find(name) == null) {
                 String group = asked.getString("group");
                 DefaultMQProducer made;
                 if (half) {
-                    made = new TransactionMQProducer(group);
+                    made = new TransactionMQProducer(group, Members.signing(asked));
                     ((TransactionMQProducer) made).setTransactionListener(new ByBody());
                 } else {
-                    made = new DefaultMQProducer(group, traced, null);
+                    made = new DefaultMQProducer(group, Members.signing(asked), traced, null);
                 }
                 members.prepare(asked, made);
                 made.setRetryTimesWhenSendFailed(0);

@@ -24,6 +24,8 @@ function options(asked) {
     instanceName: `node-${process.pid}-${++made}`,
     clientIP: '127.0.0.1',
     httpclient: {},
+    accessKey: asked.accessKey,
+    secretKey: asked.secretKey,
     logger,
     pollNameServerInteval: 1000,
     heartbeatBrokerInterval: 1000,
@@ -34,12 +36,13 @@ function options(asked) {
 
 const commands = {
   async send(asked) {
-    if (!producers.has(asked.group)) {
+    const name = `${asked.group} ${asked.accessKey}`;
+    if (!producers.has(name)) {
       const given = { ...options(asked), producerGroup: asked.group, retryTimesWhenSendFailed: 1 };
       const producer = new Producer(given);
       producer.on('error', error => console.error(error));
       await producer.ready();
-      producers.set(asked.group, producer);
+      producers.set(name, producer);
     }
     const results = [];
     for (const [ at, body ] of asked.bodies.entries()) {
@@ -50,7 +53,7 @@ const commands = {
         message.delayTimeLevel = asked.level;
       }
       try {
-        const sent = await producers.get(asked.group).send(message);
+        const sent = await producers.get(name).send(message);
         results.push({
           status: sent.sendStatus === 'SEND_OK' ? 'SEND_OK' : String(sent.sendStatus),
           id: sent.msgId,

@@ -13,16 +13,31 @@ consumers = Consumers()
 starting = threading.Lock()
 
 
-def send(number, namesrv, group, topic, bodies, tags, keys, how="sync", level=0, **_):
+def send(
+    number,
+    namesrv,
+    group,
+    topic,
+    bodies,
+    tags,
+    keys,
+    how="sync",
+    level=0,
+    accessKey="",
+    secretKey="",
+    **_,
+):
     """
     Send each body and answer what came of it.
     """
     with starting:
-        if group not in producers:
+        if (group, accessKey) not in producers:
             producer = Producer(group)
             producer.set_namesrv_addr(namesrv)
+            if accessKey:
+                producer.set_session_credentials(accessKey, secretKey, "ALIYUN")
             producer.start()
-            producers[group] = producer
+            producers[group, accessKey] = producer
     results = []
     for body, tag, key in zip(bodies, tags, keys, strict=True):
         message = Message(topic)
@@ -33,7 +48,7 @@ def send(number, namesrv, group, topic, bodies, tags, keys, how="sync", level=0,
         if level:
             message.set_delay_time_level(level)
         try:
-            result = producers[group].send_sync(message)
+            result = producers[group, accessKey].send_sync(message)
         except Exception as error:
             results.append({"status": type(error).__name__, "error": str(error)})
             continue
@@ -42,12 +57,16 @@ def send(number, namesrv, group, topic, bodies, tags, keys, how="sync", level=0,
     return results
 
 
-def consume(number, name, namesrv, group, topic, tags="*", orderly=False, **_):
+def consume(
+    number, name, namesrv, group, topic, tags="*", orderly=False, accessKey="", secretKey="", **_
+):
     """
     Tell each message, until stopped.
     """
     consumer = PushConsumer(group, orderly=orderly)
     consumer.set_namesrv_addr(namesrv)
+    if accessKey:
+        consumer.set_session_credentials(accessKey, secretKey, "ALIYUN")
     consumer.set_instance_name(f"{os.getpid()}-{name}")
 
     def got(message):

@@ -1,10 +1,10 @@
 """
 White remote addresses: from where requests are taken without a signature.
 
-A pattern is one address, or its parts, each of which is a number, C{*}, a range C{1-9} or, as the
-last one, a choice C{{1,2}}; parts behind a C{*} may be left out.  Several patterns have commas
-between.  That is what stock brokers take.  A pattern that says more than they read is refused, as
-it lets in fewer here than there.
+A pattern is one address whose parts behind the first may be C{*}, a range C{1-9} or, as the last
+one, a choice C{{1,2}}; of IPv6 parts behind a C{*} may be left out.  Several have commas between,
+where stock brokers take plain addresses alone.  They do not read on behind a range, and take
+C{10.0.1-3.7} for C{10.0.1-3.*}; here it is what it says.
 
 Source: docs/protocol/remoting.md, Access control.
 """
@@ -94,9 +94,11 @@ def _pattern(text: str) -> tuple[int, tuple[_Part, ...]]:
     version, mark, base, count = (6, ":", 16, 8) if ":" in text else (4, ".", 10, 4)
     words = _words(text, mark, count)
     most = 0xFFFF if version == 6 else 0xFF
-    open_ended = words[-1] == "*" or "-" in words[-1]
-    if len(words) > count or (len(words) < count and not open_ended) or len(words) < 2:
+    short = version == 6 and len(words) < count and words[-1] == "*"
+    if len(words) != count and not short:
         raise AclInvalid(f"address {text!r}", f"{len(words)} parts, {count} are needed")
+    if not words[0].isalnum():
+        raise AclInvalid(f"address {text!r}", "the first part must be a number")
     if any(word.startswith("{") for word in words[:-1]):
         raise AclInvalid(f"address {text!r}", "only the last part may be a choice")
     try:

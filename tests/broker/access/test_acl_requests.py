@@ -241,9 +241,9 @@ class AclRequestsTests(AccessTestCase):
         """
         self.begin()
         self.assert_denied(self.by().ask(28))
-        answer = self.by("operator").ask(53, globalWhiteAddrs="10.1.2.{3,4},10.2.*")
+        answer = self.by("operator").ask(53, globalWhiteAddrs="10.1.2.{3,4},10.2.*.*")
         self.assertEqual(answer.code, 0)
-        self.assertEqual(self.accounts.table.white_texts, ("10.1.2.{3,4}", "10.2.*"))
+        self.assertEqual(self.accounts.table.white_texts, ("10.1.2.{3,4}", "10.2.*.*"))
         self.assertEqual(self.by().ask(28).code, 0)
 
     def test_version(self) -> None:
@@ -259,7 +259,7 @@ class AclRequestsTests(AccessTestCase):
             files = json.loads(ext["allAclFileVersion"])
             self.assertEqual(files[str(self.path)]["counter"], counters[-1])
             self.assertEqual((ext["brokerName"], ext["clusterName"]), ("broker-a", "C"))
-            admin.ask(53, globalWhiteAddrs="10.3.*")
+            admin.ask(53, globalWhiteAddrs="10.3.*.*")
         self.assertEqual(counters, [0, 1])
 
     def test_shown(self) -> None:

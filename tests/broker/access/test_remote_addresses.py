@@ -15,11 +15,11 @@ from rmqha.broker.access.remote_addresses import RemoteAddresses
 CASES = (
     ("10.0.0.7", "10.0.0.7", "10.0.0.8"),
     ("10.0.0.*", "10.0.0.255", "10.0.1.0"),
-    ("10.0.*", "10.0.9.9", "10.1.0.0"),
     ("10.0.*.*", "10.0.9.9", "10.1.0.0"),
     ("10.0.0.5-9", "10.0.0.9", "10.0.0.10"),
     ("10.0.5-9.*", "10.0.7.1", "10.0.10.1"),
-    ("10.0.5-9", "10.0.7.1", "10.0.10.1"),
+    ("10.0.5-9.7", "10.0.6.7", "10.0.6.8"),
+    ("10.*.*.*", "10.9.9.9", "11.0.0.0"),
     ("10.0.0.{1,9}", "10.0.0.9", "10.0.0.5"),
     ("10.0.0.1,10.0.0.{4,5}", "10.0.0.5", "10.0.0.2"),
     ("::1", "::1", "::2"),
@@ -62,7 +62,7 @@ class RemoteAddressesTests(SynchronousTestCase):
         """
         A pattern of one version of IP contains nobody of the other.
         """
-        self.assertFalse(RemoteAddresses.parse("0.0.*").contain("::"))
+        self.assertFalse(RemoteAddresses.parse("0.0.*.*").contain("::"))
         self.assertFalse(RemoteAddresses.parse("::*").contain("0.0.0.0"))
 
     def test_wrong(self) -> None:
@@ -71,6 +71,10 @@ class RemoteAddressesTests(SynchronousTestCase):
         """
         for text in (
             "10.0.0",
+            "10.*",
+            "10.0-1.*",
+            "10.0.1-3",
+            "*.0.0.1",
             "10.0.0.0.1",
             "10.0.0.256",
             "10.0.0.9-5",

@@ -1,0 +1,192 @@
+"""
+Access control: what stock brokers let pass, and stock clients that sign.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import Any
+
+import yaml
+
+from lab.harness.nodes import Node, until
+from lab.stock import jars
+from lab.stock.brokers import BOOT, broker_ports
+from lab.stock.clients import Client, CppClient, NodeClient
+from rmqha.pipeline.producing.connection import BlockingConnection
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.fields import to_ext
+from rmqha.wire.remoting.headers.admin import CreateTopicRequest
+from tests.interop.cases import InteropTestCase
+from tests.interop.sites import SiteTestCase
+from tests.support.access_table import PLAIN_ACL, AccessRow, access_rows, credentials
+
+#: Seconds that a broker has for an answer.
+PATIENCE = 10.0
+
+
+def ask(address: str, command: Command) -> Command:
+    """
+    One request, on a connection of its own.
+    """
+    with BlockingConnection(address, PATIENCE) as connection:
+        return connection.ask(command, PATIENCE)
+
+
+def verdict(address: str, row: AccessRow) -> str:
+    """
+    What a broker says of a request of the table.
+    """
+    said = ask(address, row.request())
+    if "AclException" not in str(said.remark):
+        return "allowed"
+    return "denied" if said.code == 1 else f"denied with {said.code}"
+
+
+class AccessTableTests(InteropTestCase):
+    """
+    The table of requests, asked of a broker of ours and of a stock one with the same file.
+    """
+
+    version = "4.9.7"
+
+    def test_table(self) -> None:
+        """
+        They say the same of each, but for what ours refuses besides.
+        """
+        port = broker_ports()
+        ours = Node(
+            self.folder,
+            "master",
+            "ours",
+            brokerIP1="127.0.0.1",
+            listenPort=port,
+            aclEnable="true",
+            aclPlainFile=PLAIN_ACL,
+        )
+        self._processes.append(ours)
+        ours.start()
+        conf = self.folder / "home" / "conf"
+        conf.mkdir(parents=True)
+        (conf / "plain_acl.yml").write_bytes(PLAIN_ACL.read_bytes())
+        stock = self.broker("stock", aclEnable="true")
+        relative = os.path.relpath(conf / "plain_acl.yml", jars.HERE / "home")
+        stock.jvm = (*jars.BRIEF, f"-Drocketmq.acl.plain.file={relative}")
+        with self.scenario("a table of requests to brokers with access control", "master"):
+            stock.launch()
+            until(lambda: "boot success" in stock.log(), "it has started", BOOT, tell=stock.tail)
+            rows = access_rows()
+            self.assertEqual(
+                [],
+                [
+                    (row.what, row.stock, said)
+                    for row in rows
+                    if (said := verdict(stock.client_address, row)) != row.stock
+                ],
+            )
+            self.assertEqual(
+                [],
+                [
+                    (row.what, row.verdict, said)
+                    for row in rows
+                    if (said := verdict(f"127.0.0.1:{port}", row)) != row.verdict
+                ],
+            )
+
+
+class OursAccessClientsTests(SiteTestCase):
+    """
+    Clients that sign, at a broker of ours.
+    """
+
+    version = "4.9.7"
+
+    #: What the clients' account may do.
+    ACCOUNT = {
+        "accessKey": "clients",
+        "secretKey": "clients-secret",
+        "defaultTopicPerm": "DENY",
+        "defaultGroupPerm": "SUB",
+        "topicPerms": ["Allowed=PUB|SUB", "Denied=DENY"],
+    }
+
+    def our_broker(self, **keys: object) -> Node:
+        """
+        One with access control.
+        """
+        accounts = yaml.safe_load(PLAIN_ACL.read_bytes())
+        accounts["accounts"].append(self.ACCOUNT)
+        path = self.folder / "plain_acl.yml"
+        path.write_text(yaml.safe_dump(accounts), encoding="utf-8")
+        path.chmod(0o600)
+        return super().our_broker(aclEnable="true", aclPlainFile=path, **keys)
+
+    def make_topic(self, topic: str, queues: int = 4) -> None:
+        """
+        Make a topic as an administrator.
+        """
+        header = CreateTopicRequest(
+            topic=topic,
+            default_topic="TBW102",
+            read_queue_nums=queues,
+            write_queue_nums=queues,
+            perm=6,
+            topic_filter_type="SINGLE_TAG",
+            topic_sys_flag=0,
+        )
+        command = Command(code=17, ext=to_ext(header))
+        credentials("operator").sign(command)
+        self.assertEqual(ask(self.address, command).code, 0)
+
+    def test_clients(self) -> None:
+        """
+        A permitted topic can be written and read; a denied one cannot be written, nor can any
+        without an account or with a wrong secret.
+        """
+        for topic in ("Allowed", "Denied"):
+            self.make_topic(topic)
+        clients = [self.java(), *self.others((NodeClient, CppClient))]
+        self.side_by_side(self.signs, clients)
+        self.assert_well()
+
+    def signs(self, client: Client) -> None:
+        """
+        What one client meets.
+        """
+        account: dict[str, Any] = {name: self.ACCOUNT[name] for name in ("accessKey", "secretKey")}
+        with self.row(client, "signs: what is permitted is allowed"):
+            bodies = [f"{client.slug} {n} \N{GREEK SMALL LETTER MU}" for n in range(5)]
+            send = partial(client.send, group=f"{client.slug}-signing", **account)
+            answers = send("Allowed", bodies)
+            self.assertEqual(["SEND_OK"] * 5, [answer.status for answer in answers], answers)
+            consumer = client.consume("Allowed", f"{client.slug}-readers", **account)
+            consumer.until_got(bodies)
+            consumer.stop()
+        with self.row(client, "signs: what is denied is refused"):
+            self.assert_refused(send("Denied", ["x"]))
+            wrong = account | {"accessKey": "everything", "secretKey": "wrong-secret"}
+            group = f"{client.slug}-wrong"
+            self.assert_refused(client.send("Allowed", ["x"], group=group, **wrong))
+            group = f"{client.slug}-without"
+            self.assert_refused(client.send("Allowed", ["x"], group=group))
+
+    def assert_refused(self, answers: list[Any]) -> None:
+        """
+        Nothing was sent.
+        """
+        self.assertNotIn("SEND_OK", [answer.status for answer in answers], answers)
+
+
+class OursAccessClients5Tests(OursAccessClientsTests):
+    """
+    The Java client of 5.x, which signs in the same way.
+    """
+
+    version = "5.3.3"
+
+    def others(self, kinds: Any = ()) -> list[Client]:
+        """
+        Those of other languages were asked already.
+        """
+        return []
