@@ -157,8 +157,7 @@ class AclFile:
 
     def _read(self) -> None:
         try:
-            found = self.path.stat()
-            stamp = found.st_ino, found.st_size, found.st_mtime_ns
+            stamp = _stamp(self.path)
             if stamp != self._stamp or self.fault:
                 self.table = _table(self.path.read_bytes(), self.path)
         except OSError as error:
@@ -174,7 +173,15 @@ class AclFile:
             self._read()
             table = change(self.table)
             _replace(self.path, yaml.safe_dump(table.content(), sort_keys=False).encode())
-            self.table, self._stamp = table, None
+            self.table, self._stamp = table, _stamp(self.path)
+
+
+def _stamp(path: Path) -> tuple[int, int, int]:
+    """
+    What changes with a file's content.
+    """
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _table(raw: bytes, path: Path) -> AccessTable:
