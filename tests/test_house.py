@@ -77,7 +77,7 @@ HOUSE: dict[str, set[str]] = {
     "broker.admin": {"broker.access", "broker.meters", "broker.sending", "ha.master_epoch"},
     "broker": {"broker.admin", "broker.cluster", "broker.consuming", "broker.delay"},
     "namesrv": {"net.remoting"},
-    "admin": {"config", "durations", "event_file", "periodic"},
+    "admin": {"durations", "event_file", "net"},
     "metrics": {"broker", "controller", "durations", "ha"},
     "roles": {"admin", "broker", "ha", "ha.elected", "metrics", "namesrv"},
     "pipeline.errors": {"errors"},

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from ipaddress import ip_address
 from typing import Any, Protocol
 
 from twisted.internet.defer import Deferred, succeed
@@ -24,7 +23,11 @@ from twisted.web import http
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request, Site
 
+from rmqha.admin.hosts import OwnNames, is_local
 from rmqha.health import HealthProbe, HealthReason, failing
+from rmqha.net.allowed_peers import Allowed
+from rmqha.net.door import host_of
+from rmqha.net.rate_limited_log import RateLimitedLog
 
 PROBES = {b"livez": HealthProbe.LIVE, b"readyz": HealthProbe.READY, b"healthz": HealthProbe.HEALTH}
 """The paths of the probes."""
@@ -273,7 +276,7 @@ class SlotResource(Resource):
             request.setHeader(b"allow", b"DELETE")
             return say(request, http.NOT_ALLOWED, {"error": "only DELETE is allowed here"})
         asked = request.getRequestHostname().decode("ascii", "replace")
-        if not (_local(getattr(request.getClientAddress(), "host", "")) and _local(asked)):
+        if not (is_local(getattr(request.getClientAddress(), "host", "")) and is_local(asked)):
             error = "only from the node's own machine, by a loopback address"
             return say(request, http.FORBIDDEN, {"error": error})
         client = getattr(request.getClientAddress(), "host", "")
@@ -288,16 +291,6 @@ class SlotResource(Resource):
             error = f"no files are kept for a replica at {self.address} that is away"
             return say(request, http.NOT_FOUND, {"error": error})
         return say(request, http.OK, {"dropped": self.address})
-
-
-def _local(host: str) -> bool:
-    """
-    Whether a host is this machine, by an address or the one name that means nothing else.
-    """
-    try:
-        return host == "localhost" or ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
 
 
 class AdminSite(Resource):
@@ -332,10 +325,55 @@ class AdminPort(Site):
     displayTracebacks = False
     connections = 0
 
+    _log = Logger()
+
+    def __init__(
+        self,
+        resource: Resource,
+        *,
+        allowed: Allowed | None = None,
+        names: OwnNames | None = None,
+        clock: Any = None,
+    ) -> None:
+        """
+        @param allowed: Who may connect; by default everybody.
+        @param names: By which names it may be asked; by default by those of this machine.
+        @param clock: Bounds the rate of log lines; the reactor by default.
+        """
+        super().__init__(resource)
+        self._allowed = allowed or Allowed(())
+        self._names = names or OwnNames.of(())
+        self._quiet = RateLimitedLog(self._log, clock or self.reactor)
+
+    def getResourceFor(self, request: Request) -> Any:
+        """
+        What answers a request.  A web page can give its own name this machine's address, and then
+        have a browser ask here what it may read: so a name has to be ours.
+        """
+        host = request.getRequestHostname().decode("ascii", "replace")
+        if self._names.include(host):
+            return super().getResourceFor(request)
+        self._quiet.warn(
+            "host",
+            host_of(request.getClientAddress()),
+            "Refused a request from {peer} to the admin port by the name {host}: adminHosts does "
+            "not have it",
+            host=host[:256],
+        )
+        return AnotherHost()
+
     def buildProtocol(self, addr: IAddress | None) -> Any:
         """
-        Take a connection, if there are not L{MOST_CONNECTIONS} already.
+        Take a connection, if its peer is allowed and there are not L{MOST_CONNECTIONS} already.
         """
+        if not self._allowed.permits(host_of(addr)):
+            self._quiet.warn(
+                "not-allowed",
+                host_of(addr),
+                "Refused a connection from {peer} to the admin port: adminPortAllowedPeers does "
+                "not have it",
+            )
+            return None
         if self.connections >= MOST_CONNECTIONS:
             return None
         channel = super().buildProtocol(addr)
@@ -360,6 +398,20 @@ class AdminPort(Site):
         """
         Write nothing, as a poll a second would fill the log.
         """
+
+
+class AnotherHost(Resource):
+    """
+    Whatever is asked by a name that is not this machine's.
+    """
+
+    isLeaf = True
+
+    def render(self, request: Request) -> bytes:
+        """
+        Refuse it, by any method.
+        """
+        return say(request, http.FORBIDDEN, {"error": "the Host asked for is not in adminHosts"})
 
 
 class Missing(Answer):

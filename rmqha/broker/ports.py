@@ -148,6 +148,7 @@ class ClientPorts:
                 self._reactor,
                 gate=gate,
                 name=name,
+                allowed=self._settings.allowed_peers,
                 limits=ConnectionLimits(connections=partial(self._most, number)),
             )
             for number, (door, name) in enumerate(zip(self._doors, names, strict=True))

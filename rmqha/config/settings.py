@@ -35,6 +35,7 @@ from rmqha.config.values import (
     Address,
     Choice,
     FilePath,
+    HostNames,
     Integer,
     Millis,
     Network,
@@ -96,6 +97,12 @@ class RemotingSettings:
     bind_address: str = key("bindAddress", Address(), "", origin=Origin.RMQ53)
     """The address that the client ports listen on; empty is all."""
 
+    allowed_peers: tuple[Network, ...] = key(
+        "clientAllowedPeers", Networks(), "", origin=Origin.OURS
+    )
+    """Addresses or networks that may connect to the client ports; empty is everybody. Slaves and
+    other brokers connect there too."""
+
     max_connections: int = key("clientMaxConnections", Integer(0), "0", origin=Origin.OURS)
     """Most connections of clients, on all client ports together. 0 is as many as the limit of open
     files leaves, 65536 at most."""
@@ -140,6 +147,15 @@ class AdminSettings:
         "adminListenAddress", Address(empty=False), "127.0.0.1", origin=Origin.OURS
     )
     """The address that the HTTP port listens on."""
+
+    port_allowed_peers: tuple[Network, ...] = key(
+        "adminPortAllowedPeers", Networks(), "", origin=Origin.OURS
+    )
+    """Addresses or networks that may connect to the HTTP port; empty is everybody."""
+
+    hosts: tuple[str, ...] = key("adminHosts", HostNames(), "", origin=Origin.OURS)
+    """Names by which the HTTP port may be asked, besides addresses, names without a dot and this
+    host's own; a web page that has a browser ask it by another name is refused."""
 
     allowed_peers: tuple[Network, ...] = key(
         "adminAllowedPeers", Networks(), "", origin=Origin.OURS

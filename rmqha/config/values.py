@@ -25,6 +25,7 @@ LONG_MAX = 2**63 - 1
 
 _NUMBER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _LEVELS = re.compile(r"[0-9]{1,9}[smhd]( [0-9]{1,9}[smhd])*", re.ASCII)
+_NAME = re.compile(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*", re.ASCII)
 _SEPARATORS = re.compile(r"[,;]")
 
 
@@ -408,6 +409,26 @@ class Address(Kind):
 
     def parse(self, text: str) -> Any:
         return "" if self.empty and not text else str(ip_address(text))
+
+
+@frozen
+class HostNames(Kind):
+    """
+    Names of hosts, separated by C{,} or C{;}, in small letters.
+    """
+
+    @property
+    def allowed(self) -> str:
+        return "names of hosts, separated by , or ;"
+
+    def parse(self, text: str) -> Any:
+        parts = tuple(part.strip().lower() for part in _SEPARATORS.split(text) if part.strip())
+        if not all(_NAME.fullmatch(part) for part in parts):
+            raise ValueError(text)
+        return parts
+
+    def show(self, value: Any) -> str:
+        return ",".join(value)
 
 
 @frozen

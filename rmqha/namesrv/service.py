@@ -9,7 +9,7 @@ Source: docs/protocol/remoting.md, Name server.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -24,7 +24,7 @@ from rmqha.namesrv.kv import KvConfig
 from rmqha.namesrv.registration import Registrations
 from rmqha.namesrv.requests import Changes, KvRequests, Questions
 from rmqha.namesrv.routes import RouteTable
-from rmqha.net.allowed_peers import Allowed
+from rmqha.net.allowed_peers import Allowed, Network
 from rmqha.net.remoting.audit import audited
 from rmqha.net.remoting.calls import refused_rows
 from rmqha.net.remoting.connection import RemotingProtocol
@@ -82,10 +82,13 @@ class NameServer:
         settings: NamesrvSettings,
         clock: IReactorTime,
         kv: KvConfig,
+        *,
         gate: TlsGate | None = None,
         limits: ConnectionLimits | None = None,
+        connecting: Iterable[Network] = (),
     ) -> None:
         """
+        @param connecting: Who may connect at all; empty is everybody.
         @param clock: Its C{seconds} must not jump.
         """
         self.settings = settings
@@ -105,7 +108,12 @@ class NameServer:
             for code, handler in part.handlers().items():
                 registry.register(code, self._guard(code, handler))
         self.factory = RemotingFactory(
-            registry, clock, limits=limits, gate=gate, name="name server port"
+            registry,
+            clock,
+            limits=limits,
+            allowed=connecting,
+            gate=gate,
+            name="name server port",
         )
         self.factory.connections.lost.append(self._lost)
         self._graces: set[IDelayedCall] = set()

@@ -1,8 +1,9 @@
 """
-Who may connect: C{haAllowedPeers}, a list of addresses and networks.
+Who may connect, or ask for something: lists of addresses and networks.
 
-The HA port has no authentication of its own, and eight bytes from an honest-looking peer are an
-acknowledgement; where that matters the list names the replicas.
+Each port has one, C{clientAllowedPeers}, C{haAllowedPeers} and C{adminPortAllowedPeers}; two more
+say who may change something, C{adminAllowedPeers} and C{namesrvAllowedPeers}.  The HA port has no
+other way to tell friends: eight bytes from an honest-looking peer are an acknowledgement there.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IListeningPort
 
+from rmqha.config.load import NAMESRV
 from rmqha.logfiles import json_table
 from rmqha.metrics.broker_families import of_calls
 from rmqha.metrics.family import Sample
@@ -29,7 +30,7 @@ class NamesrvNode(Process):
     @ivar server: What it is, once it was started.
     """
 
-    role = "namesrv"
+    role = NAMESRV
     server: NameServer
 
     def listen(self) -> list[IListeningPort]:
@@ -43,7 +44,14 @@ class NamesrvNode(Process):
         kv = KvConfig(self._save)
         kv.load(json_table.read(settings.kv_path))
         limits = ConnectionLimits(connections=lambda: self.shares.clients)
-        self.server = NameServer(settings, self.reactor, kv, configured_gate(remoting), limits)
+        self.server = NameServer(
+            settings,
+            self.reactor,
+            kv,
+            gate=configured_gate(remoting),
+            limits=limits,
+            connecting=remoting.allowed_peers,
+        )
         factory = self.server.factory
         return [listen(self.reactor, factory, settings.listen_port, remoting.bind_address)]
 

@@ -26,8 +26,10 @@ from twisted.python.failure import Failure
 
 from rmqha.admin.events import Events, Facts
 from rmqha.admin.health_log import HealthLog
+from rmqha.admin.hosts import OwnNames
 from rmqha.admin.http import AdminPort, AdminSite
 from rmqha.admin.reactor_delay import ReactorDelay
+from rmqha.config.load import NAMESRV
 from rmqha.config.settings import Settings
 from rmqha.errors import RmqhaError
 from rmqha.health import HealthProbe, HealthReason, failing
@@ -36,8 +38,10 @@ from rmqha.metrics.catalog import of_status
 from rmqha.metrics.family import Sample
 from rmqha.metrics.scrape import Scrape
 from rmqha.net.accepting import PatientPort
+from rmqha.net.allowed_peers import Allowed
 from rmqha.net.connection_shares import ConnectionShares
 from rmqha.periodic import Job, health_of, rows_of
+from rmqha.roles.advice import open_warning
 from rmqha.shutdown import Shutdown
 
 NAMED = (RmqhaError, OSError, CannotListenError)
@@ -270,6 +274,9 @@ class Process(Service):
             self._log.info("Ignored RocketMQ keys: {keys}", keys=", ".join(self.settings.ignored))
         for note in self.settings.notes:
             self._log.warn("{note}", note=note)
+        warning = open_warning(self.settings, namesrv=self.role == NAMESRV)
+        if warning:
+            self._log.warn("{warning}", warning=warning)
         try:
             self._ports += self._listen_admin()
             self._ports += self.listen()
@@ -327,7 +334,12 @@ class Process(Service):
         admin = self.settings.admin
         if not admin.listen_port:
             return []
-        site = AdminPort(AdminSite(self))
+        site = AdminPort(
+            AdminSite(self),
+            allowed=Allowed(admin.port_allowed_peers),
+            names=OwnNames.of(admin.hosts),
+            clock=self.reactor,
+        )
         port = PatientPort(
             admin.listen_port, site, ADMIN_BACKLOG, admin.listen_address, self.reactor
         )

@@ -12,6 +12,7 @@ from treq.testing import StubTreq
 from twisted.internet.address import IPv4Address, IPv6Address
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.error import ConnectionDone
+from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
@@ -19,8 +20,11 @@ from twisted.web.http import Request
 from twisted.web.resource import Resource
 from twisted.web.test.requesthelper import DummyChannel
 
+from rmqha.admin.hosts import OwnNames
 from rmqha.admin.http import MOST_CONNECTIONS, AdminPort, AdminSite
+from rmqha.config.values import Networks
 from rmqha.health import HealthProbe, HealthReason
+from rmqha.net.allowed_peers import Allowed
 
 
 @define
@@ -266,6 +270,49 @@ class AdminTests(SynchronousTestCase):
         taken[0].makeConnection(transport)
         taken[0].connectionLost(Failure(ConnectionDone()))
         self.assertIsNotNone(port.buildProtocol(None))
+
+    def test_allowed(self) -> None:
+        """
+        With a list only its peers are let in.
+        """
+        allowed = Allowed(Networks().parse("10.0.0.0/24"))
+        port = AdminPort(self.site, allowed=allowed, clock=Clock())
+        self.assertIsNotNone(port.buildProtocol(IPv4Address("TCP", "10.0.0.7", 40000)))
+        self.assertIsNone(port.buildProtocol(IPv4Address("TCP", "10.0.1.7", 40000)))
+
+    def answered(self, host: str) -> int:
+        """
+        The code of an answer to who asks for a host.
+        """
+        names = OwnNames(frozenset({"node.example.com"}))
+        port = AdminPort(self.site, names=names, clock=Clock())
+        channel = port.buildProtocol(IPv4Address("TCP", "127.0.0.1", 40000))
+        transport = StringTransport()
+        channel.makeConnection(transport)
+        channel.dataReceived(f"GET /livez HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        return int(transport.value().split()[1])
+
+    def test_host(self) -> None:
+        """
+        It is asked by an address, by a name without a dot, or by a name of its own; the name of
+        another one, which a web page may have given this address, gets nothing.
+        """
+        for host in (
+            "127.0.0.1:10914",
+            "[::1]:10914",
+            "localhost",
+            "node:10914",
+            "node.example.com:10914",
+            "NODE.example.com.",
+        ):
+            self.assertEqual(200, self.answered(host), host)
+        for host in (
+            "evil.example:10914",
+            "127.0.0.1.evil.example",
+            "node.example.com.evil.example",
+            "localhost.evil.example",
+        ):
+            self.assertEqual(403, self.answered(host), host)
 
     def test_unknown_paths(self) -> None:
         """

@@ -4,11 +4,16 @@ The client ports: what they answer before, while and after there is something to
 
 from __future__ import annotations
 
+from twisted.internet.address import IPv4Address
+from twisted.internet.protocol import ServerFactory
 from twisted.internet.task import Clock
+from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
+from rmqha.broker import ports
 from rmqha.broker.ports import CLOSED, NOT_ON_VIP, ClientPorts, ServedPort
 from rmqha.config.settings import RemotingSettings
+from rmqha.config.values import Networks
 from rmqha.net.connection_shares import ConnectionShares
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.connections import ConnectionLimits, Connections
@@ -25,6 +30,37 @@ def yes(connection: RemotingProtocol, command: Command) -> Answer:
     Answer with success.
     """
     return command.answer(0, "yes")
+
+
+class ListTests(SynchronousTestCase):
+    """
+    L{ClientPorts} and C{clientAllowedPeers}.
+    """
+
+    def test_allowed(self) -> None:
+        """
+        With a list nobody else is let in at either port, and it is counted.
+        """
+        reactor = MemoryReactorClock()
+        allowed = Networks().parse("10.0.0.0/24")
+        factories: list[ServerFactory] = []
+        self.patch(
+            ports,
+            "listen_twice",
+            lambda reactor, first, vip, port, interface: factories.extend([first, vip]) or [],
+        )
+        settings = RemotingSettings(allowed_peers=allowed)
+        clients = ClientPorts(settings, 10911, reactor, ConnectionShares(files=1000))
+        clients.listen()
+        self.assertEqual(2, len(factories))
+        for factory in factories:
+            friend, stranger = (
+                factory.buildProtocol(IPv4Address("TCP", host, 40000))
+                for host in ("10.0.0.7", "10.0.1.7")
+            )
+            self.assertIsNotNone(friend)
+            self.assertIsNone(stranger)
+        self.assertEqual({"not-allowed": 2}, clients.status()["closed"])
 
 
 class DoorTests(SynchronousTestCase):

@@ -429,6 +429,23 @@ class RequestTests(NamesrvCase):
         self.assertEqual(names(Code.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST), ["t"])
         self.assertEqual(names(Code.GET_SYSTEM_TOPIC_LIST_FROM_NS), ["c", "broker-a"])
 
+    def test_connecting(self) -> None:
+        """
+        With clientAllowedPeers the others are not let in at all.
+        """
+        server = NameServer(
+            NamesrvSettings(),
+            Clock(),
+            KvConfig(lambda table: succeed(None)),
+            connecting=Networks().parse("10.0.0.0/24"),
+        )
+        friend, stranger = (
+            server.factory.buildProtocol(IPv4Address("TCP", host, 40000))
+            for host in ("10.0.0.7", "10.0.1.7")
+        )
+        self.assertIsNotNone(friend)
+        self.assertIsNone(stranger)
+
     def test_allowed_peers(self) -> None:
         """
         With a list, only who is on it changes anything; everybody asks.

@@ -15,6 +15,7 @@ import treq
 from twisted.internet import reactor
 from twisted.internet.error import CannotListenError
 from twisted.internet.task import deferLater
+from twisted.logger import globalLogPublisher
 from twisted.trial.unittest import TestCase
 from twisted.web.client import Agent, HTTPConnectionPool
 
@@ -43,7 +44,7 @@ class NamesrvTests(TestCase):
         self.port, self.admin = free_ports(2)
         self.told: list[BaseException] = []
 
-    def node(self) -> Any:
+    def node(self, *more: str) -> Any:
         """
         A name server that was not started.
         """
@@ -52,7 +53,8 @@ class NamesrvTests(TestCase):
             "adminListenPort": self.admin,
             "kvConfigPath": self.folder / "kv" / "kvConfig.json",
         }
-        settings = load(None, [f"{key}={value}" for key, value in keys.items()], "namesrv")
+        given = [*(f"{key}={value}" for key, value in keys.items()), *more]
+        settings = load(None, given, "namesrv")
         node = NamesrvNode(settings, reactor)
         self.patch(node, "without_traceback", self.told.append)
         return node
@@ -95,6 +97,24 @@ class NamesrvTests(TestCase):
         answer = await self.ask(Code.GET_KV_CONFIG, namespace="n", key="k")
         self.assertEqual(answer.ext, {"value": "v"})
         await again.stopService()
+
+    async def test_open(self) -> None:
+        """
+        A port that serves everybody is one warning at the start, and one that does not is none.
+        """
+        for keys, warnings in (((), 1), (("bindAddress=127.0.0.1",), 0)):
+            events: list[dict[str, Any]] = []
+            globalLogPublisher.addObserver(events.append)
+            try:
+                node = self.node(*keys)
+                node.startService()
+            finally:
+                globalLogPublisher.removeObserver(events.append)
+            texts = [str(e["warning"]) for e in events if "warning" in e]
+            self.assertEqual(warnings, len(texts), texts)
+            for text in texts:
+                self.assertIn(f"name server port {self.port} (namesrvAllowedPeers", text)
+            await node.stopService()
 
     async def test_port_in_use(self) -> None:
         """

@@ -105,7 +105,9 @@ class Look:
         @raise ValueError: If that is none.
         """
         url = f"http://{self.address}/{path}"
-        answer: Deferred[Any] = self.client.get(url, timeout=TIMEOUT)
+        # Not the name in the address, which the node need not know for its own.
+        headers = {"host": "localhost"}
+        answer: Deferred[Any] = self.client.get(url, headers=headers, timeout=TIMEOUT)
         response = await answer
         body: Deferred[bytes] = self.client.content(response)
         content = json.loads(await body.addTimeout(TIMEOUT, self.clock))

@@ -1,0 +1,95 @@
+"""
+What is allowed and still not wise: ports that are open to everybody, and keys that do not fit.
+
+A node says the first at its start, in one warning; C{rmqha config check} says all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from ipaddress import ip_address
+
+from rmqha.config.broker_settings import BrokerRole
+from rmqha.config.settings import ClientAuth, RemotingSettings, Settings, TlsMode
+from rmqha.config.store_settings import FlushDisk
+
+
+def open_ports(settings: Settings, *, namesrv: bool) -> list[str]:
+    """
+    The ports that serve whoever reaches them, each with the keys that would change that.
+
+    A port on a loopback address is open to the machine's own users alone, and not meant.
+
+    @param namesrv: Whether it is a name server's settings.
+    """
+    remoting = settings.remoting
+    ports = [] if namesrv else list(_brokers(settings))
+    if namesrv and _everybody(remoting) and not settings.namesrv.allowed_peers:
+        ports.append(
+            f"name server port {settings.namesrv.listen_port} "
+            "(namesrvAllowedPeers, clientAllowedPeers)"
+        )
+    admin = settings.admin
+    if admin.listen_port and not admin.port_allowed_peers and _beyond(admin.listen_address):
+        ports.append(f"admin port {admin.listen_port} (adminPortAllowedPeers)")
+    return ports
+
+
+def _brokers(settings: Settings) -> Iterator[str]:
+    port = settings.broker.listen_port
+    if port and _everybody(settings.remoting) and not settings.access.enabled:
+        yield f"client port {port} (aclEnable, clientAllowedPeers)"
+    ha = settings.ha
+    if ha.listen_port and not ha.allowed_peers and _beyond(ha.listen_address):
+        yield f"HA port {ha.listen_port} (haAllowedPeers)"
+
+
+def _everybody(remoting: RemotingSettings) -> bool:
+    """
+    Whether any peer may ask a client port.
+    """
+    certified = remoting.tls is TlsMode.ENFORCING and remoting.tls_client_auth is ClientAuth.REQUIRE
+    return not (remoting.allowed_peers or certified) and _beyond(remoting.bind_address)
+
+
+def _beyond(address: str) -> bool:
+    """
+    Whether who is on another machine can reach what listens on an address; empty is all.
+    """
+    return not address or not ip_address(address).is_loopback
+
+
+def open_warning(settings: Settings, *, namesrv: bool) -> str:
+    """
+    The same as one sentence; empty if there is nothing to say.
+    """
+    ports = open_ports(settings, namesrv=namesrv)
+    if not ports:
+        return ""
+    return (
+        "Every peer that reaches these ports is served, as no list and no access control restricts "
+        "them: " + ", ".join(ports)
+    )
+
+
+def advice(settings: Settings, *, namesrv: bool) -> list[str]:
+    """
+    All that is allowed and not wise, a sentence each.
+    """
+    found = [open_warning(settings, namesrv=namesrv)]
+    if not namesrv:
+        found += _of_a_broker(settings)
+    return [text for text in found if text]
+
+
+def _of_a_broker(settings: Settings) -> Iterator[str]:
+    broker, ha = settings.broker, settings.ha
+    if broker.listen_port and broker.role.is_master and not broker.namesrv:
+        yield "namesrvAddr is empty: no client finds this master by its topics"
+    if not broker.role.is_master and not broker.namesrv and ha.master is None:
+        yield "namesrvAddr and haMasterAddress are empty: this slave finds no master"
+    if broker.role is BrokerRole.SYNC_MASTER and settings.store.flush_disk is FlushDisk.ASYNC_FLUSH:
+        yield (
+            "SYNC_MASTER with flushDiskType=ASYNC_FLUSH: an acknowledged write is in the memory of "
+            "two machines, and lost if both lose their power"
+        )
