@@ -41,6 +41,7 @@ from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 from rmqha.wire.remoting.headers.slave import HaInfo
 from rmqha.wire.remoting.json_body import read
+from rmqha.wire.remoting.signature import Credentials
 
 ALARM = 10.0
 """Seconds without an answer of a controller after which a node says that something is wrong."""
@@ -76,6 +77,7 @@ class ElectedUpstream:
     @ivar speak: How each connection speaks; by default, as a learner.
     @ivar leads: Whether this node is the master.
     @ivar follower: Follows the master; C{None} before the store is open, and while we lead.
+    @ivar credentials: What brokers and controllers are asked is signed with them.
     @ivar client_port: Where the master's clients connect; C{""} if that is not known.
     @ivar followed: What the master tells.
     @ivar client: Asks controllers and members.
@@ -93,6 +95,7 @@ class ElectedUpstream:
     decide: Callable[[SetState], Awaitable[str]] | None = None
     speak: Callable[[], SlaveDialect] = SetSlaveDialect
     leads: Callable[[], bool] = lambda: False
+    credentials: Credentials | None = None
     follower: Follower | None = field(default=None, init=False)
     client_port: str = field(default="", init=False)
     followed: FollowedSet = field(init=False)
@@ -104,7 +107,9 @@ class ElectedUpstream:
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self.client = RemotingClient(self.reactor, close_on_timeout=True)
+        self.client = RemotingClient(
+            self.reactor, close_on_timeout=True, credentials=self.credentials
+        )
         self.group = controllers(self.settings, self.client, self.now_ms)
         self.followed = FollowedSet(
             epochs=self.epochs, confirm=lambda offset: self.store().confirm(offset)

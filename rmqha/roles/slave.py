@@ -90,6 +90,7 @@ class SlaveNode(Node):
                 dialled=self._dialled,
                 moved=self._ask_master,
                 now_ms=self.environment.now_ms,
+                credentials=self.credentials,
             )
         return Upstream(
             settings=self.settings,
