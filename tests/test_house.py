@@ -100,7 +100,7 @@ HOUSE: dict[str, set[str]] = {
         "pipeline.jobs.verify",
     },
     "cli.nodes": {"cli.common", "event_file", "net.remoting"},
-    "cli": {"archive", "cli.nodes", "cli.spark"},
+    "cli": {"archive", "cli.nodes", "cli.spark", "roles"},
 }
 
 #: What stands around the house, in the same way.

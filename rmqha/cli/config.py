@@ -10,9 +10,11 @@ from pathlib import Path
 import click
 from rich.table import Table
 
-from rmqha.cli.common import JSON, note, stdout
-from rmqha.config.load import ROLE_NAMES, Row, check
+from rmqha.cli.common import FAILED, JSON, note, stdout
+from rmqha.config.load import NAMESRV, ROLE_NAMES, Row, check
 from rmqha.config.settings import Settings
+from rmqha.roles.advice import advice
+from rmqha.store.offline.detect_sizes import wrong_sizes
 
 
 @click.group()
@@ -26,16 +28,61 @@ def config() -> None:
     "--set", "overrides", multiple=True, metavar="KEY=VALUE", help="Set a key; it wins over FILE."
 )
 @click.option("--role", type=click.Choice(sorted(ROLE_NAMES)), help="Default: by brokerRole.")
+@click.option("--changed", is_flag=True, help="Show only keys that differ from their defaults.")
+@click.option(
+    "--diff",
+    "other",
+    type=click.Path(path_type=Path),
+    metavar="OTHER",
+    help="Show only keys that mean something else in OTHER, such as the file of the pair's slave.",
+)
 @JSON
-def check_file(file: Path, overrides: tuple[str, ...], role: str | None, as_json: bool) -> None:
+@click.pass_context
+def check_file(
+    context: click.Context,
+    file: Path,
+    overrides: tuple[str, ...],
+    role: str | None,
+    changed: bool,
+    other: Path | None,
+    as_json: bool,
+) -> None:
     """Show every key's value and where it comes from, or every problem in FILE.
 
-    FILE is a broker.conf or, with --role namesrv, a namesrv.properties.
+    FILE is a broker.conf or, with --role namesrv, a namesrv.properties.  What is allowed and not
+    wise is said besides.  Exit code 1 if there are problems, or if the store is there and its
+    files have other sizes than FILE says.
     """
     settings, rows = check(file, overrides, role)
-    if as_json:
-        click.echo(json.dumps(_as_json(settings, rows), indent=2, ensure_ascii=False))
+    wrong = [] if role == NAMESRV else _wrong_sizes(settings)
+    advised = advice(settings, namesrv=role == NAMESRV)
+    if other is not None:
+        _show_differences(rows, check(other, (), None if role != NAMESRV else role)[1], as_json)
         return
+    if changed:
+        rows = [row for row in rows if not row.is_default]
+    if as_json:
+        told = _as_json(settings, rows) | {"advice": advised, "sizesOnDisk": wrong}
+        click.echo(json.dumps(told, indent=2, ensure_ascii=False))
+    else:
+        _show(file, settings, rows)
+        for text in advised:
+            note(f"advice: {text}")
+        for text in wrong:
+            note(text)
+    if wrong:
+        context.exit(FAILED)
+
+
+def _wrong_sizes(settings: Settings) -> list[str]:
+    root = settings.store.root
+    return [
+        f"{key} is {configured}, but files in {root} were made with {there}"
+        for key, configured, there in wrong_sizes(settings.store)
+    ]
+
+
+def _show(file: Path, settings: Settings, rows: list[Row]) -> None:
     for text in settings.notes:
         note(text)
     if settings.ignored:
@@ -45,6 +92,23 @@ def check_file(file: Path, overrides: tuple[str, ...], role: str | None, as_json
         source = row.source.removeprefix(f"{file}:")
         source = f"line {source}" if source.isdigit() else source
         table.add_row(row.key, row.value, source, style="dim" if row.is_default else "bold")
+    stdout().print(table, markup=False)
+
+
+def _show_differences(rows: list[Row], others: list[Row], as_json: bool) -> None:
+    """
+    Show what two files say differently.
+    """
+    values = {row.key: row.value for row in others}
+    differing = [(row.key, row.value, values.get(row.key, "")) for row in rows]
+    differing = [(key, one, two) for key, one, two in differing if one != two]
+    if as_json:
+        told = {key: {"file": one, "other": two} for key, one, two in differing}
+        click.echo(json.dumps({"differences": told}, indent=2, ensure_ascii=False))
+        return
+    table = Table("key", "FILE", "OTHER", box=None, pad_edge=False)
+    for each in differing:
+        table.add_row(*each)
     stdout().print(table, markup=False)
 
 

@@ -146,6 +146,18 @@ HARMLESS: dict[str, str] = {
 """Keys that are accepted, listed once and ignored, with the reason."""
 
 
+DEAD = frozenset(
+    {
+        "abortFile",
+        "checkTransactionMessageEnable",
+        "storeCheckpoint",
+        "storePathConsumeQueue",
+        "storePathIndex",
+    }
+)
+"""Keys of RocketMQ's own old examples that no release since 4.0 reads."""
+
+
 @frozen
 class Foreign:
     """

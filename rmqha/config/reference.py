@@ -104,6 +104,16 @@ def reference() -> str:
         )
     )
     parts.extend(_harmless(BROKER_FILE.harmless))
+    dead = ", ".join(f"``{name}``" for name in sorted(BROKER_FILE.dead))
+    parts.append(
+        textwrap.fill(
+            f"Dead keys, which RocketMQ does not read either, are named with their line: {dead}.",
+            98,
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
+        + "\n"
+    )
     parts.append(_heading("A name server", _NAMESRV_INTRO))
     parts.append(_table(_COLUMNS, _key_rows("namesrv"), _WIDTHS))
     parts.append(

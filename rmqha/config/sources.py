@@ -221,6 +221,11 @@ def _foreign(given: Given, draft: SettingsDraft) -> None:
     unsupported = known.unsupported.get(given.name)
     if unsupported is not None and unsupported.enabled(given.text):
         draft.problems.append(Unsupported(given.name, given.text, unsupported.reason, given.where))
+    elif given.name in known.dead:
+        draft.notes.append(
+            f"{given.where}: {given.name} is a dead key, RocketMQ does not read it either: delete "
+            "the line"
+        )
     elif unsupported is None and given.name not in known.harmless:
         draft.problems.append(UnknownKey(given.name, known.nearest(given.name), given.where))
     elif given.name not in draft.ignored:

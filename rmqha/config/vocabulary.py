@@ -63,12 +63,14 @@ class Vocabulary:
     @ivar keys: What means something.
     @ivar harmless: What is accepted and means nothing, with the reason.
     @ivar unsupported: What must not be switched on.
+    @ivar dead: What RocketMQ itself passes over.
     @ivar by_name: Keys by name and by alias.
     """
 
     keys: tuple[Key, ...]
     harmless: Mapping[str, str]
     unsupported: Mapping[str, Foreign]
+    dead: frozenset[str] = frozenset()
     by_name: dict[str, Key] = field(init=False)
 
     @by_name.default
@@ -91,6 +93,7 @@ BROKER_FILE = Vocabulary(
     tuple(key for key in KEYS if key.section != "namesrv"),
     foreign.HARMLESS,
     foreign.UNSUPPORTED,
+    foreign.DEAD,
 )
 """A C{broker.conf}."""
 

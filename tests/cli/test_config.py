@@ -66,6 +66,70 @@ class ConfigTests(CommandTestCase):
         self.assertIn("nonsense", result.stderr)
         self.assertEqual(result.stdout, "")
 
+    def test_changed(self) -> None:
+        """
+        With --changed only what is not the default is shown.
+        """
+        path = self.conf("listenPort=20911\nslaveTimeout=3000\nnamesrvAddr=10.0.0.1:9876\n")
+        text = self.succeed("config", "check", path, "--changed")
+        keys = [line.split()[0] for line in text.splitlines() if line.strip()][1:]
+        self.assertEqual(sorted(keys), ["listenPort", "namesrvAddr"])
+        said = self.answer("config", "check", path, "--changed")
+        self.assertEqual(sorted(said["settings"]), ["listenPort", "namesrvAddr"])
+
+    def test_diff(self) -> None:
+        """
+        With --diff only what two files say differently is shown.
+        """
+        master = self.conf("brokerRole=SYNC_MASTER\nbrokerName=a\nlistenPort=10911\n")
+        slave = self.conf("brokerRole=SLAVE\nbrokerName=a\nlistenPort=20911\nbrokerId=1\n")
+        text = self.succeed("config", "check", master, "--diff", slave)
+        rows = {line.split()[0]: line.split()[1:] for line in text.splitlines() if line.strip()}
+        self.assertEqual(rows["brokerRole"], ["SYNC_MASTER", "SLAVE"])
+        self.assertEqual(rows["haListenPort"], ["10912", "20912"])
+        self.assertNotIn("brokerName", rows)
+        said = self.answer("config", "check", master, "--diff", slave)
+        self.assertEqual(said["differences"]["brokerId"], {"file": "0", "other": "1"})
+
+    def test_dead(self) -> None:
+        """
+        Keys that RocketMQ does not read either are named with their line, and not refused.
+        """
+        path = self.conf("storePathIndex=/x\nbrokerName=a\nabortFile=/x/abort\n")
+        result = self.run_command("config", "check", path)
+        self.assertEqual(result.exit_code, 0)
+        self.assertIn(f"{path}:1: storePathIndex is a dead key", result.stderr)
+        self.assertIn(f"{path}:3: abortFile is a dead key", result.stderr)
+
+    def test_advice(self) -> None:
+        """
+        What is allowed and not wise is said; it is no failure.
+        """
+        path = self.conf("brokerRole=SYNC_MASTER\n")
+        result = self.run_command("config", "check", path)
+        self.assertEqual(result.exit_code, 0)
+        for word in ("haAllowedPeers", "namesrvAddr", "ASYNC_FLUSH"):
+            self.assertIn(word, result.stderr)
+        self.assertEqual(3, len(self.answer("config", "check", path)["advice"]))
+
+    def test_sizes(self) -> None:
+        """
+        Files on the disk that have other sizes are a failure that names key and sizes.
+        """
+        root = Path(self.mktemp())
+        for name, size in (("commitlog", 65545), ("consumequeue/T/0", 6000)):
+            (root / name).mkdir(parents=True)
+            (root / name / f"{0:020}").write_bytes(bytes(size))
+        right = "mappedFileSizeCommitLog=65545\nmappedFileSizeConsumeQueue=6000\n"
+        keys = f"storePathRootDir={root.absolute()}\n"
+        self.succeed("config", "check", self.conf(keys + right))
+        result = self.run_command("config", "check", self.conf(keys))
+        self.assertEqual(result.exit_code, 1)
+        said = " ".join(result.stderr.split())
+        self.assertIn("mappedFileSizeCommitLog is 1073741824", said)
+        self.assertIn("made with 65545", said)
+        self.assertIn("made with 6000", said)
+
     def test_role(self) -> None:
         """
         A role that contradicts the file is refused; an unknown one is a usage error.

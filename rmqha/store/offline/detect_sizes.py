@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -55,19 +56,56 @@ def offline_settings(root: Path, commitlog: Path, file_size: int) -> StoreSettin
     )
 
 
+def log_file_size(folder: Path) -> int | None:
+    """
+    The size most log files have, in bytes; C{None} if there are none.
+
+    @param folder: The C{commitlog} folder.
+    """
+    return _usual_size(folder.glob("*"))
+
+
 def queue_file_size(folder: Path) -> int | None:
     """
     The size most queue files have, in bytes; C{None} if there are none.
 
     @param folder: The C{consumequeue} folder.
     """
+    return _usual_size(folder.glob("*/*/*"), of=UNIT_SIZE)
+
+
+def _usual_size(paths: Iterable[Path], of: int = 1) -> int | None:
+    """
+    @param of: What a size is a multiple of.
+    """
     votes: Counter[int] = Counter()
-    for path in folder.glob("*/*/*"):
+    for path in paths:
         if LOG_NAME.fullmatch(path.name) and path.is_file():
             size = path.stat().st_size
-            votes[size] += bool(size) and size % UNIT_SIZE == 0
+            votes[size] += bool(size) and size % of == 0
     size, count = max(votes.items(), key=lambda vote: vote[::-1], default=(0, 0))
     return size if count else None
+
+
+def wrong_sizes(settings: StoreSettings) -> Iterator[tuple[str, int, int]]:
+    """
+    What settings say of files and the files say otherwise.
+
+    @return: A key, what is set, and what is there.
+    """
+    shape = index_shape(settings.root / INDEX)
+    found: dict[str, tuple[int, int | None]] = {
+        "mappedFileSizeCommitLog": (settings.file_size, log_file_size(settings.commitlog)),
+        "mappedFileSizeConsumeQueue": (
+            settings.queue_file_size,
+            queue_file_size(settings.root / CONSUMEQUEUE),
+        ),
+        "maxHashSlotNum": (settings.index_slots, None if shape is None else shape.slots),
+        "maxIndexNum": (settings.index_entries, None if shape is None else shape.entries),
+    }
+    for key, (configured, there) in found.items():
+        if there is not None and there != configured:
+            yield key, configured, there
 
 
 def index_shape(folder: Path) -> IndexShape | None:
