@@ -10,7 +10,7 @@ Source: docs/architecture.rst, The broker.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
 
@@ -76,7 +76,7 @@ from rmqha.ha.master_epoch import MasterEpochs
 from rmqha.ha.slave import master_bounds
 from rmqha.ha.slave.master_bounds import MasterBounds
 from rmqha.health import HealthReason
-from rmqha.net.allowed_peers import Allowed
+from rmqha.net.allowed_peers import Allowed, Network
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.remoting.handlers import Handler, Registry
 from rmqha.periodic import Job, Periodic
@@ -241,6 +241,10 @@ class Broker:
         self._among_brokers(in_thread)
         self.registry = Registry(store.log.together, reactor.seconds)
         allowed = Allowed(settings.admin.allowed_peers)
+        self.current.changed.append(
+            lambda: allowed.change(self.current.settings.admin.allowed_peers)
+        )
+        self.current.changed.append(lambda: store.change(self.current.settings.store))
         for part in (*self._parts(), *more):
             for code, handler in guarded(
                 part.handlers(), allowed=allowed, master=writer is not None, access=self.access
@@ -481,12 +485,13 @@ class Broker:
         self.fencing = Fencing(
             name=broker.name,
             epochs=self.epochs,
-            replicas=Allowed(replicas) if replicas else None,
+            replicas=_only(replicas),
             ask=self._who,
             stop_writes=self.store.fence,
             stop_registering=self.registration.suspend,
             clock=self.reactor,
         )
+        self.current.changed.append(self._replicas_changed)
         self.twins = MasterTwinCheck(
             search=TwinSearch(
                 members=members,
@@ -500,6 +505,9 @@ class Broker:
             met=self.fencing.met,
             clock=self.reactor,
         )
+
+    def _replicas_changed(self) -> None:
+        self.fencing.replicas = _only(self.current.settings.ha.allowed_peers)
 
     def _who(self, address: str) -> Deferred[MasterBounds]:
         """
@@ -685,3 +693,10 @@ class Broker:
         """
         reads = {file.path.name: file.read for file in self._files}
         return {name: read.fault for name, read in reads.items() if read and wanted(read)}
+
+
+def _only(networks: Sequence[Network]) -> Allowed | None:
+    """
+    Those that a list names; C{None} for a list that names nobody and so means everybody.
+    """
+    return Allowed(networks) if networks else None

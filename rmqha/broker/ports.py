@@ -17,6 +17,7 @@ from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.interfaces import IListeningPort
 
 from rmqha.config.settings import RemotingSettings
+from rmqha.net.allowed_peers import Network
 from rmqha.net.connection_shares import ConnectionShares
 from rmqha.net.remoting.calls import name_of, refused_rows
 from rmqha.net.remoting.connection import RemotingProtocol
@@ -184,6 +185,13 @@ class ClientPorts:
             door.shut()
         for connections in self._connections:
             connections.lost.clear()
+
+    def allow(self, networks: Iterable[Network]) -> None:
+        """
+        Let only these connect from now on, or everybody; who may not any more goes.
+        """
+        for connections in self._connections:
+            connections.door.allow(networks)
 
     def release(self) -> None:
         """

@@ -58,7 +58,8 @@ class NamesrvConfiguration:
         for key, text in texts.items():
             values |= _change(key, text.strip())
         self.settings = evolve(self.settings, **values)
-        config_changes.tell(self._log, connection.address, texts)
+        changes = [f"{key} to {text.strip()}" for key, text in texts.items()]
+        config_changes.tell(self._log, connection.address, changes)
         return None
 
     def get(self, connection: RemotingProtocol, command: Command) -> Answer:

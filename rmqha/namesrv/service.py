@@ -134,6 +134,13 @@ class NameServer:
             return guard
         return audited(guard, with_body=code is RequestCode.UPDATE_NAMESRV_CONFIG)
 
+    def allow(self, connecting: Iterable[Network], changing: Iterable[Network]) -> None:
+        """
+        Let only these connect from now on, and only these change something; empty is everybody.
+        """
+        self.factory.connections.door.allow(connecting)
+        self._allowed.change(changing)
+
     def start(self) -> None:
         """
         Begin to look for brokers that are silent.

@@ -24,6 +24,12 @@ class Allowed:
     def __init__(self, networks: Iterable[Network]) -> None:
         self._networks = tuple(networks)
 
+    def change(self, networks: Iterable[Network]) -> None:
+        """
+        Decide by another list from now on.
+        """
+        self._networks = tuple(networks)
+
     def permits(self, address: str) -> bool:
         """
         Say whether a peer may stay.

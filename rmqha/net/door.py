@@ -140,6 +140,17 @@ class Door(Generic[Inside]):
             )
         return not refusal
 
+    def allow(self, networks: Iterable[Network]) -> None:
+        """
+        Let others in from now on; who is inside and is not in the list goes.
+
+        @param networks: Who may come in; empty is everybody.
+        """
+        self._allowed.change(networks)
+        for connection in tuple(self.inside):
+            if not self._allowed.permits(connection.host):
+                connection.close("not-allowed")
+
     def _make_room(self, host: str) -> bool:
         """
         See that one more has room; if need be, a stranger goes.

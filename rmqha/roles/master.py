@@ -208,6 +208,13 @@ class MasterNode(Node):
         await shutdown.step("the addresses of replicas", self.replicas.close)
         shutdown.finish()
 
+    def settings_changed(self) -> None:
+        """
+        Some of the settings are others now; the HA port has a list too.
+        """
+        super().settings_changed()
+        self.serving.change(self.settings)
+
     def held_from(self) -> int | None:
         """
         What the slaves still need.

@@ -7,10 +7,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from attrs import evolve
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IListeningPort
 
 from rmqha.config.load import NAMESRV
+from rmqha.config.settings import Settings
 from rmqha.logfiles import json_table
 from rmqha.metrics.broker_families import of_calls
 from rmqha.metrics.family import Sample
@@ -64,6 +66,21 @@ class NamesrvNode(Process):
         self.health_log.start()
         self._log.info(
             "Name server listening on port {port}", port=self.settings.namesrv.listen_port
+        )
+
+    def adopt(self, settings: Settings) -> None:
+        """
+        Take over the lists of who may connect, and who may change something.
+        """
+        self.settings = evolve(
+            self.settings,
+            remoting=evolve(self.settings.remoting, allowed_peers=settings.remoting.allowed_peers),
+        )
+        self._admin_peers.change(settings.admin.port_allowed_peers)
+        self.server.allow(settings.remoting.allowed_peers, settings.namesrv.allowed_peers)
+        self._log.info(
+            "A reload of the configuration set clientAllowedPeers, namesrvAllowedPeers and "
+            "adminPortAllowedPeers; all else needs a restart"
         )
 
     async def end(self) -> None:

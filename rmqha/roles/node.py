@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
@@ -24,8 +25,15 @@ from rmqha.broker.access.acl_file import AclFile
 from rmqha.broker.broker import TABLES, Broker, RequestHandler
 from rmqha.broker.clients.registry import Present
 from rmqha.broker.ports import ClientPorts
+from rmqha.broker.tables.current_settings import (
+    CHANGEABLE,
+    CurrentSettings,
+    SettingChange,
+    with_changes,
+)
 from rmqha.config.settings import Settings
-from rmqha.errors import NotWritable, StoreError
+from rmqha.config.vocabulary import BROKER_FILE
+from rmqha.errors import NotWritable, RequestRefused, StoreError
 from rmqha.event_file import event_path
 from rmqha.ha.master.put_service import Putter
 from rmqha.ha.master_epoch import MasterEpochs
@@ -35,6 +43,7 @@ from rmqha.metrics import node_families
 from rmqha.metrics.broker_families import of_broker
 from rmqha.metrics.family import Sample
 from rmqha.net.connection_shares import ConnectionShares
+from rmqha.net.remoting import config_changes
 from rmqha.net.remoting.credentials import read_credentials
 from rmqha.periodic import Job, rows_of
 from rmqha.roles.process import NAMED, Process
@@ -57,6 +66,9 @@ CLOSED = frozenset({NodeState.RECOVERING, NodeState.STOPPED, NodeState.FAILED})
 
 ALARMING = frozenset({NodeState.READ_ONLY, NodeState.DISK_FULL, NodeState.FENCED, NodeState.FAILED})
 """States the log warns of: each start and clean stop passes through the others."""
+
+RELOAD = "A reload of the configuration"
+"""Who has changed settings, for the log."""
 
 LOOK_PATIENCE = 1.0
 """Seconds that a status waits for a disk."""
@@ -339,13 +351,50 @@ class Node(Process):
             credentials=self.credentials,
         )
         self._tables = None
+        self.broker.current.changed.append(partial(self._took, self.broker.current))
         return self.broker.prepare().addCallback(self._let_clients_in, self.broker)
+
+    def _took(self, current: CurrentSettings) -> None:
+        self.settings = current.settings
+        self.settings_changed()
 
     def _let_clients_in(self, _: None, broker: Broker) -> None:
         if broker is self.broker:
             self.set_aside()
             broker.start(self.clients)
             self._changed()
+
+    def settings_changed(self) -> None:
+        """
+        Some of the settings are others now: let in whom they name.
+        """
+        self.clients.allow(self.settings.remoting.allowed_peers)
+        self._admin_peers.change(self.settings.admin.port_allowed_peers)
+
+    def adopt(self, settings: Settings) -> None:
+        """
+        Take over what can change while a broker runs.
+        """
+        differing = [
+            SettingChange(key.name, before, after)
+            for key in BROKER_FILE.keys
+            if (before := key.kind.show(key.value_in(self.settings)))
+            != (after := key.kind.show(key.value_in(settings)))
+        ]
+        texts = {each.key: each.after for each in differing if each.key in CHANGEABLE}
+        try:
+            if self.broker is not None:
+                changes = self.broker.current.change(texts)
+            else:
+                self.settings, changes = with_changes(self.settings, texts)
+                self.settings_changed()
+        except RequestRefused as error:
+            self._log.error("All settings stay as they are: {error}", error=error.remark)
+            return
+        config_changes.tell(self._log, RELOAD, changes)
+        for each in differing:
+            if each.key not in CHANGEABLE:
+                self._log.warn("Only the next start changes {change}", change=each)
 
     def shut_broker(self) -> Deferred[None]:
         """

@@ -11,7 +11,7 @@ import atexit
 import os
 import resource
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -31,7 +31,7 @@ from rmqha.admin.http import AdminPort, AdminSite
 from rmqha.admin.reactor_delay import ReactorDelay
 from rmqha.config.load import NAMESRV
 from rmqha.config.settings import Settings
-from rmqha.errors import RmqhaError
+from rmqha.errors import ConfigError, RmqhaError
 from rmqha.health import HealthProbe, HealthReason, failing
 from rmqha.metrics import node_families
 from rmqha.metrics.catalog import of_status
@@ -121,6 +121,7 @@ class Process(Service):
     @ivar health_log: Logs the edges of L{health}, from when the role is at work to its stop.
     @ivar reactor_delay: Measures how late the reactor is, as long.
     @ivar events: What happened to the node.
+    @ivar reread: Reads the configuration once more.
     @ivar shares: How many files this process may open, and how many connections each port
         may have of them.
     """
@@ -139,6 +140,8 @@ class Process(Service):
         self._scrape = Scrape(self, reactor, self._in_thread)
         self._begun = reactor.seconds()
         self.shares = self.connection_shares(settings)
+        self.reread: Callable[[], Settings] = lambda: settings
+        self._admin_peers = Allowed(settings.admin.port_allowed_peers)
         self._unmet: list[str] = []
         self._ports: list[IListeningPort] = []
 
@@ -261,6 +264,24 @@ class Process(Service):
         """
         return succeed(None)
 
+    def adopt(self, settings: Settings) -> None:
+        """
+        Take over what can change while this process runs, and log that, and what cannot.
+
+        @param settings: What the configuration says now.
+        """
+
+    def reload(self) -> None:
+        """
+        Read the configuration again, and take over what can change.
+        """
+        try:
+            settings = self.reread()
+        except ConfigError as error:
+            self._log.error("All settings stay as they are: {error}", error=error)
+        else:
+            self.adopt(settings)
+
     # --- the service --------------------------------------------------------------
 
     def startService(self) -> None:
@@ -336,7 +357,7 @@ class Process(Service):
             return []
         site = AdminPort(
             AdminSite(self),
-            allowed=Allowed(admin.port_allowed_peers),
+            allowed=self._admin_peers,
             names=OwnNames.of(admin.hosts),
             clock=self.reactor,
         )

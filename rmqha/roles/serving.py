@@ -139,6 +139,14 @@ class Serving:
         )
         return [listen_now(endpoint, self.gate)]
 
+    def change(self, settings: Settings) -> None:
+        """
+        Let in whom these settings name; in all else they are the same.
+        """
+        self.settings = settings
+        if self.factory is not None:
+            self.factory.door.allow(settings.ha.allowed_peers)
+
     def begin(self, store: Store) -> MasterFactory:
         """
         Begin an epoch of an open store's log, and let slaves in.

@@ -301,6 +301,13 @@ class SlaveNode(Node):
         store = self.store_service.opened
         return None if store is None or not self.settings.controller.enabled else store.readable
 
+    def settings_changed(self) -> None:
+        """
+        Some of the settings are others now; the HA port has a list too.
+        """
+        super().settings_changed()
+        self.serving.change(self.settings)
+
     def held_from(self) -> int | None:
         """
         What the slaves behind this one still need.

@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
+from signal import SIGHUP, signal
 from typing import Any, cast
 
 from twisted.application.service import IService
@@ -17,6 +18,7 @@ from twisted.python.reflect import namedAny
 from rmqha.admin.log_output import observer
 from rmqha.config.errors import ConfigProblems
 from rmqha.config.load import MEMBER, NAMESRV, load
+from rmqha.config.settings import Settings
 from rmqha.errors import ConfigError
 from rmqha.net.remoting.credentials import read_credentials
 from rmqha.roles.garbage import SetAside
@@ -78,6 +80,7 @@ class Options(usage.Options):
     def __init__(self) -> None:
         super().__init__()
         self["set"] = []
+        self._conf: Path | None = None
 
     def opt_set(self, assignment: str) -> None:
         """
@@ -87,16 +90,29 @@ class Options(usage.Options):
 
     opt_s = opt_set
 
+    def read(self) -> Settings:
+        """
+        Read the configuration, now or once more.
+
+        @raise ConfigProblems: With everything that is wrong.
+        """
+        settings = load(self._conf, self["set"], self["role"])
+        if self._conf is not None:
+            # A daemon may be somewhere else when it reads again.
+            self._conf = self._conf.absolute()
+        return settings
+
     def postOptions(self) -> None:
         """
         Load the configuration, so that mistakes are told before anything starts.
         """
         name = self["role"]
+        if self["conf"] is not None:
+            self._conf = Path(self["conf"])
         if name is not None and name not in ROLES:
             raise usage.UsageError(f"unknown role {name}; roles are {', '.join(ROLES)}")
-        conf = Path(self["conf"]) if self["conf"] is not None else None
         try:
-            self.settings = load(conf, self["set"], name)
+            self.settings = self.read()
             read_credentials(self.settings.access.credentials)
         except ConfigProblems as error:
             raise usage.UsageError("\n".join(str(problem) for problem in error.problems)) from error
@@ -139,12 +155,15 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     # Twisted's timers follow the wall clock, which jumps; a node's must not.
     reactor.seconds = time.monotonic
     node = namedAny(ROLES[options.role])
-    if options.role == NAMESRV:
-        return cast(IService, node(options.settings, reactor))  # it has no log to repair
-    how = {"repair": bool(options["repair"])}
+    how = {}
+    if options.role != NAMESRV:  # it has no log to repair
+        how["repair"] = bool(options["repair"])
     if options.role == MASTER:
         how["force"] = bool(options["force"])
     made = node(options.settings, reactor, **how)
+    made.reread = options.read
     if own:
         made.set_aside = SetAside()
+        # What would end the process by default.
+        signal(SIGHUP, lambda *_: reactor.callFromThread(made.reload))
     return cast(IService, made)

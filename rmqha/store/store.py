@@ -196,6 +196,13 @@ class Store:
             self._dispatch.starve(self._parts.starved)
             self._dispatch.soon()
 
+    def change(self, settings: StoreSettings) -> None:
+        """
+        Flush and delete as these settings say from now on; in all else they are the same.
+        """
+        self.settings = self.retention.settings = settings
+        self.flusher.change(settings)
+
     def stop(self) -> Deferred[None]:
         """
         Take no more writes, flush everything and close the files.

@@ -71,6 +71,18 @@ class DoorTests(SynchronousTestCase):
             strangers=strangers,
         )
 
+    def test_another_list(self) -> None:
+        """
+        When the list changes who is not in it any more goes, and who is in it now may come.
+        """
+        old, kept = Played(self.door, "10.1.0.1"), Played(self.door, "10.2.0.1")
+        self.door.allow([ip_network("10.2.0.0/16"), ip_network("192.0.2.0/24")])
+        self.assertEqual([("not-allowed", False)], old.closed)
+        self.assertEqual([], kept.closed)
+        self.door.left(old)
+        self.assertFalse(self.door.admits("10.1.0.1"))
+        self.assertTrue(self.door.admits("192.0.2.7"))
+
     def test_names(self) -> None:
         """
         A host is its address as IPv4 where it is one; a peer has the port too.

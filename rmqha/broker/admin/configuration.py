@@ -12,14 +12,15 @@ from collections.abc import Mapping
 from attrs import define
 from twisted.logger import Logger
 
-from rmqha.broker.tables.current_settings import CurrentSettings
+from rmqha.broker.tables.current_settings import LISTS, CurrentSettings
 from rmqha.broker.tables.topics import Topics
 from rmqha.config.load import describe
+from rmqha.errors import RequestRefused
 from rmqha.net.remoting import config_changes
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler
 from rmqha.wire.remoting import json_body
-from rmqha.wire.remoting.codes import RequestCode
+from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.headers.admin import VersionAnswer
 
@@ -54,8 +55,16 @@ class BrokerConfiguration:
         25: change some keys until the next start.
         """
         texts = config_changes.asked(command)
-        self.current.change(texts)
-        config_changes.tell(self._log, connection.address, texts)
+        settings = self.current.settings
+        lists = LISTS.intersection(texts)
+        if lists and not (settings.admin.allowed_peers or settings.access.enabled):
+            raise RequestRefused(
+                ResponseCode.NO_PERMISSION,
+                f"{', '.join(sorted(lists))}: every peer could open what the lists close, as "
+                "neither adminAllowedPeers nor aclEnable says who may administer",
+            )
+        changes = self.current.change(texts)
+        config_changes.tell(self._log, connection.address, changes)
         return None
 
     def get(self, connection: RemotingProtocol, command: Command) -> Answer:

@@ -3,9 +3,9 @@ The settings in force, and which of them may change while the broker runs.
 
 Stock brokers let any client set any field, ignore what they do not know and make false of what is
 neither true nor false.  Here only what can change while the broker runs is changed, all of a
-request or nothing, and until the next start: the file is the operator's.
+request or nothing, and until the next start or the next reload: the file is the operator's.
 
-Source: docs/protocol/remoting.md, Administration.
+Source: docs/protocol/remoting.md, Administration; docs/operations.rst, Changing settings.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from attrs import define, evolve, field
+from attrs import define, evolve, field, frozen
 
 from rmqha.config.keys import Key
 from rmqha.config.settings import Settings
@@ -21,14 +21,53 @@ from rmqha.config.vocabulary import BROKER_FILE, KEYS
 from rmqha.errors import RequestRefused
 from rmqha.wire.remoting.codes import ResponseCode
 
+_OF_THE_STORE = {
+    "cleanFileForciblyEnable",
+    "deleteWhen",
+    "diskMaxUsedSpaceRatio",
+    "diskSpaceCleanForciblyRatio",
+    "diskSpaceWarningLevelRatio",
+    "fileReservedTime",
+    "flushCommitLogLeastPages",
+    "flushCommitLogThoroughInterval",
+    "flushConsumeQueueLeastPages",
+    "flushConsumeQueueThoroughInterval",
+    "flushIntervalCommitLog",
+    "flushIntervalConsumeQueue",
+}
+
+LISTS = frozenset(
+    {"adminAllowedPeers", "adminPortAllowedPeers", "clientAllowedPeers", "haAllowedPeers"}
+)
+"""Keys that say who may do what."""
+
 CHANGEABLE = (
     {key.name for key in KEYS if key.section in ("pull", "registration", "transactions")}
     | {"brokerPermission", "storeReplyMessageEnable"}
+    | _OF_THE_STORE
+    | LISTS
 ) - {"defaultQueryMaxNum", "notifyConsumerIdsChangedEnable"}
 """Keys that may change while the broker runs."""
 
 LOCKED = frozenset({"brokerConfigPath", "configBlackList", "rocketmqHome"})
 """Keys without meaning here that stock brokers refuse to change."""
+
+
+@frozen
+class SettingChange:
+    """
+    A key that means something else now.
+
+    @ivar before: What it was, as a file would have it.
+    @ivar after: What it is.
+    """
+
+    key: str
+    before: str
+    after: str
+
+    def __str__(self) -> str:
+        return f"{self.key} from {self.before or 'empty'} to {self.after or 'empty'}"
 
 
 @define(eq=False)
@@ -43,27 +82,44 @@ class CurrentSettings:
     settings: Settings
     changed: list[Callable[[], None]] = field(factory=list)
 
-    def change(self, texts: Mapping[str, str]) -> None:
+    def change(self, texts: Mapping[str, str]) -> tuple[SettingChange, ...]:
         """
         Change some keys, all or none.
 
         @param texts: Their new values as a file would have them.
+        @return: What is something else now.
         @raise RequestRefused: If one is unknown, needs a restart, or has a bad value.
         """
-        sections: dict[str, dict[str, Any]] = {}
-        for name, text in texts.items():
-            key = _changeable(name)
-            if key is not None:
-                sections.setdefault(key.section, {})[key.field] = _value(key, text)
-        self.settings = evolve(
-            self.settings,
-            **{
-                section: evolve(getattr(self.settings, section), **values)
-                for section, values in sections.items()
-            },
-        )
+        self.settings, changes = with_changes(self.settings, texts)
         for listener in tuple(self.changed):
             listener()
+        return changes
+
+
+def with_changes(
+    settings: Settings, texts: Mapping[str, str]
+) -> tuple[Settings, tuple[SettingChange, ...]]:
+    """
+    Settings with some keys changed, and what that changes.
+
+    @raise RequestRefused: As L{CurrentSettings.change}.
+    """
+    sections: dict[str, dict[str, Any]] = {}
+    changes = []
+    for name, text in texts.items():
+        key = _changeable(name)
+        if key is None:
+            continue
+        value = _value(key, text)
+        sections.setdefault(key.section, {})[key.field] = value
+        before, after = key.kind.show(key.value_in(settings)), key.kind.show(value)
+        if before != after:
+            changes.append(SettingChange(key.name, before, after))
+    made = {
+        section: evolve(getattr(settings, section), **values)
+        for section, values in sections.items()
+    }
+    return evolve(settings, **made), tuple(changes)
 
 
 def _changeable(name: str) -> Key | None:

@@ -6,6 +6,8 @@ Source: docs/protocol/remoting.md, Administration.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from twisted.logger import Logger
 
 from rmqha.config import properties
@@ -30,9 +32,11 @@ def asked(command: Command) -> dict[str, str]:
     return {entry.key: entry.value for entry in entries}
 
 
-def tell(log: Logger, who: str, changed: dict[str, str]) -> None:
+def tell(log: Logger, who: str, changes: Iterable[object]) -> None:
     """
-    Log each key that an administrator has set, and who it was.
+    Log each key that was changed, and by whom.
+
+    @param changes: In words that follow C{changed}.
     """
-    for key, text in changed.items():
-        log.info("{who} set {key}={text} until the next start", who=who, key=key, text=text)
+    for change in changes:
+        log.info("{who} changed {change}", who=who, change=change)

@@ -80,6 +80,14 @@ class Flusher:
         self._last = self.clock.seconds()
         self._timed.start(self.settings.flush_interval)
 
+    def change(self, settings: StoreSettings) -> None:
+        """
+        Flush as these settings say from now on.
+        """
+        self.settings = settings
+        if self._timed.running:
+            self._timed.start(settings.flush_interval)
+
     def jobs(self) -> Iterator[Job]:
         """
         What is done again and again.

@@ -11,6 +11,7 @@ from typing import Any
 from attrs import evolve
 
 from rmqha.broker.admin.permissions import ADMINISTRATION, SLAVE_REFUSES
+from rmqha.broker.tables.current_settings import LISTS
 from rmqha.config.settings import AdminSettings
 from rmqha.wire.remoting.bodies.tables import GroupConfig
 from rmqha.wire.remoting.codes import RequestCode
@@ -541,6 +542,28 @@ class GuardTests(AdministrationTestCase):
         sent = self.admin.ask(SEND_V2, sending("T"), b"x")
         assert sent is not None
         self.assertEqual(sent.code, 0)
+
+    def test_lists(self) -> None:
+        """
+        Who may do what is changed by request only where somebody says who may administer.
+        """
+        self.begin()
+        for name in sorted(LISTS):
+            body = f"fileReservedTime=5\n{name}=10.0.0.0/24\n".encode()
+            answer = self.ask(RequestCode.UPDATE_BROKER_CONFIG, body)
+            self.assertEqual(answer.code, 16, name)
+            self.assertIn(name, str(answer.remark))
+        self.assertEqual(self.serving.store.retention.settings.file_reserved, 259200.0)
+
+    def test_lists_of_administrators(self) -> None:
+        """
+        Where somebody does, they change at once, for administrators too.
+        """
+        self.begin(admin=AdminSettings(allowed_peers=(ip_network("10.1.0.0/16"),)))
+        body = b"adminAllowedPeers=192.0.2.0/24\nfileReservedTime=5\n"
+        self.assertEqual(self.ask(RequestCode.UPDATE_BROKER_CONFIG, body).code, 0)
+        self.assertEqual(self.ask(RequestCode.UPDATE_BROKER_CONFIG, body).code, 16)
+        self.assertEqual(self.serving.store.retention.settings.file_reserved, 18000.0)
 
     def test_permitted(self) -> None:
         """
