@@ -8,6 +8,8 @@ it setuptools installs a finder hook, imports work and the plugin is invisible.
 Cython is needed to build, not to run.
 """
 
+from pathlib import Path
+
 from Cython.Build import cythonize
 from setuptools import Extension, find_packages, setup
 
@@ -44,10 +46,32 @@ setup(
     name="rmqha",
     version="0.1.0.dev0",
     description="RocketMQ's master/slave high availability in Python on Twisted",
+    long_description=Path("README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
     license="Apache-2.0",
+    keywords="rocketmq replication high-availability twisted pyspark",
+    classifiers=[
+        "Development Status :: 4 - Beta",
+        "Environment :: No Input/Output (Daemon)",
+        "Framework :: Twisted",
+        "Intended Audience :: Developers",
+        "Intended Audience :: System Administrators",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Programming Language :: Python :: 3.13",
+        "Topic :: System :: Clustering",
+        "Topic :: System :: Networking",
+    ],
     python_requires=">=3.11",
     package_dir={"": "."},
     packages=[*find_packages(include=["rmqha", "rmqha.*", "pyspark_rmqha"]), "twisted.plugins"],
+    # Examples, below the environment's share/rmqha.
+    data_files=[
+        (f"share/rmqha/{folder}", sorted(map(str, Path(folder).glob("*.*"))))
+        for folder in ("conf", *sorted(map(str, Path("conf").glob("*/"))))
+    ],
     package_data={"rmqha": ["py.typed"], "rmqha.wire.lane": ["*.pyi"]},
     install_requires=[
         "attrs>=23.1",

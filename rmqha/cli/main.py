@@ -18,6 +18,7 @@ from rmqha.cli.rebuild import rebuild
 from rmqha.cli.receive import receive
 from rmqha.cli.repair import repair
 from rmqha.cli.restore import restore
+from rmqha.cli.run import run
 from rmqha.cli.spark.main import spark
 from rmqha.cli.tables import tables
 from rmqha.cli.verify import verify
@@ -26,14 +27,14 @@ from rmqha.cli.verify import verify
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="rmqha", prog_name="rmqha", message="%(prog)s %(version)s")
 def main() -> None:
-    """Show rmqha nodes, and check, read, repair and archive RocketMQ stores.
+    """Run and show rmqha nodes, and check, read, repair and archive RocketMQ stores.
 
-    Nodes are started by twistd (see README).  Only `repair`, `rebuild`, `promote` and
+    Nodes are started by `run` or by twistd.  Only `repair`, `rebuild`, `promote` and
     `tables --accept` change a store.
     """
 
 
-OF_NODES = (status, events, slots)
+OF_NODES = (run, status, events, slots)
 OF_STORES = (verify, dump, repair, rebuild, diverge, promote, tables, receive, restore)
 
 for command in (*OF_NODES, *OF_STORES, config, spark):

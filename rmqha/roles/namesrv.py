@@ -23,6 +23,7 @@ from rmqha.net.remoting.listening import listen
 from rmqha.net.remoting.tls import configured_gate
 from rmqha.periodic import Job
 from rmqha.roles.process import Process
+from rmqha.roles.service_manager import READY
 
 
 class NamesrvNode(Process):
@@ -64,6 +65,7 @@ class NamesrvNode(Process):
         self.tell_shares()
         self.server.start()
         self.health_log.start()
+        self.notify(READY)
         self._log.info(
             "Name server listening on port {port}", port=self.settings.namesrv.listen_port
         )

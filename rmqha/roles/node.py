@@ -47,6 +47,7 @@ from rmqha.net.remoting import config_changes
 from rmqha.net.remoting.credentials import read_credentials
 from rmqha.periodic import Job, rows_of
 from rmqha.roles.process import NAMED, Process
+from rmqha.roles.service_manager import READY
 from rmqha.shutdown import Shutdown
 from rmqha.store.environment import StoreEnvironment
 from rmqha.store.lost_tail import LostTail
@@ -263,6 +264,7 @@ class Node(Process):
 
     def _served(self, _: None) -> None:
         if self.running and not self.ready.called:
+            self.notify(READY)
             self.ready.callback(None)
 
     def _not_opened(self, failure: Failure) -> None:

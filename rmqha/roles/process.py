@@ -42,6 +42,7 @@ from rmqha.net.allowed_peers import Allowed
 from rmqha.net.connection_shares import ConnectionShares
 from rmqha.periodic import Job, health_of, rows_of
 from rmqha.roles.advice import open_warning
+from rmqha.roles.service_manager import STOPPING, notify
 from rmqha.shutdown import Shutdown
 
 NAMED = (RmqhaError, OSError, CannotListenError)
@@ -130,6 +131,7 @@ class Process(Service):
     role = ""
     exit_with = staticmethod(exit_with)
     without_traceback = staticmethod(without_traceback)
+    notify = staticmethod(notify)
 
     def __init__(self, settings: Settings, reactor: Any) -> None:
         self.settings = settings
@@ -336,6 +338,7 @@ class Process(Service):
         if not self.running:
             return succeed(None)
         super().stopService()
+        self.notify(STOPPING)
         self.health_log.stop()
         self.reactor_delay.stop()
         self.events.stop()

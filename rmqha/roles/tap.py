@@ -4,8 +4,10 @@ C{twistd rmqha}: options to settings to a service.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from signal import SIGHUP, signal
 from typing import Any, cast
@@ -89,6 +91,13 @@ class Options(usage.Options):
         self["set"].append(assignment)
 
     opt_s = opt_set
+
+    def opt_version(self) -> None:
+        """
+        Display the version of rmqha and exit.
+        """
+        sys.stdout.write(f"rmqha {version('rmqha')}\n")
+        raise SystemExit(0)
 
     def read(self) -> Settings:
         """

@@ -41,10 +41,12 @@ class ExampleTests(SynchronousTestCase):
     def test_files(self) -> None:
         """
         The layouts are RocketMQ's: two masters, with or without a slave each; and a name server.
-        Beside them is what watches them.
+        Beside them is what watches them, and units for systemd.
         """
         names = {path.name for path in (ROOT / "conf").iterdir()}
-        self.assertEqual(names, {*LAYOUTS, "controller", "namesrv.properties", "prometheus"})
+        self.assertEqual(
+            names, {*LAYOUTS, "controller", "namesrv.properties", "prometheus", "systemd"}
+        )
         self.assertEqual(set(layout("2m-noslave")), set(PAIRS))
         for name in ("2m-2s-async", "2m-2s-sync"):
             self.assertEqual(set(layout(name)), {*PAIRS, "broker-a-s", "broker-b-s"})

@@ -5,8 +5,11 @@ C{twistd rmqha}'s command line.
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 import time
+from importlib.metadata import version
+from io import StringIO
 from pathlib import Path
 
 from twisted.python.usage import UsageError
@@ -119,6 +122,21 @@ class OptionsTests(SynchronousTestCase):
         """
         self.parsed("--set", "brokerName=y")
         self.assertEqual(tap.Options()["set"], [])
+
+
+class VersionTests(SynchronousTestCase):
+    """
+    C{twistd rmqha --version}.
+    """
+
+    def test_version(self) -> None:
+        """
+        It is ours, and not Twisted's.
+        """
+        said = StringIO()
+        self.patch(sys, "stdout", said)
+        self.assertRaises(SystemExit, tap.Options().parseOptions, ["--version"])
+        self.assertEqual(said.getvalue(), f"rmqha {version('rmqha')}\n")
 
 
 class MakeServiceTests(OptionsTests):

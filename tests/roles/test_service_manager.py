@@ -1,0 +1,110 @@
+"""
+What systemd is told, and the units for it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from unittest import skipUnless
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from rmqha.roles.service_manager import READY, STOPPING, notify
+from tests.roles.nodes import NodeReactor, PuppetSlave, settings
+from tests.support.logs import LogTestCase
+
+UNITS = Path(__file__).parents[2] / "conf" / "systemd"
+
+
+class NotifyTests(LogTestCase):
+    """
+    L{notify}, and when a node calls it.
+    """
+
+    def listen(self, name: str) -> socket.socket:
+        """
+        Be the service manager.
+        """
+        heard = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.addCleanup(heard.close)
+        heard.bind(name)
+        heard.setblocking(False)
+        return heard
+
+    def environment(self, address: str) -> None:
+        """
+        Have the variable say where it listens.
+        """
+        self.patch(os, "environ", {**os.environ, "NOTIFY_SOCKET": address})
+
+    def test_told(self) -> None:
+        """
+        It is told at a path, or by an abstract name.
+        """
+        path = str(Path(tempfile.mkdtemp(prefix="notify-", dir="/tmp")) / "s")
+        self.addCleanup(shutil.rmtree, Path(path).parent)
+        abstract = f"rmqha-test-{os.getpid()}"
+        for address, name in ((path, path), (f"@{abstract}", f"\0{abstract}")):
+            heard = self.listen(name)
+            self.environment(address)
+            notify(READY)
+            self.assertEqual(b"READY=1", heard.recv(100))
+
+    def test_nobody(self) -> None:
+        """
+        Without a service manager nothing is told, and one that is gone ends nothing.
+        """
+        self.environment("")
+        notify(READY)
+        self.environment("/nowhere/at/all")
+        notify(READY)
+
+    def test_node(self) -> None:
+        """
+        A node says that it is ready when it serves, and then that it stops.
+        """
+        reactor = NodeReactor()
+        node = PuppetSlave(settings(self.folder() / "store"), reactor)
+        told: list[str] = []
+        self.patch(node, "notify", told.append)
+        node.startService()
+        self.successResultOf(node.ready)
+        self.assertEqual([READY], told)
+        stopped = node.stopService()
+        for _ in range(5):
+            reactor.advance(0)
+        self.successResultOf(stopped)
+        self.assertEqual([READY, STOPPING], told)
+
+
+class UnitTests(SynchronousTestCase):
+    """
+    The units that are shipped.
+    """
+
+    @skipUnless(shutil.which("systemd-analyze"), "there is no systemd here")
+    def test_verified(self) -> None:
+        """
+        systemd finds nothing wrong with them.
+        """
+        folder = Path(tempfile.mkdtemp(prefix="units-"))
+        self.addCleanup(shutil.rmtree, folder)
+        twistd = str(Path(sys.executable).parent / "twistd")
+        for unit in UNITS.glob("*.service"):
+            text = unit.read_text(encoding="utf-8").replace("/opt/rmqha/bin/twistd", twistd)
+            path = folder / unit.name.replace("@", "@broker-a")
+            path.write_text(text, encoding="utf-8")
+            done = subprocess.run(
+                ["systemd-analyze", "verify", str(path)],
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=60,
+            )
+            self.assertEqual((0, ""), (done.returncode, done.stderr), unit.name)
