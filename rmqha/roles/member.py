@@ -97,6 +97,7 @@ class MemberNode(SlaveNode):
     """
 
     role = "member"
+    decided = frozenset({"brokerId", "brokerRole"})
     member = MemberState.NO_CONTROLLER
     why = ""
     master: SetMaster | None = None
@@ -112,7 +113,7 @@ class MemberNode(SlaveNode):
         super().__init__(settings, reactor, repair=repair)
         self.epochs.keep_file = keep_labels
         broker, controller = settings.broker, settings.controller
-        self._beats = RemotingClient(reactor)
+        self._beats = RemotingClient(reactor, credentials=self.credentials)
         upstream = self.elected
         self.membership = Membership(
             group=upstream.group,
@@ -139,6 +140,7 @@ class MemberNode(SlaveNode):
             dialled=self._dialled,
             moved=self._ask_master,
             now_ms=self.environment.now_ms,
+            credentials=self.credentials,
             decide=self._decided,
             speak=lambda: SetSlaveDialect(SlaveHandshake(id=self.membership.id)),
             leads=lambda: self.master is not None,

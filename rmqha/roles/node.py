@@ -83,6 +83,7 @@ class Node(Process):
     @ivar store_service: Opens the store, and closes it; a slave's repair replaces it.
     @ivar clients: The client ports.
     @ivar broker: What they serve, while the store is open.
+    @ivar decided: Keys that others decide about while this role runs.
     @ivar unready: States in which this role does not do what it promises its clients.
     @ivar epochs: The master epochs of the log.
     @ivar set_aside: Called before clients are let in: what there is now is there to stay.
@@ -90,6 +91,7 @@ class Node(Process):
 
     _log = Logger()
     unready = CLOSED
+    decided: frozenset[str] = frozenset()
     set_aside: Callable[[], None] = staticmethod(lambda: None)
 
     def __init__(self, settings: Settings, reactor: Any, *, repair: bool = False) -> None:
@@ -380,7 +382,8 @@ class Node(Process):
         differing = [
             SettingChange(key.name, before, after)
             for key in BROKER_FILE.keys
-            if (before := key.kind.show(key.value_in(self.settings)))
+            if key.name not in self.decided
+            and (before := key.kind.show(key.value_in(self.settings)))
             != (after := key.kind.show(key.value_in(settings)))
         ]
         texts = {each.key: each.after for each in differing if each.key in CHANGEABLE}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from attrs import define, field
+from attrs import define, evolve, field
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IAddress, IListeningPort, IStreamServerEndpoint
 from twisted.internet.protocol import ServerFactory
@@ -30,6 +30,7 @@ from rmqha.ha.master.transfer import GroupTransfer, replicas_needed
 from rmqha.ha.states import Standing
 from rmqha.health import HealthReason
 from rmqha.logfiles import json_table
+from rmqha.net.allowed_peers import Network
 from rmqha.net.connection_shares import ConnectionShares
 from rmqha.net.zero_copy_send import ZeroCopyServerEndpoint
 from rmqha.periodic import Job
@@ -139,13 +140,14 @@ class Serving:
         )
         return [listen_now(endpoint, self.gate)]
 
-    def change(self, settings: Settings) -> None:
+    def allow(self, networks: tuple[Network, ...]) -> None:
         """
-        Let in whom these settings name; in all else they are the same.
+        Let only these connect from now on, or everybody; who may not any more goes.
         """
-        self.settings = settings
-        if self.factory is not None:
-            self.factory.door.allow(settings.ha.allowed_peers)
+        ha = evolve(self.settings.ha, allowed_peers=networks)
+        self.settings = evolve(self.settings, ha=ha)
+        if self.gate.inner is not None:
+            self.gate.inner.door.allow(networks)
 
     def begin(self, store: Store) -> MasterFactory:
         """

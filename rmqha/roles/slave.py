@@ -306,7 +306,7 @@ class SlaveNode(Node):
         Some of the settings are others now; the HA port has a list too.
         """
         super().settings_changed()
-        self.serving.change(self.settings)
+        self.serving.allow(self.settings.ha.allowed_peers)
 
     def held_from(self) -> int | None:
         """
