@@ -111,17 +111,6 @@ class AclFile:
         if self.fault:
             yield HealthReason("accounts", f"{self.fault}; those read before are in force")
 
-    def status(self) -> dict[str, object]:
-        """
-        What C{/status} says of it.
-        """
-        return {
-            "file": str(self.path),
-            "accounts": len(self.table.accounts),
-            "version": self.table.version.counter,
-            "fault": self.fault,
-        }
-
     # --- in a thread, but for the first time ------------------------------------------
 
     def _look(self) -> Deferred[None]:
