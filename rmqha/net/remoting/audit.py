@@ -28,7 +28,7 @@ AUDIT = "rmqha.audit"
 LONGEST = 400
 """Most characters of what was asked for."""
 
-SECRET = frozenset({"Signature", "SecurityToken"})
+SECRET = frozenset({"Signature", "SecurityToken", "secretKey"})
 """Fields that no log may have; C{AccessKey} says who signed."""
 
 _log = Logger(AUDIT)

@@ -72,7 +72,14 @@ class AuditTests(SynchronousTestCase):
         """
         Who signed is told, and nothing by which somebody else could.
         """
-        self.ask(None, AccessKey="ops", Signature="abc=", SecurityToken="def", topic="T")
+        self.ask(
+            None,
+            AccessKey="ops",
+            Signature="abc=",
+            SecurityToken="def",
+            secretKey="mine",
+            topic="T",
+        )
         self.assertIn("DELETE_TOPIC_IN_BROKER AccessKey=ops topic=T: done", self.lines[0])
 
     def test_refused(self) -> None:
