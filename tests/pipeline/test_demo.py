@@ -8,22 +8,21 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from lab.bench.corpus import write_log
 from lab.demo.traffic import Sent
+from lab.harness import golden
 from rmqha.logfiles.offline_log import OfflineLog
-from tests.support.rows import publish
+from tests.support.rows import expected, publish
 
 try:
     import matplotlib  # noqa: F401
     import pyarrow as pa
+    import pyarrow.compute as pc
     from deltalake import write_deltalake
 
     from lab.demo_pipeline.report import COLUMNS, Facts, Report
     from rmqha.pipeline.scan import scan
 except ImportError as missing:  # without the extras
     skip = f"the extras pipeline, delta and plots are not installed: {missing}"
-
-KEY = "%032X"
 
 
 class ReportTests(SynchronousTestCase):
@@ -33,12 +32,14 @@ class ReportTests(SynchronousTestCase):
 
     def setUp(self) -> None:
         self.place = Path(self.mktemp()).absolute()
-        store = self.place / "store"
-        size = 1 << 18
-        publish(store, write_log(store / "commitlog", size, file_size=size, bodies=(500,)))
-        self.log = OfflineLog(store, size)
+        self.place.mkdir()
+        store = golden.store("5.3.3")
+        records = expected("5.3.3", "store")
+        publish(store, records[-1]["physicalOffset"] + records[-1]["size"])
+        self.log = OfflineLog(store, 262144)
         self.rows = scan(store, columns=",".join(COLUMNS), visibility="log").read_all()
-        self.sent = [Sent("BenchTopic-1", True, "", KEY % 7), Sent("BenchTopic-2", False, "no")]
+        self.keyed = next(row for row in records if row["properties"].get("KEYS") == "k1")
+        self.sent = [Sent("k1", True, "", "A"), Sent("k2", False, "no")]
 
     def wrong(self, rows: pa.Table) -> str:
         """
@@ -69,13 +70,24 @@ class ReportTests(SynchronousTestCase):
         """
         A record that is not there is told of, and a message that somebody relies on.
         """
-        said = self.wrong(pa.concat_tables([self.rows[:7], self.rows[8:]]))
+        place = self.keyed["physicalOffset"]
+        said = self.wrong(self.rows.filter(pc.not_equal(self.rows["physical_offset"], place)))
         self.assertIn("1 of one only", said)
         self.assertIn("1 of 1 are not in the table", said)
+        self.assertIn(f"in the log at byte {place}, its row is missing", said)
 
-    def test_no_keys(self) -> None:
+    def test_not_in_the_log(self) -> None:
         """
-        Without a message's own id nothing is proved.
+        A message that somebody relies on and no store has is told of.
         """
-        self.sent.append(Sent("BenchTopic-3", True, ""))
-        self.assertIn("of 2 are not in the table", self.wrong(self.rows))
+        self.sent.append(Sent("nobody-has-it", True, ""))
+        said = self.wrong(self.rows)
+        self.assertIn("1 of 2 are not in the table: nobody-has-it, no id, is not in the log", said)
+
+    def test_one_id_for_two(self) -> None:
+        """
+        Messages are known by the keys that the demo gave them: the client tells one id of two,
+        or that of another message.
+        """
+        self.sent.append(Sent("flag7", True, "", "A"))
+        self.assertEqual("", self.wrong(self.rows))
