@@ -31,7 +31,7 @@ from rmqha.pipeline.jobs.spark_work import Path as AnyPath
 from rmqha.pipeline.jobs.spark_work import spread
 from rmqha.pipeline.log.cached_splits import replace, write_positions
 from rmqha.pipeline.log.options import ReadOptions
-from rmqha.pipeline.log.positions import Position, fingerprint
+from rmqha.pipeline.log.positions import Position, make
 from rmqha.pipeline.log.ranges import Range
 from rmqha.pipeline.log.stores import StoreView
 from rmqha.wire.log.published import Cut, Span, render_spans
@@ -164,7 +164,7 @@ def index(
         ordinal += span.count
         file = files.at(span.start)
         if last >= 0 and file is not None:
-            positions[file.start] = Position(span.end, last, fingerprint(files, last))
+            positions[file.start] = make(files, span.end, last)
     folder = root / OWN_FOLDER
     with _alone(root) as free:
         _refuse(root, free)

@@ -252,4 +252,7 @@ class PositionInvalid(PipelineError):
     reason: str
 
     def __str__(self) -> str:
-        return f"cannot read a position of the checkpoint: {self.reason} ({self.text[:200]})"
+        return (
+            f"cannot read a position of the checkpoint: {self.reason} ({self.text[:200]}); begin a "
+            "new checkpoint, where the table ends (--resume-from-table) or at startingOffsets"
+        )

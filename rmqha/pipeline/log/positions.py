@@ -13,6 +13,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from errno import ENOENT
 from typing import Any
 
 from attrs import frozen
@@ -77,8 +78,16 @@ def fingerprint(files: LogFiles, offset: int) -> str:
 def make(files: LogFiles, offset: int, last: int, log: str = "") -> Position:
     """
     The position at C{offset}, behind the record at C{last}.
+
+    @raise FileNotFoundError: If that record has gone meanwhile, by retention or a cut: no later
+        run could read the position, so the log has to be looked at again.
     """
-    return Position(offset, last, fingerprint(files, last), log) if last >= 0 else Position(offset)
+    if last < 0:
+        return Position(offset)
+    found = fingerprint(files, last)
+    if not found:
+        raise FileNotFoundError(ENOENT, f"the record at byte {last} has gone", str(files.root))
+    return Position(offset, last, found, log)
 
 
 def to_json(positions: Mapping[str, Position]) -> dict[str, Any]:

@@ -155,10 +155,9 @@ def position_at_end(wanted: Range) -> Position:
             return Position(wanted.end, offset, total)
     files = LogFiles.find(Path(wanted.root))
     try:
-        last = boundary(files, wanted.start, wanted.end).last
+        return make(files, wanted.end, boundary(files, wanted.start, wanted.end).last)
     except RangeBroken:  # there is damage, which the options let pass
-        last = wanted.start
-    return make(files, wanted.end, last)
+        return Position(wanted.end)
 
 
 def chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:

@@ -8,12 +8,15 @@ What L{tests.pipeline.test_scan} and L{tests.pipeline.spark.test_stream} try is 
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from attrs import evolve
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rmqha.errors import PointInvalid
 from rmqha.pipeline.log.errors import (
@@ -29,14 +32,21 @@ from rmqha.wire.log.encode import blank
 from rmqha.wire.log.published import SPAN_SIZE, Span, Why, parse_point, render_spans
 from rmqha.wire.store_layout import OWN_FOLDER, POINT, SPLITS
 from tests.support.damaged_stores import SIZE, BadInputTestCase, change, offsets
+from tests.support.effort import tries
 from tests.support.rows import publish
 from tests.support.spark_needs import need_java
 from tests.wire.records import PLAIN, stored
 
 try:
     from pyspark.errors import PySparkException
-    from pyspark.sql.streaming.datasource import ReadAllAvailable
+    from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
+    from rmqha.logfiles.log_files import LogFiles
+    from rmqha.pipeline.log.options import ReadOptions
+    from rmqha.pipeline.log.positions import from_json, to_json
+    from rmqha.pipeline.log.stores import open_stores
+    from rmqha.pipeline.spark import batch_end
+    from rmqha.pipeline.spark.batch_end import BatchLimits, advance
     from tests.pipeline.spark.test_stream import reader_of, rows_between
     from tests.support.spark import folder, session
 except ImportError as missing:  # without the extra
@@ -262,6 +272,81 @@ class PositionTests(BadInputTestCase):
         publish(self.store, self.end, broker_name="another")
         error = self.assertRaises(LogOfAnotherBroker, self.next, failOnDataLoss=False)
         self.assertEqual(("golden", "another"), (error.expected, error.found))
+
+
+class AdvancingTests(BadInputTestCase):
+    """
+    A stream never says that it is where no later run of it can begin.
+    """
+
+    def setUp(self) -> None:
+        super().setUp()
+        publish(self.store, self.end)
+
+    def test_record_goes_meanwhile(self) -> None:
+        """
+        Where retention or a cut takes the record that a position would name, the log is looked
+        at again: the stream goes on behind it, or says that the log is broken there.
+        """
+        walked = batch_end.boundary
+        waiting: list[Path] = []
+
+        def racing(files: LogFiles, *args: Any, **more: Any) -> Any:
+            found = walked(files, *args, **more)
+            while waiting:
+                self.take(waiting.pop())
+            return found
+
+        self.patch(batch_end, "boundary", racing)
+        kept = [offset for offset in self.all if offset >= SIZE]
+        for take in (Path.unlink, lambda file: os.truncate(file, 100)):
+            self.take = take
+            whole = self.file_of(0).read_bytes()
+            reader = reader_of(path=self.store, failOnDataLoss=False)
+            start = reader.initialOffset()
+            waiting.append(self.file_of(0))
+            if take is Path.unlink:
+                end = reader.latestOffset(start, ReadMaxBytes(30_000))
+                found = rows_between(reader, start, json.loads(json.dumps(end)))
+                self.assertEqual(kept[: len(found)], found)
+                self.assertNotEqual([], found)
+            else:
+                limit = ReadMaxBytes(30_000)
+                error = self.assertRaises(RangeBroken, reader.latestOffset, start, limit)
+                self.assertEqual("the file ends here", error.reason)
+            self.file_of(0).write_bytes(whole)
+
+    @settings(max_examples=tries(60), deadline=None)
+    @given(st.data())
+    def test_every_position_can_be_read(self, data: st.DataObject) -> None:
+        """
+        Whatever is damaged, each position that a stream reaches can be read back.
+        """
+        row, place = data.draw(st.integers(0, len(self.all) - 1)), data.draw(st.integers(0, 90))
+        file, at = self.file_of(self.all[row]), self.all[row] % SIZE + place
+        whole = file.read_bytes()
+        change(file, at, bytes([whole[at] ^ data.draw(st.integers(1, 255))]))
+        try:
+            options = ReadOptions.parse({"path": self.store, "mode": "DROPMALFORMED"})
+            limits = BatchLimits(data.draw(st.none() | st.integers(1, self.end)), None)
+            (store,) = open_stores(options)
+            position, before = store.position(store.first), -1
+            while position.offset > before:
+                self.assertEqual({"s": position}, from_json(to_json({"s": position})))
+                before = position.offset
+                position = advance(store, position, store.end, limits, options)
+        finally:
+            file.write_bytes(whole)
+
+    def test_old_one(self) -> None:
+        """
+        A position that an earlier version should not have written says how to go on.
+        """
+        bad = {"v": 1, "stores": {"store": {"offset": 900, "last": 700, "sum": "", "log": ""}}}
+        reader = reader_of(path=self.store)
+        error = self.assertRaises(PositionInvalid, reader.latestOffset, bad, ReadAllAvailable())
+        self.assertIn("--resume-from-table", str(error))
+        self.assertIn("startingOffsets", str(error))
 
 
 class CheckpointTests(BadInputTestCase):
