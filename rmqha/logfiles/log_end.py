@@ -11,8 +11,8 @@ decide what no check of a single record can:
 
 Readers differ only in where they begin to check, for that is a matter of time: a node at what
 it knows to be flushed, offline tools at the first byte, Spark at the last file that was
-written.  What lies behind the end tells a torn tail from damage; only who would cut there, or
-has to warn, looks for it (L{damage_behind}).
+written.  What lies behind the end tells a torn tail from damage; only who would cut there, has to
+warn, or must not take damage for the end, looks for it (L{damage_behind}).
 
 Source: docs/protocol/store.rst, Recovery, which says also where rmqha ends a log earlier than a
 stock broker and why that is better.
@@ -29,11 +29,15 @@ from rmqha.logfiles.log_writer import LogWriter
 from rmqha.logfiles.pread_log import PreadLog
 from rmqha.logfiles.published import read_copied_damage
 from rmqha.logfiles.reader import LogReader, SparseLog
-from rmqha.logfiles.scan import next_valid, scan
+from rmqha.logfiles.scan import data_end, next_valid, scan
 from rmqha.wire.columnar.record_blocks import Block
 from rmqha.wire.log.copied_damage import CopiedDamage
 from rmqha.wire.log.layout import MIN_BLANK
 from rmqha.wire.log.record import Fault, decode
+
+TORN_MOST = 4 << 20
+"""Bytes that a torn record may leave behind where it begins: RocketMQ's default for the most that
+a message may have.  More is damage, whatever it is."""
 
 Progress = Callable[[int], None]
 """Called with the bytes checked since the last call."""
@@ -132,21 +136,82 @@ def find_end_in_last_file(files: LogFiles, known: int = 0) -> LogEnd:
     @param known: A place between two records up to which all was found whole before.
     @raise FileNotFoundError: If a file was deleted meanwhile.
     """
+    with PreadLog(files) as log:
+        return _in_last_file(log, known, LogWriter.of(files.root).nul_is_torn_from)
+
+
+def find_end_past_damage(files: LogFiles, known: int = 0) -> LogEnd:
+    """
+    The same, for who reads on behind damage, or must not take it for the end: behind a record
+    whose body alone is damaged, or else behind the whole file, since nobody can say where in it
+    a record begins.
+
+    @param known: As for L{find_end_in_last_file}.
+    @raise FileNotFoundError: If a file was deleted meanwhile.
+    """
     torn_from = LogWriter.of(files.root).nul_is_torn_from
     with PreadLog(files) as log:
-        for file in reversed(files.files):
-            if any(log.read(file.start, MIN_BLANK)):
-                start = known if file.start < known <= file.end else file.start
-                return find_log_end(
-                    log,
-                    start,
-                    file.end,
-                    nul_is_torn_from=torn_from,
-                    copied=read_copied_damage(files.root),
-                )
-    return LogEnd(
-        start=files.first, end=files.first, records=0, last_record=-1, reason=None, blank=0
+        found = _in_last_file(log, known, torn_from)
+        while (behind := _behind_fault(log, found)) is not None:
+            # What was being written when it was looked at is whole by now.
+            again = _from(log, found.end, torn_from) if found.end < behind else found
+            if again.end == found.end:
+                again = _from(log, _past_fault(log, found, behind), torn_from)
+            found = again
+        return found
+
+
+def _in_last_file(log: PreadLog, known: int, torn_from: int) -> LogEnd:
+    for file in reversed(log.files.files):
+        if any(log.read(file.start, MIN_BLANK)):
+            start = known if file.start < known <= file.end else file.start
+            return _from(log, start, torn_from, file.end)
+    return _nothing(log.min_offset)
+
+
+def _from(log: PreadLog, start: int, torn_from: int, stop: int | None = None) -> LogEnd:
+    """
+    The end of a log of whose file nothing is known but that a record begins at a place, unless
+    the log ends there.
+    """
+    if start >= log.end:
+        return _nothing(start)
+    return find_log_end(
+        log,
+        start,
+        log.file_end(start) if stop is None else stop,
+        nul_is_torn_from=torn_from,
+        copied=read_copied_damage(log.files.root),
     )
+
+
+def _nothing(end: int) -> LogEnd:
+    return LogEnd(start=end, end=end, records=0, last_record=-1, reason=None, blank=0)
+
+
+def _behind_fault(log: PreadLog, found: LogEnd) -> int | None:
+    """
+    A place behind a log's end that shows that it is damaged there, not torn: a whole record, or
+    bytes that no torn record leaves; C{None} if there is none.
+    """
+    if found.end >= log.end or found.blank:
+        return None
+    behind = damage_behind(log, found.end)
+    if behind is not None or found.reason in (None, Fault.NOTHING) or found.end == log.min_offset:
+        return behind
+    written = data_end(log, found.end)
+    size = int.from_bytes(log.read(found.end, 4), "big", signed=True)
+    torn = size if MIN_BLANK < size <= log.file_end(found.end) - found.end else TORN_MOST
+    return written - 1 if written > found.end + max(torn, TORN_MOST) else None
+
+
+def _past_fault(log: PreadLog, found: LogEnd, behind: int) -> int:
+    """
+    Where to go on behind damage.
+    """
+    if found.reason is Fault.CRC:
+        return found.end + int.from_bytes(log.read(found.end, 4), "big", signed=True)
+    return log.file_end(behind)
 
 
 def why_torn(log: LogReader, last: int, end: int, nul_is_torn_from: int) -> Fault | None:

@@ -8,6 +8,7 @@ is not there.  What a short file lacks reads as zeros.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
 
@@ -15,6 +16,7 @@ from attrs import define, field
 
 from rmqha.logfiles.listing import LogFile
 from rmqha.logfiles.log_files import LogFiles
+from rmqha.logfiles.reader import data_extents
 
 
 @define(eq=False)
@@ -78,6 +80,18 @@ class PreadLog:
         """
         return self._at(offset).end
 
+    def extents(self, offset: int) -> Iterator[tuple[int, int]]:
+        """
+        Physical ranges from C{offset} on that may hold something, file by file.
+
+        @raise FileNotFoundError: If a file was deleted before it was opened.
+        """
+        for file, low, _ in self.files.pieces(offset, self.end):
+            self._open(file)
+            size = os.fstat(self._fd).st_size
+            for start, stop in data_extents(self._fd, low - file.start, size):
+                yield start + file.start, stop + file.start
+
     def read(self, offset: int, size: int) -> memoryview:
         """
         Bytes of one file, valid until the next call.
@@ -86,10 +100,7 @@ class PreadLog:
         @raise FileNotFoundError: If the file was deleted before it was opened.
         """
         file = self._at(offset)
-        if self._file is not file:
-            fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
-            self.__exit__(None, None, None)
-            self._fd, self._file = fd, file
+        self._open(file)
         size = min(size, file.end - offset)
         if len(self._buffer) < size:
             self._buffer = bytearray(size)
@@ -102,6 +113,12 @@ class PreadLog:
                 break
             count += more
         return view
+
+    def _open(self, file: LogFile) -> None:
+        if self._file is not file:
+            fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+            self.__exit__(None, None, None)
+            self._fd, self._file = fd, file
 
     def _at(self, offset: int) -> LogFile:
         file = self.files.at(offset)

@@ -20,7 +20,7 @@ from attrs import define
 
 from rmqha.errors import NotAStore
 from rmqha.logfiles.listing import root_of
-from rmqha.logfiles.log_end import find_end_in_last_file
+from rmqha.logfiles.log_end import find_end_past_damage
 from rmqha.logfiles.log_files import LogFiles
 from rmqha.logfiles.published import Split, read_point, read_splits, stale_end
 from rmqha.pipeline.log.cached_splits import trusted_splits
@@ -115,13 +115,21 @@ class StoreView:
         """
         if self.point is not None:
             return self.point.confirm
-        tail = find_end_in_last_file(self.files, self.known)
+        tail = find_end_past_damage(self.files, self._known())
         if tail.reason is Fault.MAGIC and tail.end <= self.files.first:
             raise NotAStore(str(self.files.root), "its first file does not begin with a record")
         if tail.reason not in (None, Fault.NOTHING) and not self.known:
             # A stream that looks every second would say it every second.
             _log.warning("%s ends at byte %d: %s", self.name, tail.end, tail.reason)
         return tail.end
+
+    def _known(self) -> int:
+        """
+        The last place in the last file that is known to be between two records.
+        """
+        last = self.files.files[-1:]
+        splits = trusted_splits(self.files, last[0].start, last[0].end) if last else ()
+        return max(self.known, splits[-1].start if splits else 0)
 
     @property
     def first(self) -> int:

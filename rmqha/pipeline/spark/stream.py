@@ -48,6 +48,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._rows = TaskRows(options, schema)
         self._targets: dict[str, int] | None = None
+        self._planned_to: dict[str, Position] = {}
 
     def initialOffset(self) -> dict[str, Any]:
         """
@@ -92,14 +93,18 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for store in stores:
             if store.name not in positions:
                 positions[store.name] = self._initial(store)
+        self._planned_to = positions
         return to_json(positions)
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """
         Where the logs end, for Spark's progress.
         """
+        # From where the last batch ends: what is below was followed already.
         return settled(
-            lambda: to_json({store.name: Position(store.end) for store in self._stores()})
+            lambda: to_json(
+                {store.name: Position(store.end) for store in self._stores(self._planned_to)}
+            )
         )
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
