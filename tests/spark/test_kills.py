@@ -121,11 +121,47 @@ class Stream:
         if self._due and now >= self._due:
             self.kill(group=self.kills % 2 == 0)
             self.kills += 1
-            self.start()
+            # Behind every other kill an operator takes the table back, or tidies it.
+            self.start(*(self.take_back() if self.kills % 2 else self.tidy()))
             self._due = 0.0
         elif not self._due and (end := self.end()) > self.seen:
             self.seen = end
             self._due = now + random.uniform(0.0, 1.5)
+
+    def take_back(self) -> tuple[str, ...]:
+        """
+        Undo the last commit of a table that can do so.
+
+        @return: What the next start has to be told then.
+        """
+        if self.format == "delta":
+            table = deltalake.DeltaTable(self.table)
+            table.restore(table.version() - 1)
+        elif self.format == "iceberg":
+            with found_at(self.table) as found:
+                table = found._table  # type: ignore[attr-defined]
+                now = table.current_snapshot()
+                if now.parent_snapshot_id is None:
+                    return ()
+                back = table.manage_snapshots().rollback_to_snapshot(now.parent_snapshot_id)
+                back.commit()
+        else:
+            return ()
+        self.seen = 0
+        return ("--resume-from-table",)
+
+    def tidy(self) -> tuple[str, ...]:
+        """
+        Compact and vacuum a table, and change what it remembers.
+        """
+        if self.format == "delta":
+            table = deltalake.DeltaTable(self.table)
+            table.optimize.compact()
+            table.vacuum(0, dry_run=False, enforce_retention_duration=False)
+            table.alter.set_table_properties(
+                {"delta.setTransactionRetentionDuration": "interval 1 seconds"}
+            )
+        return ()
 
     def kill(self, *, group: bool = True) -> None:
         """
@@ -199,7 +235,7 @@ class KillTests(SynchronousTestCase):
 
     def check(self, stream: Stream, wanted: dict[str, int]) -> None:
         """
-        A table has every record once, and no file that it does not know.
+        A table has every record once, and all files that it knows.
         """
         rows = found(stream.table, stream.format)
         offsets = rows.column("physical_offset").to_pylist()
@@ -210,4 +246,5 @@ class KillTests(SynchronousTestCase):
         self.assertEqual(wanted["end"], stream.end(), stream.format)
         if stream.format == "delta":
             table = deltalake.DeltaTable(stream.table)
-            self.assertEqual(len(table.file_uris()), len(files(stream.table)))
+            known = {uri.rpartition("/")[2] for uri in table.file_uris()}
+            self.assertLessEqual(known, {name.rpartition("/")[2] for name in files(stream.table)})

@@ -1,8 +1,10 @@
 """
 A Delta table, committed to by C{deltalake}: no Java, no package of Spark's.
 
-How far the table is lies in Delta's own application transactions, which a commit sets
-together with its files: for each selection and store one with the end as its version, and
+How far the table is stands in what each commit says of itself, beside its files.  A C{RESTORE}
+takes the table back to a version, so the last commit of ours counts from which that left the
+rows.  A table's history is cleaned some day; then Delta's own application transactions tell,
+which a commit sets too: for each selection and store one with the end as its version, and
 beside it where that begins and the record below the end.
 """
 
@@ -10,9 +12,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import pyarrow as pa
 from attrs import define
@@ -23,11 +26,10 @@ from deltalake.transaction import AddAction
 from rmqha.pipeline.errors import TableRefused
 from rmqha.pipeline.log.positions import Position
 from rmqha.pipeline.sinks.parquet import Shape
-from rmqha.pipeline.sinks.position import TablePosition
+from rmqha.pipeline.sinks.position import Source, TablePosition, as_json, of_json
 from rmqha.pipeline.sinks.rewrite import place_column
 from rmqha.pipeline.sinks.table import (
     LakeTable,
-    Source,
     Taken,
     fitting,
     folder_columns,
@@ -43,6 +45,15 @@ asked for only by name."""
 
 _REWINDS = "rmqha/rewinds"
 """Application whose version is how often rows were taken off."""
+
+_HELD = "rmqha.held"
+"""What a commit calls how far the table is with it."""
+
+_INFO = '{"commitInfo"'
+"""How the line begins on which a commit says it."""
+
+_ANYWHERE = TablePosition(0, Position(1 << 62))
+"""The position of a source of which only the name is known."""
 
 _SUM_BYTES = 8
 
@@ -88,6 +99,7 @@ class DeltaSink(LakeTable):
             Schema.from_arrow(fitting(schema, shape.by)),
             mode="ignore",
             partition_by=folder_columns(shape.by),
+            commit_properties=_said_of({}, {}),
         )
         return cls(shape, made)
 
@@ -96,6 +108,113 @@ class DeltaSink(LakeTable):
         return self._version(_REWINDS) or 0
 
     def sources(self) -> dict[Source, TablePosition]:
+        told, restored = self._told()
+        if told is not None:
+            return told
+        found = self._transactions()
+        if found and restored is not None:
+            stores = (store for _, store in found)
+            raise self._forgot(stores, f"it was restored to version {restored}")
+        lost = [store for selection, store in self._known() if (selection, store) not in found]
+        if lost:
+            raise self._forgot(lost, "its application transactions have expired")
+        return found
+
+    def _said(self) -> dict[Source, TablePosition]:
+        known = dict.fromkeys(self._known(), _ANYWHERE)
+        return {**known, **self._transactions(), **(self._told()[0] or {})}
+
+    def commit(self, files: Iterable[WrittenFile], moved: Mapping[Source, TablePosition]) -> None:
+        before = self.sources()
+        self._table.update_incremental()
+        now = self.sources()
+        if any(before.get(source) != now.get(source) for source in moved):
+            raise TableRefused(str(self.shape.root), "another job has added the same rows")
+        self._declare(now, moved)
+        self._append(files, _said_of({**now, **moved}, moved))
+
+    def take_off(self, store: str, to: int) -> Taken:
+        moved = self._cut_back(store, to)
+        rewinds = Transaction(_REWINDS, self.generation + 1, _now())
+        # What is known of no store but this one is not said: it would be believed.
+        others = {source: held for source, held in self._said().items() if held != _ANYWHERE}
+        said = _said_of({**others, **moved}, moved, rewinds)
+        names = [each.name for each in self._table.schema().fields]
+        version = self._table.version()
+        told = self._table.delete(
+            f'store = {_quoted(store)} AND "{place_column(names)}" >= {to}', commit_properties=said
+        )
+        self._table.update_incremental()
+        if self._table.version() == version:  # without rows nothing is committed
+            self._append([], said)
+        return Taken(int(told.get("num_deleted_rows") or 0), {store: to})
+
+    def _append(self, files: Iterable[WrittenFile], said: CommitProperties) -> None:
+        try:
+            self._table.create_write_transaction(
+                [_added(each) for each in files],
+                "append",
+                self._table.schema(),
+                folder_columns(self.shape.by),
+                commit_properties=said,
+            )
+        except CommitFailedError as error:
+            raise TableRefused(str(self.shape.root), str(error)) from error
+        self._table.update_incremental()
+
+    def close(self) -> None:
+        pass
+
+    # --- what commits say ---------------------------------------------------
+
+    def _told(self) -> tuple[dict[Source, TablePosition] | None, int | None]:
+        """
+        What the last commit of ours says that is still in force; C{None} if none does.
+
+        @return: It, and the version to which the table was restored since, if it was.
+        """
+        restored: int | None = None
+        for commit in self._commits():
+            if restored is not None and commit["version"] > restored:
+                continue
+            if commit.get("operation") == "RESTORE":
+                restored = self._restored(commit)
+            elif _HELD in commit:
+                return of_json(json.loads(commit[_HELD])), restored
+        return None, restored
+
+    def _commits(self) -> Iterator[dict[str, Any]]:
+        """
+        What each commit says of itself, newest first, as far back as the log was not cleaned.
+
+        C{DeltaTable.history} counts versions from that of a table which is not the newest.
+        """
+        for version in range(self._table.version(), -1, -1):
+            try:
+                lines = (self.shape.root / LOG / f"{version:020d}.json").read_text().splitlines()
+            except FileNotFoundError:
+                return
+            said: list[Any] = [json.loads(line) for line in lines if line.startswith(_INFO)]
+            yield {**(said[0]["commitInfo"] if said else {}), "version": version}
+
+    def _restored(self, commit: Mapping[str, Any]) -> int:
+        """
+        The version that a C{RESTORE} went back to.
+        """
+        told = commit.get("operationParameters", {})
+        if told.get("version") is not None:
+            return int(told["version"])
+        before = [each for each in self._commits() if each["version"] < commit["version"]]
+        text = str(told.get("timestamp") or told.get("datetime"))
+        moment = float(text) if text.isdigit() else datetime.fromisoformat(text).timestamp() * 1000
+        return max((each["version"] for each in before if each["timestamp"] <= moment), default=0)
+
+    # --- transactions -------------------------------------------------------
+
+    def _version(self, name: str) -> int | None:
+        return self._table.transaction_version(name)
+
+    def _transactions(self) -> dict[Source, TablePosition]:
         found = {}
         for selection, store in self._known():
             name = application(selection, store)
@@ -112,54 +231,11 @@ class DeltaSink(LakeTable):
                 )
         return found
 
-    def commit(self, files: Iterable[WrittenFile], moved: Mapping[Source, TablePosition]) -> None:
-        before = {source: held for source, held in self.sources().items() if source in moved}
-        self._table.update_incremental()
-        now = {source: held for source, held in self.sources().items() if source in moved}
-        if before != now:
-            raise TableRefused(str(self.shape.root), "another job has added the same rows")
-        self._declare(moved)
-        try:
-            self._table.create_write_transaction(
-                [_added(each) for each in files],
-                "append",
-                self._table.schema(),
-                folder_columns(self.shape.by),
-                commit_properties=CommitProperties(app_transactions=_transactions(moved)),
-            )
-        except CommitFailedError as error:
-            raise TableRefused(str(self.shape.root), str(error)) from error
-        self._table.update_incremental()
-
-    def take_off(self, store: str, to: int) -> Taken:
-        moved = self._cut_back(store, to)
-        names = [each.name for each in self._table.schema().fields]
-        place = place_column(names)
-        told = self._table.delete(
-            f'store = {_quoted(store)} AND "{place}" >= {to}',
-            commit_properties=CommitProperties(
-                app_transactions=[
-                    *_transactions(moved),
-                    Transaction(_REWINDS, self.generation + 1, _now()),
-                ]
-            ),
-        )
-        self._table.update_incremental()
-        return Taken(int(told.get("num_deleted_rows") or 0), {store: to})
-
-    def close(self) -> None:
-        pass
-
-    # --- transactions -------------------------------------------------------
-
-    def _version(self, name: str) -> int | None:
-        return self._table.transaction_version(name)
-
     def _known(self) -> list[Source]:
         text = self._table.metadata().configuration.get(_SOURCES) or "[]"
         return [(selection, store) for selection, store in json.loads(text)]
 
-    def _declare(self, moved: Mapping[Source, TablePosition]) -> None:
+    def _declare(self, now: Mapping[Source, TablePosition], moved: Iterable[Source]) -> None:
         """
         Name sources that are new, before anything comes from them.
         """
@@ -167,7 +243,9 @@ class DeltaSink(LakeTable):
         all_of_them = sorted({*known, *moved})
         if len(all_of_them) > len(known):
             self._table.alter.set_table_properties(
-                {_SOURCES: json.dumps(all_of_them)}, raise_if_not_exists=False
+                {_SOURCES: json.dumps(all_of_them)},
+                raise_if_not_exists=False,
+                commit_properties=_said_of(now, {}),
             )
             self._table.update_incremental()
 
@@ -184,23 +262,30 @@ def _quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
-def _transactions(moved: Mapping[Source, TablePosition]) -> list[Transaction]:
+def _said_of(
+    held: Mapping[Source, TablePosition],
+    moved: Mapping[Source, TablePosition],
+    *more: Transaction,
+) -> CommitProperties:
     """
-    What says how far the table is.
+    What a commit says of how far the table is.
+
+    @param held: All of it.
+    @param moved: What is new of it.
     """
-    found = []
-    now = _now()
-    for (selection, store), held in moved.items():
+    transactions = [*more]
+    for (selection, store), each in moved.items():
         name = application(selection, store)
-        total = int.from_bytes(bytes.fromhex(held.position.sum), "big", signed=True)
+        total = int.from_bytes(bytes.fromhex(each.position.sum), "big", signed=True)
         values = {
-            name: held.end,
-            f"{name}/first": held.first,
-            f"{name}/last": held.position.last,
+            name: each.end,
+            f"{name}/first": each.first,
+            f"{name}/last": each.position.last,
             f"{name}/sum": total,
         }
-        found += [Transaction(key, value, now) for key, value in values.items()]
-    return found
+        transactions += [Transaction(key, value, _now()) for key, value in values.items()]
+    said = {_HELD: json.dumps(as_json(held))}
+    return CommitProperties(custom_metadata=said, app_transactions=transactions)
 
 
 def _added(file: WrittenFile) -> AddAction:

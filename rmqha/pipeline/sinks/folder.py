@@ -22,9 +22,9 @@ from attrs import asdict, define, evolve, field
 
 from rmqha.pipeline.errors import TableRefused
 from rmqha.pipeline.sinks.parquet import OURS, STAGED, WAITING, Shape
-from rmqha.pipeline.sinks.position import TablePosition
+from rmqha.pipeline.sinks.position import Source, TablePosition, as_json, of_json
 from rmqha.pipeline.sinks.rewrite import left_of, write
-from rmqha.pipeline.sinks.table import LakeTable, Source, Taken, require_same
+from rmqha.pipeline.sinks.table import LakeTable, Taken, require_same
 from rmqha.pipeline.sinks.table_layout import By, encoded
 from rmqha.pipeline.sinks.written import WrittenFile
 
@@ -82,11 +82,7 @@ class FolderTable(LakeTable):
         return int(self._last.get("generation", 0))
 
     def sources(self) -> dict[Source, TablePosition]:
-        return {
-            (selection, store): TablePosition.from_json(held)
-            for selection, stores in self._last.get("held", {}).items()
-            for store, held in stores.items()
-        }
+        return of_json(self._last.get("held", {}))
 
     def commit(self, files: Iterable[WrittenFile], moved: Mapping[Source, TablePosition]) -> None:
         self._commit([asdict(each) for each in files], [], moved, self.generation)
@@ -120,15 +116,12 @@ class FolderTable(LakeTable):
         moved: Mapping[Source, TablePosition],
         generation: int,
     ) -> None:
-        held: dict[str, dict[str, Any]] = {}
-        for (selection, store), each in {**self.sources(), **moved}.items():
-            held.setdefault(selection, {})[store] = each.to_json()
         content = {
             "version": _VERSION,
             "by": self.shape.by.value,
             "columns": self.columns,
             "generation": generation,
-            "held": held,
+            "held": as_json({**self.sources(), **moved}),
             "removed": removed,
             "added": added,
         }

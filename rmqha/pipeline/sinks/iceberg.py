@@ -2,8 +2,9 @@
 An Iceberg table, committed to by C{pyiceberg}: by a catalog in a file beside the table, or
 one that its configuration names.
 
-How far the table is lies in the table's properties, which are set in the transaction that
-adds the files.
+How far the table is stands in the summary of the snapshot that adds the files, so it goes back
+with them in a rollback.  Properties of the table, which do not, say so too, for when that
+snapshot has expired.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ from pyiceberg.transforms import DayTransform, IdentityTransform
 
 from rmqha.pipeline.errors import TableRefused
 from rmqha.pipeline.sinks.parquet import OURS, Shape
-from rmqha.pipeline.sinks.position import TablePosition
+from rmqha.pipeline.sinks.position import Source, TablePosition, as_json, of_json
 from rmqha.pipeline.sinks.rewrite import left_of, place_column, write
-from rmqha.pipeline.sinks.table import LakeTable, Source, Taken, require_same
+from rmqha.pipeline.sinks.table import LakeTable, Taken, require_same
 from rmqha.pipeline.sinks.table_layout import DATE, By
 from rmqha.pipeline.sinks.target import IcebergPlace
 from rmqha.pipeline.sinks.written import WrittenFile
@@ -36,7 +37,10 @@ CATALOG = "catalog.db"
 """The catalog that is made when none is named, below L{OURS} of the table's folder."""
 
 _SCHEME = "file://"
-_HELD = "rmqha.held."
+_HELD = "rmqha.held"
+_SEQUENCE = "rmqha.sequence"
+"""Property: the sequence number of our last snapshot, when its properties were set."""
+
 _GENERATION = "rmqha.generation"
 
 _PROPERTIES = {
@@ -99,32 +103,42 @@ class IcebergSink(LakeTable):
         return int(self._table.properties.get(_GENERATION, 0))
 
     def sources(self) -> dict[Source, TablePosition]:
+        snapshot = now = self._table.current_snapshot()
+        while snapshot is not None:
+            text = None if snapshot.summary is None else snapshot.summary.get(_HELD)
+            if text is not None:
+                return of_json(json.loads(text))
+            parent = snapshot.parent_snapshot_id
+            snapshot = None if parent is None else self._table.snapshot_by_id(parent)
+        found = self._said()
+        reached = int(self._table.properties.get(_SEQUENCE, 0))
+        if found and reached > (-1 if now is None else now.sequence_number or 0):
+            raise self._forgot((store for _, store in found), "it was rolled back")
+        return found
+
+    def _said(self) -> dict[Source, TablePosition]:
         found = {}
         for name, text in self._table.properties.items():
-            if name.startswith(_HELD):
-                selection, _, store = name[len(_HELD) :].partition(".")
+            if name.startswith(f"{_HELD}."):
+                selection, _, store = name[len(_HELD) + 1 :].partition(".")
                 found[selection, store] = TablePosition.from_json(json.loads(text))
         return found
 
     def commit(self, files: Iterable[WrittenFile], moved: Mapping[Source, TablePosition]) -> None:
-        before = {source: held for source, held in self.sources().items() if source in moved}
+        before = self.sources()
         self._table.refresh()
-        now = {source: held for source, held in self.sources().items() if source in moved}
-        if before != now:
+        now = self.sources()
+        if any(before.get(source) != now.get(source) for source in moved):
             raise TableRefused(str(self.shape.root), "another job has added the same rows")
         paths = [f"{_SCHEME}{self.shape.root / each.path}" for each in files]
         try:
-            with self._table.transaction() as transaction:
-                transaction.set_properties(_properties(moved))
-                if paths:
-                    transaction.add_files(paths, check_duplicate_files=False)
+            self._change({**now, **moved}, {}, [], paths)
         except CommitFailedException as error:
             raise TableRefused(str(self.shape.root), str(error)) from error
 
     def take_off(self, store: str, to: int) -> Taken:
         moved = self._cut_back(store, to)
         generation = self.generation + 1
-        properties = {**_properties(moved), _GENERATION: str(generation)}
         removed, added, rows = [], [], 0
         for file in self._files(store, to):
             path = Path(file.file_path.removeprefix(_SCHEME))
@@ -136,15 +150,34 @@ class IcebergSink(LakeTable):
                 name = path.with_name(f"{path.stem}-r{generation}.parquet")
                 write(left, name, self.shape.encoding)
                 added.append(f"{_SCHEME}{name}")
+        self._change({**self._said(), **moved}, {_GENERATION: str(generation)}, removed, added)
+        return Taken(rows, {store: to})
+
+    def _change(
+        self,
+        held: Mapping[Source, TablePosition],
+        properties: Mapping[str, str],
+        removed: Iterable[DataFile],
+        added: list[str],
+    ) -> None:
+        """
+        Change files, and say how far the table is then.  There is a snapshot in any case: only
+        one is taken back together with what it says.
+        """
+        said = {_HELD: json.dumps(as_json(held))}
         with self._table.transaction() as transaction:
-            transaction.set_properties(properties)
             if removed:
-                with transaction.update_snapshot().overwrite() as snapshot:
+                with transaction.update_snapshot(said).overwrite() as snapshot:
                     for file in removed:
                         snapshot.delete_data_file(file)
             if added:
-                transaction.add_files(added, check_duplicate_files=False)
-        return Taken(rows, {store: to})
+                transaction.add_files(added, said, check_duplicate_files=False)
+            elif not removed:
+                with transaction.update_snapshot(said).fast_append():
+                    pass
+            # A transaction with a change of both kinds is two snapshots.
+            reached = _sequence(self._table) + (2 if removed and added else 1)
+            transaction.set_properties({**_properties(held), **properties, _SEQUENCE: str(reached)})
 
     def _files(self, store: str, to: int) -> list[DataFile]:
         """
@@ -162,12 +195,19 @@ class IcebergSink(LakeTable):
         pass
 
 
+def _sequence(table: Iceberg) -> int:
+    """
+    The sequence number of the last snapshot of a table; 0 in one of the first format.
+    """
+    return int(getattr(table.metadata, "last_sequence_number", 0))
+
+
 def _properties(moved: Mapping[Source, TablePosition]) -> dict[str, str]:
     """
     What says how far the table is: a property each, so that jobs do not meet in one.
     """
     return {
-        f"{_HELD}{selection}.{store}": json.dumps(held.to_json(), sort_keys=True)
+        f"{_HELD}.{selection}.{store}": json.dumps(held.to_json(), sort_keys=True)
         for (selection, store), held in moved.items()
     }
 

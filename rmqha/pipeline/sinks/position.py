@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from attrs import evolve, frozen
@@ -65,6 +65,31 @@ class TablePosition:
         return cls(found["first"], Position(found["offset"], found["last"], found["sum"]))
 
 
+Source = tuple[str, str]
+"""What a table holds something of: a selection and a store."""
+
+
+def as_json(sources: Mapping[Source, TablePosition]) -> dict[str, dict[str, Any]]:
+    """
+    How far a table is, as it says so beside its rows.
+    """
+    held: dict[str, dict[str, Any]] = {}
+    for (selection, store), each in sorted(sources.items()):
+        held.setdefault(selection, {})[store] = each.to_json()
+    return held
+
+
+def of_json(found: Mapping[str, Mapping[str, Any]]) -> dict[Source, TablePosition]:
+    """
+    Read what L{as_json} made.
+    """
+    return {
+        (selection, store): TablePosition.from_json(held)
+        for selection, stores in found.items()
+        for store, held in stores.items()
+    }
+
+
 def selection_of(options: ReadOptions) -> str:
     """
     A short name of which records are chosen: tables hold what they have by it.
@@ -96,12 +121,15 @@ def _queues(offsets: Offsets) -> object:
 
 
 def advanced(
-    held: Mapping[str, TablePosition], written: Iterable[Written], *, gaps: bool
+    held: Mapping[str, TablePosition],
+    written: Iterable[Written],
+    gap: Callable[[str, int, int], bool],
 ) -> dict[str, TablePosition]:
     """
     What a table holds with a batch; stores that do not move are left out.
 
-    @param gaps: Whether there may be a hole between the two, because the log has one.
+    @param gap: Says of a store and two offsets whether there may be a hole between the two,
+        because the log has one.
     @raise NotNext: If there would be one, or the batch begins before what is held.
     """
     found: dict[str, TablePosition] = {}
@@ -109,7 +137,8 @@ def advanced(
         before = found.get(each.store) or held.get(each.store)
         if before is None:
             before = TablePosition(each.planned, Position(each.planned))
-        if each.planned < before.first or (each.planned > before.end and not gaps):
+        behind = each.planned > before.end and not gap(each.store, before.end, each.planned)
+        if each.planned < before.first or behind:
             raise NotNext(each.store, before.first, before.end, each.planned)
         if each.end > before.end:
             found[each.store] = evolve(before, position=each.position)

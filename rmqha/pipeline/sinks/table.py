@@ -14,12 +14,9 @@ from attrs import frozen
 
 from rmqha.pipeline.errors import TableRefused
 from rmqha.pipeline.sinks.parquet import Shape, scratch
-from rmqha.pipeline.sinks.position import TablePosition
+from rmqha.pipeline.sinks.position import Source, TablePosition
 from rmqha.pipeline.sinks.table_layout import DATE, By
 from rmqha.pipeline.sinks.written import WrittenFile
-
-Source = tuple[str, str]
-"""What a table holds something of: a selection and a store."""
 
 
 @frozen
@@ -53,6 +50,8 @@ class LakeTable(ABC):
     def sources(self) -> dict[Source, TablePosition]:
         """
         The position of each source, a selection and a store, that the table has rows of.
+
+        @raise TableRefused: If the table does not say any more how far it is.
         """
 
     @abstractmethod
@@ -97,15 +96,33 @@ class LakeTable(ABC):
         for store in stores:
             shutil.rmtree(scratch(self.shape.root, store, selection), ignore_errors=True)
 
+    def _said(self) -> dict[Source, TablePosition]:
+        """
+        The sources, and how far the table once was where it is not known how far it is.
+        """
+        return self.sources()
+
+    def _forgot(self, stores: Iterable[str], why: str) -> TableRefused:
+        """
+        The error of a table that does not say any more how far it is.
+        """
+        name, root = " ".join(sorted(set(stores))), self.shape.root
+        return TableRefused(
+            str(root),
+            f"{why}, and it does not say how far it is now; find the end of its last row (offset "
+            f"plus size) and say so: rmqha spark rewind --table {root} --store {name} --to OFFSET",
+        )
+
     def _cut_back(self, store: str, to: int) -> dict[Source, TablePosition]:
         """
         The sources of a store after a cut.
 
         @raise TableRefused: If the table holds nothing of the store.
         """
-        found = {source: held for source, held in self.sources().items() if source[1] == store}
+        every = self._said()
+        found = {source: held for source, held in every.items() if source[1] == store}
         if not found:
-            known = ", ".join(sorted({name for _, name in self.sources()})) or "nothing"
+            known = ", ".join(sorted({name for _, name in every})) or "nothing"
             raise TableRefused(
                 str(self.shape.root), f"it has no rows of store {store}, only of {known}"
             )

@@ -15,6 +15,7 @@ import pyarrow as pa
 from attrs import field, frozen
 
 from rmqha.errors import ExtraMissing
+from rmqha.logfiles.log_files import LogFiles
 from rmqha.pipeline.errors import TableRefused
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.sinks.columns import TableColumns
@@ -220,12 +221,20 @@ class Appending:
         @raise NotNext: If rows between are missing.
         """
         written = list(written)
-        moved = advanced(self.held, written, gaps=not self.options.fail_on_data_loss)
+        moved = advanced(self.held, written, self._lost)
         if moved:
             selection = self.selection
             sources = {(selection, store): held for store, held in moved.items()}
             self.table.commit(files_of(written), sources)
         return moved
+
+    def _lost(self, store: str, start: int, end: int) -> bool:
+        """
+        Whether a part of a log is gone, and may be passed over.
+        """
+        if self.options.fail_on_data_loss:
+            return False
+        return LogFiles.find(dict(self.options.stores)[store]).missing(start, end) == [(start, end)]
 
     def rest(self) -> None:
         """

@@ -272,7 +272,7 @@ class RefusedTests(LakeTestCase):
 
     def test_gap(self) -> None:
         """
-        Neither behind a gap, nor before what is held; unless the log itself has the gap.
+        Neither behind a gap that the log does not have, nor before what is held.
         """
         for format in Format:
             target = self.target(format)
@@ -290,13 +290,23 @@ class RefusedTests(LakeTestCase):
                 (self.all[100], self.all[200], 0), (error.first, error.end, error.start)
             )
             self.assertEqual(self.all[100:200], offsets(target))
-            append(
-                target,
-                self.store,
-                startingOffsets={"store": self.all[900]},
-                failOnDataLoss=False,
-            )
-            self.assertEqual(self.all[100:200] + self.all[900:], offsets(target))
+            behind = {"startingOffsets": {"store": self.all[900]}, "failOnDataLoss": False}
+            self.assertRaises(NotNext, append, target, self.store, **behind)
+
+    def test_gap_of_the_log(self) -> None:
+        """
+        Behind a gap that the log has itself rows are added, if that is wanted.
+        """
+        for format in Format:
+            target, store = self.target(format), golden.store("5.3.3")
+            names = sorted(int(file.name) for file in (store / "commitlog").iterdir())
+            append(target, store, endingOffsets={"store": names[1]})
+            for name in names[:3]:
+                (store / "commitlog" / f"{name:020d}").unlink()
+            self.assertRaises(NotNext, append, target, store)
+            append(target, store, failOnDataLoss=False)
+            kept = [o for o in self.all if not names[1] <= o < names[3]]
+            self.assertEqual(kept, offsets(target), format)
 
     def test_other_log(self) -> None:
         """

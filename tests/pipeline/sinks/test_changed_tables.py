@@ -1,0 +1,376 @@
+"""
+Tables that somebody else changed: taken back to an earlier state, vacuumed, compacted, given
+properties and columns.  How far a table is goes with its rows, whatever is done to it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rmqha.pipeline.errors import NotNext, TableRefused
+from tests.pipeline.sinks.test_tables import LakeTestCase
+from tests.support.effort import tries
+from tests.support.rows import expected, publish
+
+try:
+    from deltalake import DeltaTable, Field
+    from deltalake.exceptions import DeltaError
+    from deltalake.schema import PrimitiveType
+    from pyiceberg.types import LongType
+
+    from rmqha.pipeline.jobs.rewind import rewind
+    from rmqha.pipeline.log.options import ReadOptions
+    from rmqha.pipeline.sinks.target import Appending, Format, Target
+    from tests.support.lake import append, offsets, written
+except ImportError as missing:  # without the extras
+    skip = f"an extra of the pipeline is not installed: {missing}"
+
+
+class ChangedTestCase(LakeTestCase):
+    """
+    A log that is published step by step, and tables of it.
+    """
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.records = expected("5.3.3", "store")
+        self.end = self.all[-1] + self.records[-1]["size"]
+
+    def add(self, target: Target, row: int, **options: Any) -> None:
+        """
+        Add what the log has up to a record.
+        """
+        publish(self.store, self.all[row])
+        append(target, self.store, **options)
+
+    def iceberg(self, target: Target) -> Any:
+        """
+        The table as its own library sees it.
+        """
+        with target.open() as opened:
+            return opened._table  # type: ignore[attr-defined]
+
+    def back(self, target: Target, steps: int = 1) -> None:
+        """
+        Take a table back by some of its commits.
+        """
+        if target.format is Format.DELTA:
+            table = DeltaTable(target.root)
+            # What was vacuumed cannot be restored.
+            with contextlib.suppress(DeltaError):
+                table.restore(max(0, table.version() - steps))
+            return
+        table = self.iceberg(target)
+        snapshot = table.current_snapshot()
+        for _ in range(steps):
+            snapshot = table.metadata.snapshot_by_id(snapshot.parent_snapshot_id) or snapshot
+        table.manage_snapshots().rollback_to_snapshot(snapshot.snapshot_id).commit()
+
+
+def forget(target: Target) -> None:
+    """
+    Drop what commits say of positions, as if they were of an earlier version of rmqha.
+    """
+    for path in sorted((target.root / "_delta_log").glob("*.json")):
+        path.write_text(path.read_text().replace('"rmqha.held"', '"nothing"'))
+
+
+class TakenBackTests(ChangedTestCase):
+    """
+    C{RESTORE} of a Delta table, rollback of an Iceberg table.
+    """
+
+    formats = ("delta", "iceberg")
+
+    def test_export_goes_on(self) -> None:
+        """
+        What went with the rows comes again, once.
+        """
+        for format in self.formats:
+            target = self.target(format)
+            self.add(target, 500)
+            self.add(target, 600)
+            self.back(target)
+            self.assertEqual(self.all[:500], offsets(target), format)
+            self.add(target, 650)
+            self.assertEqual(self.all[:650], offsets(target), format)
+
+    def test_twice(self) -> None:
+        """
+        However often it is taken back, and over which other commits.
+        """
+        for format in self.formats:
+            target = self.target(format)
+            for row in (100, 200, 300):
+                self.add(target, row)
+            self.back(target)
+            self.back(target)  # to what the first one replaced, or further
+            before = len(offsets(target))
+            self.add(target, 400)
+            self.assertEqual(self.all[:400], offsets(target), (format, before))
+
+    def test_batch_without_rows(self) -> None:
+        """
+        A batch that chose no row is a step of its own: it goes back too.
+        """
+        topics = [each["topic"] for each in self.records]
+        rare = next(t for t in topics[:100] if t not in topics[400:500])
+        wanted = [o for o, topic in zip(self.all, topics, strict=True) if topic == rare]
+        for format in self.formats:
+            target = self.target(format)
+            for row in (400, 500, 600):
+                self.add(target, row, topic=rare)
+            self.back(target)
+            with target.open() as opened:
+                (held,) = opened.sources().values()
+            self.assertEqual(self.all[500], held.end, format)
+            self.add(target, -1, topic=rare)
+            self.assertEqual([o for o in wanted if o < self.all[-1]], offsets(target), format)
+
+    def test_stream_is_told(self) -> None:
+        """
+        A stream whose own position is ahead of such a table is refused with what mends it, also
+        where it may pass over what a log has lost: this log has lost nothing.
+        """
+        for format in self.formats:
+            for fail in (True, False):
+                target = self.target(format)
+                self.add(target, 500)
+                self.add(target, 600)
+                self.back(target)
+                publish(self.store, self.all[700])
+                ahead = {"startingOffsets": {"store": self.all[600]}, "failOnDataLoss": fail}
+                error = self.assertRaises(NotNext, append, target, self.store, **ahead)
+                self.assertEqual(self.all[500], error.end, format)
+                self.assertIn("--resume-from-table", str(error))
+
+    def test_to_nothing(self) -> None:
+        """
+        To what it was before the first row, too.
+        """
+        target = self.target("delta")
+        self.add(target, 500)
+        self.back(target, 9)
+        self.assertEqual([], offsets(target))
+        self.add(target, 600)
+        self.assertEqual(self.all[:600], offsets(target))
+
+    def test_while_a_batch_is_written(self) -> None:
+        """
+        A batch that was begun before is not added to it.
+        """
+        for format in self.formats:
+            target = self.target(format)
+            self.add(target, 500)
+            self.add(target, 600)
+            publish(self.store, self.all[700])
+            options = ReadOptions.parse({"path": self.store, "visibility": "log"})
+            job = Appending(target, options)
+            self.addCleanup(job.close)
+            batch = written(job.work(), options)
+            self.back(target)
+            self.assertRaises((TableRefused, NotNext), job.commit, batch)
+            self.add(target, 700)
+            self.assertEqual(self.all[:700], offsets(target), format)
+
+    def test_behind_a_rewind(self) -> None:
+        """
+        A table may be taken back behind a rewind, which is a commit like others.
+        """
+        for format in self.formats:
+            target = self.target(format)
+            self.add(target, 500)
+            rewind(target.root, self.all[300])
+            self.assertEqual(self.all[:300], offsets(target), format)
+            self.back(target, 1 if format == "delta" else 2)
+            self.assertEqual(self.all[:500], offsets(target), format)
+            self.add(target, 600)
+            self.assertEqual(self.all[:600], offsets(target), format)
+
+    def test_history_is_gone(self) -> None:
+        """
+        A table that was taken back, and does not say any more how far it is then, is refused
+        with the command that says it anew.
+        """
+        for format, tell in (("delta", forget), ("iceberg", self.forget_snapshots)):
+            target = self.target(format)
+            self.add(target, 500)
+            self.add(target, 600)
+            self.back(target)
+            tell(target)
+            error = self.assertRaises(TableRefused, self.add, target, 650)
+            self.assertIn("rmqha spark rewind --table", str(error))
+            self.assertIn("--store store --to", str(error))
+            self.assertEqual(0, rewind(target.root, self.all[500], store="store").rows)
+            self.add(target, 650)
+            self.assertEqual(self.all[:650], offsets(target), format)
+
+    def forget_snapshots(self, target: Target) -> None:
+        """
+        The same for snapshots.
+        """
+        place = Path(self.iceberg(target).metadata_location.removeprefix("file://"))
+        place.write_text(place.read_text().replace('"rmqha.held"', '"nothing"'))
+
+
+class KeptTests(ChangedTestCase):
+    """
+    What only tidies a table.
+    """
+
+    def test_transaction_retention(self) -> None:
+        """
+        A Delta table that forgets transactions knows all the same how far it is; where its
+        history has gone too, it is refused, not filled again.
+        """
+        target = self.target("delta")
+        self.add(target, 500)
+        DeltaTable(target.root).alter.set_table_properties(
+            {"delta.setTransactionRetentionDuration": "interval 0 seconds"}
+        )
+        deadline = time.time() + 10
+        while DeltaTable(target.root).transaction_version(self.application(target)) is not None:
+            self.assertLess(time.time(), deadline, "transactions do not expire")
+        self.add(target, 600)
+        self.assertEqual(self.all[:600], offsets(target))
+        forget(target)
+        error = self.assertRaises(TableRefused, self.add, target, 650)
+        self.assertIn("--store store --to", str(error))
+        rewind(target.root, self.all[600], store="store")
+        DeltaTable(target.root).alter.set_table_properties(
+            {"delta.setTransactionRetentionDuration": "interval 30 days"}
+        )
+        self.add(target, 650)
+        self.assertEqual(self.all[:650], offsets(target))
+
+    def application(self, target: Target) -> str:
+        """
+        The name of its transaction.
+        """
+        from rmqha.pipeline.sinks.delta import application
+
+        with target.open() as opened:
+            ((selection, store),) = opened.sources()
+        return application(selection, store)
+
+    def test_rewind_without_rows(self) -> None:
+        """
+        Rewinding a table that has no row there moves its position all the same.
+        """
+        for format in ("parquet", "delta", "iceberg"):
+            target = self.target(format)
+            self.add(target, 500, endingOffsets={"store": self.all[100]}, topic="GoldenA")
+            self.add(target, 500, topic="GoldenA", queueIds="77")
+            taken = rewind(target.root, self.all[450])
+            self.assertEqual(0, taken.rows, format)
+            with target.open() as opened:
+                ends = {held.end for held in opened.sources().values()}
+            self.assertEqual(self.all[450], max(ends), format)
+
+    def test_expired_snapshots(self) -> None:
+        """
+        An Iceberg table whose older snapshots have expired knows how far it is, also where the
+        last one is another program's.
+        """
+        target = self.target("iceberg")
+        self.add(target, 500)
+        table = self.iceberg(target)
+        with table.transaction() as other, other.update_snapshot().fast_append():
+            pass
+        now = table.current_snapshot()
+        for snapshot in table.metadata.snapshots:
+            if snapshot.snapshot_id != now.snapshot_id:
+                table.maintenance.expire_snapshots().by_id(snapshot.snapshot_id).commit()
+        self.add(target, 600)
+        self.assertEqual(self.all[:600], offsets(target))
+
+    def test_any_steps(self) -> None:
+        """
+        Batches, restarts, and whatever an operator does in between: in the end each record is
+        one row.
+        """
+        for seed in range(tries(6)):
+            for format in ("delta", "iceberg"):
+                self.walk(random.Random(seed), self.target(format), (format, seed))
+
+    def walk(self, chance: random.Random, target: Target, which: object) -> None:
+        """
+        A way of random steps.
+        """
+        self.add(target, 50)
+        steps = dict(self.delta_steps if target.format is Format.DELTA else self.iceberg_steps)
+        row = 50
+        for _ in range(12):
+            name = chance.choice(["add", "add", "kill", *steps])
+            if name in ("add", "kill"):
+                row += chance.randrange(1, 80)
+                publish(self.store, self.all[row])
+                append(target, self.store, commit=name == "add")
+            else:
+                steps[name](target)
+        publish(self.store, self.end)
+        append(target, self.store)
+        self.assertEqual(self.all, offsets(target), which)
+
+    @property
+    def delta_steps(self) -> dict[str, Callable[[Target], Any]]:
+        """
+        What is done to Delta tables.
+        """
+        return {
+            "restore": self.back,
+            "restore two": lambda target: self.back(target, 2),
+            "vacuum": lambda target: DeltaTable(target.root).vacuum(
+                0, dry_run=False, enforce_retention_duration=False
+            ),
+            "optimize": lambda target: DeltaTable(target.root).optimize.compact(),
+            "checkpoint": lambda target: DeltaTable(target.root).create_checkpoint(),
+            "retention": lambda target: DeltaTable(target.root).alter.set_table_properties(
+                {"delta.setTransactionRetentionDuration": "interval 0 seconds"}
+            ),
+        }
+
+    @property
+    def iceberg_steps(self) -> dict[str, Callable[[Target], Any]]:
+        """
+        What is done to Iceberg tables.
+        """
+
+        def property_of(target: Target) -> None:
+            with self.iceberg(target).transaction() as change:
+                change.set_properties({"owner": "somebody"})
+
+        def expire(target: Target) -> None:
+            table = self.iceberg(target)
+            gone = table.metadata.snapshot_by_id(table.current_snapshot().parent_snapshot_id)
+            if gone is not None:
+                table.maintenance.expire_snapshots().by_id(gone.snapshot_id).commit()
+
+        return {
+            "rollback": self.back,
+            "rollback two": lambda target: self.back(target, 2),
+            "property": property_of,
+            "expire": expire,
+        }
+
+    def test_another_column(self) -> None:
+        """
+        A table that has got a column is refused with its name: rows would not have it.
+        """
+        for format in ("delta", "iceberg"):
+            target = self.target(format)
+            self.add(target, 100)
+            if format == "delta":
+                field = Field("more", PrimitiveType("long"), nullable=True)
+                DeltaTable(target.root).alter.add_columns(field)
+            else:
+                with self.iceberg(target).update_schema() as change:
+                    change.add_column("more", LongType())
+            error = self.assertRaises(TableRefused, self.add, target, 200)
+            self.assertIn("more", str(error))
+            self.assertEqual(self.all[:100], offsets(target), format)
