@@ -14,6 +14,7 @@ Source of names and sizes: docs/protocol/store.rst, Files.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections import Counter
@@ -22,10 +23,19 @@ from pathlib import Path
 
 from attrs import frozen
 
-from rmqha.wire.store_layout import COMMITLOG, PARTIAL_SUFFIX
+from rmqha.wire.store_layout import (
+    COMMITLOG,
+    LOG_PLACE,
+    OWN_FOLDER,
+    PARTIAL_SUFFIX,
+    STORE_PLACE_SUFFIX,
+)
 
 LOG_NAME = re.compile(r"\d{20}", re.ASCII)
 """A log or queue file's name: its first byte's offset, in 20 ASCII digits."""
+
+LOG_KEY, STORE_KEY = "commitLog", "store"
+"""What the files call the place that they tell."""
 
 STRAY = "not a log file"
 """The reason of a L{Finding} about a name that is none of the log's."""
@@ -40,9 +50,42 @@ def file_name(offset: int) -> str:
 
 def root_of(path: Path) -> Path:
     """
-    A store's root, whether it or its C{commitlog} folder was named.
+    A store's root, whether it or its log's folder was named.
     """
+    store = store_told(path)
+    if store is not None and log_folder(store) == _log_named(path):
+        return store
     return path.parent if path.name == COMMITLOG else path
+
+
+def log_folder(root: Path) -> Path:
+    """
+    The folder of a store's log: elsewhere, if the store says so.
+    """
+    place = _told(root / OWN_FOLDER / LOG_PLACE, LOG_KEY)
+    return root / COMMITLOG if place is None else place
+
+
+def store_told(path: Path) -> Path | None:
+    """
+    The root of the store that a log belongs to which does not lie in it; C{None} if nothing
+    beside the log says so.
+
+    @param path: The log's folder, or the one that has it.
+    """
+    log = _log_named(path)
+    return _told(log.with_name(log.name + STORE_PLACE_SUFFIX), STORE_KEY)
+
+
+def _log_named(path: Path) -> Path:
+    return path if path.name == COMMITLOG else path / COMMITLOG
+
+
+def _told(file: Path, key: str) -> Path | None:
+    try:
+        return Path(json.loads(file.read_bytes())[key])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 @frozen

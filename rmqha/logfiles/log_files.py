@@ -21,7 +21,7 @@ from typing import Self, TypeVar
 from attrs import field, frozen
 
 from rmqha.errors import NotAStore
-from rmqha.logfiles.listing import LogFile, likely_size, list_log, root_of
+from rmqha.logfiles.listing import LogFile, likely_size, list_log, log_folder, root_of
 from rmqha.wire.store_layout import COMMITLOG
 
 DLEDGER = "dledger-*/data"
@@ -63,10 +63,11 @@ class LogFiles:
         @raise NotAStore: If there is no log; one without files is empty.
         """
         root = root_of(path)
+        folder = log_folder(root)
         try:
-            listed = list_log(root / COMMITLOG)
+            listed = list_log(folder)
         except FileNotFoundError as error:
-            raise NotAStore(str(path), _lacks(root)) from error
+            raise NotAStore(str(path), _lacks(root, folder)) from error
         except NotADirectoryError as error:
             what = f"its {COMMITLOG} is a file" if root.is_dir() else "it is a file"
             raise NotAStore(str(path), what) from error
@@ -76,8 +77,7 @@ class LogFiles:
         return cls(
             root,
             tuple(
-                LogFile(root / COMMITLOG / listed.name(start), start, end)
-                for start, end in _placed(sizes)
+                LogFile(folder / listed.name(start), start, end) for start, end in _placed(sizes)
             ),
         )
 
@@ -142,12 +142,14 @@ class LogFiles:
         return gaps
 
 
-def _lacks(root: Path) -> str:
+def _lacks(root: Path, folder: Path) -> str:
     """
     Why a folder without a log is none of a store's.
     """
     if not root.exists():
         return "it does not exist"
+    if folder != root / COMMITLOG:
+        return f"its commit log is not in {folder}"
     if any(root.glob(DLEDGER)):
         return "it is a DLedger store, which has another format"
     return f"it has no folder {COMMITLOG}"

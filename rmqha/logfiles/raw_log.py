@@ -24,6 +24,7 @@ from rmqha.logfiles.listing import (
     FoundFile,
     FoundFiles,
     in_folder,
+    log_folder,
 )
 from rmqha.logfiles.log_writer import LogWriter
 from rmqha.logfiles.quarantine_file import QUARANTINE_NAME, in_quarantine
@@ -73,7 +74,8 @@ class RawLog:
         if not path.is_dir():
             raise NotAStore(str(path), "it does not exist")
         if any((path / name).exists() for name in (COMMITLOG, *BESIDE)):
-            return cls._of(path / COMMITLOG, path, in_folder(path / COMMITLOG, file_size))
+            folder = log_folder(path)
+            return cls._of(folder, path, in_folder(folder, file_size))
         root = path.parent if path.name == COMMITLOG else None
         if root is None and not any(map(_is_log_file, path.iterdir())):
             raise NotAStore(str(path), f"it holds neither {COMMITLOG} nor log files")

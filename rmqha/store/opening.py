@@ -222,6 +222,15 @@ class Opener:
         if self._kept is not None and self.wanted():
             self._finish_cut(queues, whole=starved is None)
         environment = self.environment
+        try:
+            publish.name_each_other(root, settings.commitlog)
+        except OSError as error:
+            self._log.warn(
+                "Cannot say beside the commit log whose it is, readers of {path} will not find "
+                "the published point: {error}",
+                path=settings.commitlog,
+                error=error,
+            )
         point, splits = publish.opened(root, log, environment.broker_name, environment.now_ms)
         return StoreParts(
             log=log,

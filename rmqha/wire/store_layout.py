@@ -51,6 +51,12 @@ folders in it."""
 POINT = "published.json"
 """How far the log may be read, and where it was cut back (L{rmqha.wire.log.published})."""
 
+LOG_PLACE = "commitlog.json"
+"""Where the log lies, if not in L{COMMITLOG} below the root."""
+
+STORE_PLACE_SUFFIX = ".rmqha.json"
+"""Of the file beside such a log that says whose it is; it begins with the log folder's name."""
+
 SPLITS = "splits"
 """Where records begin, so that a log can be read by many at once."""
 

@@ -19,7 +19,7 @@ from typing import Self
 from attrs import define
 
 from rmqha.errors import NotAStore
-from rmqha.logfiles.listing import root_of
+from rmqha.logfiles.listing import root_of, store_told
 from rmqha.logfiles.log_end import find_end_past_damage
 from rmqha.logfiles.log_files import LogFiles
 from rmqha.logfiles.published import Split, read_point, read_splits, stale_end
@@ -80,6 +80,13 @@ class StoreView:
         # The point first: what it promises must be in the files listed after it.
         root = root_of(path)
         point = read_point(root) if options.point_file is PointFile.USE else None
+        told = store_told(path)
+        if point is None and options.point_file is PointFile.USE and told not in (None, root):
+            raise NotAStore(
+                str(path),
+                f"it is a log of the store in {told}, which says how far it is final, and is not "
+                "there or has another log; pointFile=ignore reads it",
+            )
         files = LogFiles.find(root)
         broker = (point.broker_name if point else "") or (name if options.named else None)
         store = cls(

@@ -30,7 +30,9 @@ from twisted.python.failure import Failure
 
 from rmqha.errors import PointInvalid
 from rmqha.health import HealthReason
+from rmqha.logfiles import json_table
 from rmqha.logfiles.json_table import fsync_folder
+from rmqha.logfiles.listing import LOG_KEY, STORE_KEY
 from rmqha.logfiles.published import read_point
 from rmqha.logfiles.tail_crc import tail_crc
 from rmqha.store.files.allocate import InThread
@@ -39,7 +41,14 @@ from rmqha.store.published import split_index
 from rmqha.store.published.split_index import SplitIndex
 from rmqha.wire.columnar.kernels import chosen
 from rmqha.wire.log.published import TAIL, Point, Why, render_point
-from rmqha.wire.store_layout import NEW_SUFFIX, OWN_FOLDER, POINT
+from rmqha.wire.store_layout import (
+    COMMITLOG,
+    LOG_PLACE,
+    NEW_SUFFIX,
+    OWN_FOLDER,
+    POINT,
+    STORE_PLACE_SUFFIX,
+)
 
 MOST_REMEMBERED = 1024
 """Places remembered; beyond it every second one goes, so that what waits for a replica that
@@ -119,6 +128,28 @@ def _anew(point: Point, now_ms: int) -> Point:
     if point.reaches_above(0):
         point = point.cut_at(0, now_ms, Why.COPY)
     return evolve(point, generation=uuid4().hex, closed=False, tail=None)
+
+
+def name_each_other(root: Path, log: Path) -> None:
+    """
+    Say where a log lies that is not in its store's folder, and beside the log whose it is: who
+    reads either has to find the point.
+
+    @param log: The log's folder.
+    @raise OSError: If that cannot be written.
+    """
+    place, beside = root / OWN_FOLDER / LOG_PLACE, log.with_name(log.name + STORE_PLACE_SUFFIX)
+    if log == root / COMMITLOG:
+        place.unlink(missing_ok=True)
+        return
+    said: tuple[tuple[Path, json_table.Table], ...] = (
+        (place, {LOG_KEY: str(log)}),
+        (beside, {STORE_KEY: str(root)}),
+    )
+    for path, table in said:
+        if not path.is_file() or json_table.read(path) != table:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            json_table.replace(path, table)
 
 
 def opened(

@@ -4,14 +4,21 @@ A store that rmqha writes, read by the pipeline while it is written.
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from typing import Any
 
+from twisted.internet.task import Clock
+from twisted.logger import capturedLogs
+
+from rmqha.errors import NotAStore
+from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.pipeline.log.errors import PublishedPointStale
 from rmqha.store.store import Store
 from rmqha.wire.log.published import parse_point, render_point
 from rmqha.wire.store_layout import OWN_FOLDER, POINT
-from tests.store.published.test_publish import PublishTestCase
-from tests.support.logs import message
+from tests.store.published.test_publish import SIZES, PublishTestCase
+from tests.support.logs import FILE_SIZE, message
 
 try:
     from rmqha.pipeline.scan import scan
@@ -82,3 +89,84 @@ class PublishedTests(PublishTestCase):
         self.assertRaises(PublishedPointStale, offsets, root)
         file.write_bytes(render_point(point.cut_at(1000, 0)))
         self.assertEqual([0, 500], offsets(root, verifyCrc=False))
+
+
+class LogElsewhereTests(PublishTestCase):
+    """
+    A store whose commit log lies on another disk (C{storePathCommitLog}).
+    """
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.root = self.folder() / "store"
+        self.log_folder = self.folder() / "commitlog"
+        self.store = self.made(self.root)
+        for _ in range(4):
+            self.store.put(message(500))
+        self.flush(self.store)
+        self.pass_time()
+        self.store.put(message(500))  # which is not confirmed yet
+
+    def made(self, root: Path | None = None, **more: Any) -> Store:
+        self.clock = Clock()
+        return self.opened(
+            self.root,
+            settings={**SIZES, "commitlog": self.log_folder},
+            clock=self.clock,
+            broker_name="broker-a",
+            **more,
+        )
+
+    def test_every_name(self) -> None:
+        """
+        Whichever folder is named, of the store or of the log, readers stop at the published point.
+        """
+        for path in (self.root, self.log_folder, self.log_folder.parent):
+            self.assertEqual([0, 500, 1000, 1500], offsets(path), path)
+        self.assertEqual(2500, OfflineLog(self.root, FILE_SIZE).end)
+        self.assertEqual([0, 500, 1000, 1500, 2000], offsets(self.log_folder, pointFile="ignore"))
+
+    def test_point_out_of_reach(self) -> None:
+        """
+        Where the log alone can be seen it is refused, for nobody knows there how far it is final.
+        """
+        self.root.rename(self.root.with_name("away"))
+        for path in (self.log_folder, self.log_folder.parent):
+            error = self.assertRaises(NotAStore, offsets, path)
+            self.assertIn(f"the store in {self.root}", str(error))
+            self.assertEqual(5, len(offsets(path, pointFile="ignore")))
+        self.root.with_name("away").rename(self.root)
+
+    def test_another_log_now(self) -> None:
+        """
+        So is a log that was put aside, whose store has another one now.
+        """
+        aside = self.log_folder.with_name("aside")
+        (aside / "commitlog").parent.mkdir()
+        beside = self.log_folder.with_name("commitlog.rmqha.json")
+        (aside / beside.name).write_text(beside.read_text())
+        shutil.copytree(self.log_folder, aside / "commitlog")
+        self.assertRaises(NotAStore, offsets, aside)
+
+    def test_back_home(self) -> None:
+        """
+        A log that is moved to where logs are by default needs no more telling.
+        """
+        self.close_store(self.store)
+        shutil.move(self.log_folder, self.root / "commitlog")
+        store = self.opened(self.root, settings=SIZES, clock=Clock(), broker_name="broker-a")
+        self.assertEqual(5, len(offsets(store)))
+        self.assertFalse((self.root / OWN_FOLDER / "commitlog.json").exists())
+
+    def test_cannot_be_told(self) -> None:
+        """
+        A node that may not write beside its log starts all the same, and says so.
+        """
+        self.close_store(self.store)
+        beside = self.log_folder.with_name("commitlog.rmqha.json")
+        beside.unlink()
+        beside.mkdir()
+        with capturedLogs() as logs:
+            self.store = self.made()
+        self.assertIn("whose it is", "".join(each.get("log_format") or "" for each in logs))
+        self.assertEqual(5, len(offsets(self.root)))
