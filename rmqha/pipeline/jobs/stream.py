@@ -16,11 +16,12 @@ from pathlib import Path as LocalPath
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from rmqha.pipeline.errors import TableRefused
+from rmqha.pipeline.errors import NotNext, TableRefused
 from rmqha.pipeline.jobs.export import given, of_ranges, target_for
 from rmqha.pipeline.jobs.lag import Listener, Told
 from rmqha.pipeline.jobs.spark_work import Path, Stores, options_for, run
 from rmqha.pipeline.log.options import ReadOptions
+from rmqha.pipeline.log.positions import Position, from_json
 from rmqha.pipeline.log.stores import StoreView
 from rmqha.pipeline.sinks.encoding import Compression
 from rmqha.pipeline.sinks.parquet import OURS
@@ -81,6 +82,7 @@ def stream(
     @param told: Is told after each batch how far the stream is behind.
     @return: The query: C{awaitTermination} waits for its end, C{stop} ends it.
     @raise TableRefused: If the table cannot be written to.
+    @raise NotNext: If the table was taken back behind what the checkpoint says.
     """
     target = target_for(
         out, format, compression, level, partition_by_topic, table_per_topic, iceberg
@@ -92,7 +94,7 @@ def stream(
     if resume_from_table:
         chosen["startingOffsets"] = json.dumps(next_offsets(table))
         chosen.pop("startingTimestamp", None)
-    _ = table.table  # so that what is wrong with it is told here
+    require_held(table, place)  # so that what is wrong with the table is told here
     table.rest()
     listener = None if told is None else Listener(dict(parsed.stores), told)
     if listener is not None:
@@ -124,6 +126,31 @@ def checkpoint_of(root: LocalPath, given: Path | None, fresh: bool) -> LocalPath
             raise TableRefused(str(root), f"the checkpoint {place} exists already")
         place.rename(place.with_name(f"{CHECKPOINT}-{time.time_ns()}"))
     return place
+
+
+def require_held(table: Appending, checkpoint: LocalPath) -> None:
+    """
+    Refuse a checkpoint that says of more than the table holds that it was added: the table was
+    taken back since.  Without new records nothing else would tell.
+
+    @raise NotNext: If it does.
+    """
+    held = table.held
+    for name, position in committed(checkpoint).items():
+        if name in held and position.offset > held[name].end:
+            raise NotNext(name, held[name].first, held[name].end, position.offset)
+
+
+def committed(checkpoint: LocalPath) -> Mapping[str, Position]:
+    """
+    Up to where a checkpoint of Spark's says that batches are done.
+    """
+    done = [int(each.name) for each in checkpoint.glob("commits/*") if each.name.isdigit()]
+    try:
+        text = (checkpoint / "offsets" / str(max(done, default=-1))).read_text()
+    except FileNotFoundError:
+        return {}
+    return from_json(json.loads(text.splitlines()[-1]))
 
 
 def next_offsets(table: Appending) -> Mapping[str, int]:

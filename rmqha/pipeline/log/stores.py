@@ -9,6 +9,7 @@ Source: docs/architecture.rst, Files of our own.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from functools import cached_property
 from itertools import pairwise
@@ -20,9 +21,10 @@ from attrs import define
 
 from rmqha.errors import NotAStore
 from rmqha.logfiles.listing import root_of, store_told
-from rmqha.logfiles.log_end import find_end_past_damage
+from rmqha.logfiles.log_end import LogEnd, find_end_past_damage
 from rmqha.logfiles.log_files import LogFiles
 from rmqha.logfiles.published import Split, read_point, read_splits, stale_end
+from rmqha.logfiles.walk_file import walk_file
 from rmqha.pipeline.log.cached_splits import trusted_splits
 from rmqha.pipeline.log.errors import (
     CopyBehind,
@@ -44,6 +46,9 @@ from rmqha.pipeline.log.positions import Position, fingerprint, make
 from rmqha.wire.log.published import Cut, Point, Why
 from rmqha.wire.log.record import Fault
 
+YOUNG = 1000
+"""Milliseconds for which the last record of a log that is being written may be unfinished."""
+
 _log = getLogger(__name__)
 
 
@@ -58,6 +63,7 @@ class StoreView:
     @ivar broker: The broker's name, if it is known.
     @ivar known: A place between two records, from which an end is looked for.
     @ivar tolerant: Whether damage is passed over.
+    @ivar tailed: Whether a log without a point is followed while its broker writes it.
     """
 
     name: str
@@ -66,6 +72,7 @@ class StoreView:
     broker: str | None
     known: int = 0
     tolerant: bool = False
+    tailed: bool = False
 
     @classmethod
     def open(cls, name: str, path: Path, options: ReadOptions, known: int = 0) -> Self:
@@ -96,6 +103,7 @@ class StoreView:
             broker=broker,
             known=known,
             tolerant=options.mode is not Mode.FAILFAST,
+            tailed=options.allow_unconfirmed_tail,
         )
         if point is not None:
             if point.confirm > files.limit:
@@ -127,8 +135,26 @@ class StoreView:
             raise NotAStore(str(self.files.root), "its first file does not begin with a record")
         if tail.reason not in (None, Fault.NOTHING) and not self.known:
             # A stream that looks every second would say it every second.
-            _log.warning("%s ends at byte %d: %s", self.name, tail.end, tail.reason)
+            _log.warning(
+                "%s ends at byte %d: %s; a record there is no row until another follows it",
+                self.name,
+                tail.end,
+                tail.reason,
+            )
+        if self.tailed and tail.reason is Fault.NOTHING and self._young(tail):
+            return tail.last_record
         return tail.end
+
+    def _young(self, tail: LogEnd) -> bool:
+        """
+        Whether the last record was stored just now: parts of it that no check covers may still
+        be written.
+        """
+        file = self.files.at(tail.last_record)
+        if file is None:
+            return False
+        stored = next(walk_file(file, tail.last_record, tail.end)).store_times()
+        return len(stored) > 0 and abs(time.time() * 1000 - int(stored[0])) < YOUNG
 
     def _known(self) -> int:
         """

@@ -13,7 +13,7 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
-from rmqha.pipeline.errors import TableRefused
+from rmqha.pipeline.errors import NotNext, TableRefused
 from rmqha.wire.log.published import parse_point, render_point
 from rmqha.wire.store_layout import OWN_FOLDER, POINT
 from tests.support.rows import expected, publish
@@ -71,6 +71,21 @@ class StreamTests(SynchronousTestCase):
         """
         table = found(self.place / format, format)
         return sorted(table.column("physical_offset").to_pylist())
+
+    def test_table_taken_back(self) -> None:
+        """
+        A table that was taken back is told of before anything is read: without new records no
+        batch would.
+        """
+        for row in (500, 600):
+            publish(self.store, self.all[row])
+            self.run_stream("delta")
+        table = deltalake.DeltaTable(self.place / "delta")
+        table.restore(table.version() - 1)
+        error = self.assertRaises(NotNext, self.run_stream, "delta")
+        self.assertEqual((self.all[500], self.all[600]), (error.end, error.start))
+        self.run_stream("delta", resume_from_table=True)
+        self.assertEqual(self.all[:600], self.offsets("delta"))
 
     def test_goes_on(self) -> None:
         """
