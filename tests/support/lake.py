@@ -13,9 +13,10 @@ import pyarrow.dataset as ds
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.ranges import plan
 from rmqha.pipeline.log.stores import open_stores
+from rmqha.pipeline.sinks.gather import Gather
 from rmqha.pipeline.sinks.parquet import OURS, WriteRanges
 from rmqha.pipeline.sinks.target import Appending, Format, Target
-from rmqha.pipeline.sinks.written import Written, from_rows
+from rmqha.pipeline.sinks.written import WRITTEN, Written, files_from_rows, from_rows
 
 
 def written(work: WriteRanges, options: ReadOptions) -> list[Written]:
@@ -39,9 +40,13 @@ def append(target: Target, path: Path, *, commit: bool = True, **options: Any) -
     parsed = ReadOptions.parse({"path": path, "visibility": "log", **options})
     table = Appending(target, parsed)
     try:
-        found = written(table.work(), parsed)
+        work = table.work()
+        found = written(work, parsed)
+        gather = Gather.of(work, found)
+        pieces = [row for number in range(gather.count) for row in gather(number)]
         if commit:
-            table.commit(found)
+            table.commit(found, files_from_rows(pa.Table.from_batches(pieces, WRITTEN)))
+            gather.clear()
     finally:
         table.close()
     return found

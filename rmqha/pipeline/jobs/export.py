@@ -7,23 +7,30 @@ what has come to the logs since is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import closing
 from enum import StrEnum
 from typing import TypeVar
 
 from attrs import frozen
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from rmqha.pipeline.errors import OptionInvalid
 from rmqha.pipeline.jobs.progress import Shown, silent
-from rmqha.pipeline.jobs.spark_work import Path, Stores, options_for, ranges_of, run
+from rmqha.pipeline.jobs.spark_work import Path, Stores, options_for, ranges_of, run, spread
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.sinks.encoding import Compression, Encoding
+from rmqha.pipeline.sinks.gather import Gather
 from rmqha.pipeline.sinks.position import TablePosition
 from rmqha.pipeline.sinks.table_layout import By
 from rmqha.pipeline.sinks.target import Appending, Format, IcebergPlace, Target
-from rmqha.pipeline.sinks.written import WRITTEN, WrittenFile, files_of, from_rows
+from rmqha.pipeline.sinks.written import (
+    WRITTEN,
+    WrittenFile,
+    files_from_rows,
+    files_of,
+    from_rows,
+)
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
@@ -89,11 +96,22 @@ def export(
     )
     chosen = given(options)
     with closing(Appending(target, ReadOptions.parse({**options_for(stores), **chosen}))) as table:
-        work = table.work()
-        ranges = ranges_of(spark, stores, **of_ranges(chosen))
-        written = from_rows(run(ranges, work, WRITTEN, shown))
-        table.commit(written)
-        return _summary(list(files_of(written)), table.held)
+        files = add(ranges_of(spark, stores, **of_ranges(chosen)), table, shown)
+        return _summary(files, table.held)
+
+
+def add(ranges: DataFrame, table: Appending, shown: Shown = silent) -> list[WrittenFile]:
+    """
+    Write ranges and commit them.
+    """
+    work = table.work()
+    written = from_rows(run(ranges, work, WRITTEN, shown))
+    gather = Gather.of(work, written)
+    rows = spread(ranges.sparkSession, gather.count, gather, WRITTEN, shown)
+    gathered = files_from_rows(rows)
+    table.commit(written, gathered)
+    gather.clear()
+    return [*files_of(written), *gathered]
 
 
 def target_for(
@@ -143,9 +161,8 @@ def of_ranges(options: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in options.items() if name.lower() not in OF_ROWS}
 
 
-def _summary(files: Iterable[WrittenFile], held: Mapping[str, TablePosition]) -> Exported:
+def _summary(files: list[WrittenFile], held: Mapping[str, TablePosition]) -> Exported:
     topics: dict[str, tuple[int, int]] = {}
-    files = list(files)
     for file in files:
         for topic, (rows, size) in file.topics.items():
             before = topics.get(topic, (0, 0))

@@ -17,16 +17,15 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from rmqha.pipeline.errors import NotNext, TableRefused
-from rmqha.pipeline.jobs.export import given, of_ranges, target_for
+from rmqha.pipeline.jobs.export import add, given, of_ranges, target_for
 from rmqha.pipeline.jobs.lag import Listener, Told
-from rmqha.pipeline.jobs.spark_work import Path, Stores, options_for, run
+from rmqha.pipeline.jobs.spark_work import Path, Stores, options_for
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.positions import Position, from_json
 from rmqha.pipeline.log.stores import StoreView
 from rmqha.pipeline.sinks.encoding import Compression
 from rmqha.pipeline.sinks.parquet import OURS
 from rmqha.pipeline.sinks.target import Appending, Format, IcebergPlace, local
-from rmqha.pipeline.sinks.written import WRITTEN, from_rows
 from rmqha.pipeline.spark.source import NAME
 
 CHECKPOINT = "checkpoint"
@@ -48,8 +47,7 @@ class Batches:
         Write a batch and commit it.
         """
         try:
-            written = from_rows(run(ranges, self._table.work(), WRITTEN))
-            self._table.commit(written)
+            add(ranges, self._table)
         finally:
             self._table.rest()
 

@@ -14,7 +14,7 @@ from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attrs import frozen
+from attrs import define, frozen
 
 from rmqha.errors import RecordDamaged
 from rmqha.logfiles.log_files import Blocks, LogFiles, opened
@@ -63,6 +63,17 @@ def chosen_columns(options: ReadOptions) -> tuple[str, ...]:
     return options.columns
 
 
+@define
+class Passed:
+    """
+    What a read has passed.
+
+    @ivar last: Where the last whole record starts, chosen or not; -1 if there is none.
+    """
+
+    last: int = -1
+
+
 @frozen
 class MessageReader:
     """
@@ -100,10 +111,11 @@ class MessageReader:
         """
         return with_corrupt(self.decoder(None).schema, self.columns)
 
-    def read(self, wanted: Range) -> Iterator[pa.RecordBatch]:
+    def read(self, wanted: Range, passed: Passed | None = None) -> Iterator[pa.RecordBatch]:
         """
         The rows of a range; batches without rows are left out.
 
+        @param passed: Is told what has been read.
         @raise PipelineError: If they cannot be had, or must not be believed.
         """
         warm_up()
@@ -112,7 +124,7 @@ class MessageReader:
         try:
             with opened(Path(wanted.path)) as fd:
                 guard.prove()
-                for batch in self._batches(wanted, fd):
+                for batch in self._batches(wanted, fd, passed or Passed()):
                     guard.check_cuts()
                     if batch.num_rows:
                         yield batch
@@ -127,7 +139,7 @@ class MessageReader:
                 raise lost from error
             _log.warning("skipping bytes of the log: %s", lost)
 
-    def _batches(self, wanted: Range, fd: int) -> Iterator[pa.RecordBatch]:
+    def _batches(self, wanted: Range, fd: int, passed: Passed) -> Iterator[pa.RecordBatch]:
         """
         All batches of a range, those without rows too.
         """
@@ -138,6 +150,7 @@ class MessageReader:
             blocks = Blocks(fd, wanted.file_start, start, wanted.end)
             try:
                 for batch in self._sound(wanted, decoder, blocks):
+                    passed.last = decoder.last
                     yield widened(batch, schema)
                 return
             except RecordDamaged as error:

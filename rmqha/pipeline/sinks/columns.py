@@ -30,6 +30,7 @@ class TableColumns:
     @ivar topic: That of the topic.
     @ivar time: That of the store time.
     @ivar size: That of the record's size.
+    @ivar place: That of the physical offset.
     """
 
     options: ReadOptions
@@ -37,6 +38,7 @@ class TableColumns:
     topic: str
     time: str
     size: str
+    place: str
 
     @classmethod
     def of(cls, options: ReadOptions) -> Self:
@@ -53,7 +55,8 @@ class TableColumns:
         chosen = chosen_columns(options)
         place = names["physical_offset"]
         kept = chosen if place in chosen else (*chosen, place)
-        return cls(options, kept, names["topic"], names["store_timestamp"], names["store_size"])
+        time, size = names["store_timestamp"], names["store_size"]
+        return cls(options, kept, names["topic"], time, size, place)
 
     @property
     def read(self) -> tuple[str, ...]:

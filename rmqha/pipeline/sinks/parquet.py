@@ -2,8 +2,8 @@
 Write ranges as Parquet files, in the task that reads them: rows never leave Python.
 
 A file is written under a name of its own and then renamed to one that says what is in it:
-the store, the range, and a digest of all that decides its content.  So a task that runs
-twice makes the same file twice.
+the store, where its records lie, and a digest of all that decides its content.  So a task that
+runs twice makes the same file twice.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from attrs import define, evolve, field, frozen
 
 from rmqha.logfiles.log_files import LogFiles
-from rmqha.pipeline.log.errors import RangeBroken
-from rmqha.pipeline.log.log_walk import boundary
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.positions import Position, make
 from rmqha.pipeline.log.ranges import Range
-from rmqha.pipeline.log.reading import MessageReader
+from rmqha.pipeline.log.reading import MessageReader, Passed
 from rmqha.pipeline.sinks.columns import STORE, TableColumns
 from rmqha.pipeline.sinks.encoding import Encoding
+from rmqha.pipeline.sinks.gather import lay_aside
 from rmqha.pipeline.sinks.position import digest_of, selection_of
 from rmqha.pipeline.sinks.stats import stats_of
 from rmqha.pipeline.sinks.table_layout import By, Partition, encoded, parts
@@ -90,19 +90,33 @@ class WriteRanges:
             yield to_row(Written(wanted.store, wanted.start, Position(wanted.end)))
             return
         columns = TableColumns.of(self.options)
-        reader = MessageReader(self.options, columns.read)
-        with _Files(
-            work=self, wanted=trimmed, schema=columns.schema(self.shape.by, self.shape.whole)
-        ) as files:
-            for rows in chunks(reader.read(trimmed)):
-                for part in parts(rows, columns.topic, columns.time, self.shape.by):
-                    files.add(part, columns)
-        position = position_at_end(trimmed)
-        yield to_row(Written(wanted.store, wanted.start, position, tuple(files.done)))
+        passed = Passed()
+        rows = chunks(MessageReader(self.options, columns.read).read(trimmed, passed))
+        aside, done = "", list[WrittenFile]()
+        if self.shape.by is By.DATE:
+            with self.files() as files:
+                for chunk in rows:
+                    for part in parts(chunk, columns.topic, columns.time, self.shape.by):
+                        files.add(wanted.store, part)
+                files.close()
+            done = files.done
+        else:
+            aside = lay_aside(self, wanted.store, rows, columns)
+        position = position_at_end(trimmed, passed.last)
+        yield to_row(Written(wanted.store, wanted.start, position, tuple(done), aside))
 
-    def name(self, wanted: Range) -> str:
+    def files(self) -> Files:
         """
-        What a range's files are called.
+        Files to write rows to.
+        """
+        return Files(work=self, columns=TableColumns.of(self.options))
+
+    def name(self, store: str, start: int, end: int) -> str:
+        """
+        What a file is called.
+
+        @param start: Where its first record begins, a physical offset.
+        @param end: Where its last one ends.
         """
         options = self.options
         content = [
@@ -117,7 +131,7 @@ class WriteRanges:
             self.generation,
         ]
         token = digest_of(content)
-        return f"{encoded(wanted.store)}-{wanted.start:020d}-{wanted.end:020d}-{token}.parquet"
+        return f"{encoded(store)}-{start:020d}-{end:020d}-{token}.parquet"
 
     def scratch(self, store: str) -> Path:
         """
@@ -146,17 +160,18 @@ def above(wanted: Range, floor: Position | None) -> Range | None:
     return evolve(wanted, start=floor.offset, proofs=proofs)
 
 
-def position_at_end(wanted: Range) -> Position:
+def position_at_end(wanted: Range, last: int) -> Position:
     """
     The position at a range's end.
+
+    @param last: Where the last whole record of it begins, -1 if there is none.
     """
     for offset, total in wanted.proofs[1:]:  # it was planned with one
         if wanted.start < offset < wanted.end:
             return Position(wanted.end, offset, total)
-    files = LogFiles.find(Path(wanted.root))
     try:
-        return make(files, wanted.end, boundary(files, wanted.start, wanted.end).last)
-    except RangeBroken:  # there is damage, which the options let pass
+        return make(LogFiles.find(Path(wanted.root)), wanted.end, last)
+    except FileNotFoundError:  # deleted as soon as it was read
         return Position(wanted.end)
 
 
@@ -182,68 +197,97 @@ class _Open:
     A file that is being written.
     """
 
+    store: str
     part: Partition
     place: Path
     writer: Any
     told: list[Any]
     topics: dict[str, tuple[int, int]] = field(factory=dict)
     rows: int = 0
+    start: int = 1 << 62
+    end: int = 0
 
-    def add(self, rows: pa.Table, topics: dict[str, tuple[int, int]]) -> None:
-        self.writer.write_table(rows)
+    def add(self, rows: pa.Table, columns: TableColumns, schema: pa.Schema) -> None:
+        """
+        Write rows, as they were read.
+        """
+        starts = rows.column(columns.place)
+        # What is damaged has no size.
+        sizes = pc.fill_null(rows.column(columns.size), 1).cast(pa.int64())
+        self.start = min(self.start, pc.min(starts).as_py())
+        self.end = max(self.end, pc.max(pc.add(starts, sizes)).as_py())
         self.rows += rows.num_rows
-        for topic, (count, size) in topics.items():
+        for topic, (count, size) in columns.topics(rows).items():
             before = self.topics.get(topic, (0, 0))
             self.topics[topic] = (before[0] + count, before[1] + size)
+        store = pa.repeat(self.store, rows.num_rows)
+        self.writer.write_table(rows.append_column(STORE, store).select(schema.names).cast(schema))
 
 
 @define(kw_only=True)
-class _Files:
+class Files:
     """
-    The files of one range: they get their names when all are whole.
+    Files that get their names when they are whole.
+
+    @ivar done: Those that are.
     """
 
     work: WriteRanges
-    wanted: Range
-    schema: pa.Schema
+    columns: TableColumns
     done: list[WrittenFile] = field(factory=list)
-    _open: dict[PurePosixPath, _Open] = field(factory=dict)
+    _schema: pa.Schema = field(init=False)
+    _open: dict[tuple[str, PurePosixPath], _Open] = field(factory=dict)
     _cleared: ExitStack = field(factory=ExitStack)
 
-    def __enter__(self) -> _Files:
+    def __attrs_post_init__(self) -> None:
+        shape = self.work.shape
+        self._schema = self.columns.schema(shape.by, shape.whole)
+
+    def __enter__(self) -> Files:
         return self
 
-    def __exit__(self, kind: object, *rest: object) -> None:
+    def __exit__(self, *_: object) -> None:
         with self._cleared:
             for opened in self._open.values():
                 opened.writer.close()
-            if kind is None:
-                self.done = [self._named(folder, each) for folder, each in self._open.items()]
 
-    def add(self, part: Partition, columns: TableColumns) -> None:
-        shape = self.work.shape
-        folder = part.folder(shape.by)
-        opened = self._open.get(folder)
-        if opened is None:
-            opened = self._open[folder] = self._begin(part)
-        rows = part.rows
-        store = pa.repeat(self.wanted.store, rows.num_rows)
-        topics = columns.topics(rows)
-        rows = rows.append_column(STORE, store).select(self.schema.names).cast(self.schema)
-        opened.add(rows, topics)
+    @property
+    def bytes(self) -> int:
+        """
+        Of the files that are open, on the disk.
+        """
+        return sum(opened.place.stat().st_size for opened in self._open.values())
 
-    def _begin(self, part: Partition) -> _Open:
-        place = self.work.scratch(self.wanted.store) / uuid.uuid4().hex
+    def add(self, store: str, part: Partition) -> None:
+        """
+        Write rows of one folder to a file of it.
+        """
+        key = store, part.folder(self.work.shape.by)
+        if key not in self._open:
+            self._open[key] = self._begin(store, part)
+        self._open[key].add(part.rows, self.columns, self._schema)
+
+    def close(self) -> None:
+        """
+        Finish the files that are open.
+        """
+        for opened in self._open.values():
+            opened.writer.close()
+        self.done += [self._named(folder, each) for (_, folder), each in self._open.items()]
+        self._open.clear()
+
+    def _begin(self, store: str, part: Partition) -> _Open:
+        place = self.work.scratch(store) / uuid.uuid4().hex
         place.parent.mkdir(parents=True, exist_ok=True)
         self._cleared.callback(place.unlink, missing_ok=True)
         told: list[Any] = []
         style = self.work.options.column_style.value
-        writer = self.work.shape.encoding.writer(place, self.schema, told, style)
-        return _Open(part=part, place=place, writer=writer, told=told)
+        writer = self.work.shape.encoding.writer(place, self._schema, told, style)
+        return _Open(store=store, part=part, place=place, writer=writer, told=told)
 
     def _named(self, folder: PurePosixPath, opened: _Open) -> WrittenFile:
         shape = self.work.shape
-        path = folder / self.work.name(self.wanted)
+        path = folder / self.work.name(opened.store, opened.start, opened.end)
         final = Path(shape.root, path)
         if shape.staged:
             final = Path(shape.root, STAGED, path).with_name(path.name + WAITING)

@@ -25,7 +25,7 @@ from rmqha.pipeline.sinks.parquet import OURS, Shape, WriteRanges
 from rmqha.pipeline.sinks.position import TablePosition, advanced, selection_of
 from rmqha.pipeline.sinks.table import LakeTable
 from rmqha.pipeline.sinks.table_layout import By
-from rmqha.pipeline.sinks.written import Written, files_of
+from rmqha.pipeline.sinks.written import Written, WrittenFile, files_of
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:", re.ASCII)
 _FILE = "file:"
@@ -213,10 +213,13 @@ class Appending:
             generation=self.table.generation,
         )
 
-    def commit(self, written: Iterable[Written]) -> dict[str, TablePosition]:
+    def commit(
+        self, written: Iterable[Written], gathered: Iterable[WrittenFile] = ()
+    ) -> dict[str, TablePosition]:
         """
         Add what tasks wrote.
 
+        @param gathered: Files of what they laid aside.
         @return: How far the table is now, by store, as far as it moved.
         @raise NotNext: If rows between are missing.
         """
@@ -225,7 +228,7 @@ class Appending:
         if moved:
             selection = self.selection
             sources = {(selection, store): held for store, held in moved.items()}
-            self.table.commit(files_of(written), sources)
+            self.table.commit([*files_of(written), *gathered], sources)
         return moved
 
     def _lost(self, store: str, start: int, end: int) -> bool:

@@ -49,12 +49,14 @@ class Written:
     @ivar planned: Where the range began, a physical offset.
     @ivar position: The position at its end.
     @ivar files: Its files; none if it had no rows, or all were there before.
+    @ivar aside: Where its rows wait to be gathered with those of other ranges, C{""} if none do.
     """
 
     store: str
     planned: int
     position: Position
     files: tuple[WrittenFile, ...] = ()
+    aside: str = ""
 
     @property
     def end(self) -> int:
@@ -71,6 +73,20 @@ def to_row(written: Written) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist([{"written": json.dumps(asdict(written))}], WRITTEN)
 
 
+def file_row(file: WrittenFile) -> pa.RecordBatch:
+    """
+    A file as a row, of the same schema.
+    """
+    return pa.RecordBatch.from_pylist([{"written": json.dumps(asdict(file))}], WRITTEN)
+
+
+def files_from_rows(rows: pa.Table) -> list[WrittenFile]:
+    """
+    Read the rows that L{file_row} made in tasks.
+    """
+    return [_file(json.loads(text)) for text in rows.column("written").to_pylist()]
+
+
 def from_rows(rows: pa.Table) -> list[Written]:
     """
     Read the rows that L{to_row} made in tasks.
@@ -79,11 +95,14 @@ def from_rows(rows: pa.Table) -> list[Written]:
 
 
 def _read(found: dict[str, Any]) -> Written:
-    files = tuple(
-        WrittenFile(**{**each, "topics": {k: (v[0], v[1]) for k, v in each["topics"].items()}})
-        for each in found["files"]
-    )
-    return Written(found["store"], found["planned"], Position(**found["position"]), files)
+    files = tuple(map(_file, found["files"]))
+    position = Position(**found["position"])
+    return Written(found["store"], found["planned"], position, files, found["aside"])
+
+
+def _file(found: dict[str, Any]) -> WrittenFile:
+    topics = {name: (rows, size) for name, (rows, size) in found["topics"].items()}
+    return WrittenFile(**{**found, "topics": topics})
 
 
 def files_of(written: Iterable[Written]) -> Iterator[WrittenFile]:

@@ -166,6 +166,7 @@ class Decoder:
             list(self._columns.values()), broker_name, DelayLevels.parse(delay_levels)
         )
         self.schema = self._maker.schema(list(self._columns))
+        self.last = -1
 
     def decode(
         self,
@@ -229,6 +230,9 @@ class Decoder:
             if count < len(heads):
                 used = int(heads.start[count])
                 heads = heads.only(np.arange(count))
+        passed = int(np.searchsorted(found.start, base + used))
+        if passed:
+            self.last = int(found.start[passed - 1])
         return self._maker.batch(self.schema, heads, base, bodies), used
 
     def _inflated(self, heads: FixedFields, base: int) -> tuple[dict[int, bytes], int]:
