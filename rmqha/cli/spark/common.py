@@ -121,10 +121,11 @@ def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def stores_argument(command: Callable[..., Any]) -> Callable[..., Any]:
     """
-    Give a command C{STORE...}: one store's root, or several as C{NAME=PATH}.
+    Give a command C{STORE...}: one store's root, several as C{NAME=PATH}, or C{@} and a file that
+    lists them.
     """
 
-    @click.argument("store", nargs=-1, required=True, metavar="STORE | NAME=STORE...")
+    @click.argument("store", nargs=-1, required=True, metavar="STORE | NAME=STORE... | @FILE")
     def given(store: tuple[str, ...], **others: Any) -> Any:
         return command(stores=stores_named(store), **others)
 

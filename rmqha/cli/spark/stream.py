@@ -4,12 +4,16 @@ C{rmqha spark stream}: messages to a table as they come.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 
 from rmqha.cli.spark.common import Spark, spark_options, stores_argument
@@ -17,6 +21,10 @@ from rmqha.cli.spark.tables import table_options
 from rmqha.pipeline.jobs import stream as job
 from rmqha.pipeline.jobs.lag import Lag, Told
 from rmqha.pipeline.jobs.spark_work import Stores
+from rmqha.pipeline.spark.failures import is_ours, reason_of
+
+STEADY = 30.0
+"""Seconds that a stream has to run to be begun again when Spark fails."""
 
 
 @click.command()
@@ -55,17 +63,36 @@ def stream(
     The command may be killed at any time, and continues when it is started again.
     """
     with on.running("stream") as session, shown() as told:
-        query = job.stream(
+        begin = partial(
+            job.stream,
             session,
             stores,
             **table,
             checkpoint=checkpoint,
             every=None if available_now else every,
-            resume_from_table=resume_from_table,
             told=told,
             **options,
         )
-        query.awaitTermination()
+        follow(begin, resume_from_table)
+
+
+def follow(begin: Callable[..., StreamingQuery], resume_from_table: bool) -> None:
+    """
+    Wait for a stream to end, and begin it again when Spark has lost a process that it needs.
+
+    @raise StreamingQueryException: If it ended for another reason, or too soon.
+    """
+    query = begin(resume_from_table=resume_from_table)
+    while True:
+        begun = time.monotonic()
+        try:
+            query.awaitTermination()
+            return
+        except StreamingQueryException as error:
+            if is_ours(error) or time.monotonic() - begun < STEADY:
+                raise
+            click.echo(f"beginning again: {reason_of(error)}", err=True)
+        query = begin(resume_from_table=False)
 
 
 @contextmanager
@@ -88,4 +115,5 @@ def line(lag: Lag) -> str:
     ends = ", ".join(f"{name} at {end}" for name, end in lag.ends.items())
     waits = "" if lag.seconds is None else f" and {lag.seconds:.1f} s"
     batch = f"{lag.ranges} ranges in {lag.took:.1f} s"
-    return f"{ends}: {lag.bytes} bytes{waits} behind; last batch {batch}"
+    held_up = "".join(f"; {name} is held up: {why}" for name, why in lag.held_up.items())
+    return f"{ends}: {lag.bytes} bytes{waits} behind; last batch {batch}{held_up}"

@@ -116,7 +116,11 @@ def known(options: tuple[tuple[str, str], ...]) -> dict[str, str]:
 
     @raise OptionUnknown: If one is none, or says what the arguments say.
     """
-    names = {name.lower(): name for name in KINDS if name not in ("path", "paths", "stores")}
+    names = {
+        name.lower(): name
+        for name in KINDS
+        if name not in ("path", "paths", "stores", "storesFile")
+    }
     for name, _ in options:
         if name.lower() not in names:
             raise OptionUnknown(name, nearest(name, names))

@@ -14,9 +14,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from rmqha.errors import NotAStore
 from rmqha.logfiles.log_files import LogFiles, opened
 from rmqha.pipeline.log.positions import from_json
 from rmqha.wire.log.layout import FIELDS, IP6_EXTRA, MAGIC_BYTES
@@ -25,7 +26,7 @@ _SYS_FLAG, _STORED = FIELDS["sys_flag"], FIELDS["store_timestamp"]
 _HEAD = _STORED.place.stop + IP6_EXTRA
 
 
-@frozen
+@frozen(kw_only=True)
 class Lag:
     """
     Where a stream stands after a batch.
@@ -36,6 +37,7 @@ class Lag:
         this machine does not see the log.
     @ivar ends: The stream's position, physical offsets by store.
     @ivar took: How long the batch took, in seconds.
+    @ivar held_up: Stores that do not get on, and why.
     """
 
     ranges: int
@@ -43,6 +45,7 @@ class Lag:
     seconds: float | None
     ends: Mapping[str, int]
     took: float
+    held_up: Mapping[str, str] = field(factory=dict)
 
 
 Told = Callable[[Lag], None]
@@ -62,20 +65,24 @@ def lag_of(progress: Any, stores: Mapping[str, Path]) -> Lag | None:
         name: position.offset for name, position in from_json(json.loads(source.endOffset)).items()
     }
     logs = dict(ends)
+    held_up: dict[str, str] = {}
     if _known(source.latestOffset):
-        latest = from_json(json.loads(source.latestOffset))
+        found = json.loads(source.latestOffset)
+        latest = from_json(found)
+        held_up = {name: s["state"] for name, s in found["stores"].items() if "state" in s}
         logs.update(
             (name, max(position.offset, ends.get(name, 0))) for name, position in latest.items()
         )
     behind = {name: logs[name] - ends.get(name, 0) for name in logs}
-    waits = [_since(stores[name], ends.get(name, 0)) for name in logs if behind[name]]
+    waits = [_since(stores.get(name), ends.get(name, 0)) for name in logs if behind[name]]
     known = [each for each in waits if each is not None]
     return Lag(
-        int(progress.numInputRows or 0),
-        sum(behind.values()),
-        max(known) if known else None if waits else 0.0,
-        ends,
-        int((progress.durationMs or {}).get("triggerExecution", 0)) / 1000,
+        ranges=int(progress.numInputRows or 0),
+        bytes=sum(behind.values()),
+        seconds=max(known) if known else None if waits else 0.0,
+        ends=ends,
+        took=int((progress.durationMs or {}).get("triggerExecution", 0)) / 1000,
+        held_up=held_up,
     )
 
 
@@ -83,13 +90,13 @@ def _known(offset: str | None) -> bool:
     return bool(offset) and offset != "null"
 
 
-def _since(path: Path, offset: int) -> float | None:
+def _since(path: Path | None, offset: int) -> float | None:
     """
     Seconds since the record at an offset was stored.
     """
     try:
-        stored = _stored(path, offset)
-    except (OSError, ValueError):
+        stored = None if path is None else _stored(path, offset)
+    except (OSError, ValueError, NotAStore):
         return None
     return None if stored is None else max(0.0, time.time() - stored / 1000)
 

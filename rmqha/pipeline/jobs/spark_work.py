@@ -23,7 +23,9 @@ from rmqha.pipeline.spark.types import spark_schema
 
 Path = str | PathLike[str]
 Stores = Path | Mapping[str, Path]
-"""One store's root, or several by name."""
+"""One store's root, or several by name, or C{@} and a file that names them (C{storesFile})."""
+
+_LIST = "@"
 
 Work = Callable[[Range], Iterable[pa.RecordBatch]]
 """What a task does with one range: it may be called again for the same one, on another
@@ -38,7 +40,8 @@ def options_for(stores: Stores) -> dict[str, str]:
     if isinstance(stores, Mapping):
         named = {name: fspath(path) for name, path in stores.items()}
         return {"stores": json.dumps(named, sort_keys=True)}
-    return {"path": fspath(stores)}
+    path = fspath(stores)
+    return {"storesFile": path[1:]} if path.startswith(_LIST) else {"path": path}
 
 
 def ranges_of(spark: SparkSession, stores: Stores, **options: object) -> DataFrame:

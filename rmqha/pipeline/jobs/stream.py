@@ -145,7 +145,7 @@ def committed(checkpoint: LocalPath) -> Mapping[str, Position]:
     """
     done = [int(each.name) for each in checkpoint.glob("commits/*") if each.name.isdigit()]
     try:
-        text = (checkpoint / "offsets" / str(max(done, default=-1))).read_text()
+        text = (checkpoint / f"offsets/{max(done, default=-1)}").read_text()
     except FileNotFoundError:
         return {}
     return from_json(json.loads(text.splitlines()[-1]))

@@ -239,6 +239,31 @@ class RangeBroken(PipelineError):
         return f"{self.path} at byte {self.offset}: {self.reason}; the range ends at {self.end}"
 
 
+@frozen(kw_only=True)
+class QueueGap(PipelineError):
+    """
+    A queue's offsets leap, and that is not allowed (C{failOnQueueGap}).
+
+    @ivar store: The store's name.
+    @ivar topic: The topic.
+    @ivar queue_id: The queue id.
+    @ivar expected: The queue offset that should have come.
+    @ivar found: The one that came.
+    """
+
+    store: str
+    topic: str
+    queue_id: int
+    expected: int
+    found: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.store}: queue {self.queue_id} of {self.topic} goes on at offset {self.found}, "
+            f"not at {self.expected}: records are missing; failOnQueueGap=false reads on"
+        )
+
+
 @frozen
 class PositionInvalid(PipelineError):
     """

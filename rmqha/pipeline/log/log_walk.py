@@ -27,17 +27,20 @@ Behind = Callable[[int, int], int]
 _SHORT = "the file ends here"
 
 
-def walk_on(file: LogFile, start: int, stop: int, behind: Behind | None) -> Iterator[Walked]:
+def walk_on(
+    file: LogFile, start: int, stop: int, behind: Behind | None, *, crc: bool = False
+) -> Iterator[Walked]:
     """
     Follow the records of one file to a place that is known to be between two of them.
 
     @param behind: How to go on behind damage; without it damage is an error.
+    @param crc: Whether bodies are checked.
     @raise RangeBroken: If there is damage.
     """
     offset = start
     while offset < stop:
         fault: Fault | None = None
-        for walked in walk_file(file, offset, stop):
+        for walked in walk_file(file, offset, stop, crc=crc):
             offset, fault = walked.block.end, walked.block.fault
             yield walked
         if offset < stop:
@@ -70,6 +73,7 @@ def boundary(
     size: int | None = None,
     rows: int | None = None,
     behind: Behind | None = None,
+    crc: bool = False,
 ) -> Boundary:
     """
     The last place between two records that is not above C{end}, within some limits.
@@ -78,12 +82,13 @@ def boundary(
     @param size: The most bytes of records to pass; the first is passed if it is longer.
     @param rows: The most records to pass.
     @param behind: How to go on behind damage, which counts for nothing.
+    @param crc: Whether bodies are checked.
     @raise RangeBroken: If the records cannot be followed that far.
     """
     offset, last, passed = anchor, -1, 0
     target = end if size is None else min(end, anchor + size)
     while offset < end and (file := files.at(offset)) is not None:
-        for walked in walk_on(file, offset, min(file.end, end), behind):
+        for walked in walk_on(file, offset, min(file.end, end), behind, crc=crc):
             block = walked.block
             ends = block.start + block.size
             count = max(int(np.searchsorted(ends, target, "right")), 0 if passed else 1)

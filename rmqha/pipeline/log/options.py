@@ -16,7 +16,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
-from attrs import AttrsInstance, define, field, fields, frozen
+from attrs import AttrsInstance, define, evolve, field, fields, frozen
 
 from rmqha.config.values import Choice, Integer, Kind, Levels, Switch, Text
 from rmqha.errors import ExpressionInvalid
@@ -99,6 +99,17 @@ class Mode(StrEnum):
     DROPMALFORMED = "DROPMALFORMED"
 
 
+class MissingStores(StrEnum):
+    """
+    What becomes of a stream of several stores when one cannot be read: it fails, or goes on with
+    the others and keeps that one's place, or forgets a store that is not there.
+    """
+
+    FAIL = "fail"
+    WAIT = "wait"
+    SKIP = "skip"
+
+
 class PointFile(StrEnum):
     """
     Whether the published point of a store is believed.
@@ -168,9 +179,12 @@ class ReadOptions:
     max_bytes_per_trigger: int | None = option(Size())
     max_rows_per_trigger: int | None = option(Integer(1, ROWS_MAX))
     fail_on_data_loss: bool = option(Switch(), True)
+    fail_on_queue_gap: bool = option(Switch(), False)
     allow_unconfirmed_tail: bool = option(Switch(), False)
     point_file: PointFile = option(Choice(PointFile), PointFile.USE)
     reader_name: str | None = option(ReaderName())
+    missing_stores: MissingStores = option(Choice(MissingStores), MissingStores.FAIL)
+    stores_file: Path | None = option(LocalPath())
     named: bool = field(default=True)
     """Whether the caller named the stores, so that a name may stand for a broker's."""
 
@@ -190,8 +204,8 @@ class ReadOptions:
         for name, value in given.items():
             draft.take(name, as_text(value))
         found = draft.values
-        named = "stores" in found
-        paths = [name for name in ("path", "paths", "stores") if name in found]
+        named = "stores" in found or "storesFile" in found
+        paths = [name for name in ("path", "paths", "stores", "storesFile") if name in found]
         if not paths:
             raise OptionMissing("path", NO_PATH)
         if len(paths) > 1:
@@ -200,6 +214,11 @@ class ReadOptions:
             found["stores"] = ((ONLY, found.pop("path")),)
         elif "paths" in found:
             found["stores"] = found.pop("paths")
+        elif "storesFile" in found:
+            try:
+                found["stores"] = _listed(found["storesFile"])
+            except (OSError, ValueError) as error:
+                raise draft.invalid("storesFile", f"a file with {Paths().allowed}") from error
         options = cls(named=named, **draft.attributes)
         _check_together(options, draft)
         if streaming is not None:
@@ -209,6 +228,22 @@ class ReadOptions:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self.stores)
+
+    def now(self) -> Self:
+        """
+        The same with the stores that the file says now; those of before if it says nothing.
+        """
+        if self.stores_file is None:
+            return self
+        try:
+            return evolve(self, stores=_listed(self.stores_file))
+        except (OSError, ValueError):
+            return self
+
+
+def _listed(file: Path) -> tuple[tuple[str, Path], ...]:
+    stores: tuple[tuple[str, Path], ...] = Paths().parse(file.read_text(encoding="utf-8"))
+    return stores
 
 
 def _snake(name: str) -> str:
@@ -233,7 +268,7 @@ def kinds_of(cls: type[AttrsInstance]) -> dict[str, Kind]:
 KINDS: dict[str, Kind] = {**kinds_of(ReadOptions), "path": LocalPath(), "paths": Paths()}
 """Every option there is; C{paths} is what Spark makes of a list given to C{load}."""
 
-_STREAM_ONLY = ("maxBytesPerTrigger", "maxRowsPerTrigger", "readerName")
+_STREAM_ONLY = ("maxBytesPerTrigger", "maxRowsPerTrigger", "missingStores", "readerName")
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "paths")
 
 

@@ -90,10 +90,15 @@ def make(files: LogFiles, offset: int, last: int, log: str = "") -> Position:
     return Position(offset, last, found, log)
 
 
-def to_json(positions: Mapping[str, Position]) -> dict[str, Any]:
+def to_json(
+    positions: Mapping[str, Position], states: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """
     Positions by store, always in the same order: Spark compares them as text.
+
+    @param states: What holds stores up; not for a position that is to be gone on from.
     """
+    states = states or {}
     return {
         "stores": {
             name: {
@@ -101,6 +106,7 @@ def to_json(positions: Mapping[str, Position]) -> dict[str, Any]:
                 "log": position.log,
                 "offset": position.offset,
                 "sum": position.sum,
+                **({"state": states[name]} if name in states else {}),
             }
             for name, position in sorted(positions.items())
         },

@@ -41,7 +41,8 @@ class Range:
     @ivar file_end: Physical offset just past the file.
     @ivar start: Physical offset of the first record.
     @ivar end: Physical offset just past the last one, or past the file's blank.
-    @ivar cuts: The cuts of the log that were known when this was planned.
+    @ivar cuts: The last cut of the log that was known when this was planned: there may be
+        thousands of ranges.
     @ivar proofs: Records and their fingerprints, by which another host's copy is known.
     @ivar pointed: Whether the range ends below a published point, which every host's copy
         has to have then.
@@ -117,7 +118,7 @@ def _range(
         file_end=file.end,
         start=start,
         end=end,
-        cuts=store.cuts,
+        cuts=store.cuts[-1:],
         proofs=proofs,
         pointed=store.point is not None,
     )

@@ -30,6 +30,7 @@ from rmqha.pipeline.log.errors import (
 )
 from rmqha.pipeline.log.options import Mode, PointFile, ReadOptions
 from rmqha.pipeline.log.positions import fingerprint
+from rmqha.pipeline.log.queue_gaps import Keep, QueueOffsetsFollow, require_nothing_hidden
 from rmqha.pipeline.log.ranges import Range
 from rmqha.pipeline.log.selection import Selection
 from rmqha.wire.columnar.decoder import Decoder, all_columns, columns_of
@@ -86,12 +87,15 @@ class MessageReader:
     options: ReadOptions
     columns: tuple[str, ...]
 
-    def decoder(self, broker: str | None) -> Decoder:
+    def decoder(self, broker: str | None, store: str = "") -> Decoder:
         """
-        A decoder for one broker's log.
+        A decoder for one range of one broker's log.
         """
         options = self.options
         selection = Selection.of(options)
+        keep: Keep | None = None if selection.everything else selection.keep
+        if options.fail_on_queue_gap:
+            keep = QueueOffsetsFollow(store, keep)
         extra = corrupt_column(options)
         return Decoder(
             [name for name in self.columns if name not in extra],
@@ -101,7 +105,7 @@ class MessageReader:
             broker_name=broker,
             delay_levels=options.message_delay_level,
             max_decompressed=options.max_decompressed_bytes,
-            keep=None if selection.everything else selection.keep,
+            keep=keep,
         )
 
     @property
@@ -143,7 +147,7 @@ class MessageReader:
         """
         All batches of a range, those without rows too.
         """
-        decoder = self.decoder(wanted.broker)
+        decoder = self.decoder(wanted.broker, wanted.store)
         schema = with_corrupt(decoder.schema, self.columns)
         start = wanted.start
         while start < wanted.end:
@@ -152,6 +156,8 @@ class MessageReader:
                 for batch in self._sound(wanted, decoder, blocks):
                     passed.last = decoder.last
                     yield widened(batch, schema)
+                if self.options.fail_on_queue_gap:
+                    require_nothing_hidden(wanted, passed.last)
                 return
             except RecordDamaged as error:
                 if self.options.mode is Mode.FAILFAST:
@@ -243,8 +249,10 @@ class RangeProof:
         wanted, point = self.wanted, self._point()
         if point is None:
             return 0 if wanted.pointed else None
-        for cut in point.cuts:
-            if cut.at < wanted.end and cut not in wanted.cuts:
+        cuts = list(point.cuts)
+        known = [row for row, cut in enumerate(cuts) if cut in wanted.cuts[-1:]]
+        for cut in cuts[known[-1] + 1 if known else 0 :]:
+            if cut.at < wanted.end:
                 if cut.why is Why.COPY:
                     raise LogCopiedAnew(wanted.store, cut.time, wanted.end)
                 raise LogCutBack(wanted.store, cut.at, cut.time, wanted.end)

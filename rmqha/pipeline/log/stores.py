@@ -10,7 +10,7 @@ Source: docs/architecture.rst, Files of our own.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import cached_property
 from itertools import pairwise
 from logging import getLogger
@@ -19,7 +19,7 @@ from typing import Self
 
 from attrs import define
 
-from rmqha.errors import NotAStore
+from rmqha.errors import NotAStore, RmqhaError
 from rmqha.logfiles.listing import root_of, store_told
 from rmqha.logfiles.log_end import LogEnd, find_end_past_damage
 from rmqha.logfiles.log_files import LogFiles
@@ -300,39 +300,54 @@ class StoreView:
         raise NotThisLog(self.name, position.offset, position.last, position.sum, found)
 
 
+Absent = Callable[[str, Exception], None]
+"""Is told which store cannot be read, and why."""
+
+
 def open_stores(
-    options: ReadOptions, positions: Mapping[str, Position] | None = None
+    options: ReadOptions,
+    positions: Mapping[str, Position] | None = None,
+    absent: Absent | None = None,
 ) -> list[StoreView]:
     """
     Open the stores of a query.
 
     @param positions: Positions up to which they were read before.
+    @param absent: Lets those be left out that cannot be opened.
     @raise SameLog: If two are copies of one log.
     """
     positions = positions or {}
-    stores = [
-        StoreView.open(name, path, options, positions[name].offset if name in positions else 0)
-        for name, path in options.stores
-    ]
-    seen: list[StoreView] = []
-    for store in stores:
-        for other in seen:
-            offset = _common(store, other)
-            if offset is not None:
-                raise SameLog(other.name, store.name, offset)
-        seen.append(store)
+    stores = []
+    for name, path in options.stores:
+        known = positions[name].offset if name in positions else 0
+        try:
+            stores.append(StoreView.open(name, path, options, known))
+        except (RmqhaError, PermissionError) as error:
+            if absent is None:
+                raise
+            absent(name, error)
+    _require_different(stores)
     return stores
 
 
-def _common(one: StoreView, other: StoreView) -> int | None:
-    """
-    A record that two stores both have, looked for where the first files of both begin.
-    """
-    if one.files.root.resolve() == other.files.root.resolve():
-        return one.first
-    starts = {file.start for file in one.files.files} & {file.start for file in other.files.files}
-    start = min(starts, default=None)
-    if start is None or start >= min(one.end, other.end):
-        return None
-    found = fingerprint(one.files, start)
-    return start if found and found == fingerprint(other.files, start) else None
+_different: set[frozenset[tuple[str, Path, int]]] = set()
+"""Stores that are known to be different logs, each with its first file: while it has that, it is
+the same log."""
+
+
+def _require_different(stores: list[StoreView]) -> None:
+    key = frozenset((store.name, store.files.root, store.files.first) for store in stores)
+    if key in _different:
+        return
+    firsts = {store.files.first for store in stores}
+    seen: dict[object, StoreView] = {}
+    for store in stores:
+        # Where the younger of two copies begins both have a file.
+        starts = {file.start for file in store.files.files if file.start < store.end}
+        marks = [(at, found) for at in firsts & starts if (found := fingerprint(store.files, at))]
+        for mark in (store.files.root.resolve(), *marks):
+            other = seen.setdefault(mark, store)
+            if other is not store:
+                raise SameLog(other.name, store.name, mark[0] if mark in marks else store.first)
+    _different.clear()
+    _different.add(key)

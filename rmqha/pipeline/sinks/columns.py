@@ -20,7 +20,7 @@ STORE = "store"
 """The column that every table has at its end: the store that a row is from."""
 
 
-@frozen
+@frozen(kw_only=True)
 class TableColumns:
     """
     The columns of a table by their names in its style.
@@ -55,8 +55,14 @@ class TableColumns:
         chosen = chosen_columns(options)
         place = names["physical_offset"]
         kept = chosen if place in chosen else (*chosen, place)
-        time, size = names["store_timestamp"], names["store_size"]
-        return cls(options, kept, names["topic"], time, size, place)
+        return cls(
+            options=options,
+            kept=kept,
+            topic=names["topic"],
+            time=names["store_timestamp"],
+            size=names["store_size"],
+            place=place,
+        )
 
     @property
     def read(self) -> tuple[str, ...]:

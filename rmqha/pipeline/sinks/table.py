@@ -82,12 +82,11 @@ class LakeTable(ABC):
 
     # --- what they share ----------------------------------------------------
 
-    def held(self, selection: str, stores: Iterable[str]) -> dict[str, TablePosition]:
+    def held(self, selection: str) -> dict[str, TablePosition]:
         """
-        What it holds of stores, by their names.
+        What it holds of a selection, by stores.
         """
-        found = self.sources()
-        return {store: found[selection, store] for store in stores if (selection, store) in found}
+        return {store: held for (name, store), held in self.sources().items() if name == selection}
 
     def sweep(self, selection: str, stores: Iterable[str]) -> None:
         """

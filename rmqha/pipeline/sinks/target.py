@@ -200,7 +200,7 @@ class Appending:
         """
         How far the table is, by store.
         """
-        return self.table.held(self.selection, self.options.names)
+        return self.table.held(self.selection)
 
     def work(self) -> WriteRanges:
         """
@@ -235,9 +235,10 @@ class Appending:
         """
         Whether a part of a log is gone, and may be passed over.
         """
-        if self.options.fail_on_data_loss:
+        path = dict(self.options.now().stores).get(store)
+        if self.options.fail_on_data_loss or path is None:
             return False
-        return LogFiles.find(dict(self.options.stores)[store]).missing(start, end) == [(start, end)]
+        return LogFiles.find(path).missing(start, end) == [(start, end)]
 
     def rest(self) -> None:
         """

@@ -8,13 +8,14 @@ logs share a limit by what each has left, so that none starves and all end toget
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from logging import getLogger
 
 from attrs import frozen
 
-from rmqha.pipeline.log.errors import DataLost
+from rmqha.pipeline.log.errors import DataLost, RangeBroken
 from rmqha.pipeline.log.log_walk import boundary
-from rmqha.pipeline.log.options import ReadOptions
+from rmqha.pipeline.log.options import MissingStores, ReadOptions
 from rmqha.pipeline.log.positions import Position, make
 from rmqha.pipeline.log.stores import StoreView
 
@@ -74,12 +75,19 @@ def advance(
             raise lost
         _log.warning("skipping bytes of the log: %s", lost)
         start = high
-    if limits.size is None and limits.rows is None:
+    alone = options.missing_stores is MissingStores.FAIL
+    if limits.size is None and limits.rows is None and alone:
         # Nothing has to be counted, so only the last records have to be walked.
         start = max(start, store.anchor(end - 1))
-    found = boundary(
-        store.files, start, end, size=limits.size, rows=limits.rows, behind=store.behind
-    )
+    walked = partial(boundary, store.files, start, size=limits.size, rows=limits.rows)
+    # Damage that a task met would fail the batch of all stores: it must not get there.
+    careful = partial(walked, behind=store.behind, crc=not alone and not store.tolerant)
+    try:
+        found = careful(end)
+    except RangeBroken as error:
+        if alone or error.offset <= start:
+            raise
+        found = careful(error.offset)
     if not found.rows:
         return Position(max(start, found.offset), position.last, position.sum, position.log)
     return make(store.files, found.offset, found.last, store.identity)

@@ -77,7 +77,7 @@ def is_sink(options: Mapping[str, str]) -> bool:
     Whether a table with these options is only written to.
     """
     names = {name.lower() for name in options}
-    return _NEEDED in names and not names & {"path", "paths", "stores"}
+    return _NEEDED in names and not names & {"path", "paths", "stores", "storesfile"}
 
 
 def remembering(schema: StructType, options: Mapping[str, str]) -> StructType:

@@ -40,6 +40,13 @@ def reason_of(error: BaseException) -> str:
     return _CONDITION.sub("", lines[0]) if lines else type(error).__name__
 
 
+def is_ours(error: BaseException) -> bool:
+    """
+    Whether something of rmqha raised an exception of PySpark's, and not a process that was lost.
+    """
+    return _OURS.search(str(error)) is not None
+
+
 @contextmanager
 def reasons() -> Iterator[None]:
     """

@@ -7,6 +7,7 @@ The data source works in any session; these settings are what it gains most from
 from __future__ import annotations
 
 import os
+import re
 import sys
 
 from pyspark.sql import SparkSession
@@ -22,6 +23,20 @@ SETTINGS = {
 """What a session gets unless the caller says otherwise."""
 
 CONNECT = "sc://"
+
+TRIES = 4
+"""How often a task is tried, as on a cluster: by default a local session gives up with the first
+worker that is killed."""
+
+_LOCAL = re.compile(r"local(?:\[(\*|\d+)\])?")
+
+
+def _patient(master: str) -> str:
+    """
+    A local master that tries tasks again.
+    """
+    local = _LOCAL.fullmatch(master)
+    return master if local is None else f"local[{local[1] or 1},{TRIES}]"
 
 
 def builder(
@@ -44,7 +59,7 @@ def builder(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     made = SparkSession.Builder().appName(name)
     if master is not None:
-        made = made.master(master)
+        made = made.master(_patient(master))
     for key, value in {**SETTINGS, **(settings or {})}.items():
         made = made.config(key, value)
     return made

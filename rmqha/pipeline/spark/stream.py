@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from logging import getLogger
 from typing import Any
 
@@ -22,9 +23,10 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from rmqha.errors import NotAStore, RmqhaError
 from rmqha.logfiles.log_files import settled
 from rmqha.pipeline.log.errors import CopyBehind, PositionInvalid, StoresDiffer
-from rmqha.pipeline.log.options import ReadOptions
+from rmqha.pipeline.log.options import MissingStores, ReadOptions
 from rmqha.pipeline.log.positions import Position, from_json, to_json
 from rmqha.pipeline.log.ranges import ranges_between, starting
 from rmqha.pipeline.log.reader_offsets import publish
@@ -49,14 +51,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._rows = TaskRows(options, schema)
         self._targets: dict[str, int] | None = None
         self._planned_to: dict[str, Position] = {}
+        self._held_up: dict[str, Exception] = {}
+        self._states: dict[str, str] = {}
 
     def initialOffset(self) -> dict[str, Any]:
         """
         Where a stream without a checkpoint begins.
         """
-        return settled(
-            lambda: to_json({store.name: self._initial(store) for store in self._stores()})
-        )
+        return settled(lambda: to_json(self._with_new({}, self._stores())))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """
@@ -69,7 +71,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         Remember where the logs end now.
         """
-        self._targets = settled(lambda: {store.name: store.end for store in self._stores()})
+        self._targets = settled(lambda: self._ends(self._stores()))
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """
@@ -79,33 +81,57 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _latest(self, positions: dict[str, Position], limit: ReadLimit) -> dict[str, Any]:
         stores = self._stores(positions)
-        ends = {store.name: self._end(store) for store in stores}
-        known = [store for store in stores if self._reached(store, positions)]
+        positions = {name: each for name, each in positions.items() if not self._gone(name)}
+        ends = self._ends(stores)
+        known = []
+        for store in stores:
+            with self._held(store.name):
+                if store.name in ends and self._reached(store, positions):
+                    known.append(store)
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
         limits = BatchLimits(size, self._options.max_rows_per_trigger)
         backlog = {store.name: ends[store.name] - positions[store.name].offset for store in known}
         parts = shares(limits, backlog)
+        after = dict(positions)
         for store in known:
             name = store.name
-            positions[name] = advance(
-                store, positions[name], ends[name], parts[name], self._options
-            )
+            with self._held(name):
+                after[name] = advance(
+                    store, positions[name], ends[name], parts[name], self._options
+                )
+        self._planned_to = self._with_new(after, stores)
+        before, self._states = self._states, {n: str(e) for n, e in self._held_up.items()}
+        for name, state in self._states.items():
+            if state != before.get(name):
+                _log.warning("store %s is held up: %s", name, state)
+        return to_json(self._planned_to)
+
+    def _with_new(
+        self, positions: dict[str, Position], stores: list[StoreView]
+    ) -> dict[str, Position]:
+        """
+        Positions with those of stores that have none yet, pinned where they begin.
+        """
+        found = dict(positions)
         for store in stores:
-            if store.name not in positions:
-                positions[store.name] = self._initial(store)
-        self._planned_to = positions
-        return to_json(positions)
+            if store.name not in found:
+                with self._held(store.name):
+                    found[store.name] = self._initial(store)
+        return found
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """
         Where the logs end, for Spark's progress.
         """
+        return settled(self._told)
+
+    def _told(self) -> dict[str, Any]:
         # From where the last batch ends: what is below was followed already.
-        return settled(
-            lambda: to_json(
-                {store.name: Position(store.end) for store in self._stores(self._planned_to)}
-            )
-        )
+        ends = self._ends(self._stores(self._planned_to))
+        states = {**self._states, **{name: str(error) for name, error in self._held_up.items()}}
+        places = {name: each.offset for name, each in self._planned_to.items()}
+        known = {**dict.fromkeys(states, 0), **places, **ends}
+        return to_json({name: Position(offset) for name, offset in known.items()}, states)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """
@@ -117,16 +143,27 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self, before: dict[str, Position], after: dict[str, Position]
     ) -> list[InputPartition]:
         stores = self._stores(after)
+        moved = {
+            name: (before.get(name), last)
+            for name, last in after.items()
+            if before.get(name) != last
+        }
         found: list[InputPartition] = []
         for store in stores:
-            first, last = before.get(store.name), after.get(store.name)
-            if first is None or last is None or first == last:
+            first, last = moved.pop(store.name, (None, None))
+            if first is None or last is None:
                 continue
             if first.offset > last.offset:
                 raise PositionInvalid(str(after), f"the position of store {store.name} moves back")
             store = self._proved(store, first, last)
             ranges = ranges_between(store, first.offset, last.offset, self._options, last)
             found += [RangePartition(each) for each in ranges]
+        for name, (first, last) in moved.items():
+            if first is None:
+                continue
+            if not self._gone(name):
+                raise self._held_up[name]
+            _log.warning("skipping store %s up to byte %d", name, last.offset)
         return found
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -141,7 +178,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         name, positions = self._options.reader_name, from_json(end)
         if name is not None:
-            for store, path in self._options.stores:
+            for store, path in self._options.now().stores:
                 if store in positions:
                     publish(path, name, positions[store].offset)
 
@@ -154,19 +191,55 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _stores(self, positions: dict[str, Position] | None = None) -> list[StoreView]:
         """
-        The stores as they are now.
+        The stores as they are now, and what holds others up.
 
         @raise StoresDiffer: If a position is of a store that is not given any more.
         @raise NoPublishedPoint: If a store has no published point.
         """
-        names = self._options.names
+        self._held_up = {}
+        options = self._options.now()
         for name in positions or {}:
-            if name not in names:
-                raise StoresDiffer(name, names)
-        stores = open_stores(self._options, positions)
-        for store in stores:
-            store.require_point(self._options)
+            if name not in options.names:
+                self._hold(name, StoresDiffer(name, options.names))
+        waits = options.missing_stores is not MissingStores.FAIL
+        stores = []
+        for store in open_stores(options, positions, self._hold if waits else None):
+            with self._held(store.name):
+                store.require_point(options)
+                stores.append(store)
         return stores
+
+    def _hold(self, name: str, error: Exception) -> None:
+        if self._options.missing_stores is MissingStores.FAIL:
+            raise error
+        self._held_up[name] = error
+
+    def _gone(self, name: str) -> bool:
+        """
+        Whether a store is not there, and is to be forgotten then.
+        """
+        skips = self._options.missing_stores is MissingStores.SKIP
+        return skips and isinstance(self._held_up.get(name), (NotAStore, StoresDiffer))
+
+    @contextmanager
+    def _held(self, name: str) -> Iterator[None]:
+        """
+        Let what is wrong with a store hold up that store alone, if that is wanted.
+        """
+        try:
+            yield
+        except (RmqhaError, PermissionError) as error:
+            self._hold(name, error)
+
+    def _ends(self, stores: list[StoreView]) -> dict[str, int]:
+        """
+        How far stores may be read.
+        """
+        ends = {}
+        for store in stores:
+            with self._held(store.name):
+                ends[store.name] = self._end(store)
+        return ends
 
     def _reached(self, store: StoreView, positions: dict[str, Position]) -> bool:
         """

@@ -126,9 +126,11 @@ class Decoder:
     Makes rows of blocks of a log.
 
     @ivar schema: The schema of every batch.
+    @ivar last: Where the last record starts that was passed, chosen or not; -1 if none was.
     """
 
     schema: pa.Schema
+    last: int
 
     def __init__(
         self,

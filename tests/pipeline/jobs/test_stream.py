@@ -4,6 +4,7 @@ Tests for L{rmqha.pipeline.jobs.stream}: a log that goes on into a table.
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 import time
@@ -22,8 +23,9 @@ from tests.support.spark_needs import why_no_java
 try:
     import deltalake
     import pyiceberg
-    from pyspark.errors import PySparkException
+    from pyspark.errors import PySparkException, StreamingQueryException
 
+    from rmqha.cli.spark import stream as cli
     from rmqha.cli.spark.stream import line
     from rmqha.pipeline.jobs.lag import Lag
     from rmqha.pipeline.jobs.rewind import rewind
@@ -61,7 +63,8 @@ class StreamTests(SynchronousTestCase):
         @return: The query, ended.
         """
         given = {"visibility": "log", "every": None, "told": self.told.append, **more}
-        query = stream(session(), self.store, self.place / format, format=format, **given)
+        stores = given.pop("stores", self.store)
+        query = stream(session(), stores, self.place / format, format=format, **given)
         query.awaitTermination(120)
         return query
 
@@ -86,6 +89,27 @@ class StreamTests(SynchronousTestCase):
         self.assertEqual((self.all[500], self.all[600]), (error.end, error.start))
         self.run_stream("delta", resume_from_table=True)
         self.assertEqual(self.all[:600], self.offsets("delta"))
+
+    def test_list_of_stores(self) -> None:
+        """
+        A broker joins a table's stream by a line in a file, and a batch that comes again adds
+        nothing of it twice.
+        """
+        other = golden.store("4.9.7")
+        records = expected("4.9.7", "store")
+        publish(other, records[-1]["physicalOffset"] + records[-1]["size"], broker_name="b")
+        publish(self.store, self.end)
+        stores = self.place / "stores.json"
+        for names in ({"a": self.store}, {"a": self.store, "b": other}):
+            stores.write_text(json.dumps({name: str(path) for name, path in names.items()}))
+            self.run_stream("delta", stores=f"@{stores}", missingStores="wait")
+            self.run_stream("delta", stores=f"@{stores}", missingStores="wait")
+        shutil.rmtree(self.place / "delta" / "_rmqha" / "checkpoint")
+        shutil.rmtree(other)
+        self.run_stream("delta", stores=f"@{stores}", missingStores="wait")
+        names = found(self.place / "delta", "delta").column("store").to_pylist()
+        self.assertEqual((len(self.all), len(records)), (names.count("a"), names.count("b")))
+        self.assertIn("does not exist", self.told[-1].held_up["b"])
 
     def test_goes_on(self) -> None:
         """
@@ -128,7 +152,7 @@ class StreamTests(SynchronousTestCase):
         self.assertEqual(self.all[500] - first.ends["store"], first.bytes)
         self.assertGreater(first.seconds or 0, 0)
         self.assertEqual((0, 0.0, {"store": self.all[500]}), (last.bytes, last.seconds, last.ends))
-        shown = Lag(2, 70, 1.26, {"a": 5}, 0.31)
+        shown = Lag(ranges=2, bytes=70, seconds=1.26, ends={"a": 5}, took=0.31)
         self.assertEqual(
             "a at 5: 70 bytes and 1.3 s behind; last batch 2 ranges in 0.3 s", line(shown)
         )
@@ -164,3 +188,49 @@ class StreamTests(SynchronousTestCase):
         self.assertRaises(
             TableRefused, self.run_stream, "parquet", checkpoint=used, resume_from_table=True
         )
+
+
+class BegunAgainTests(SynchronousTestCase):
+    """
+    The command goes on when Spark has lost a process.
+    """
+
+    def follow(self, *ends: BaseException | None) -> list[bool]:
+        """
+        Follow a stream that ends so, each time after a minute.
+
+        @return: For each time it was begun whether it was to resume from its table.
+        """
+        now, begun, left = [0.0], [], list(ends)
+
+        class Query:
+            def awaitTermination(self) -> None:
+                now[0] += 60
+                error = left.pop(0)
+                if error is not None:
+                    raise error
+
+        def begin(resume_from_table: bool) -> Any:
+            begun.append(resume_from_table)
+            return Query()
+
+        self.patch(cli.time, "monotonic", lambda: now[0])
+        cli.follow(begin, True)
+        return begun
+
+    def test_lost_process(self) -> None:
+        """
+        It is begun again, but no other checkpoint is.
+        """
+        lost = StreamingQueryException("[X] the Python worker exited unexpectedly (crashed)")
+        self.assertEqual([True, False, False], self.follow(lost, lost, None))
+
+    def test_our_reasons(self) -> None:
+        """
+        What rmqha refuses ends it, and so does what comes at once.
+        """
+        ours = StreamingQueryException("rmqha.pipeline.log.errors.DataLost: store: bytes")
+        self.assertRaises(StreamingQueryException, self.follow, ours)
+        self.patch(cli, "STEADY", 61.0)
+        other = StreamingQueryException("[X] no room")
+        self.assertRaises(StreamingQueryException, self.follow, other)

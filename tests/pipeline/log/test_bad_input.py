@@ -16,11 +16,20 @@ from typing import Any
 
 from attrs import evolve
 
+from lab.harness import golden
 from rmqha.errors import NotAStore
 from rmqha.pipeline.errors import ColumnOfOtherType, OptionInvalid
-from rmqha.pipeline.log.errors import CopyBehind, DataLost, LogCopiedAnew, RangeBroken
-from rmqha.wire.log.layout import MAGIC_BLANK
-from rmqha.wire.log.published import Span, Why, render_spans
+from rmqha.pipeline.log.errors import (
+    CopyBehind,
+    DataLost,
+    LogCopiedAnew,
+    LogCutBack,
+    QueueGap,
+    RangeBroken,
+)
+from rmqha.wire.log.encode import blank
+from rmqha.wire.log.layout import FIELDS, MAGIC_BLANK
+from rmqha.wire.log.published import Cut, Span, Why, render_spans
 from rmqha.wire.log.record import Message
 from rmqha.wire.log.sys_flag import COMPRESSED
 from rmqha.wire.store_layout import OWN_FOLDER, POINT, SPLITS
@@ -231,6 +240,74 @@ class GoneTests(BadInputTestCase):
         self.cut(0, Why.COPY)
         error = self.assertRaises(LogCopiedAnew, self.read, options, ranges[0])
         self.assertEqual((5, ranges[0].end), (error.time, error.position))
+
+
+class QueueGapTests(BadInputTestCase):
+    """
+    Records that are missing, which only the offsets of their queues show.
+    """
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.strict = {"failOnQueueGap": True}
+
+    def test_whole_logs(self) -> None:
+        """
+        Logs of brokers have no gap, however they are divided.
+        """
+        for version, name in (("5.3.3", "store"), ("4.9.7", "store"), ("5.3.3", "killed")):
+            store = golden.store(version, name)
+            self.assertEqual(offsets(store), offsets(store, **self.strict))
+            found = offsets(store, topic="GoldenA", **self.strict)
+            self.assertEqual(offsets(store, topic="GoldenA"), found)
+
+    def test_blank_in_the_middle(self) -> None:
+        """
+        A blank that hides the rest of its file is an error, if that is wanted.
+        """
+        bad = self.all[700]
+        change(self.file_of(bad), bad % SIZE, bytes(blank(SIZE - bad % SIZE)[:8]))
+        hidden = range(bad, bad - bad % SIZE + SIZE)
+        self.assertEqual([o for o in self.all if o not in hidden], offsets(self.store))
+        error = self.assertRaises(RangeBroken, offsets, self.store, **self.strict)
+        self.assertEqual(bad, error.offset)
+
+    def test_left_out(self) -> None:
+        """
+        So is a damaged record that is passed over, and a queue offset that was damaged itself.
+        """
+        bad = self.records[700]
+        place = bad["physicalOffset"] % SIZE
+        change(
+            self.file_of(bad["physicalOffset"]),
+            place + FIELDS["body_length"].place.stop,
+            b"\xff\xff",
+        )
+        error = self.assertRaises(
+            QueueGap, offsets, self.store, mode="DROPMALFORMED", **self.strict
+        )
+        told = (error.topic, error.queue_id, error.expected)
+        self.assertEqual((bad["topic"], bad["queueId"], bad["queueOffset"]), told)
+        self.assertEqual(error.found, error.expected + 1)
+
+
+class ManyCutsTests(BadInputTestCase):
+    """
+    A log that was cut back very often.
+    """
+
+    def test_ranges(self) -> None:
+        """
+        A range is no longer for it, and one more cut is noticed all the same, be it where others
+        were.
+        """
+        cuts = tuple(Cut(1000 * number, 5) for number in range(1000))
+        publish(self.store, self.end, cuts=cuts)
+        options, ranges = self.ranges()
+        self.assertLess(max(len(each.to_json()) for each in ranges), 1000)
+        self.assertEqual(self.all[0], self.read(options, ranges[0])[0])
+        publish(self.store, self.end, cuts=(*cuts[1:], cuts[3]))
+        self.assertRaises(LogCutBack, self.read, options, ranges[0])
 
 
 class DamageTests(BadInputTestCase):

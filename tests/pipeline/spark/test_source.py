@@ -48,6 +48,28 @@ def offsets(frame: DataFrame) -> list[int]:
     return sorted(row["physical_offset"] for row in frame.select("physical_offset").collect())
 
 
+class LostWorkerTests(SynchronousTestCase):
+    """
+    A local session is no worse than a cluster.
+    """
+
+    def test_task_is_tried_again(self) -> None:
+        """
+        A worker that is killed costs its task a try, and not the query.
+        """
+        mark = str(Path(tempfile.mkdtemp(dir=folder())) / "killed")
+
+        def dies_once(batches: Any) -> Any:
+            import os
+
+            if not os.path.exists(mark):
+                open(mark, "w").close()
+                os.kill(os.getpid(), 9)
+            yield from batches
+
+        self.assertEqual(7, session().range(7).mapInArrow(dies_once, "id long").count())
+
+
 class BatchTests(SynchronousTestCase):
     """
     A store is a DataFrame.

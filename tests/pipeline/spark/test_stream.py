@@ -7,6 +7,7 @@ A stream is driven here as Spark drives it, without Spark.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ from typing import Any
 from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
+from rmqha.errors import NotAStore
+from rmqha.pipeline.errors import OptionInvalid
 from rmqha.pipeline.log.errors import (
     CopyBehind,
     DataLost,
@@ -402,3 +405,205 @@ class PositionTests(StreamTestCase):
         The file that holds a byte.
         """
         return self.store / "commitlog" / f"{offset // 262144 * 262144:020d}"
+
+
+class SeveralTests(SynchronousTestCase):
+    """
+    Several brokers in one stream: what befalls one holds up that one.
+    """
+
+    def setUp(self) -> None:
+        self.patch(stream, "PATIENCE", 0.0)
+        self.place = Path(self.mktemp()).absolute()
+        self.place.mkdir()
+        self.stores: dict[str, Path] = {}
+        self.all: dict[str, list[int]] = {}
+        for name, version, kind in (("a", "5.3.3", "store"), ("b", "4.9.7", "store")):
+            records = expected(version, kind)
+            self.stores[name] = self.place / name
+            shutil.copytree(golden.store(version, kind), self.stores[name])
+            self.all[name] = [record["physicalOffset"] for record in records]
+            publish(self.stores[name], self.all[name][100], broker_name=name)
+        self.list = self.place / "stores.json"
+        self.give("a", "b")
+
+    def give(self, *names: str) -> None:
+        """
+        Say which stores there are.
+        """
+        self.list.write_text(json.dumps({name: str(self.stores[name]) for name in names}))
+
+    def grow(self, row: int, *names: str) -> None:
+        """
+        Publish more of stores.
+        """
+        for name in names:
+            publish(self.stores[name], self.all[name][row], broker_name=name)
+
+    def reader(self, missing: str = "wait", **given: object) -> StreamReader:
+        """
+        A stream of them.
+        """
+        columns = "broker_name,physical_offset"
+        return reader_of(storesFile=self.list, missingStores=missing, columns=columns, **given)
+
+    def rows(self, reader: StreamReader, start: Any, end: Any) -> dict[str, list[int]]:
+        """
+        Physical offsets by broker.
+        """
+        found: dict[str, list[int]] = {}
+        for partition in reader.partitions(start, end):
+            for batch in reader.read(partition):
+                for row in batch.to_pylist():
+                    found.setdefault(row["broker_name"], []).append(row["physical_offset"])
+        return found
+
+    def next(self, reader: StreamReader, start: Any) -> Any:
+        """
+        The next position, as Spark keeps it.
+        """
+        return json.loads(json.dumps(reader.latestOffset(start, ReadAllAvailable())))
+
+    def test_absent(self) -> None:
+        """
+        A broker that is away for a while loses nothing, and the others go on; unless that is to
+        be a failure.
+        """
+        reader = self.reader()
+        first = self.next(reader, reader.initialOffset())
+        away = self.place / "away"
+        self.stores["b"].rename(away)
+        self.grow(200, "a")
+        self.assertRaises(NotAStore, self.next, self.reader("fail"), first)
+        second = self.next(reader, first)
+        self.assertEqual({"a": self.all["a"][100:200]}, self.rows(reader, first, second))
+        state = reader.reportLatestOffset()["stores"]["b"]
+        self.assertIn("it does not exist", state["state"])
+        self.assertEqual(self.all["b"][100], state["offset"])
+        away.rename(self.stores["b"])
+        self.grow(150, "b")
+        third = self.next(reader, second)
+        self.assertEqual({"b": self.all["b"][100:150]}, self.rows(reader, second, third))
+        self.assertNotIn("state", reader.reportLatestOffset()["stores"]["b"])
+
+    def test_absent_at_the_start(self) -> None:
+        """
+        One that is not there yet begins when it comes.
+        """
+        away = self.place / "away"
+        self.stores["b"].rename(away)
+        reader = self.reader()
+        begun = reader.initialOffset()
+        self.assertEqual(["a"], sorted(begun["stores"]))
+        away.rename(self.stores["b"])
+        first = self.next(reader, begun)
+        second = self.next(reader, first)
+        self.assertEqual({"b": self.all["b"][:100]}, self.rows(reader, first, second))
+
+    def test_damaged(self) -> None:
+        """
+        A broker with a damaged record gives what is before it, and then holds up itself alone:
+        also where only the body is damaged, which planning otherwise leaves to the tasks.
+        """
+        for place in (4, 92):
+            bad = self.all["b"][50]
+            name, at = divmod(bad, golden.LOG_FILE_SIZE)
+            file = self.stores["b"] / "commitlog" / f"{name * golden.LOG_FILE_SIZE:020d}"
+            whole = file.read_bytes()
+            file.write_bytes(whole[: at + place] + b"\xff\xfe" + whole[at + place + 2 :])
+            reader = self.reader(maxBytesPerTrigger="1g")
+            start = reader.initialOffset()
+            first = self.next(reader, start)
+            wanted = {"a": self.all["a"][:100], "b": self.all["b"][:50]}
+            self.assertEqual(wanted, self.rows(reader, start, first))
+            self.grow(200, "a")
+            second = self.next(reader, first)
+            self.assertEqual({"a": self.all["a"][100:200]}, self.rows(reader, first, second))
+            told = reader.reportLatestOffset()["stores"]["b"]
+            self.assertIn(f"at byte {bad}", told["state"])
+            self.assertEqual(self.all["b"][100], told["offset"])
+            file.write_bytes(whole)
+            third = self.next(reader, second)
+            self.assertEqual({"b": self.all["b"][50:100]}, self.rows(reader, second, third))
+            self.grow(100, "a")
+
+    def test_join_and_leave(self) -> None:
+        """
+        Brokers come and go while the stream runs, as the list says that names them.
+        """
+        self.give("a")
+        reader = self.reader()
+        begun = reader.initialOffset()
+        self.give("a", "b")
+        first = self.next(reader, begun)
+        second = self.next(reader, first)
+        self.assertEqual({"b": self.all["b"][:100]}, self.rows(reader, first, second))
+        self.give("b")
+        self.grow(200, "a", "b")
+        third = self.next(reader, second)
+        self.assertEqual({"b": self.all["b"][100:200]}, self.rows(reader, second, third))
+        self.assertRaises(StoresDiffer, self.next, self.reader("fail"), second)
+        self.give("a", "b")
+        fourth = self.next(reader, third)
+        self.assertEqual({"a": self.all["a"][100:200]}, self.rows(reader, third, fourth))
+
+    def test_skip(self) -> None:
+        """
+        One that is gone for good can be forgotten; it would begin anew.
+        """
+        reader = self.reader("skip")
+        first = self.next(reader, reader.initialOffset())
+        self.give("a")
+        second = self.next(reader, first)
+        self.assertEqual(["a"], sorted(second["stores"]))
+        self.assertEqual({}, self.rows(reader, first, second))
+
+    def test_in_a_planned_batch(self) -> None:
+        """
+        A batch that was planned with a broker waits for it, or is done without it if it is to be
+        skipped.
+        """
+        reader = self.reader()
+        start = reader.initialOffset()
+        first = self.next(reader, start)
+        shutil.rmtree(self.stores["b"])
+        self.assertRaises(NotAStore, reader.partitions, start, first)
+        found = self.rows(self.reader("skip"), start, first)
+        self.assertEqual({"a": self.all["a"][:100]}, found)
+
+    def test_available_now(self) -> None:
+        """
+        A stream of what is there does what is there.
+        """
+        shutil.rmtree(self.stores["b"])
+        reader = self.reader()
+        reader.prepareForTriggerAvailableNow()
+        begun = reader.initialOffset()
+        self.assertEqual(
+            {"a": self.all["a"][:100]}, self.rows(reader, begun, self.next(reader, begun))
+        )
+
+    def test_lists_that_are_none(self) -> None:
+        """
+        A list of stores that cannot be read is refused when a stream begins, and while it runs the
+        last one counts.
+        """
+        reader = self.reader()
+        begun = reader.initialOffset()
+        self.list.write_text("{")
+        self.assertRaises(OptionInvalid, self.reader)
+        self.assertEqual(
+            self.all["a"][:100], self.rows(reader, begun, self.next(reader, begun))["a"]
+        )
+
+    def test_looks(self) -> None:
+        """
+        Whether stores are copies of one log is found out once, not at every trigger.
+        """
+        reader = self.reader()
+        begun = self.next(reader, reader.initialOffset())
+        opens: list[object] = []
+        real = os.open
+        self.patch(os, "open", lambda *args, **more: (opens.append(args), real(*args, **more))[1])
+        self.next(reader, begun)
+        self.assertLess(len(opens), 7)
