@@ -49,6 +49,9 @@ _REWINDS = "rmqha/rewinds"
 _HELD = "rmqha.held"
 """What a commit calls how far the table is with it."""
 
+_MOVED, _SEEN = "rmqha.moved", "rmqha.seen"
+"""What it calls the sources that it moved, and the version of the table that it goes on from."""
+
 _INFO = '{"commitInfo"'
 """How the line begins on which a commit says it."""
 
@@ -99,7 +102,7 @@ class DeltaSink(LakeTable):
             Schema.from_arrow(fitting(schema, shape.by)),
             mode="ignore",
             partition_by=folder_columns(shape.by),
-            commit_properties=_said_of({}, {}),
+            commit_properties=_said_of({}, {}, -1),
         )
         return cls(shape, made)
 
@@ -125,22 +128,22 @@ class DeltaSink(LakeTable):
         return {**known, **self._transactions(), **(self._told()[0] or {})}
 
     def commit(self, files: Iterable[WrittenFile], moved: Mapping[Source, TablePosition]) -> None:
-        before = self.sources()
-        self._table.update_incremental()
-        now = self.sources()
-        if any(before.get(source) != now.get(source) for source in moved):
-            raise TableRefused(str(self.shape.root), "another job has added the same rows")
-        self._declare(now, moved)
-        self._append(files, _said_of({**now, **moved}, moved))
+        files = list(files)
+
+        def commit(held: Mapping[Source, TablePosition]) -> None:
+            self._declare(held, moved)
+            self._append(files, _said_of(held, moved, self._table.version()))
+
+        self._committed(moved, self._table.update_incremental, commit, CommitFailedError)
 
     def take_off(self, store: str, to: int) -> Taken:
         moved = self._cut_back(store, to)
         rewinds = Transaction(_REWINDS, self.generation + 1, _now())
         # What is known of no store but this one is not said: it would be believed.
         others = {source: held for source, held in self._said().items() if held != _ANYWHERE}
-        said = _said_of({**others, **moved}, moved, rewinds)
-        names = [each.name for each in self._table.schema().fields]
         version = self._table.version()
+        said = _said_of({**others, **moved}, moved, version, rewinds)
+        names = [each.name for each in self._table.schema().fields]
         told = self._table.delete(
             f'store = {_quoted(store)} AND "{place_column(names)}" >= {to}', commit_properties=said
         )
@@ -150,16 +153,13 @@ class DeltaSink(LakeTable):
         return Taken(int(told.get("num_deleted_rows") or 0), {store: to})
 
     def _append(self, files: Iterable[WrittenFile], said: CommitProperties) -> None:
-        try:
-            self._table.create_write_transaction(
-                [_added(each) for each in files],
-                "append",
-                self._table.schema(),
-                folder_columns(self.shape.by),
-                commit_properties=said,
-            )
-        except CommitFailedError as error:
-            raise TableRefused(str(self.shape.root), str(error)) from error
+        self._table.create_write_transaction(
+            [_added(each) for each in files],
+            "append",
+            self._table.schema(),
+            folder_columns(self.shape.by),
+            commit_properties=said,
+        )
         self._table.update_incremental()
 
     def close(self) -> None:
@@ -174,14 +174,25 @@ class DeltaSink(LakeTable):
         @return: It, and the version to which the table was restored since, if it was.
         """
         restored: int | None = None
+        found: dict[Source, TablePosition] = {}
+        base: dict[Source, TablePosition] | None = None
+        seen = -1
         for commit in self._commits():
-            if restored is not None and commit["version"] > restored:
+            version = commit["version"]
+            if base is not None and version <= seen:
+                break
+            if restored is not None and version > restored:
                 continue
             if commit.get("operation") == "RESTORE":
-                restored = self._restored(commit)
+                restored, base = self._restored(commit), None
             elif _HELD in commit:
-                return of_json(json.loads(commit[_HELD])), restored
-        return None, restored
+                held = of_json(json.loads(commit[_HELD]))
+                for selection, store in json.loads(commit[_MOVED]):
+                    found.setdefault((selection, store), held[selection, store])
+                if base is None:
+                    # Of other sources it says what it saw: jobs may commit at the same time.
+                    base, seen = held, int(commit[_SEEN])
+        return None if base is None else {**base, **found}, restored
 
     def _commits(self) -> Iterator[dict[str, Any]]:
         """
@@ -202,7 +213,7 @@ class DeltaSink(LakeTable):
         The version that a C{RESTORE} went back to.
         """
         told = commit.get("operationParameters", {})
-        if told.get("version") is not None:
+        if str(told.get("version")).isdigit():
             return int(told["version"])
         before = [each for each in self._commits() if each["version"] < commit["version"]]
         text = str(told.get("timestamp") or told.get("datetime"))
@@ -235,17 +246,18 @@ class DeltaSink(LakeTable):
         text = self._table.metadata().configuration.get(_SOURCES) or "[]"
         return [(selection, store) for selection, store in json.loads(text)]
 
-    def _declare(self, now: Mapping[Source, TablePosition], moved: Iterable[Source]) -> None:
+    def _declare(self, held: Mapping[Source, TablePosition], moved: Iterable[Source]) -> None:
         """
         Name sources that are new, before anything comes from them.
         """
         known = self._known()
         all_of_them = sorted({*known, *moved})
         if len(all_of_them) > len(known):
+            now = {source: each for source, each in held.items() if source not in set(moved)}
             self._table.alter.set_table_properties(
                 {_SOURCES: json.dumps(all_of_them)},
                 raise_if_not_exists=False,
-                commit_properties=_said_of(now, {}),
+                commit_properties=_said_of(now, {}, self._table.version()),
             )
             self._table.update_incremental()
 
@@ -265,6 +277,7 @@ def _quoted(text: str) -> str:
 def _said_of(
     held: Mapping[Source, TablePosition],
     moved: Mapping[Source, TablePosition],
+    seen: int,
     *more: Transaction,
 ) -> CommitProperties:
     """
@@ -272,6 +285,7 @@ def _said_of(
 
     @param held: All of it.
     @param moved: What is new of it.
+    @param seen: The version of the table that the rest was seen in.
     """
     transactions = [*more]
     for (selection, store), each in moved.items():
@@ -284,7 +298,11 @@ def _said_of(
             f"{name}/sum": total,
         }
         transactions += [Transaction(key, value, _now()) for key, value in values.items()]
-    said = {_HELD: json.dumps(as_json(held))}
+    said = {
+        _HELD: json.dumps(as_json(held)),
+        _MOVED: json.dumps(sorted(moved)),
+        _SEEN: str(seen),
+    }
     return CommitProperties(custom_metadata=said, app_transactions=transactions)
 
 

@@ -22,6 +22,7 @@ from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.expressions import And, EqualTo, GreaterThanOrEqual
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table as Iceberg
+from pyiceberg.table import TableProperties
 from pyiceberg.transforms import DayTransform, IdentityTransform
 
 from rmqha.pipeline.errors import TableRefused
@@ -125,16 +126,12 @@ class IcebergSink(LakeTable):
         return found
 
     def commit(self, files: Iterable[WrittenFile], moved: Mapping[Source, TablePosition]) -> None:
-        before = self.sources()
-        self._table.refresh()
-        now = self.sources()
-        if any(before.get(source) != now.get(source) for source in moved):
-            raise TableRefused(str(self.shape.root), "another job has added the same rows")
         paths = [f"{_SCHEME}{self.shape.root / each.path}" for each in files]
-        try:
-            self._change({**now, **moved}, {}, [], paths)
-        except CommitFailedException as error:
-            raise TableRefused(str(self.shape.root), str(error)) from error
+
+        def commit(held: Mapping[Source, TablePosition]) -> None:
+            self._change(held, {}, [], paths)
+
+        self._committed(moved, self._table.refresh, commit, CommitFailedException)
 
     def take_off(self, store: str, to: int) -> Taken:
         moved = self._cut_back(store, to)
@@ -165,6 +162,8 @@ class IcebergSink(LakeTable):
         one is taken back together with what it says.
         """
         said = {_HELD: json.dumps(as_json(held))}
+        # A commit that is tried again by the library would say what was true before another's.
+        self._table.metadata.properties[TableProperties.COMMIT_NUM_RETRIES] = "0"
         with self._table.transaction() as transaction:
             if removed:
                 with transaction.update_snapshot(said).overwrite() as snapshot:

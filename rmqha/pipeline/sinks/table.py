@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import shutil
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Self
 
 import pyarrow as pa
@@ -17,6 +17,9 @@ from rmqha.pipeline.sinks.parquet import Shape, scratch
 from rmqha.pipeline.sinks.position import Source, TablePosition
 from rmqha.pipeline.sinks.table_layout import DATE, By
 from rmqha.pipeline.sinks.written import WrittenFile
+
+_TRIES = 5
+"""How often a commit is tried that others are faster than."""
 
 
 @frozen
@@ -94,6 +97,35 @@ class LakeTable(ABC):
         """
         for store in stores:
             shutil.rmtree(scratch(self.shape.root, store, selection), ignore_errors=True)
+
+    def _committed(
+        self,
+        moved: Mapping[Source, TablePosition],
+        refresh: Callable[[], object],
+        commit: Callable[[Mapping[Source, TablePosition]], object],
+        conflict: type[Exception],
+    ) -> None:
+        """
+        Commit beside other jobs: again, if one was faster that moved other sources.
+
+        @param moved: The sources that move.
+        @param refresh: Looks at the table as it is now.
+        @param commit: Is given how far the table is then.
+        @param conflict: What it raises if another one was faster.
+        @raise TableRefused: If that one moved the same sources, or others are faster all the time.
+        """
+        before = self.sources()
+        for tries in range(_TRIES, 0, -1):
+            refresh()
+            now = self.sources()
+            if any(before.get(source) != now.get(source) for source in moved):
+                raise TableRefused(str(self.shape.root), "another job has added the same rows")
+            try:
+                commit({**now, **moved})
+                return
+            except conflict as error:
+                if tries == 1:
+                    raise TableRefused(str(self.shape.root), str(error)) from error
 
     def _said(self) -> dict[Source, TablePosition]:
         """

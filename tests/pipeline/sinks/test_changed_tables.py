@@ -25,6 +25,8 @@ try:
 
     from rmqha.pipeline.jobs.rewind import rewind
     from rmqha.pipeline.log.options import ReadOptions
+    from rmqha.pipeline.sinks.delta import DeltaSink
+    from rmqha.pipeline.sinks.iceberg import IcebergSink
     from rmqha.pipeline.sinks.target import Appending, Format, Target
     from tests.support.lake import append, offsets, written
 except ImportError as missing:  # without the extras
@@ -357,6 +359,51 @@ class KeptTests(ChangedTestCase):
             "property": property_of,
             "expire": expire,
         }
+
+    def test_two_jobs_at_once(self) -> None:
+        """
+        Of two jobs that add different rows at the same time both succeed, and each knows how far
+        it is itself, after a restore too; of two that add the same one fails.
+        """
+        for format, sink, place in (
+            ("delta", DeltaSink, "_append"),
+            ("iceberg", IcebergSink, "_change"),
+        ):
+            target = self.target(format)
+            jobs = []
+            for visibility in ("log", "consumer"):
+                options = ReadOptions.parse({"path": self.store, "visibility": visibility})
+                jobs.append(Appending(target, options))
+                self.addCleanup(jobs[-1].close)
+            waiting: list[Any] = []
+            real = getattr(sink, place)
+
+            def late(mine: Any, *args: Any, real: Any = real, waiting: Any = waiting) -> Any:
+                while waiting:
+                    waiting.pop()()
+                return real(mine, *args)
+
+            self.patch(sink, place, late)
+            for row in (100, 200):
+                publish(self.store, self.all[row])
+                one, other = [(job, written(job.work(), job.options)) for job in jobs]
+                waiting.append(lambda one=one: one[0].commit(one[1]))
+                other[0].commit(other[1])
+                for job in jobs:
+                    job.close()
+                    self.assertEqual(self.all[row], job.held["store"].end, (format, row))
+            self.back(target)
+            ends = []
+            for job in jobs:
+                job.close()
+                ends.append(job.held["store"].end)
+            self.assertEqual([self.all[100], self.all[200]], sorted(ends), format)
+            publish(self.store, self.all[300])
+            same = Appending(target, jobs[0].options)
+            self.addCleanup(same.close)
+            batches = [(job, written(job.work(), job.options)) for job in (jobs[0], same)]
+            waiting.append(lambda one=batches[0]: one[0].commit(one[1]))
+            self.assertRaises(TableRefused, same.commit, batches[1][1])
 
     def test_another_column(self) -> None:
         """
