@@ -239,7 +239,7 @@ class RangeBroken(PipelineError):
         return f"{self.path} at byte {self.offset}: {self.reason}; the range ends at {self.end}"
 
 
-@frozen(kw_only=True)
+@frozen
 class QueueGap(PipelineError):
     """
     A queue's offsets leap, and that is not allowed (C{failOnQueueGap}).

@@ -64,9 +64,7 @@ class QueueOffsetsFollow:
         return np.ones(len(heads), np.bool_) if self.keep is None else self.keep(heads)
 
     def _gap(self, topic: str, queue: int, expected: int, found: int) -> None:
-        raise QueueGap(
-            store=self.store, topic=topic, queue_id=queue, expected=expected, found=int(found)
-        )
+        raise QueueGap(self.store, topic, queue, expected, int(found))
 
 
 def require_nothing_hidden(wanted: Range, last: int) -> None:
