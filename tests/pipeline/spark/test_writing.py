@@ -30,6 +30,7 @@ try:
 
     from rmqha.pipeline.producing.settings import SendOptions
     from rmqha.pipeline.spark.message_rows import SENT, MessageRows, check_columns
+    from rmqha.pipeline.spark.session import TRIES
     from tests.support.spark import folder, session
 except ImportError as missing:  # without the extra
     skip = f"the extra pipeline is not installed: {missing}"
@@ -210,7 +211,7 @@ class SparkTests(SynchronousTestCase):
         """
         What a broker says reaches who writes.
         """
-        self.broker.codes = [16] * 3
+        self.broker.codes = [16] * 3 * TRIES  # a task is tried so often
         writer = self.writer(self.frame((b"a",), columns="body binary"), topic="T", retries=2)
         error = self.assertRaises(PySparkException, writer.save)
         self.assertIn("was not confirmed as stored after 3 tries: code 16: as told: 16", str(error))
