@@ -108,6 +108,7 @@ class InSyncSet:
     superseded: Callable[[], None] = lambda: None
     claims: dict[int, Claim] = field(factory=dict, init=False)
     _members: Ids = field(init=False)
+    _smallest: int = field(init=False)
     _pending: Ids | None = field(default=None, init=False)
     # Sets of changes that were not answered, and until when they may be on their way.
     _unknown: dict[Ids, float] = field(factory=dict, init=False)
@@ -127,6 +128,7 @@ class InSyncSet:
 
     def __attrs_post_init__(self) -> None:
         self._members = self.state.in_sync
+        self._smallest = len(self._members)
         self._began = self.clock.seconds()
 
     # --- what is known ------------------------------------------------------------
@@ -159,7 +161,7 @@ class InSyncSet:
         """
         How many members the smallest of them has.
         """
-        return min(map(len, self.possible()))
+        return self._smallest
 
     @property
     def connected(self) -> bool:
@@ -215,7 +217,8 @@ class InSyncSet:
         A member has reported, or our log has grown.
         """
         self._raise_confirm()
-        if self._pending is None:
+        if not self.claims.keys() <= self.state.in_sync:
+            # Somebody is connected that is not in.
             self._next()
 
     def look(self) -> None:
@@ -282,10 +285,10 @@ class InSyncSet:
         gone = frozenset(filter(self._is_gone, in_sync))
         if gone:
             self._change(in_sync - gone)
-        elif len(self.claims) > len(in_sync) - 1:
-            number = self._enters()
-            if number is not None:
-                self._change(in_sync | {number})
+            return
+        number = self._enters()
+        if number is not None:
+            self._change(in_sync | {number})
 
     def _is_gone(self, number: int) -> bool:
         if number == self.own:
@@ -397,9 +400,11 @@ class InSyncSet:
         """
         The sets that may be in force may have changed.
         """
-        members: Ids = frozenset().union(*self.possible())
-        if members != self._members:
-            self._members = members
+        sets = tuple(self.possible())
+        members: Ids = frozenset().union(*sets)
+        smallest = min(map(len, sets))
+        if (members, smallest) != (self._members, self._smallest):
+            self._members, self._smallest = members, smallest
             self.changed()
         self._raise_confirm()
 

@@ -134,6 +134,15 @@ class MembersTests(SetCase):
         self.pass_time(3.0, 1.0)
         self.assertEqual(self.coordinator.asked, [{OWN, SLAVE}])
 
+    def test_enters_beside_one_that_is_away(self) -> None:
+        """
+        One enters although another that is in has not come yet.
+        """
+        self.build(ids=(OWN, THIRD))
+        protocol, _ = self.fed()
+        self.ack(protocol)
+        self.assertEqual(self.coordinator.asked, [{OWN, SLAVE, THIRD}])
+
     def test_no_end(self) -> None:
         """
         Once ended, nothing is asked for, and what comes is passed over.
