@@ -21,6 +21,7 @@ from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import globalLogBeginner, textFileLogObserver
 
 from lab.harness.writer_child import Driven
+from rmqha.broker.cluster.member_answers import MemberAnswers, MemberNow
 from rmqha.controller import epoch_labels
 from rmqha.controller.coordinator import SetState
 from rmqha.controller.group import ControllerGroup
@@ -95,6 +96,26 @@ class Leading:
         self.lead(await self.group.elect(self.id))
         self._loops[1].start(ASK, now=False)
         await self.node.open_broker(self.store, self.node.writer)
+        broker = self.node.settings.broker
+        answers = MemberAnswers(
+            cluster=broker.cluster, name=broker.name, address=self.address, now=self.now
+        )
+        for code, handler in answers.handlers().items():
+            self.node.broker.registry.register(code, handler)
+
+    def now(self) -> MemberNow:
+        """
+        What other members are told.
+        """
+        assert self.master is not None, "it leads"
+        log = self.master.log
+        return MemberNow(
+            number=0,
+            ha_address=f"127.0.0.1:{self.node.settings.ha.listen_port}",
+            labels=self.master.labels,
+            end=log.confirmed,
+            flushed=log.flushed,
+        )
 
     async def _next_id(self) -> int:
         """

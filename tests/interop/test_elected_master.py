@@ -8,12 +8,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from lab.harness.nodes import until
+from lab.harness.nodes import Node, until
 from lab.harness.writer import Driver
 from lab.stock.controllers import controllers
 from rmqha.store.tables import epoch_file
 from rmqha.wire.store_layout import EPOCH_FILE_CHECKPOINT
 from tests.interop.cases import BRISK, InteropTestCase
+
+BOTH_OURS = "our elected master, our learner, stock controller"
 
 STALE = 90.0
 """Seconds that a stock slave may take to find its master's HA port and be in the set."""
@@ -105,6 +107,25 @@ class JavaMemberTests(InteropTestCase):
             controllerAddr=controller.address,
             allAckInSyncStateSet="true",
         )
+        learner = Node(
+            self.folder,
+            "slave",
+            "learner",
+            **BRISK,
+            haListenPort=0,
+            brokerId=100,
+            brokerName="broker-a",
+            brokerClusterName="interop",
+            enableControllerMode="true",
+            asyncLearner="true",
+            controllerAddr=controller.address,
+        )
+        self._processes.append(learner)
+        with self.scenario("our learner follows, and counts for nothing", BOTH_OURS):
+            learner.start()
+            learner.until_synced(master.status()["maxOffset"])
+            self.assertEqual({"SLAVE_NOT_AVAILABLE"}, self.statuses(master, 20))
+            self.assertEqual([1], master.set()["syncStateSet"])
         with self.scenario("an empty stock slave gets every byte, counts and enters the set"):
             stock.start()
             self.in_sync(master, [1, 2])
@@ -138,6 +159,13 @@ class JavaMemberTests(InteropTestCase):
             stock.start()
             self.in_sync(master, [1, 2])
             self.assertEqual({"PUT_OK"}, self.statuses(master, 300))
+        with self.scenario("our learner has it all, and readers of it too", BOTH_OURS):
+            end = master.status()["maxOffset"]
+            learner.until_synced(end)
+            learner.until(lambda status: status["dispatchedOffset"] == end, "the confirm offset")
+            self.assertEqual([1, 2], master.set()["syncStateSet"])
+            learner.term()
+            self.assert_quiet(learner)
         with self.scenario("in the end byte-equal, labels too"):
             end = master.status()["maxOffset"]
             stock.until_max(end)
@@ -145,5 +173,6 @@ class JavaMemberTests(InteropTestCase):
             stock.stop()
             self.assertEqual(0, master.stop(), master.tail())
             self.assert_same_log(master, stock)
+            self.assert_same_log(master, learner)
             self.assert_derived(stock, exact=False, index=False)
             self.assert_same_units(master, stock)
