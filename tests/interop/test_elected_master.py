@@ -4,13 +4,15 @@ Stock members behind a master of ours that stock controllers have elected.
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 from typing import Any
 
 from lab.harness.nodes import Node, until
 from lab.harness.writer import Driver
-from lab.stock.controllers import controllers
+from lab.stock.brokers import Broker
+from lab.stock.controllers import StockController, controllers
 from rmqha.store.tables import epoch_file
 from rmqha.wire.store_layout import EPOCH_FILE_CHECKPOINT
 from tests.interop.cases import BRISK, InteropTestCase
@@ -78,10 +80,9 @@ class JavaMemberTests(InteropTestCase):
         """
         return {write.status for write in master.put(count, **{"concurrency": 4, **how}).wait()}
 
-    def test_slave(self) -> None:
+    def led(self) -> tuple[StockController, ElectedDriver]:
         """
-        An empty stock slave joins, follows over a new label and broken connections, is killed and
-        comes back; its log is ours.
+        A controller, and a master of ours that it has elected.
         """
         (controller,) = controllers(self.folder, 1)
         self._processes.append(controller)
@@ -99,14 +100,28 @@ class JavaMemberTests(InteropTestCase):
         master.controllers = controller.address
         self._processes.append(master)
         master.start()
-        with self.scenario("alone in the set: SLAVE_NOT_AVAILABLE at once"):
-            self.assertEqual({"SLAVE_NOT_AVAILABLE"}, self.statuses(master, 500, size=1200))
-        stock = self.broker(
+        return controller, master
+
+    def member(self, controller: StockController) -> Broker:
+        """
+        A stock one, not started.
+        """
+        return self.broker(
             "java-member",
             enableControllerMode="true",
             controllerAddr=controller.address,
             allAckInSyncStateSet="true",
         )
+
+    def test_slave(self) -> None:
+        """
+        An empty stock slave joins, follows over a new label and broken connections, is killed and
+        comes back; its log is ours.
+        """
+        controller, master = self.led()
+        with self.scenario("alone in the set: SLAVE_NOT_AVAILABLE at once"):
+            self.assertEqual({"SLAVE_NOT_AVAILABLE"}, self.statuses(master, 500, size=1200))
+        stock = self.member(controller)
         learner = Node(
             self.folder,
             "slave",
@@ -176,3 +191,51 @@ class JavaMemberTests(InteropTestCase):
             self.assert_same_log(master, learner)
             self.assert_derived(stock, exact=False, index=False)
             self.assert_same_units(master, stock)
+
+    def test_doubted(self) -> None:
+        """
+        A stock slave that has lost its labels cuts nothing, whatever it holds: it is fed, and does
+        not count before it has begun anew.
+        """
+        controller, master = self.led()
+        stock = self.member(controller).start()
+        self.in_sync(master, [1, 2])
+        self.assertEqual({"PUT_OK"}, self.statuses(master, 300))
+        with self.scenario("a stock slave that has lost its epoch file is fed, and does not count"):
+            stock.stop()
+            self.in_sync(master, [1])
+            for path in stock.root.glob(f"{EPOCH_FILE_CHECKPOINT}*"):
+                path.unlink()
+            stock.start()
+            until(
+                lambda: any(each["doubt"] for each in master.set()["members"]),
+                "it is doubted",
+                STALE,
+                tell=master.tail,
+                pause=0.2,
+            )
+            until(
+                lambda: "no epoch labels" in master.set()["members"][0]["doubt"],
+                "it has told its labels",
+                tell=master.tail,
+            )
+            self.assertEqual({"SLAVE_NOT_AVAILABLE"}, self.statuses(master, 100))
+            stock.until_max(master.status()["maxOffset"])
+            master.do("cut")
+            until(lambda: master.set()["members"], "it is back", STALE, tell=master.tail)
+            self.assertEqual({"SLAVE_NOT_AVAILABLE"}, self.statuses(master, 100))
+            stock.until_max(master.status()["maxOffset"])
+            self.assertEqual([1], master.set()["syncStateSet"])
+        with self.scenario("emptied, with its identity, it gets every byte and counts"):
+            stock.stop()
+            for path in stock.root.iterdir():
+                if path.is_dir():
+                    shutil.rmtree(path)
+                elif not path.name.startswith("brokerIdentity"):
+                    path.unlink()
+            stock.start()
+            self.in_sync(master, [1, 2])
+            self.assertEqual({"PUT_OK"}, self.statuses(master, 100))
+            stock.stop()
+            self.assertEqual(0, master.stop(), master.tail())
+            self.assert_same_log(master, stock)

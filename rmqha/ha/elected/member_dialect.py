@@ -17,6 +17,7 @@ from rmqha.errors import HandshakeRejected
 from rmqha.ha.master.connection import MasterProtocol
 from rmqha.ha.master.ledger import Claim
 from rmqha.wire.ha_v2 import (
+    LEARNER_ID,
     REPORT,
     TRANSFER,
     TRANSFER_HEADER,
@@ -43,7 +44,7 @@ class MemberDialect:
     @ivar connection: The connection.
     @ivar said: What the slave said of itself; C{None} before its handshake.
     @ivar claim: What it may say; C{None} before its first report.
-    @ivar asked_from: Its first report; -1 before.
+    @ivar held_back: What it has reported while it is not known what that is worth.
     @ivar confirm_told: The confirm offset of the last frame, -1 before the first.
     @ivar doubt: Why its reports do not count, in words; C{""} if they do or it has made none.
     @ivar asking: Whether it is being asked for its labels.
@@ -53,7 +54,7 @@ class MemberDialect:
         self.connection = connection
         self.said: SlaveHandshake | None = None
         self.claim: Claim | None = None
-        self.asked_from = -1
+        self.held_back: list[int] = []
         self.confirm_told = -1
         self.doubt = ""
         self.asking = False
@@ -70,13 +71,25 @@ class MemberDialect:
         return said is not None and not (said.learner or said.from_last_file)
 
     @property
+    def learner(self) -> bool:
+        """
+        Whether it is no member.
+        """
+        return self.said is None or self.said.learner
+
+    @property
+    def number(self) -> int:
+        """
+        The id that it has, or says that it has.
+        """
+        return LEARNER_ID if self.said is None else self.said.id
+
+    @property
     def name(self) -> str:
         """
         Who it is: a member by its id, a learner by its address.
         """
-        if self.said is None or self.said.learner:
-            return f"learner {self.connection.host}"
-        return f"member {self.said.id}"
+        return f"learner {self.connection.host}" if self.learner else f"member {self.number}"
 
     # --- what it says -------------------------------------------------------------
 
@@ -105,11 +118,26 @@ class MemberDialect:
                 if not answered:
                     raise HandshakeRejected("early-report", self.said.id)
                 reports.append(message.offset)
-            elif reports or self.claim is not None:
+            elif reports or self.held_back or self.claim is not None:
                 raise HandshakeRejected("late-handshake", message.id)
             elif self.said is None:
                 self._master.hear(self, message)
+        if reports and self.claim is None:
+            self.held_back += reports
+            if not self._master.proofs.known(self, self.held_back[0]):
+                return []
+            reports, self.held_back = self.held_back, []
         return reports
+
+    def judged(self, doubt: str) -> None:
+        """
+        It is known what its reports are worth: it is fed from now on.
+
+        @param doubt: Why they do not count, in words; C{""} if they do.
+        """
+        self.asking, self.doubt = False, doubt
+        reports, self.held_back = self.held_back, []
+        self.connection.take(reports)
 
     def answer(self) -> None:
         """
@@ -125,7 +153,7 @@ class MemberDialect:
         """
         claim.identity = claim.host = self.name
         origin = claim.first(self._master.wanted(self, offset))
-        self.claim, self.asked_from = claim, offset
+        self.claim = claim
         claim.doubt()
         self._master.began(self)
         return origin
@@ -162,11 +190,11 @@ class MemberDialect:
         """
         A row of the members in C{/status}.
         """
-        claim, said = self.claim, self.said
+        claim = self.claim
         return {
-            "id": said.id if said is not None else None,
+            "id": self.number,
             "address": self.connection.peer,
-            "learner": said is not None and said.learner,
+            "learner": self.learner,
             "counts": claim is not None and claim.trusted,
             "doubt": self.doubt,
             "acked": claim.acked if claim is not None else None,

@@ -4,8 +4,11 @@ Whether a member's log is ours up to where it reports, as the labels of both log
 Our log is the chain of the elected masters', each filed under its epoch.  So a member that has one
 of these labels from the same start holds the same bytes under it, up to a tail of its own; it has
 cut that off if it ends no later than the two logs surely are one.  A member without labels cuts
-nothing.  One whose log is not proven is fed, and does not count: being fed teaches it our labels,
-which prove nothing then, so it is doubted until it has begun anew with no byte.
+nothing.
+
+B{It is asked before it is sent anything}: the first frame teaches it our labels, which prove
+nothing then.  One that cannot be asked is not fed.  One whose log is not proven is fed, does not
+count, and is doubted until it has begun anew with no byte.
 
 Source: docs/protocol/controller.rst, Who is fed and who counts.
 """
@@ -13,19 +16,31 @@ Source: docs/protocol/controller.rst, Who is fed and who counts.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from attrs import define, field
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionDone, ConnectionLost
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.controller.epoch_labels import Labels, consistent_point
 from rmqha.controller.other_members import MemberLabels
-from rmqha.errors import RmqhaError
+from rmqha.errors import HandshakeRejected, RmqhaError
+from rmqha.ha.elected.roster import Roster
+from rmqha.logfiles.reader import LogReader
 
-ASKING = "its labels are not known yet"
-"""Why a member does not count that was not asked, or has not answered."""
+if TYPE_CHECKING:
+    from rmqha.ha.elected.member_dialect import MemberDialect
+
+PATIENCE = 10.0
+"""Seconds that a member has to tell its labels, before its connection is closed."""
+
+ASKING = "its epoch labels are not known yet"
+"""Why a member does not count that has not told them."""
+
+LAST_FILE = "it was sent the last file of the log only"
 
 
 @define(eq=False, kw_only=True)
@@ -34,69 +49,122 @@ class Proofs:
     What is known of the members' logs.
 
     @ivar labels: Ours.
-    @ivar end: Where our log ends.
+    @ivar log: Our log.
     @ivar labels_of: Asks a member, by C{host:port} of its client port.
+    @ivar roster: Knows where that is.
     @ivar accept: Whether a log counts that is not proven (C{haAcceptUnproven}).
     @ivar doubted: Members that were not proven, by id, and why in words.
     """
 
     labels: Labels
-    end: Callable[[], int]
+    log: LogReader
     labels_of: Callable[[str], Deferred[MemberLabels]]
+    roster: Roster
+    clock: IReactorTime
     accept: bool = False
     doubted: dict[int, str] = field(factory=dict)
+    # Who is being asked, and since when.
+    _asked: dict[MemberDialect, float] = field(factory=dict, init=False)
 
     _log = Logger()
 
-    def began_empty(self, number: int) -> None:
+    def known(self, dialect: MemberDialect, report: int) -> bool:
         """
-        It takes all of our log from the first byte on: what it had before is not there any more,
-        or is compared.
-        """
-        self.doubted.pop(number, None)
+        Say whether it is known what a slave's reports are worth.  If it is not, it is asked, and
+        L{MemberDialect.judged} is told.
 
-    def ask(self, number: int, address: str, report: int) -> Deferred[str]:
+        @param report: Its first report.
         """
-        Ask a member for its labels, and compare.
+        number = dialect.number
+        if dialect in self._asked:
+            return False
+        if not dialect.counts:
+            if not dialect.learner:
+                self.doubted[number] = LAST_FILE
+        elif report in (0, self.log.min_offset):
+            # What it had before is not there any more, or is compared with what it is sent.
+            self.doubted.pop(number, None)
+        elif not self.log.min_offset < report <= self.log.confirmed:
+            dialect.doubt = "it is outside our log"
+        elif number in self.doubted and not self.accept:
+            dialect.doubt = self.doubted[number]
+        else:
+            self._asked[dialect] = self.clock.seconds()
+            dialect.doubt = ASKING
+            self._ask(dialect, report)
+            return False
+        return True
 
-        @param number: Its id.
-        @param report: Where its log ends, as it said first.
-        @return: Fires with why it is not proven, in words; C{""} if it is.  Never fails.
+    def lost(self, dialect: MemberDialect) -> None:
         """
-        if number in self.doubted and not self.accept:
-            return succeed(self.doubted[number])
-        return self.labels_of(address).addCallbacks(
-            self._compare, self._not_told, callbackArgs=(number, report), errbackArgs=(address,)
-        )
+        A slave's connection is given up.
+        """
+        self._asked.pop(dialect, None)
 
-    def _compare(self, theirs: MemberLabels, number: int, report: int) -> str:
-        point = consistent_point(self.labels, self.end(), theirs.labels, theirs.end)
+    def look(self) -> None:
+        """
+        Time has passed: ask again those that could not be asked, wherever they are by now.
+        """
+        now = self.clock.seconds()
+        for dialect, since in list(self._asked.items()):
+            if now - since >= PATIENCE:
+                error = HandshakeRejected("no-labels", dialect.number, dialect.doubt)
+                dialect.connection.close(error.reason, error)
+            else:
+                self.roster.refreshed().addCallback(self._ask_again, dialect)
+
+    def _ask_again(self, _: None, dialect: MemberDialect) -> None:
+        if dialect in self._asked and not dialect.asking:
+            self._ask(dialect, dialect.held_back[0])
+
+    def _ask(self, dialect: MemberDialect, report: int) -> None:
+        dialect.asking = True
+        self.labels_of(self.roster.addresses.get(dialect.number, "")).addCallbacks(
+            self._told, self._not_told, callbackArgs=(dialect, report), errbackArgs=(dialect,)
+        ).addErrback(self._surprise)
+
+    def _told(self, theirs: MemberLabels, dialect: MemberDialect, report: int) -> None:
+        if dialect in self._asked:
+            self._judge(dialect, self._what_is_wrong(theirs, report))
+
+    def _not_told(self, failure: Failure, dialect: MemberDialect) -> None:
+        dialect.asking = False
+        if not failure.check(RmqhaError, ConnectionLost, ConnectionDone):
+            self._surprise(failure)
+        dialect.doubt = f"{ASKING}: {failure.getErrorMessage()}"
+        if self.accept and dialect in self._asked:
+            self._judge(dialect, dialect.doubt)
+
+    def _what_is_wrong(self, theirs: MemberLabels, report: int) -> str:
+        """
+        Why a log that ends at C{report} may not be ours; C{""} if it is.
+        """
+        point = consistent_point(self.labels, self.log.confirmed, theirs.labels, theirs.end)
         if point is not None and report <= point:
             return ""
         if not theirs.labels:
-            why = f"its log of {report} bytes has no epoch labels"
-        elif point is None:
-            why = "no epoch label of its log is one of ours"
-        else:
-            why = f"its log ends at {report}, and is ours up to {point} only by its epoch labels"
-        if self.accept:
+            return f"its log of {report} bytes has no epoch labels"
+        if point is None:
+            return "no epoch label of its log is one of ours"
+        return f"its log ends at {report}, and is ours up to {point} only by its epoch labels"
+
+    def _judge(self, dialect: MemberDialect, why: str) -> None:
+        number = dialect.number
+        del self._asked[dialect]
+        if why and self.accept:
             self._log.warn(
                 "Member {number} counts although {why} (haAcceptUnproven)", number=number, why=why
             )
-            return ""
-        self.doubted[number] = why
-        self._log.warn(
-            "Member {number} is fed and does not count: {why}. Empty its store, or set "
-            "haAcceptUnproven",
-            number=number,
-            why=why,
-        )
-        return why
+            why = ""
+        elif why:
+            self.doubted[number] = why
+            self._log.warn(
+                "Member {number} is fed and does not count: {why}. Empty its store, or set "
+                "haAcceptUnproven",
+                number=number,
+                why=why,
+            )
+        dialect.judged(why)
 
-    def _not_told(self, failure: Failure, address: str) -> str:
-        """
-        It is asked again.
-        """
-        if not failure.check(RmqhaError, ConnectionLost, ConnectionDone):
-            self._log.failure("Asking {address} for its labels failed", failure, address=address)
-        return f"{ASKING}: {failure.getErrorMessage()}"
+    def _surprise(self, failure: Failure) -> None:
+        self._log.failure("Asking a member for its epoch labels failed", failure)

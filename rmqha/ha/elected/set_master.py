@@ -29,7 +29,7 @@ from rmqha.ha.elected.in_sync import InSyncSet
 from rmqha.ha.elected.labelled_log import LabelledLog
 from rmqha.ha.elected.member_dialect import MemberDialect
 from rmqha.ha.elected.member_writer import MemberWriter
-from rmqha.ha.elected.proof import ASKING, Proofs
+from rmqha.ha.elected.proof import Proofs
 from rmqha.ha.elected.roster import Roster
 from rmqha.ha.elected.set_transfer import SetTransfer
 from rmqha.ha.master.ledger import Ledger
@@ -95,6 +95,7 @@ class SetMaster:
     @ivar in_sync: The SyncStateSet.
     @ivar transfer: The writes that wait for it.
     @ivar roster: Who the members are.
+    @ivar proofs: Whose logs are known to be ours.
     @ivar fenced: Why no write is taken although this node leads, in words; C{""} if it is.  To be
         set by who knows that no controller can be asked.
     """
@@ -120,8 +121,8 @@ class SetMaster:
     in_sync: InSyncSet = field(init=False)
     transfer: SetTransfer = field(init=False)
     roster: Roster = field(init=False)
+    proofs: Proofs = field(init=False)
     fenced: str = field(default="", init=False)
-    _proofs: Proofs = field(init=False)
     # Who was answered, in the order they came; those that are no learners by id.
     _heard: dict[MemberDialect, None] = field(factory=dict, init=False)
     _by_id: dict[int, MemberDialect] = field(factory=dict, init=False)
@@ -143,10 +144,12 @@ class SetMaster:
             clock=self.clock,
             any_host=bool(settings.allowed_peers),
         )
-        self._proofs = Proofs(
+        self.proofs = Proofs(
             labels=self.labels,
-            end=self.limit,
+            log=log,
             labels_of=self.labels_of,
+            roster=self.roster,
+            clock=self.clock,
             accept=settings.accept_unproven,
             doubted=self.doubted,
         )
@@ -336,65 +339,25 @@ class SetMaster:
         """
         A slave's first report was taken.
         """
-        said = dialect.said
-        if said is None or not dialect.counts:
-            return
-        if dialect.asked_from <= self.log.min_offset:
-            self._proofs.began_empty(said.id)
-            self._count(dialect, said.id)
-        else:
-            dialect.doubt = ASKING
-            self._prove(dialect, said.id)
-
-    def _prove(self, dialect: MemberDialect, number: int) -> None:
-        address = self.roster.addresses.get(number)
-        if address is not None and not dialect.asking:
-            dialect.asking = True
-            self._proofs.ask(number, address, dialect.asked_from).addCallback(
-                self._proven, dialect, number
-            )
-
-    def _proven(self, why: str, dialect: MemberDialect, number: int) -> None:
-        dialect.asking = False
-        dialect.doubt = why
-        if not why and not self._ended:
-            self._count(dialect, number)
-
-    def _count(self, dialect: MemberDialect, number: int) -> None:
-        """
-        What a member reports counts from now on.
-        """
         claim = dialect.claim
-        if claim is not None and claim.live:
+        if claim is not None and dialect.counts and not dialect.doubt:
             claim.trust()
-            self.in_sync.joined(number, claim)
+            self.in_sync.joined(dialect.number, claim)
             self.transfer.look()
 
     def lost(self, dialect: MemberDialect) -> None:
         """
         A connection is given up.
         """
-        said = dialect.said
         self._heard.pop(dialect, None)
-        if said is not None and self._by_id.get(said.id) is dialect:
-            del self._by_id[said.id]
-            self.in_sync.lost(said.id)
+        self.proofs.lost(dialect)
+        if self._by_id.get(dialect.number) is dialect:
+            del self._by_id[dialect.number]
+            self.in_sync.lost(dialect.number)
 
     def _look(self) -> None:
         self.in_sync.look()
-        open_doubts = [
-            each
-            for number, each in self._by_id.items()
-            if each.doubt and number not in self.doubted
-        ]
-        for dialect in open_doubts:
-            # It may be somewhere else by now.
-            self.roster.refreshed().addCallback(self._prove_again, dialect)
-
-    def _prove_again(self, _: None, dialect: MemberDialect) -> None:
-        said = dialect.said
-        if said is not None and self._by_id.get(said.id) is dialect:
-            self._prove(dialect, said.id)
+        self.proofs.look()
 
     # --- the status -------------------------------------------------------------------------
 

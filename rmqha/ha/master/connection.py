@@ -139,24 +139,41 @@ class MasterProtocol(Protocol):
                 whole = self.dialect.receive(data)
                 if not whole:
                     return
-                if not claim.live:
-                    self._begin(claim, whole.pop(0))
-                for offset in whole:
-                    claim.report(offset)
+                self._believe(claim, whole)
         except (ReportRejected, HandshakeRejected, HaStateUnexpected) as error:
             self.close(error.reason, error)
             return
+        self._reported(claim)
+
+    def take(self, reports: list[int]) -> None:
+        """
+        Take reports that the dialect has held back.
+        """
+        claim = self.claim
+        if claim is None or not reports:
+            return
+        try:
+            self._believe(claim, reports)
+        except ReportRejected as error:
+            self.close(error.reason, error)
+        else:
+            self._reported(claim)
+
+    def _believe(self, claim: Claim, reports: list[int]) -> None:
+        if not claim.live:
+            offset = reports.pop(0)
+            self.factory.fed(self, offset, self.dialect.first(claim, offset))
+            self.pump(self.factory.limit())
+        for offset in reports:
+            claim.report(offset)
+
+    def _reported(self, claim: Claim) -> None:
         if self._stranger and claim.proven:
             self._stranger = False
             self.factory.proven(self)
         self.heard = self._clock.seconds()
         if not self.onlooker:
             self.factory.transfer.acked(claim)
-
-    def _begin(self, claim: Claim, offset: int) -> None:
-        origin = self.dialect.first(claim, offset)
-        self.factory.fed(self, offset, origin)
-        self.pump(self.factory.limit())
 
     # --- frames -------------------------------------------------------------
 

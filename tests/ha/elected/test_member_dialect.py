@@ -443,6 +443,7 @@ class FrameTests(SetCase):
         self.build(
             labels=tuple(EpochLabel(number + 1, start) for number, start in enumerate(starts)),
             batch=batch,
+            accept_unproven=True,
         )
         _, transport = self.fed(report=report)
         told = Told(transport.value())

@@ -4,9 +4,10 @@ Which members' reports are believed.
 
 from __future__ import annotations
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 
 from rmqha.controller.other_members import MemberLabels
+from rmqha.ha.elected.set_master import SetRules
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.wire.ha_v2 import EpochLabel
 from tests.ha.elected.cases import EPOCH, OWN, SLAVE, SetCase, Told
@@ -120,21 +121,79 @@ class ProofTests(SetCase):
         self.fed(report=9000)
         self.assertEqual(self.counted(), {SLAVE})
 
-    def test_asked_again(self) -> None:
+    def test_asked_before_it_is_fed(self) -> None:
         """
-        A member that cannot be asked is fed meanwhile, and asked again, where it is by then.
+        Nothing is sent before its labels are known: the first frame would teach it ours.  It is
+        asked again, where it is by then, and what it said meanwhile is taken.
         """
         protocol, transport = self.fed(report=8000)
+        transport.clear()
         self.assertIn("connection refused", self.doubt())
-        self.assertTrue(Told(transport.value()).body)
+        self.ack(protocol, 8000)
+        self.put(100)
+        self.pass_time(6.0)
+        self.assertEqual(transport.value(), b"")
         self.known[SLAVE] = "10.0.0.2:20911"
         self.has(SLAVE, 8000, EpochLabel(1, 0))
-        self.ack(protocol, 20_000)
         self.pass_time(2.0)
-        self.assertEqual(self.counted(), {SLAVE})
         self.assertEqual(self.doubt(), "")
+        self.assertEqual(Told(transport.value()).body, self.log.content(8000, 25_100))
+        self.assertEqual(self.counted(), {SLAVE})
         self.ack(protocol)
         self.assertEqual(self.in_sync.state.in_sync, {OWN, SLAVE})
+
+    def test_cannot_be_asked(self) -> None:
+        """
+        One that cannot be asked is closed after a while, and is no more doubted than before; with
+        C{haAcceptUnproven} it counts.
+        """
+        _, transport = self.fed(report=8000)
+        self.pass_time(12.0)
+        self.assertClosed(transport, "no-labels")
+        self.assertEqual(self.master.doubted, {})
+        self.build(labels=CHAIN, accept_unproven=True)
+        self.fed(report=8000)
+        self.assertEqual(self.counted(), {SLAVE})
+
+    def test_taught_by_the_first_frame(self) -> None:
+        """
+        A member without labels that has ours as soon as it is sent anything is doubted all the
+        same.
+        """
+
+        def told(address: str) -> Deferred[MemberLabels]:
+            labels = CHAIN[:1] if Told(self.sent.value()).headers else ()
+            return succeed(MemberLabels(labels, 8000))
+
+        self.master.proofs.labels_of = told
+        protocol, self.sent = self.greeted()
+        self.ack(protocol, 8000)
+        self.assertTrue(self.doubt())
+        self.assertEqual(self.counted(), set())
+
+    def test_wrong_report_clears_no_doubt(self) -> None:
+        """
+        A report that is rejected is none of a member that has begun anew.
+        """
+        self.build(end=45_000, min_offset=20_000, labels=(EpochLabel(1, 20_000),))
+        for report in (21_000, 19_000, -1, 99_000, 21_000):
+            self.has(SLAVE, 21_000)
+            protocol, _ = self.fed(report=report)
+            self.assertEqual(self.counted(), set())
+            self.assertEqual(list(self.master.doubted), [SLAVE])
+            self.lose(protocol)
+
+    def test_last_file_only(self) -> None:
+        """
+        One that was sent the last file only has our labels and not our log: it is doubted.
+        """
+        self.build(labels=CHAIN, rules=SetRules(allow_last_file=True))
+        protocol, _ = self.fed(report=0, from_last_file=True)
+        self.ack(protocol)
+        self.lose(protocol)
+        self.has(SLAVE, 25_000, *CHAIN[:2])
+        self.fed(report=25_000)
+        self.assertEqual(self.counted(), set())
 
     def test_answer_comes_too_late(self) -> None:
         """
