@@ -115,7 +115,8 @@ class InSyncSet:
     _entering: _Entering | None = field(default=None, init=False)
     # When a member may be given a goal again.
     _again: dict[int, float] = field(factory=dict, init=False)
-    _late: set[int] = field(factory=set, init=False)
+    # Who lagged too long when that was looked at last, and what it has to hold not to any more.
+    _late: dict[int, int] = field(factory=dict, init=False)
     _seen: set[int] = field(factory=set, init=False)
     _began: float = field(init=False)
     _not_before: float = field(default=float("-inf"), init=False)
@@ -228,7 +229,7 @@ class InSyncSet:
         now = self.clock.seconds()
         limit = self.limit()
         self._late = {
-            number
+            number: limit
             for number, claim in self.claims.items()
             if claim.acked < limit and self.timeline.age(claim.acked, now) > self.late_after
         }
@@ -293,8 +294,9 @@ class InSyncSet:
     def _is_gone(self, number: int) -> bool:
         if number == self.own:
             return False
-        if number in self.claims:
-            return number in self._late
+        claim = self.claims.get(number)
+        if claim is not None:
+            return claim.acked < self._late.get(number, 0)
         # One that was there when we began, and has not come yet, has time.
         return number in self._seen or self.clock.seconds() - self._began > self.late_after
 

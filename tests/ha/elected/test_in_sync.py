@@ -123,6 +123,17 @@ class MembersTests(SetCase):
             self.ack(other, 25_000)
         self.assertEqual(self.ids(), {OWN, SLAVE})
 
+    def test_leaves_and_comes_back(self) -> None:
+        """
+        One that left because it lagged, and has caught up since, enters once, and stays.
+        """
+        protocol, _ = self.caught_up()
+        self.put()
+        self.pass_time(17.0, 1.0)
+        self.assertEqual(self.coordinator.asked, [{OWN, SLAVE}, {OWN}])
+        self.ack(protocol)
+        self.assertEqual(self.coordinator.asked[2:], [{OWN, SLAVE}])
+
     def test_one_that_never_comes(self) -> None:
         """
         A master that is started again in its epoch gives those that are in the set time to come.
