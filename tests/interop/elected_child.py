@@ -21,7 +21,7 @@ from twisted.internet.task import LoopingCall, deferLater
 from twisted.logger import globalLogBeginner, textFileLogObserver
 
 from lab.harness.writer_child import Driven
-from rmqha.broker.cluster.member_answers import MemberAnswers, MemberNow
+from rmqha.broker.cluster.set_requests import SetRequests
 from rmqha.controller import epoch_labels
 from rmqha.controller.coordinator import SetState
 from rmqha.controller.group import ControllerGroup
@@ -35,6 +35,7 @@ from rmqha.roles import tap
 from rmqha.store.store import Store
 from rmqha.store.tables import epoch_file
 from rmqha.wire.ha_v2 import EpochLabel
+from rmqha.wire.remoting.bodies.controller import EpochCache, EpochRange
 from rmqha.wire.remoting.headers.controller import DEFAULT_PRIORITY, MemberHeartbeatRequest
 from rmqha.wire.store_layout import EPOCH_FILE_CHECKPOINT
 
@@ -96,25 +97,22 @@ class Leading:
         self.lead(await self.group.elect(self.id))
         self._loops[1].start(ASK, now=False)
         await self.node.open_broker(self.store, self.node.writer)
-        broker = self.node.settings.broker
-        answers = MemberAnswers(
-            cluster=broker.cluster, name=broker.name, address=self.address, now=self.now
-        )
-        for code, handler in answers.handlers().items():
+        for code, handler in SetRequests(self.labels, lambda told: None).handlers().items():
             self.node.broker.registry.register(code, handler)
 
-    def now(self) -> MemberNow:
+    def labels(self) -> EpochCache:
         """
-        What other members are told.
+        What other members are told of our log.
         """
         assert self.master is not None, "it leads"
-        log = self.master.log
-        return MemberNow(
-            number=0,
-            ha_address=f"127.0.0.1:{self.node.settings.ha.listen_port}",
-            labels=self.master.labels,
-            end=log.confirmed,
-            flushed=log.flushed,
+        return EpochCache(
+            cluster_name=self.group.cluster,
+            broker_name=self.group.name,
+            broker_id=0,
+            epoch_list=tuple(
+                EpochRange(epoch=each.label, start_offset=each.start) for each in self.master.labels
+            ),
+            max_offset=self.master.log.confirmed,
         )
 
     async def _next_id(self) -> int:
