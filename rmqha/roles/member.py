@@ -43,11 +43,13 @@ from rmqha.errors import (
 from rmqha.ha.elected.set_master import SetMaster, SetRules
 from rmqha.ha.master.put_service import Writer
 from rmqha.ha.master_epoch import EpochJournal, EpochStart
+from rmqha.ha.states import NodeState
 from rmqha.health import HealthProbe, HealthReason
 from rmqha.metrics import node_families
 from rmqha.metrics.family import Sample
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.periodic import Job, Periodic
+from rmqha.roles.counted_on import CountedOn
 from rmqha.roles.elected import ElectedUpstream, controllers
 from rmqha.roles.slave import SlaveNode
 from rmqha.shutdown import Shutdown
@@ -61,6 +63,9 @@ from rmqha.wire.remoting.bodies.status import HaStatus
 from rmqha.wire.remoting.codes import ControllerResponseCode
 from rmqha.wire.remoting.headers.controller import RoleChangedRequest
 from rmqha.wire.store_layout import EPOCH_FILE_CHECKPOINT
+
+LIFELESS = frozenset({NodeState.FAILED, NodeState.STOPPED})
+"""States of a store that can take no write any more: another one has to lead."""
 
 AGAIN = 1.0
 """Seconds to the next try to join."""
@@ -93,6 +98,7 @@ class MemberNode(SlaveNode):
     @ivar member: C{controller.state} of the status.
     @ivar why: The reason of it, in words.
     @ivar membership: Its id, and its signs of life.
+    @ivar counted_on: Up to where it was counted on to hold its log.
     @ivar master: Its set, while it leads; C{None} otherwise.
     """
 
@@ -104,8 +110,6 @@ class MemberNode(SlaveNode):
     _leads: int | None = None
     _joined = False
     _joining: Deferred[None] | None = None
-    _held: Held | None = None
-    _lost_log = ""
     _writer: Writer | None = None
 
     def __init__(self, settings: Settings, reactor: Any, *, repair: bool = False) -> None:
@@ -127,6 +131,7 @@ class MemberNode(SlaveNode):
             clock=reactor,
             in_thread=self._in_thread,
         )
+        self.counted_on = CountedOn(root=settings.store.root, in_thread=self._in_thread)
         self._keeping = Periodic("looking after the membership", reactor, self._keep, vital=True)
         self._doubted: dict[int, str] = {}
         self._changes: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
@@ -154,7 +159,7 @@ class MemberNode(SlaveNode):
         Join, the first time; after a repair follow on.
         """
         if self._joined:
-            return self.follow(store)
+            return Deferred.fromCoroutine(self._follow_on(store))
         self._joining = Deferred.fromCoroutine(self._join(store))
         self._joining.addErrback(self._not_joined)
         return succeed(None)
@@ -196,6 +201,14 @@ class MemberNode(SlaveNode):
         else:
             self.upstream.begin()
 
+    async def _follow_on(self, store: Store) -> None:
+        end = store.log.confirmed
+        if self._marker.exists():
+            self.counted_on.look(end)
+        else:
+            await self.counted_on.cut(end)
+        await self.follow(store)
+
     def _not_joined(self, failure: Failure) -> None:
         if failure.check(CancelledError):
             return
@@ -217,20 +230,14 @@ class MemberNode(SlaveNode):
                 for each in labels
             )
             await self.epochs.keep(journal.followed(labels[-1].label, starts))
-        self._held = await self._in_thread(Held.read, root)
-        if self._held is not None and end < self._held.offset:
-            self._lost_log = (
-                f"the log ends at byte {end}, and was counted on up to {self._held.offset} in "
-                f"master epoch {self._held.epoch}"
-            )
-            self._log.critical("Log bytes are lost: {why}", why=self._lost_log)
+        await self.counted_on.recall(end)
 
     def _sign_of_life(self) -> SignOfLife | None:
         """
         None while we must not be elected: by it a controller would believe that we can be.
         """
-        store = self.store_service.opened
-        if store is None or self._lost_log or self.member is MemberState.REFUSED:
+        store, refused = self.store_service.opened, self.member is MemberState.REFUSED
+        if store is None or store.state in LIFELESS or self.counted_on.lost or refused:
             return None
         starts, log = self.epochs.journal.starts, store.log
         epoch = starts[-1].epoch if starts else None
@@ -252,20 +259,22 @@ class MemberNode(SlaveNode):
             may_be_first=self._as_configured.broker.role.is_master,
         )
         asked = duty(state, member)
-        if asked is Duty.ELECT:
+        lost = self.counted_on.lost
+        if asked is Duty.ELECT and not lost:
             state = await self.membership.group.elect(member.id)
             asked = duty(state, member)
         if asked is Duty.REFUSE:
-            self._refuse(
+            return self._refuse(
                 "epoch-behind",
                 f"the controller says master epoch {state.master_epoch}, and this log has one of "
                 f"{member.epoch}: the controllers lost what they knew",
             )
-            return self.why
         if asked in (Duty.ELECT, Duty.WAIT):
             why = f"there is no master in epoch {state.master_epoch}"
             if asked is Duty.WAIT:
                 why += ", and brokerRole=SLAVE must not be a set's first"
+            elif lost:
+                why += f", and this member must not be it (lost-log): {lost}"
             if self.member is not MemberState.LEADING:
                 self._become(MemberState.WAITING, why)
             return why
@@ -275,11 +284,7 @@ class MemberNode(SlaveNode):
             self._unfence()
             return ""
         if asked is Duty.LEAD:
-            if self._lost_log:
-                self._refuse("lost-log", self._lost_log)
-                return self.why
-            await self._lead(state)
-            return ""
+            return await self._lead(state)
         return await self._follow_decided(state)
 
     async def _follow_decided(self, state: SetState) -> str:
@@ -288,41 +293,48 @@ class MemberNode(SlaveNode):
         if self.follower is None:
             self._wear(BrokerRole.SLAVE, self.membership.id)
             await self.follow(self.store)
-        if self._has_it_again():
-            self._log.info("What was lost of the log is here again")
-            self._lost_log = ""
-        self._become(MemberState.FOLLOWING, self._lost_log and f"lost-log: {self._lost_log}")
+        counted_on, follower = self.counted_on, self.follower
+        proven = follower is not None and follower.sync.present().silent is not None
+        if proven:
+            counted_on.has(self.store.log.confirmed)
+        lost = counted_on.lost
+        self._become(MemberState.FOLLOWING, lost and f"lost-log: {lost}")
         return await self.elected.follow(state)
-
-    def _has_it_again(self) -> bool:
-        """
-        Whether a log that had lost bytes has them again, of a master that has all the others.
-        """
-        held, follower = self._held, self.follower
-        if not self._lost_log or held is None or follower is None:
-            return False
-        proven = follower.sync.present().silent is not None
-        return proven and self.store.log.confirmed >= held.offset
 
     # --- to lead ------------------------------------------------------------------------
 
-    async def _lead(self, state: SetState) -> None:
+    async def _lead(self, state: SetState) -> str:
         """
-        Lead in a new epoch.
+        Lead in a new epoch, or not at all.
+
+        @return: What keeps us from it.
         """
-        number = state.master_epoch
+        number, lost = state.master_epoch, self.counted_on.lost
         if self.master is not None:
             await self._demote(f"elected again, in master epoch {number}")
-        self._become(MemberState.PROMOTING, f"elected in master epoch {number}")
-        await self._end_following()
-        store, journal = self.store, self.epochs.journal
+        if lost:
+            return self._refuse("lost-log", lost)
+        if self.member is not MemberState.REFUSED:
+            self._become(MemberState.PROMOTING, f"elected in master epoch {number}")
+        try:
+            await self._end_following()
+            refused = await self._promote(state)
+        except Exception:
+            # Who leads in part would be taken for one that leads.
+            await self._demote("the promotion did not succeed")
+            raise
+        if not refused:
+            self._become(MemberState.LEADING, f"in master epoch {number}")
+        return refused
+
+    async def _promote(self, state: SetState) -> str:
+        store, journal, number = self.store, self.epochs.journal, state.master_epoch
         log = store.log
         if log.end > log.confirmed:
             log.rewind()
         if self._marker.exists():
             if log.end > log.min_offset and not journal.starts:
-                self._refuse("unfinished-copy", "the copy of another log here is not complete")
-                return
+                return self._refuse("unfinished-copy", "the copy of another log is not complete")
             self._mark_bootstrap(False)
         newest = journal.starts[-1] if journal.starts else None
         if newest is None or newest.epoch < number:
@@ -330,8 +342,7 @@ class MemberNode(SlaveNode):
         try:
             await self.epochs.keep(journal)
         except (DiskFull, OSError) as error:
-            self._refuse("epochs", f"the new epoch cannot be written: {error}")
-            return
+            return self._refuse("epochs", f"the new epoch cannot be written: {error}")
         # Alone in its set at first, and so all of it is confirmed.
         store.confirm(log.confirmed)
         await store.took_over()
@@ -346,7 +357,7 @@ class MemberNode(SlaveNode):
         if self.broker is not None:
             self.broker.topics.lead(number)
             self.broker.groups.lead(number)
-        self._become(MemberState.LEADING, f"in master epoch {number}")
+        return ""
 
     def _set_master(self, state: SetState, journal: EpochJournal) -> SetMaster:
         store, group, client = self.store, self.elected.group, self.elected.client
@@ -382,15 +393,15 @@ class MemberNode(SlaveNode):
         Nobody writes our log, and nobody reads of a master's.
         """
         changing = Shutdown("following", self.reactor)
+        if self.follower is not None:
+            # It waits for a repair, which opens the store and begins to follow again.
+            await changing.step("replication from the master", self.follower.stopService)
         if self.repairs is not None:
             await changing.step("repairing the log", self.repairs.stop)
         if self.comparison is not None:
             await changing.step("comparing the log", self.comparison.stop)
-        follower, self.follower = self.follower, None
-        self.repairs = self.comparison = None
+        self.follower = self.repairs = self.comparison = None
         self.elected.leave()
-        if follower is not None:
-            await changing.step("replication from the master", follower.stopService)
         await changing.step("the broker", self.shut_broker)
 
     async def _demote(self, why: str) -> None:
@@ -475,16 +486,12 @@ class MemberNode(SlaveNode):
 
     def _keep_held(self) -> Deferred[None] | None:
         store = self.store_service.opened
-        if store is None or not self._counts() or self._lost_log:
+        if store is None or not self._counts():
             return None
         # Followers report what is flushed or accepted; who leads has what is confirmed.
         offset = store.readable if self.master is not None else self._reported()
-        known = self._held
         now = Held(id=self.membership.id, epoch=self.epochs.number, offset=offset)
-        if known is not None and offset <= known.offset:
-            return None
-        self._held = now
-        return self._in_thread(now.write, self.settings.store.root)
+        return self.counted_on.keep(now)
 
     def _reported(self) -> int:
         connection = None if self.follower is None else self.follower.sync.connection
@@ -582,8 +589,9 @@ class MemberNode(SlaveNode):
         self.member, self.why = state, why
         self._changed()
 
-    def _refuse(self, reason: str, why: str) -> None:
+    def _refuse(self, reason: str, why: str) -> str:
         self._become(MemberState.REFUSED, f"{reason}: {why}")
+        return self.why
 
     def health(self) -> Iterator[HealthReason]:
         """

@@ -1,0 +1,247 @@
+"""
+A member whose role changes while something else is under way, or does not succeed.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from unittest.mock import patch
+
+from rmqha.broker.broker import Broker
+from rmqha.controller.member_state import MemberState
+from rmqha.controller.set_watch import LOOK, TICK
+from rmqha.errors import DiskFull, FlushFailed, TableUnreadable
+from rmqha.ha.master.transfer import PutStatus
+from rmqha.store.log.commit_log import CommitLog
+from rmqha.store.store import Store
+from rmqha.wire import ha_v2
+from rmqha.wire.ha_v2 import EpochLabel, SlaveHandshake
+from rmqha.wire.remoting.codes import ControllerRequestCode as Code
+from tests.roles.test_learner import SetMaster
+from tests.roles.test_member import OTHER, OURS, MemberCase
+from tests.support.logs import Held, content, now
+
+FIRST_LABEL = EpochLabel(1, 0)
+
+
+class MemberChangeCase(MemberCase):
+    """
+    A member that follows.
+    """
+
+    def shake(self, *labels: EpochLabel) -> SetMaster:
+        """
+        It connects, says who it is, and is answered.
+        """
+        master = SetMaster(self.accept(within=2.0))
+        self.assertEqual(master.heard, ha_v2.encode_handshake(SlaveHandshake(id=OURS)))
+        master.answer(self.theirs, *labels)
+        return master
+
+    def follow(self) -> SetMaster:
+        """
+        It has all that the other one has, and readers see it.
+        """
+        self.set.make_master(OTHER)
+        self.member()
+        master = self.shake(FIRST_LABEL)
+        master.feed(self.theirs, 0, self.theirs.end)
+        self.pass_time(1.0)
+        self.assertEqual(content(self.node.store.log), content(self.theirs))
+        return master
+
+    def part(self) -> tuple[SetMaster, CommitLog, tuple[EpochLabel, ...]]:
+        """
+        It has more than readers see, of a master that is gone; the next one has not got that.
+
+        @return: The next one's connection, its log, its labels.
+        """
+        master = self.follow()
+        common, whole = self.theirs.end, content(self.theirs)
+        self.set.in_sync = (OURS, OTHER)
+        self.node.elected.watch.hurry()
+        self.put(self.theirs, 300)
+        master.feed(self.theirs, common, common)
+        self.pass_time(2.0)
+        other = self.log()
+        room = other.reserve(0, len(whole))
+        at = 0
+        while at < len(whole):
+            room = other.reserve(at, len(whole) - at)
+            room[:] = whole[at : at + len(room)]
+            other.staged(len(room))
+            other.accept()
+            at += len(room)
+        other.verify()
+        self.put(other, 100, topic="Others")
+        self.set.make_master(OTHER)
+        master.connection.close()
+        labels = (FIRST_LABEL, EpochLabel(2, common))
+        self.theirs = other
+        return self.shake(*labels), other, labels
+
+    def labels(self, master: SetMaster) -> int:
+        """
+        From where it asked last.
+        """
+        rest = master.heard[len(ha_v2.encode_handshake(SlaveHandshake(id=OURS))) :]
+        return int.from_bytes(rest[-8:])
+
+
+class PromotionTests(MemberChangeCase):
+    """
+    Elected, while or although.
+    """
+
+    def test_during_a_repair(self) -> None:
+        """
+        The store is closed for a cut when this member is elected: it leads when the cut is done,
+        and follows nobody any more.
+        """
+        master, other, labels = self.part()
+        held = Held()
+
+        def run(*call: Any, **keys: Any) -> Any:
+            opens = self.node.store_service.opened is None and not held.calls
+            return (held if opens else now)(*call, **keys)
+
+        self.node.run = run
+        master.feed(other, self.labels(master), labels[-1].start, *labels)
+        self.pass_time(1.0)
+        self.assertIsNone(self.node.store_service.opened, "the store is closed")
+        self.set.make_master(OURS)
+        self.pass_time(2.0)
+        self.node.run = now
+        while held.calls:
+            held.work()
+        self.pass_time(3.0)
+        self.assert_state(MemberState.LEADING, "in master epoch 3")
+        self.assertIsNone(self.node.follower)
+        self.assertFalse(self.node.endpoint.waiting)
+        self.assertIsNone(self.node.repairs)
+        self.assertIs(self.successResultOf(self.write()).status, PutStatus.SLAVE_NOT_AVAILABLE)
+
+    def test_without_a_table(self) -> None:
+        """
+        The broker cannot be opened: it does not lead, takes nobody in, and tries again.
+        """
+        self.follow()
+        self.set.make_master(OURS)
+        failing = patch.object(Broker, "prepare", side_effect=TableUnreadable("topics.json", "no"))
+        with failing:
+            self.node.elected.watch.hurry()
+            self.pass_time(LOOK + 1)
+            self.assertNotEqual(self.node.member, MemberState.LEADING)
+            self.assertIsNone(self.node.master)
+            self.assertIsNone(self.node.serving.gate.inner)
+        self.pass_time(LOOK + 1)
+        self.assert_state(MemberState.LEADING, "in master epoch 2")
+        self.successResultOf(self.write())
+
+    def test_without_room_for_the_epoch(self) -> None:
+        """
+        The epoch cannot be written: no sign of life is given, so that another one is elected, and
+        it leads when there is room.
+        """
+        self.follow()
+        self.set.make_master(OURS)
+        full = DiskFull("epochFileCheckpoint", 100)
+        with patch("rmqha.roles.member.epoch_file.write", side_effect=full):
+            self.node.elected.watch.hurry()
+            self.pass_time(1.0)
+            self.assert_state(MemberState.REFUSED, "epochs")
+            self.beats()
+            changes = self.node.status()["controller"]["changes"]
+            self.pass_time(3.0)
+            self.assertEqual(self.beats(), [])
+            self.assertEqual(self.node.status()["controller"]["changes"], changes)
+        self.pass_time(LOOK)
+        self.assert_state(MemberState.LEADING, "in master epoch 2")
+
+    def test_a_lost_log_asks_for_no_election(self) -> None:
+        """
+        There is no master, and this member has less than it was counted on: it does not ask to be
+        elected.
+        """
+        self.follow()
+        self.stop()
+        lost = {"id": OURS, "epoch": 1, "offset": self.theirs.end + 1}
+        (self.root / "rmqha").mkdir(exist_ok=True)
+        (self.root / "rmqha" / "held.json").write_text(json.dumps(lost))
+        self.set.master = ""
+        self.set.asked.clear()
+        self.member()
+        self.pass_time(LOOK)
+        asked = [command.code for _, command in self.set.asked]
+        self.assertNotIn(Code.ELECT_MASTER, asked)
+        self.assert_state(MemberState.WAITING, "lost-log")
+
+
+class StopTests(MemberChangeCase):
+    """
+    The node stops in the middle.
+    """
+
+    def test_while_promoting(self) -> None:
+        """
+        The stop waits for the promotion, and leaves nothing behind.
+        """
+        self.follow()
+        held: Any = Held()
+        self.node.run = held
+        self.set.make_master(OURS)
+        self.node.elected.watch.hurry()
+        self.pass_time(TICK * 2)
+        self.assert_state(MemberState.PROMOTING)
+        stopped = self.node.stopService()
+        for _ in range(50):
+            self.reactor.advance(0.1)
+            while held.calls:
+                held.work()
+        self.successResultOf(stopped)
+        self.assert_state(MemberState.STOPPED)
+
+
+class CutTests(MemberChangeCase):
+    """
+    What was counted on, and was cut off rightly.
+    """
+
+    def test_no_lost_log(self) -> None:
+        """
+        A tail that no reader saw was reported and is cut: the log is whole after a restart.
+        """
+        master, other, labels = self.part()
+        held = json.loads((self.root / "rmqha" / "held.json").read_text())
+        self.assertGreater(held["offset"], labels[-1].start)
+        master.feed(other, self.labels(master), labels[-1].start, *labels)
+        self.pass_time(3.0)
+        self.assertEqual(self.node.store.log.end, labels[-1].start)
+        self.stop()
+        self.beats()
+        self.member()
+        self.pass_time(2.0)
+        self.assert_state(MemberState.FOLLOWING)
+        self.assertEqual(self.node.why, "")
+        self.assertNotEqual(self.beats(), [])
+
+
+class FailureTests(MemberChangeCase):
+    """
+    The disk fails.
+    """
+
+    def test_while_leading(self) -> None:
+        """
+        A store that failed can take nothing: no sign of life is given, so that another one is
+        elected.
+        """
+        self.member()
+        self.in_sync()
+        self.pass_time(1.0)
+        self.beats()
+        store: Store = self.node.store
+        store._flush_failed(FlushFailed("commitlog", "Input/output error"))
+        self.pass_time(3.0)
+        self.assertEqual(self.beats(), [])
