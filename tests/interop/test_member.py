@@ -4,6 +4,7 @@ Members of ours in sets whose master stock controllers elect, alone and beside J
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -85,6 +86,34 @@ class MemberTestCase(InteropTestCase):
         node.until(
             lambda status: status["controller"]["state"] in states, " or ".join(states), BOOT
         )
+
+    def leader(self, nodes: list[Node]) -> Node | None:
+        """
+        Which one leads.
+        """
+        for node in nodes:
+            with contextlib.suppress(OSError):
+                if self.state(node) == "leading":
+                    return node
+        return None
+
+    def led(self, nodes: list[Node]) -> Node:
+        """
+        Who surely leads.
+        """
+        found = self.leader(nodes)
+        assert found is not None, "one leads"
+        return found
+
+    def until_led(self, nodes: list[Node]) -> None:
+        """
+        Wait until one leads.
+        """
+
+        def led() -> bool:
+            return self.leader(nodes) is not None
+
+        until(led, "one leads", BOOT, tell=lambda: "\n".join(node.tail() for node in nodes))
 
     def until_in_sync(self, master: Node, count: int) -> None:
         """
@@ -225,21 +254,6 @@ class ThreeMembersTests(MemberTestCase):
                 self.assert_quiet(node)
                 self.assert_derived(node, exact=True)
                 self.assert_holds(node, acked)
-
-    def leader(self, nodes: list[Node]) -> Node | None:
-        """
-        Which one leads.
-        """
-        found = [node for node in nodes if self.state(node) == "leading"]
-        return found[0] if found else None
-
-    def led(self, nodes: list[Node]) -> Node:
-        """
-        Who surely leads.
-        """
-        found = self.leader(nodes)
-        assert found is not None, "one leads"
-        return found
 
 
 class MixedMembersTests(MemberTestCase):

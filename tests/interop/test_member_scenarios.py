@@ -1,0 +1,397 @@
+"""
+What befalls a set beside a kill: stops, freezes, switches on demand, losses.  After each, nothing
+that was acknowledged or read is missing, and all logs are equal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import shutil
+import time
+from typing import Any
+
+from lab.harness.nodes import Node, until
+from lab.stock.brokers import BOOT, SMALL, Broker, Row, Sends, Sent
+from lab.stock.controllers import StockController
+from rmqha.controller.coordinator import SetState
+from rmqha.controller.group import ControllerGroup
+from rmqha.errors import ControllerRefused, NoController
+from tests.interop import cases
+from tests.interop.test_controller import BlockingClient
+from tests.interop.test_member import Member, MemberTestCase
+
+ROUNDS = 10 if cases.WANTED == "full" else 3
+
+AGAIN = 100
+"""Acknowledged writes that show that a set works again."""
+
+
+class ScenarioTestCase(MemberTestCase):
+    """
+    A set under load.
+    """
+
+    def setUp(self) -> None:
+        """
+        Nothing is acknowledged or read yet.
+        """
+        super().setUp()
+        self.acked: list[Sent] = []
+        self.seen: set[Row] = set()
+
+    def set_of(self, count: int, **keys: Any) -> list[Node]:
+        """
+        Start a controller and members of ours, and wait until all are in the SyncStateSet.
+        """
+        self.decider = self.controller()
+        nodes = [self.ours(f"ours-{number + 1}", self.decider, **keys) for number in range(count)]
+        with self.scenario(f"{count} join"):
+            for node in nodes:
+                node.start()
+            self.until_led(nodes)
+            self.until_in_sync(self.led(nodes), count)
+            self.assertEqual({"SEND_OK": 50}, self.tool.put(50, self.topic).wait())
+        return nodes
+
+    def group(self, controller: StockController) -> ControllerGroup:
+        """
+        Asks a controller about our set.
+        """
+        client = BlockingClient()
+        self.addCleanup(client.close)
+        return ControllerGroup(
+            addresses=(controller.address,),
+            client=client,
+            cluster=str(SMALL["brokerClusterName"]),
+            name=str(SMALL["brokerName"]),
+            now_ms=lambda: int(time.time() * 1000),
+        )
+
+    def elect(self, group: ControllerGroup, number: int) -> SetState:
+        """
+        Make a member master, as soon as the controller lets it.
+        """
+        found: list[Any] = []
+
+        def elected() -> bool:
+            found.clear()
+            with contextlib.suppress(ControllerRefused, NoController):
+                group.elect(number, designated=True).addBoth(found.append)
+                if hasattr(found[0], "raiseException"):
+                    found[0].raiseException()
+                return found[0].master is not None and found[0].master.id == number
+            return False
+
+        until(elected, f"{number} is elected", BOOT, tell=lambda: str(found), pause=0.2)
+        state: SetState = found[0]
+        return state
+
+    def id_of(self, node: Node) -> int:
+        """
+        A member's controller id.
+        """
+        return int(node.status()["controller"]["id"])
+
+    # --- load --------------------------------------------------------------------------
+
+    def load(self, threads: int = 4) -> Sends:
+        """
+        Write until told that it is enough.
+        """
+        load = self.tool.put(1_000_000, self.topic, threads=threads)
+        self.until_some(load.sent, 200)
+        self.seen.update(self.tool.pull(self.topic))
+        return load
+
+    def until_again(self, load: Sends) -> None:
+        """
+        Wait until writes are acknowledged.
+        """
+        wanted = len(load.acked) + AGAIN
+        until(lambda: len(load.acked) > wanted, "acknowledged again", BOOT, tell=self.tool.tail)
+
+    def enough(self, load: Sends) -> None:
+        """
+        End it.
+        """
+        self.tool.enough()
+        load.wait()
+        self.acked += load.acked
+
+    # --- invariants ----------------------------------------------------------------------
+
+    def assert_settled(self, nodes: list[Node], java: Broker | None = None) -> None:
+        """
+        All members come to the same log; what was acknowledged is there, at its place, in each, and
+        nothing that was read is missing.
+        """
+        with self.scenario("byte-equal, every SEND_OK held, nothing read is missing"):
+            self.until_led(nodes)
+            master = self.led(nodes)
+            self.until_in_sync(master, len(nodes) + (java is not None))
+            last = self.tool.put(20, self.topic)
+            self.assertEqual({"SEND_OK": 20}, last.wait())
+            self.acked += last.acked
+            self.seen.update(self.tool.pull(self.topic))
+            for node in nodes:
+                if node is not master:
+                    self.until_same(master, node)
+            if java is not None:
+                until(
+                    lambda: java.max_offset() == master.status()["maxOffset"],
+                    "the Java member has all",
+                    BOOT,
+                    tell=java.tail,
+                )
+                java.stop()
+            for node in sorted(nodes, key=lambda node: node is master):
+                node.term()
+            everyone: list[Member] = [*nodes]
+            if java is not None:
+                everyone.append(java)
+            for node in everyone:
+                self.assert_same_log(master, node)
+                self.assert_holds(node, self.acked)
+            self.assertEqual(set(), self.seen - set(self.log_rows(master)))
+            for node in nodes:
+                self.assert_quiet(node)
+                self.assert_derived(node, exact=True)
+
+
+class OurScenarioTests(ScenarioTestCase):
+    """
+    Members of ours alone.
+    """
+
+    roles = "members of ours"
+    full_only = ("test_every_order_of_three", "test_lost_log_of_three")
+
+    def test_stop(self) -> None:
+        """
+        The master is stopped under load: it answers what waits, and another one leads.
+        """
+        nodes = self.set_of(2)
+        for _ in range(2):
+            with self.scenario("the master is stopped (SIGTERM) under load"):
+                master = self.led(nodes)
+                (other,) = (node for node in nodes if node is not master)
+                load = self.load()
+                master.term()
+                self.until_state(other, "leading")
+                master.start()
+                self.until_in_sync(other, 2)
+                self.until_again(load)
+                self.enough(load)
+        self.assert_settled(nodes)
+
+    def test_freeze(self) -> None:
+        """
+        The master stands still until another one leads, with requests in its sockets; then it
+        wakes: it demotes itself, and what it wrote alone is acknowledged to nobody.
+        """
+        nodes = self.set_of(3)
+        with self.scenario("the master is frozen (SIGSTOP) with requests in its sockets, thawed"):
+            master = self.led(nodes)
+            rest = [node for node in nodes if node is not master]
+            load = self.load(50)
+            master.freeze()
+            self.until_led(rest)
+            self.until_in_sync(self.led(rest), 2)
+            self.until_again(load)
+            master.thaw()
+            self.until_state(master, "following")
+            self.until_in_sync(self.led(rest), 3)
+            self.enough(load)
+        self.assert_settled(nodes)
+
+    def orders(self, count: int) -> None:
+        """
+        Kill all, start them in each order.
+        """
+        nodes = self.set_of(count)
+        for order in itertools.permutations(nodes):
+            names = ", ".join(node.name for node in order)
+            with self.scenario(f"all are killed (-9) under load, and come as {names}"):
+                load = self.load()
+                for node in nodes:
+                    node.kill9()
+                for node in order:
+                    node.start()
+                self.until_led(nodes)
+                self.until_in_sync(self.led(nodes), count)
+                self.until_again(load)
+                self.enough(load)
+        self.assert_settled(nodes)
+
+    def test_every_order(self) -> None:
+        """
+        Two are down, and start in each order.
+        """
+        self.orders(2)
+
+    def test_every_order_of_three(self) -> None:
+        """
+        Three are.
+        """
+        self.orders(3)
+
+    def lost_log(self, count: int) -> None:
+        """
+        All are killed, one comes without its log, the others a while later.
+        """
+        nodes = self.set_of(count)
+        master = self.led(nodes)
+        loser = next(node for node in nodes if node is not master)
+        with self.scenario("a member loses its log, not its id: it leads only what it has again"):
+            load = self.load()
+            self.until_held(loser)
+            # Nobody is left to take anybody out of the SyncStateSet, or to be elected.
+            master.freeze()
+            for node in nodes:
+                if node is not master:
+                    node.kill9()
+            master.kill9()
+            self.enough(load)
+            for path in (loser.root / "commitlog", loser.root / "consumequeue"):
+                shutil.rmtree(path)
+            loser.start()
+            self.assert_never_leads(loser, 12.0)
+            for node in nodes:
+                if node is not loser:
+                    node.start()
+            self.until_led(nodes)
+            self.assertIsNot(self.led(nodes), loser)
+            self.until_in_sync(self.led(nodes), count)
+        with self.scenario("then the others are killed: it leads"):
+            load = self.load()
+            self.until_held(loser)
+            for node in nodes:
+                if node is not loser:
+                    node.kill9()
+            if count == 2:
+                self.until_state(loser, "leading")
+            for node in nodes:
+                if node is not loser:
+                    node.start()
+            self.until_led(nodes)
+            self.until_in_sync(self.led(nodes), count)
+            self.enough(load)
+        self.assert_settled(nodes)
+
+    def until_held(self, node: Node) -> None:
+        """
+        Wait until it has written down that it is counted on.
+        """
+        until((node.root / "rmqha" / "held.json").exists, "counted on", BOOT, tell=node.tail)
+
+    def assert_never_leads(self, node: Node, seconds: float) -> None:
+        """
+        Look for a while.
+        """
+        until_then = time.monotonic() + seconds
+        while time.monotonic() < until_then:
+            state = self.state(node)
+            self.assertNotIn(state, ("promoting", "leading"), node.tail())
+            time.sleep(0.2)
+
+    def test_lost_log(self) -> None:
+        """
+        One of two.
+        """
+        self.lost_log(2)
+
+    def test_lost_log_of_three(self) -> None:
+        """
+        One of three.
+        """
+        self.lost_log(3)
+
+    def test_lost_identity(self) -> None:
+        """
+        A member's id is gone, its log is not: it gets a new one, and follows.
+        """
+        nodes = self.set_of(2)
+        master = self.led(nodes)
+        (other,) = (node for node in nodes if node is not master)
+        with self.scenario("a member loses its id, not its log"):
+            before = self.id_of(other)
+            load = self.load()
+            other.kill9()
+            (other.root / "brokerIdentity").unlink()
+            other.start()
+            self.until_state(other, "following")
+            self.until_in_sync(master, 2)
+            self.assertNotEqual(self.id_of(other), before)
+            self.until_again(load)
+            master.kill9()
+            self.until_state(other, "leading")
+            master.start()
+            self.until_in_sync(other, 2)
+            self.until_again(load)
+            self.enough(load)
+        self.assert_settled(nodes)
+
+    def test_switches(self) -> None:
+        """
+        An operator elects one after the other while clients write.
+        """
+        nodes = self.set_of(2)
+        group = self.group(self.decider)
+        load = self.load()
+        for number in range(ROUNDS):
+            with self.scenario(f"an operator elects another master under load: {number + 1}"):
+                master = self.led(nodes)
+                (other,) = (node for node in nodes if node is not master)
+                self.until_in_sync(master, 2)
+                self.elect(group, self.id_of(other))
+                self.until_state(other, "leading")
+                self.until_state(master, "following")
+                self.until_again(load)
+        self.enough(load)
+        self.assert_settled(nodes)
+
+
+class MixedScenarioTests(ScenarioTestCase):
+    """
+    Two members of ours and one of Java's.
+    """
+
+    roles = "two members of ours, a Java member"
+
+    def test_switches_without_writes(self) -> None:
+        """
+        Two elections with no write between, in which the Java member is in the middle; then another
+        one: no log has bytes of its own.
+        """
+        controller = self.controller()
+        first, second = (self.ours(f"ours-{number}", controller) for number in (1, 2))
+        java = self.java("java", controller)
+        group = self.group(controller)
+        nodes = [first, second]
+        with self.scenario("three join"):
+            first.start()
+            self.until_state(first, "leading")
+            second.start()
+            java.start()
+            self.until_in_sync(first, 3)
+            self.assertEqual({"SEND_OK": 50}, self.tool.put(50, self.topic).wait())
+        numbers = {self.id_of(first), self.id_of(second)}
+        (java_id,) = {1, 2, 3} - numbers
+        for number in range(1 if cases.WANTED == "1" else 3):
+            with self.scenario(f"ours, Java's and ours elected, no write between: {number + 1}"):
+                load = self.load()
+                self.enough(load)
+                self.elect(group, java_id)
+                self.until_state(first, "following")
+                self.until_state(second, "following")
+                self.elect(group, self.id_of(second))
+                self.until_state(second, "leading")
+                self.until_in_sync(second, 3)
+                load = self.load()
+                self.elect(group, self.id_of(first))
+                self.until_state(first, "leading")
+                self.until_in_sync(first, 3)
+                self.until_again(load)
+                self.enough(load)
+        self.assert_settled(nodes, java)
