@@ -12,6 +12,9 @@ sends.  They are changed at any time, for connections that are there and for new
     cut      end the connection after so many bytes of it
     flip     [offset, bit]: turn one bit of a connection over, once
 
+Beside faults, text is swapped for other text of the same length, so that who tells an address tells
+one behind another proxy.
+
 Run by L{Proxy}; the child is C{python -m lab.harness.proxy PORT HOST PORT SEED}.
 """
 
@@ -45,7 +48,7 @@ class Flow:
     """
 
     def __init__(self, bridge: Bridge, direction: str) -> None:
-        self.bridge = bridge
+        self.bridge, self.direction = bridge, direction
         self.faults: dict[str, Any] = bridge.faults[direction]
         self.queue: deque[tuple[float, bytes]] = deque()
         self.waiting = self.passed = self.seen = 0
@@ -67,6 +70,8 @@ class Flow:
             data = bytes(spoiled)
             del self.faults["flip"]
         self.seen += len(data)
+        for old, new in self.bridge.network.swaps[self.direction].items():
+            data = data.replace(old, new)
         due = self.bridge.reactor.seconds()
         if rate := self.faults.get("rate"):
             due = self.free = max(self.free, due) + len(data) / rate
@@ -298,6 +303,7 @@ class Network(ServerFactory):
         self.reactor, self.target = reactor, target
         self.random = random.Random(seed)
         self.faults: dict[str, dict[str, Any]] = {name: {} for name in DIRECTIONS}
+        self.swaps: dict[str, dict[bytes, bytes]] = {name: {} for name in DIRECTIONS}
         self.bridges: set[Bridge] = set()
         self.refusing = self.parted = False
         self.connections = 0
@@ -309,6 +315,7 @@ class Network(ServerFactory):
                 "half-open": self.half_open,
                 "refuse": self.refuse,
                 "part": self.part,
+                "swap": self.swap,
                 "stats": self.stats,
             },
         )
@@ -369,6 +376,13 @@ class Network(ServerFactory):
                 if bridge.client.lost or bridge.server.lost:
                     bridge.cut()
         return on
+
+    def swap(self, number: int, direction: str, old: str, new: str) -> str:
+        """
+        Pass other text on, of the same length; it has to come in one piece.
+        """
+        self.swaps[direction][old.encode()] = new.encode()
+        return new
 
     def stats(self, number: int) -> dict[str, Any]:
         """
@@ -445,6 +459,16 @@ class Proxy(Piped):
         Part the two sides, none of which learns what becomes of the other; or heal it.
         """
         self.do("part", on=on)
+
+    def swap(self, direction: str, old: str, new: str) -> None:
+        """
+        Pass C{new} on for C{old} from now on.
+
+        @raise ValueError: If they are not of one length.
+        """
+        if len(old) != len(new):
+            raise ValueError(f"{old} and {new} are not of one length")
+        self.do("swap", direction=direction, old=old, new=new)
 
     def stats(self) -> dict[str, Any]:
         """

@@ -9,14 +9,19 @@ import contextlib
 import itertools
 import shutil
 import time
+from collections.abc import Callable
 from typing import Any
 
 from lab.harness.nodes import Node, until
+from lab.harness.remote import Remote
 from lab.stock.brokers import BOOT, SMALL, Broker, Row, Sends, Sent
 from lab.stock.controllers import StockController
 from rmqha.controller.coordinator import SetState
 from rmqha.controller.group import ControllerGroup
 from rmqha.errors import ControllerRefused, NoController
+from rmqha.wire.remoting.codes import ControllerRequestCode
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.headers.controller import RoleChangedRequest
 from tests.interop import cases
 from tests.interop.test_controller import BlockingClient
 from tests.interop.test_member import Member, MemberTestCase
@@ -25,6 +30,14 @@ ROUNDS = 10 if cases.WANTED == "full" else 3
 
 AGAIN = 100
 """Acknowledged writes that show that a set works again."""
+
+SPOILT: dict[str, Callable[[bytes], bytes]] = {
+    "is torn": lambda text: text[: len(text) // 2],
+    "has a wrong CRC": lambda text: text.replace(b"\n", b"1\n", 2),
+    "is gone": lambda text: b"",
+    "tells of bytes that are not there": lambda text: b"1\n0\n1-999999999\n",
+}
+"""What becomes of an epoch file's text."""
 
 
 class ScenarioTestCase(MemberTestCase):
@@ -165,7 +178,12 @@ class OurScenarioTests(ScenarioTestCase):
     """
 
     roles = "members of ours"
-    full_only = ("test_every_order_of_three", "test_lost_log_of_three")
+    full_only = (
+        "test_every_order_of_three",
+        "test_lost_log_of_three",
+        "test_without_controllers",
+        "test_damaged_epoch_files",
+    )
 
     def test_stop(self) -> None:
         """
@@ -349,6 +367,87 @@ class OurScenarioTests(ScenarioTestCase):
                 self.until_state(master, "following")
                 self.until_again(load)
         self.enough(load)
+        self.assert_settled(nodes)
+
+    def test_damaged_epoch_files(self) -> None:
+        """
+        A member's epoch file is torn, wrong, gone, or tells of bytes that are not there: it
+        follows, and leads when it is elected.
+        """
+        nodes = self.set_of(2)
+        group = self.group(self.decider)
+        for what, spoil in SPOILT.items():
+            with self.scenario(f"a member comes back with an epoch file that {what}, and leads"):
+                master = self.led(nodes)
+                (other,) = (node for node in nodes if node is not master)
+                load = self.load()
+                other.term()
+                path = other.root / "epochFileCheckpoint"
+                spoilt = spoil(path.read_bytes())
+                path.unlink()
+                if spoilt:
+                    path.write_bytes(spoilt)
+                other.start()
+                self.until_in_sync(master, 2)
+                self.elect(group, self.id_of(other))
+                self.until_state(other, "leading")
+                self.until_in_sync(other, 2)
+                self.until_again(load)
+                self.enough(load)
+        self.assert_settled(nodes)
+
+    def test_forged_news(self) -> None:
+        """
+        Somebody tells the members of elections that were none: only what a controller answers
+        counts.
+        """
+        nodes = self.set_of(2)
+        master = self.led(nodes)
+        with self.scenario("members are told of elections that were none, under load"):
+            load = self.load()
+            for epoch in (99, 0, 1, 99):
+                for node in nodes:
+                    for named in nodes:
+                        forged = RoleChangedRequest(
+                            master_address=f"127.0.0.1:{named.port}",
+                            master_broker_id=self.id_of(named),
+                            master_epoch=epoch,
+                            sync_state_set_epoch=epoch,
+                        )
+                        remote = Remote(node.port)
+                        code = ControllerRequestCode.NOTIFY_BROKER_ROLE_CHANGED
+                        remote.send(Command.request(code, forged, oneway=True))
+                        remote.close()
+                self.until_again(load)
+            self.enough(load)
+            told = [node.status()["controller"] for node in nodes]
+            self.assertEqual({1}, {each["masterEpoch"] for each in told})
+            self.assertIs(self.led(nodes), master)
+        self.assert_settled(nodes)
+
+    def test_without_controllers(self) -> None:
+        """
+        The controller is away for a minute: writes go on, as all are there; then a member goes too,
+        and the master takes no write until the controller is back.
+        """
+        nodes = self.set_of(2)
+        master = self.led(nodes)
+        (other,) = (node for node in nodes if node is not master)
+        with self.scenario("the controller is away for 60 s, then a slave too: fenced; all back"):
+            load = self.load()
+            self.decider.kill9()
+            back = time.monotonic() + 60
+            while time.monotonic() < back:
+                self.until_again(load)
+            self.assertEqual(self.state(master), "leading")
+            other.kill9()
+            self.until_state(master, "fenced")
+            self.decider.launch()
+            other.launch()
+            until(lambda: self.leader(nodes) is not None, "one leads", BOOT)
+            self.until_in_sync(self.led(nodes), 2)
+            self.until_again(load)
+            self.enough(load)
         self.assert_settled(nodes)
 
 

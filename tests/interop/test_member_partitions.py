@@ -1,0 +1,169 @@
+"""
+Members of a set that cannot reach each other, or not the controllers.
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from lab.harness.nodes import Node, until
+from lab.harness.proxy import Proxy
+from lab.stock.brokers import BOOT
+from tests.interop.test_member_scenarios import ScenarioTestCase
+
+
+@frozen
+class Links:
+    """
+    The network around one member.
+
+    @ivar controllers: Its way to them.
+    @ivar clients: Others' way to its client port, and theirs to whom it says it is.
+    @ivar replication: Others' way to its HA port.
+    """
+
+    controllers: Proxy
+    clients: Proxy
+    replication: Proxy
+
+    def part(self, on: bool, *, controllers: bool = False, members: bool = False) -> None:
+        """
+        Part it from the controllers, from the other members, or from both; or heal that.
+        """
+        if controllers:
+            self.controllers.part(on)
+        if members:
+            self.clients.part(on)
+            self.replication.part(on)
+
+
+def told(proxy: Proxy) -> str:
+    """
+    A proxy's address as it stands in messages.
+    """
+    host, port = proxy.address
+    return f"{host}:{port}"
+
+
+class PartitionTests(ScenarioTestCase):
+    """
+    Two members of ours, with a network around each.
+    """
+
+    roles = "two members of ours"
+    full_only = ("test_master_without_anybody", "test_master_without_slave")
+
+    def linked(self) -> tuple[Node, Node, Links]:
+        """
+        Start two.
+
+        @return: The master, the other one, and the network around the master.
+        """
+        decider = self.decider = self.controller()
+        links: dict[str, Links] = {}
+        nodes = []
+        for name in ("ours-1", "ours-2"):
+            node = self.ours(name, decider)
+            around = Links(
+                self.proxy(("127.0.0.1", decider.port)),
+                self.proxy(("127.0.0.1", node.port)),
+                self.proxy(node.address),
+            )
+            around.controllers.swap("down", decider.address, told(around.controllers))
+            around.controllers.swap("up", f"127.0.0.1:{node.port}", told(around.clients))
+            around.clients.swap("down", f"127.0.0.1:{node.ha_port}", told(around.replication))
+            node.keys["controllerAddr"] = told(around.controllers)
+            links[name] = around
+            nodes.append(node.start())
+        self.until_led(nodes)
+        master = self.led(nodes)
+        (other,) = (node for node in nodes if node is not master)
+        self.until_in_sync(master, 2)
+        self.assertEqual({"SEND_OK": 50}, self.tool.put(50, self.topic).wait())
+        return master, other, links[master.name]
+
+    def replaced(self, what: str, *, members: bool) -> None:
+        """
+        A master that no controller reaches is replaced, and takes no write meanwhile.
+        """
+        master, other, links = self.linked()
+        with self.scenario(f"the master is cut off from {what}: fenced, another leads; healed"):
+            load = self.load()
+            links.part(True, controllers=True, members=members)
+            self.until_state(other, "leading")
+            self.until_state(master, "fenced")
+            self.until_again(load)
+            self.assertEqual(self.state(master), "fenced")
+            links.part(False, controllers=True, members=members)
+            self.until_state(master, "following")
+            self.until_in_sync(other, 2)
+            self.until_again(load)
+            self.enough(load)
+        self.assert_settled([master, other])
+
+    def test_master_without_controllers(self) -> None:
+        """
+        The master is cut off from the controllers, and not from the other member.
+        """
+        self.replaced("the controllers", members=False)
+
+    def test_master_without_anybody(self) -> None:
+        """
+        It is cut off from both.
+        """
+        self.replaced("the controllers and the slave", members=True)
+
+    def test_master_without_slave(self) -> None:
+        """
+        It is cut off from the other member: the SyncStateSet shrinks, nobody is elected.
+        """
+        master, other, links = self.linked()
+        with self.scenario("the master is cut off from the slave: it leads on, alone; healed"):
+            epoch = master.status()["controller"]["masterEpoch"]
+            load = self.load()
+            links.part(True, members=True)
+            self.until_in_sync(master, 1)
+            before = len(load.sent)
+            until(
+                lambda: any(
+                    each.status == "SLAVE_NOT_AVAILABLE" for each in list(load.sent)[before:]
+                ),
+                "told that there is no slave",
+                BOOT,
+                tell=self.tool.tail,
+            )
+            links.part(False, members=True)
+            self.until_in_sync(master, 2)
+            self.until_again(load)
+            self.enough(load)
+            self.assertEqual(master.status()["controller"]["masterEpoch"], epoch)
+        self.assert_settled([master, other])
+
+    def test_empty_member(self) -> None:
+        """
+        A member without a log joins a set that has several log files, under load; its connection is
+        cut again and again.
+        """
+        master, other, links = self.linked()
+        third = self.ours("ours-3", self.decider)
+        with self.scenario("an empty member joins under load, its connection cut ten times"):
+            big = self.tool.put(100, self.topic, kind="big", size=60_000)
+            self.assertEqual({"SEND_OK": 100}, big.wait())
+            self.acked += big.acked
+            load = self.load()
+            links.replication.set("down", rate=1 << 20)
+            third.launch()
+            for _ in range(10):
+                passed = links.replication.stats()["connections"]
+                until(
+                    lambda passed=passed: links.replication.stats()["connections"] > passed,
+                    "another connection",
+                    BOOT,
+                    tell=third.tail,
+                )
+                links.replication.cut()
+            links.replication.set("down")
+            self.until_in_sync(master, 3)
+            self.until_again(load)
+            self.enough(load)
+        self.assert_settled([master, other, third])
