@@ -34,6 +34,7 @@ class MemberTestCase(InteropTestCase):
         (one,) = controllers(self.folder, 1)
         self._processes.append(one)
         one.launch()
+        until(lambda: "boot success" in one.log(), "a controller", BOOT, tell=one.tail)
         return one
 
     def java(self, name: str, controller: StockController) -> Broker:

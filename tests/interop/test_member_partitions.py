@@ -9,7 +9,7 @@ from attrs import frozen
 from lab.harness.nodes import Node, until
 from lab.harness.proxy import Proxy
 from lab.stock.brokers import BOOT
-from tests.interop.test_member_scenarios import ScenarioTestCase
+from tests.interop.member_cases import ScenarioTestCase
 
 
 @frozen
@@ -51,7 +51,12 @@ class PartitionTests(ScenarioTestCase):
     """
 
     roles = "two members of ours"
-    full_only = ("test_master_without_anybody", "test_master_without_slave")
+    full_only = (
+        "test_master_without_anybody",
+        "test_master_without_slave",
+        "test_empty_member",
+        "test_late_member",
+    )
 
     def linked(self) -> tuple[Node, Node, Links]:
         """
@@ -167,3 +172,24 @@ class PartitionTests(ScenarioTestCase):
             self.until_again(load)
             self.enough(load)
         self.assert_settled([master, other, third])
+
+    def test_late_member(self) -> None:
+        """
+        A slave gets too little, or nothing that it says arrives: it leaves the SyncStateSet, and no
+        write is answered by less than was promised; it comes back.
+        """
+        master, other, links = self.linked()
+        for what, direction, fault in (
+            ("gets 20 kB/s", "down", {"rate": 20_000}),
+            ("is not heard", "up", {"hold": True}),
+        ):
+            with self.scenario(f"a slave {what} under load: out of the SyncStateSet, then back"):
+                load = self.load()
+                links.replication.set(direction, **fault)
+                self.until_in_sync(master, 1)
+                self.assertEqual(self.state(master), "leading")
+                links.replication.set(direction)
+                self.until_in_sync(master, 2)
+                self.until_again(load)
+                self.enough(load)
+        self.assert_settled([master, other])

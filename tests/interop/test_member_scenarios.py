@@ -5,31 +5,21 @@ that was acknowledged or read is missing, and all logs are equal.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import shutil
 import time
 from collections.abc import Callable
-from typing import Any
 
 from lab.harness.nodes import Node, until
 from lab.harness.remote import Remote
-from lab.stock.brokers import BOOT, SMALL, Broker, Row, Sends, Sent
-from lab.stock.controllers import StockController
-from rmqha.controller.coordinator import SetState
-from rmqha.controller.group import ControllerGroup
-from rmqha.errors import ControllerRefused, NoController
+from lab.stock.brokers import BOOT
 from rmqha.wire.remoting.codes import ControllerRequestCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.headers.controller import RoleChangedRequest
 from tests.interop import cases
-from tests.interop.test_controller import BlockingClient
-from tests.interop.test_member import Member, MemberTestCase
+from tests.interop.member_cases import ScenarioTestCase
 
 ROUNDS = 10 if cases.WANTED == "full" else 3
-
-AGAIN = 100
-"""Acknowledged writes that show that a set works again."""
 
 SPOILT: dict[str, Callable[[bytes], bytes]] = {
     "is torn": lambda text: text[: len(text) // 2],
@@ -40,138 +30,6 @@ SPOILT: dict[str, Callable[[bytes], bytes]] = {
 """What becomes of an epoch file's text."""
 
 
-class ScenarioTestCase(MemberTestCase):
-    """
-    A set under load.
-    """
-
-    def setUp(self) -> None:
-        """
-        Nothing is acknowledged or read yet.
-        """
-        super().setUp()
-        self.acked: list[Sent] = []
-        self.seen: set[Row] = set()
-
-    def set_of(self, count: int, **keys: Any) -> list[Node]:
-        """
-        Start a controller and members of ours, and wait until all are in the SyncStateSet.
-        """
-        self.decider = self.controller()
-        nodes = [self.ours(f"ours-{number + 1}", self.decider, **keys) for number in range(count)]
-        with self.scenario(f"{count} join"):
-            for node in nodes:
-                node.start()
-            self.until_led(nodes)
-            self.until_in_sync(self.led(nodes), count)
-            self.assertEqual({"SEND_OK": 50}, self.tool.put(50, self.topic).wait())
-        return nodes
-
-    def group(self, controller: StockController) -> ControllerGroup:
-        """
-        Asks a controller about our set.
-        """
-        client = BlockingClient()
-        self.addCleanup(client.close)
-        return ControllerGroup(
-            addresses=(controller.address,),
-            client=client,
-            cluster=str(SMALL["brokerClusterName"]),
-            name=str(SMALL["brokerName"]),
-            now_ms=lambda: int(time.time() * 1000),
-        )
-
-    def elect(self, group: ControllerGroup, number: int) -> SetState:
-        """
-        Make a member master, as soon as the controller lets it.
-        """
-        found: list[Any] = []
-
-        def elected() -> bool:
-            found.clear()
-            with contextlib.suppress(ControllerRefused, NoController):
-                group.elect(number, designated=True).addBoth(found.append)
-                if hasattr(found[0], "raiseException"):
-                    found[0].raiseException()
-                return found[0].master is not None and found[0].master.id == number
-            return False
-
-        until(elected, f"{number} is elected", BOOT, tell=lambda: str(found), pause=0.2)
-        state: SetState = found[0]
-        return state
-
-    def id_of(self, node: Node) -> int:
-        """
-        A member's controller id.
-        """
-        return int(node.status()["controller"]["id"])
-
-    # --- load --------------------------------------------------------------------------
-
-    def load(self, threads: int = 4) -> Sends:
-        """
-        Write until told that it is enough.
-        """
-        load = self.tool.put(1_000_000, self.topic, threads=threads)
-        self.until_some(load.sent, 200)
-        self.seen.update(self.tool.pull(self.topic))
-        return load
-
-    def until_again(self, load: Sends) -> None:
-        """
-        Wait until writes are acknowledged.
-        """
-        wanted = len(load.acked) + AGAIN
-        until(lambda: len(load.acked) > wanted, "acknowledged again", BOOT, tell=self.tool.tail)
-
-    def enough(self, load: Sends) -> None:
-        """
-        End it.
-        """
-        self.tool.enough()
-        load.wait()
-        self.acked += load.acked
-
-    # --- invariants ----------------------------------------------------------------------
-
-    def assert_settled(self, nodes: list[Node], java: Broker | None = None) -> None:
-        """
-        All members come to the same log; what was acknowledged is there, at its place, in each, and
-        nothing that was read is missing.
-        """
-        with self.scenario("byte-equal, every SEND_OK held, nothing read is missing"):
-            self.until_led(nodes)
-            master = self.led(nodes)
-            self.until_in_sync(master, len(nodes) + (java is not None))
-            last = self.tool.put(20, self.topic)
-            self.assertEqual({"SEND_OK": 20}, last.wait())
-            self.acked += last.acked
-            self.seen.update(self.tool.pull(self.topic))
-            for node in nodes:
-                if node is not master:
-                    self.until_same(master, node)
-            if java is not None:
-                until(
-                    lambda: java.max_offset() == master.status()["maxOffset"],
-                    "the Java member has all",
-                    BOOT,
-                    tell=java.tail,
-                )
-                java.stop()
-            for node in sorted(nodes, key=lambda node: node is master):
-                node.term()
-            everyone: list[Member] = [*nodes]
-            if java is not None:
-                everyone.append(java)
-            for node in everyone:
-                self.assert_same_log(master, node)
-                self.assert_holds(node, self.acked)
-            self.assertEqual(set(), self.seen - set(self.log_rows(master)))
-            for node in nodes:
-                self.assert_quiet(node)
-                self.assert_derived(node, exact=True)
-
-
 class OurScenarioTests(ScenarioTestCase):
     """
     Members of ours alone.
@@ -179,10 +37,14 @@ class OurScenarioTests(ScenarioTestCase):
 
     roles = "members of ours"
     full_only = (
+        "test_stop",
         "test_every_order_of_three",
         "test_lost_log_of_three",
-        "test_without_controllers",
+        "test_lost_identity",
         "test_damaged_epoch_files",
+        "test_forged_news",
+        "test_delays_and_transactions",
+        "test_without_controllers",
     )
 
     def test_stop(self) -> None:
@@ -423,6 +285,36 @@ class OurScenarioTests(ScenarioTestCase):
             told = [node.status()["controller"] for node in nodes]
             self.assertEqual({1}, {each["masterEpoch"] for each in told})
             self.assertIs(self.led(nodes), master)
+        self.assert_settled(nodes)
+
+    def test_delays_and_transactions(self) -> None:
+        """
+        Messages come due, and transactions are ended, on whoever leads then.
+        """
+        nodes = self.set_of(2)
+        late, half, never = (f"{self.topic}-{name}" for name in ("late", "half", "never"))
+        with self.scenario("delayed messages and transactions, the master is killed (-9)"):
+            master = self.led(nodes)
+            (other,) = (node for node in nodes if node is not master)
+            kinds = ((late, "delay"), (half, "transaction"), (never, "transaction-rollback"))
+            sends = [self.tool.put(40, topic, kind=kind) for topic, kind in kinds]
+            for each in sends:
+                self.assertEqual({"SEND_OK": 40}, each.wait())
+            master.kill9()
+            self.until_state(other, "leading")
+            master.start()
+            self.until_in_sync(other, 2)
+            for topic, each in zip((late, half), sends, strict=False):
+                wanted = {body for sent in each.acked for body in sent.bodies}
+                until(
+                    lambda topic=topic, wanted=wanted: (
+                        wanted <= {row.body for row in self.tool.pull(topic)}
+                    ),
+                    f"all of {topic}",
+                    BOOT,
+                    pause=0.5,
+                )
+            self.assertEqual([], self.tool.pull(never))
         self.assert_settled(nodes)
 
     def test_without_controllers(self) -> None:
