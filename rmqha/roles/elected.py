@@ -10,12 +10,14 @@ Source: docs/architecture.rst, Behind an elected master.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 from attrs import define, field
 from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from rmqha.config.controller_settings import CutPolicy
 from rmqha.config.ha_settings import DivergencePolicy
@@ -24,7 +26,7 @@ from rmqha.controller.coordinator import SetState
 from rmqha.controller.followed_set import FollowedSet
 from rmqha.controller.group import TIMEOUT, ControllerGroup
 from rmqha.controller.set_watch import SetWatch
-from rmqha.errors import CutBelowConfirm, Refused, RequestRefused
+from rmqha.errors import CutBelowConfirm, Refused, RemotingUnreachable, RequestRefused
 from rmqha.ha.master_epoch import MasterEpochs
 from rmqha.ha.slave import master_bounds
 from rmqha.ha.slave.connection import SetListener
@@ -235,7 +237,9 @@ class ElectedUpstream:
         self, address: str, code: RequestCode | ControllerRequestCode
     ) -> Deferred[Command]:
         """
-        @return: Fails with L{RequestRefused<rmqha.errors.RequestRefused>} too.
+        @return: Fails with L{RequestRefused<rmqha.errors.RequestRefused>} too, and with
+            L{RemotingUnreachable<rmqha.errors.RemotingUnreachable>} also when the connection ends
+            before the answer.
         """
 
         def answered(answer: Command) -> Command:
@@ -243,8 +247,12 @@ class ElectedUpstream:
                 raise RequestRefused(answer.code, answer.remark, code)
             return answer
 
-        request = Command.request(code)
-        return self.client.request(address, request, TIMEOUT).addCallback(answered)
+        def gone(failure: Failure) -> NoReturn:
+            failure.trap(ConnectionLost, ConnectionDone)
+            raise RemotingUnreachable(address, failure.getErrorMessage())
+
+        asked = self.client.request(address, Command.request(code), TIMEOUT)
+        return asked.addCallbacks(answered, gone)
 
     # --- for the node -------------------------------------------------------------------
 

@@ -23,13 +23,14 @@ from rmqha.controller.member_state import MemberState
 from rmqha.controller.membership import Membership
 from rmqha.controller.other_members import labels_of, members_of
 from rmqha.errors import DiskFull
+from rmqha.ha.elected.counted_on import CountedOn
 from rmqha.ha.elected.set_master import SetMaster, SetRules
 from rmqha.ha.master.put_service import Writer
 from rmqha.ha.master_epoch import EpochJournal
-from rmqha.roles.counted_on import CountedOn
 from rmqha.roles.elected import ElectedUpstream
 from rmqha.roles.slave import SlaveNode
 from rmqha.shutdown import Shutdown
+from rmqha.store.store import Store
 from rmqha.wire.ha_v2 import EpochLabel
 from rmqha.wire.remoting.bodies.controller import LAST_END, EpochCache, EpochRange
 from rmqha.wire.remoting.bodies.status import HaStatus
@@ -149,6 +150,11 @@ class LeadingNode(SlaveNode):
         )
         master.confirm_moved.append(lambda: store.confirm(master.confirm))
         return master
+
+    def _let_in(self, store: Store) -> None:
+        """
+        Only who leads feeds others.
+        """
 
     async def _end_following(self) -> None:
         """

@@ -139,7 +139,7 @@ class MemberNode(LeadingNode):
     async def _join(self, store: Store) -> None:
         try:
             await self._recall(store)
-        except (EpochFileInvalid, TableUnreadable, OSError) as error:
+        except (TableUnreadable, OSError) as error:
             self._refuse("epochs", str(error))
             return
         while self.running:
@@ -192,8 +192,13 @@ class MemberNode(LeadingNode):
         What this store knows of its set: a stock broker may have had it meanwhile.
         """
         root, end = self.settings.store.root, store.log.confirmed
-        found = await self._in_thread(epoch_file.read, root / EPOCH_FILE_CHECKPOINT)
         journal = self.epochs.journal
+        try:
+            found = await self._in_thread(epoch_file.read, root / EPOCH_FILE_CHECKPOINT)
+        except EpochFileInvalid as error:
+            # Labels only say where to begin to compare.
+            self._log.error("Going on with our own labels of the log: {error}", error=error)
+            found = epoch_file.LabelsRead(None)
         labels = [each for each in found.labels or () if each.start <= end]
         if labels and labels[-1].label > journal.number:
             known = {(one.epoch, one.start): one for one in journal.starts}

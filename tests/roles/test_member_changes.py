@@ -8,18 +8,25 @@ import json
 from typing import Any
 from unittest.mock import patch
 
+from twisted.internet.defer import Deferred, fail
+from twisted.internet.error import ConnectionLost
+
 from rmqha.broker.broker import Broker
+from rmqha.config.broker_settings import BrokerRole
 from rmqha.controller.member_state import MemberState
 from rmqha.controller.set_watch import LOOK, TICK
 from rmqha.errors import DiskFull, FlushFailed, TableUnreadable
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.store import Store
+from rmqha.store.tables import epoch_file
 from rmqha.wire import ha_v2
 from rmqha.wire.ha_v2 import EpochLabel, SlaveHandshake
 from rmqha.wire.remoting.codes import ControllerRequestCode as Code
+from rmqha.wire.remoting.command import Command
 from tests.roles.test_learner import SetMaster
-from tests.roles.test_member import OTHER, OURS, MemberCase
+from tests.roles.test_member import OTHER, OTHER_ADDRESS, OURS, MemberCase
+from tests.support.health import unhealthy
 from tests.support.logs import Held, content, now
 
 FIRST_LABEL = EpochLabel(1, 0)
@@ -176,6 +183,68 @@ class PromotionTests(MemberChangeCase):
         asked = [command.code for _, command in self.set.asked]
         self.assertNotIn(Code.ELECT_MASTER, asked)
         self.assert_state(MemberState.WAITING, "lost-log")
+
+
+class FollowTests(MemberChangeCase):
+    """
+    A member that follows, from nothing on.
+    """
+
+    def test_nobody_behind(self) -> None:
+        """
+        When its first copy is whole it feeds nobody: only a master has members behind it.
+        """
+        self.follow()
+        self.assertFalse(self.marker.exists())
+        self.assertIsNone(self.node.serving.gate.inner)
+        self.pass_time(10.0)
+        self.assertNotIn("too-few-replicas", unhealthy(self.node))
+
+    def test_a_master_that_ends(self) -> None:
+        """
+        It ends before it says where its HA port is: it is asked again, and no error is logged.
+        """
+        answer = self.set.request
+
+        def request(address: str, command: Command, timeout: float = 3.0) -> Deferred[Command]:
+            if address == OTHER_ADDRESS:
+                return fail(ConnectionLost())
+            return answer(address, command, timeout)
+
+        self.member(BrokerRole.SLAVE)
+        self.node.elected.client.request = request
+        self.set.make_master(OTHER)
+        self.pass_time(2.0)
+        watch = self.node.elected.watch
+        self.assertIn(OTHER_ADDRESS, watch.trouble)
+        self.assertEqual(watch.looking.failures, 0)
+        self.node.elected.client.request = answer
+        self.pass_time(2.0)
+        self.assertEqual(watch.trouble, "")
+
+
+class EpochFileTests(MemberChangeCase):
+    """
+    RocketMQ's epoch file is damaged, and so is the one before it.
+    """
+
+    def test_torn(self) -> None:
+        """
+        Our own labels tell the same: the member goes on with them, and the file is whole again.
+        """
+        self.follow()
+        self.stop()
+        torn = self.root / "epochFileCheckpoint"
+        torn.write_bytes(torn.read_bytes()[:5])
+        torn.with_name("epochFileCheckpoint.bak").write_bytes(b"?")
+        self.member()
+        self.shake(FIRST_LABEL)
+        self.set.make_master(OURS)
+        self.node.elected.watch.hurry()
+        self.pass_time(2.0)
+        self.assert_state(MemberState.LEADING, "in master epoch 2")
+        kept = epoch_file.read(torn).labels
+        self.assertEqual(kept, (FIRST_LABEL, EpochLabel(2, self.theirs.end)))
 
 
 class StopTests(MemberChangeCase):
