@@ -9,13 +9,13 @@ import time
 from typing import Any
 
 from lab.harness.nodes import Node, until
-from lab.stock.brokers import BOOT, SMALL, Broker, Row, Sends, Sent
+from lab.stock.brokers import BOOT, SMALL, Row, Sends, Sent
 from lab.stock.controllers import StockController
 from rmqha.controller.coordinator import SetState
 from rmqha.controller.group import ControllerGroup
 from rmqha.errors import ControllerRefused, NoController
 from tests.interop.test_controller import BlockingClient
-from tests.interop.test_member import Member, MemberTestCase
+from tests.interop.test_member import MemberTestCase
 
 AGAIN = 100
 """Acknowledged writes that show that a set works again."""
@@ -115,7 +115,7 @@ class ScenarioTestCase(MemberTestCase):
 
     # --- invariants ----------------------------------------------------------------------
 
-    def assert_settled(self, nodes: list[Node], java: Broker | None = None) -> None:
+    def assert_settled(self, nodes: list[Node]) -> None:
         """
         All members come to the same log; what was acknowledged is there, at its place, in each, and
         nothing that was read is missing.
@@ -123,7 +123,7 @@ class ScenarioTestCase(MemberTestCase):
         with self.scenario("byte-equal, every SEND_OK held, nothing read is missing"):
             self.until_led(nodes)
             master = self.led(nodes)
-            self.until_in_sync(master, len(nodes) + (java is not None))
+            self.until_in_sync(master, len(nodes))
             last = self.tool.put(20, self.topic)
             self.assertEqual({"SEND_OK": 20}, last.wait())
             self.acked += last.acked
@@ -131,20 +131,9 @@ class ScenarioTestCase(MemberTestCase):
             for node in nodes:
                 if node is not master:
                     self.until_same(master, node)
-            if java is not None:
-                until(
-                    lambda: java.max_offset() == master.status()["maxOffset"],
-                    "the Java member has all",
-                    BOOT,
-                    tell=java.tail,
-                )
-                java.stop()
             for node in sorted(nodes, key=lambda node: node is master):
                 node.term()
-            everyone: list[Member] = [*nodes]
-            if java is not None:
-                everyone.append(java)
-            for node in everyone:
+            for node in nodes:
                 self.assert_same_log(master, node)
                 self.assert_holds(node, self.acked)
             self.assertEqual(set(), self.seen - set(self.log_rows(master)))

@@ -128,6 +128,19 @@ class MemberTestCase(InteropTestCase):
             BOOT,
         )
 
+    def until_counted(self, node: Node, count: int) -> None:
+        """
+        Wait until a follower of ours knows of so many in the SyncStateSet.
+        """
+        node.until(
+            lambda status: (
+                len(((status["upstream"] or {}).get("controller") or {}).get("syncStateSet", ()))
+                == count
+            ),
+            f"{count} in the SyncStateSet",
+            BOOT,
+        )
+
     def until_same(self, one: Node, other: Node) -> None:
         """
         Wait until two of ours have the same log, and readers see all of it.
@@ -297,16 +310,6 @@ class MixedMembersTests(MemberTestCase):
             self.assert_followed(java, ours, index=False)
             self.assert_holds(ours, acked)
             self.assert_holds(java, acked)
-
-    def until_counted(self, node: Node, count: int) -> None:
-        """
-        Wait until a follower of ours knows of so many in the SyncStateSet.
-        """
-        node.until(
-            lambda status: len(status["upstream"]["controller"]["syncStateSet"]) == count,
-            f"{count} in the SyncStateSet",
-            BOOT,
-        )
 
     def serves(self, java: Broker) -> bool:
         """

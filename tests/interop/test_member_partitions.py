@@ -8,7 +8,7 @@ from attrs import frozen
 
 from lab.harness.nodes import Node, until
 from lab.harness.proxy import Proxy
-from lab.stock.brokers import BOOT
+from lab.stock.brokers import BOOT, Sends
 from tests.interop.member_cases import ScenarioTestCase
 
 
@@ -87,6 +87,18 @@ class PartitionTests(ScenarioTestCase):
         self.assertEqual({"SEND_OK": 50}, self.tool.put(50, self.topic).wait())
         return master, other, links[master.name]
 
+    def until_alone(self, load: Sends) -> None:
+        """
+        Wait until writes are answered that there is no slave.
+        """
+        before = len(load.sent)
+        until(
+            lambda: any(each.status == "SLAVE_NOT_AVAILABLE" for each in list(load.sent)[before:]),
+            "told that there is no slave",
+            BOOT,
+            tell=self.tool.tail,
+        )
+
     def replaced(self, what: str, *, members: bool) -> None:
         """
         A master that no controller reaches is replaced, and takes no write meanwhile.
@@ -97,7 +109,7 @@ class PartitionTests(ScenarioTestCase):
             links.part(True, controllers=True, members=members)
             self.until_state(other, "leading")
             self.until_state(master, "fenced")
-            self.until_again(load)
+            self.until_alone(load)
             self.assertEqual(self.state(master), "fenced")
             links.part(False, controllers=True, members=members)
             self.until_state(master, "following")
@@ -128,15 +140,7 @@ class PartitionTests(ScenarioTestCase):
             load = self.load()
             links.part(True, members=True)
             self.until_in_sync(master, 1)
-            before = len(load.sent)
-            until(
-                lambda: any(
-                    each.status == "SLAVE_NOT_AVAILABLE" for each in list(load.sent)[before:]
-                ),
-                "told that there is no slave",
-                BOOT,
-                tell=self.tool.tail,
-            )
+            self.until_alone(load)
             links.part(False, members=True)
             self.until_in_sync(master, 2)
             self.until_again(load)
@@ -152,8 +156,8 @@ class PartitionTests(ScenarioTestCase):
         master, other, links = self.linked()
         third = self.ours("ours-3", self.decider)
         with self.scenario("an empty member joins under load, its connection cut ten times"):
-            big = self.tool.put(100, self.topic, kind="big", size=60_000)
-            self.assertEqual({"SEND_OK": 100}, big.wait())
+            big = self.tool.put(1000, self.topic, size=4000)
+            self.assertEqual({"SEND_OK": 1000}, big.wait())
             self.acked += big.acked
             load = self.load()
             links.replication.set("down", rate=1 << 20)
@@ -180,7 +184,7 @@ class PartitionTests(ScenarioTestCase):
         """
         master, other, links = self.linked()
         for what, direction, fault in (
-            ("gets 20 kB/s", "down", {"rate": 20_000}),
+            ("gets 500 B/s", "down", {"rate": 500}),
             ("is not heard", "up", {"hold": True}),
         ):
             with self.scenario(f"a slave {what} under load: out of the SyncStateSet, then back"):
