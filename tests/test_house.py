@@ -99,8 +99,9 @@ HOUSE: dict[str, set[str]] = {
         "pipeline.jobs.stats",
         "pipeline.jobs.verify",
     },
+    "cli.controller": {"cli.common", "controller", "net.remoting"},
     "cli.nodes": {"cli.common", "event_file", "net.remoting"},
-    "cli": {"archive", "cli.nodes", "cli.spark", "roles"},
+    "cli": {"archive", "cli.controller", "cli.nodes", "cli.spark", "roles"},
 }
 
 #: What stands around the house, in the same way.

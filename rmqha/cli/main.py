@@ -8,6 +8,7 @@ import click
 
 from rmqha.cli.common import Commands
 from rmqha.cli.config import config
+from rmqha.cli.controller.main import controller
 from rmqha.cli.diverge import diverge
 from rmqha.cli.dump import dump
 from rmqha.cli.nodes.events import events
@@ -29,13 +30,13 @@ from rmqha.cli.verify import verify
 def main() -> None:
     """Run and show rmqha nodes, and check, read, repair and archive RocketMQ stores.
 
-    Nodes are started by `run` or by twistd.  Only `repair`, `rebuild`, `promote` and
-    `tables --accept` change a store.
+    Nodes are started by `run` or by twistd.  Only `repair`, `rebuild`, `promote`,
+    `tables --accept` and `controller reset` change a store.
     """
 
 
 OF_NODES = (run, status, events, slots)
 OF_STORES = (verify, dump, repair, rebuild, diverge, promote, tables, receive, restore)
 
-for command in (*OF_NODES, *OF_STORES, config, spark):
+for command in (*OF_NODES, *OF_STORES, config, controller, spark):
     main.add_command(command)

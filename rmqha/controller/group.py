@@ -59,6 +59,9 @@ TRIES = 3
 
 _GONE = (ConnectionLost, ConnectionDone)
 
+UNHEARD = (RemotingUnreachable, RemotingTimeout, *_GONE, HeaderFieldInvalid)
+"""How a question to one controller may fail."""
+
 
 class ControllerClient(Protocol):
     """
@@ -110,10 +113,8 @@ class ControllerGroup:
         said: list[str] = []
         for address in self.addresses:
             try:
-                asked = Command.request(Code.GET_METADATA_INFO)
-                answer = await self.client.request(address, asked, TIMEOUT)
-                leader = answer.custom(MetadataInfoAnswer).controller_leader_address
-            except (RemotingUnreachable, RemotingTimeout, *_GONE, HeaderFieldInvalid) as error:
+                leader = await self.leader_by(address)
+            except UNHEARD as error:
                 said.append(f"{address}: {error}")
                 continue
             if leader:
@@ -124,6 +125,16 @@ class ControllerGroup:
             said.append(f"{address}: it knows no leader")
         self.leader = ""
         raise NoController(tuple(self.addresses), "; ".join(said))
+
+    async def leader_by(self, address: str) -> str:
+        """
+        Ask one controller who leads.
+
+        @return: The leader's address; empty if this one knows none.  Fails with one of L{UNHEARD}.
+        """
+        asked = Command.request(Code.GET_METADATA_INFO)
+        answer = await self.client.request(address, asked, TIMEOUT)
+        return answer.custom(MetadataInfoAnswer).controller_leader_address or ""
 
     async def ask(
         self, code: Code, header: AttrsInstance | None = None, body: bytes = b""

@@ -8,6 +8,8 @@ Source: docs/protocol/controller.rst, Requests.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from attrs import frozen
 
 from rmqha.controller.epoch_labels import Labels
@@ -15,7 +17,7 @@ from rmqha.controller.group import TIMEOUT, ControllerClient, ControllerGroup
 from rmqha.errors import BodyInvalid, ControllerRefused, RequestRefused
 from rmqha.wire.ha_v2 import EpochLabel
 from rmqha.wire.remoting import fastjson
-from rmqha.wire.remoting.bodies.controller import EpochCache, SyncStateData
+from rmqha.wire.remoting.bodies.controller import EpochCache, ReplicasInfo, SyncStateData
 from rmqha.wire.remoting.codes import ControllerRequestCode as Code
 from rmqha.wire.remoting.codes import ResponseCode
 from rmqha.wire.remoting.command import Command
@@ -44,17 +46,30 @@ async def members_of(group: ControllerGroup) -> dict[int, str]:
     @raise ControllerUnanswered: If it did not answer.
     @raise ControllerRefused: If it says no, or nothing that can be read.
     """
-    answer = await group.ask(Code.GET_SYNC_STATE_DATA, body=fastjson.dumps([group.name]))
-    if answer.code != ResponseCode.SUCCESS:
-        raise ControllerRefused(group.leader, answer.code, answer.remark or "")
-    try:
-        found = read(SyncStateData, answer.body).replicas_info_table.get(group.name)
-    except BodyInvalid as error:
-        raise ControllerRefused(group.leader, answer.code, str(error)) from None
+    found = (await sets_of(group, (group.name,))).get(group.name)
     if found is None:
         return {}
     everybody = (*found.in_sync_replicas, *found.not_in_sync_replicas)
     return {each.broker_id: each.broker_address for each in everybody}
+
+
+async def sets_of(group: ControllerGroup, names: Sequence[str]) -> dict[str, ReplicasInfo]:
+    """
+    Ask the controllers what they know of some sets.
+
+    @param names: Their C{brokerName}s.
+    @return: By name; those that are not known are left out.
+    @raise NoController: If nobody leads.
+    @raise ControllerUnanswered: If it did not answer.
+    @raise ControllerRefused: If it says no, or nothing that can be read.
+    """
+    answer = await group.ask(Code.GET_SYNC_STATE_DATA, body=fastjson.dumps(list(names)))
+    if answer.code != ResponseCode.SUCCESS:
+        raise ControllerRefused(group.leader, answer.code, answer.remark or "")
+    try:
+        return read(SyncStateData, answer.body).replicas_info_table
+    except BodyInvalid as error:
+        raise ControllerRefused(group.leader, answer.code, str(error)) from None
 
 
 async def labels_of(client: ControllerClient, address: str, name: str) -> MemberLabels:

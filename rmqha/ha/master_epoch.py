@@ -105,11 +105,14 @@ class EpochJournal:
     @ivar number: The master epoch of this log: of its own master, or of the one it follows.
     @ivar starts: Where epochs began, ascending; none for a log that was never promoted.
     @ivar higher: A master with a higher epoch that this one has met.
+    @ivar reset: Which L{BEFORE_RESET<rmqha.wire.store_layout.BEFORE_RESET>} folder has the journal
+        that was here, of a log that left its set and has no epoch since; 0 for none.
     """
 
     number: int = 0
     starts: tuple[EpochStart, ...] = ()
     higher: HigherMaster | None = None
+    reset: int = 0
 
     _log = Logger()
 
@@ -159,6 +162,7 @@ class EpochJournal:
             else HigherMaster(
                 _number(higher["epoch"]), str(higher["address"]), str(higher["toldBy"])
             ),
+            reset=_number(table.get("reset", 0)),
         )
 
     def write(self, root: Path) -> None:
@@ -170,20 +174,20 @@ class EpochJournal:
         path = path_of(root)
         path.parent.mkdir(parents=True, exist_ok=True)
         higher = self.higher
-        json_table.replace(
-            path,
-            {
-                "number": self.number,
-                "starts": [one.row() for one in self.starts],
-                "higher": None
-                if higher is None
-                else {
-                    "epoch": higher.epoch,
-                    "address": higher.address,
-                    "toldBy": higher.told_by,
-                },
+        table: json_table.Table = {
+            "number": self.number,
+            "starts": [one.row() for one in self.starts],
+            "higher": None
+            if higher is None
+            else {
+                "epoch": higher.epoch,
+                "address": higher.address,
+                "toldBy": higher.told_by,
             },
-        )
+        }
+        if self.reset:
+            table["reset"] = self.reset
+        json_table.replace(path, table)
 
     # --- what becomes of it -------------------------------------------------------
 

@@ -87,6 +87,10 @@ MASTER_EPOCHS = "epochs.json"
 HELD = "held.json"
 """On a member of a set, up to where its log was counted on."""
 
+BEFORE_RESET = "before-reset-"
+"""How folders are named, with a number behind, in which C{rmqha controller reset} keeps what the
+store knew of its set."""
+
 FOLLOWED = "followed.json"
 """On a slave, the master that its log is a copy of."""
 

@@ -1,0 +1,3 @@
+"""
+The commands C{rmqha controller ...}.
+"""

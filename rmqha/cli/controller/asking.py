@@ -1,0 +1,82 @@
+"""
+Commands that ask controllers: their addresses, and a reactor to ask with.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import click
+from twisted.internet.defer import ensureDeferred
+from twisted.internet.task import react
+
+from rmqha.config.values import Endpoint
+from rmqha.controller.group import ControllerGroup
+from rmqha.net.remoting.client import RemotingClient
+
+T = TypeVar("T")
+
+ADDRESSES = click.argument("addresses", nargs=-1, required=True, metavar="ADDRESSES...")
+
+
+def addresses_of(given: tuple[str, ...]) -> tuple[str, ...]:
+    """
+    Those in the arguments, each as in C{controllerAddr}.
+
+    @raise click.UsageError: If one is no address.
+    """
+    found = [part.strip() for each in given for part in each.split(";") if part.strip()]
+    for address in found:
+        try:
+            known = Endpoint().parse(address) is not None
+        except ValueError:
+            known = False
+        if not known:
+            raise click.UsageError(f"{address} is not HOST:PORT")
+    if not found:
+        raise click.UsageError("no controller is given")
+    return tuple(found)
+
+
+def ask(
+    addresses: tuple[str, ...],
+    run: Callable[[ControllerGroup], Coroutine[Any, Any, T]],
+    *,
+    cluster: str = "",
+    name: str = "",
+) -> T:
+    """
+    Ask controllers something while a reactor runs; once in a process.
+
+    @param run: Asks; what it raises is raised.
+    @param cluster: The cluster of the set that is asked about, where it is one.
+    @param name: Its C{brokerName}.
+    """
+    outcome: list[T | Exception] = []
+
+    async def asked(reactor: Any) -> None:
+        client = RemotingClient(reactor)
+        group = ControllerGroup(
+            addresses=addresses,
+            client=client,
+            cluster=cluster,
+            name=name,
+            now_ms=lambda: int(time.time() * 1000),
+        )
+        try:
+            outcome.append(await run(group))
+        except Exception as error:
+            outcome.append(error)
+        await client.close()
+
+    try:
+        react(lambda reactor: ensureDeferred(asked(reactor)))
+    except SystemExit as ended:
+        if not outcome:
+            raise click.Abort() from ended
+    found = outcome[0]
+    if isinstance(found, Exception):
+        raise found
+    return found

@@ -1,0 +1,134 @@
+"""
+C{rmqha controller status}: who leads the controllers, and how sets are.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from rich.table import Table
+
+from rmqha.cli.common import FAILED, JSON, complain, stdout
+from rmqha.cli.controller.asking import ADDRESSES, addresses_of, ask
+from rmqha.controller.overview import ControllerSeen, Overview, look, members
+from rmqha.wire.remoting.bodies.controller import ReplicasInfo
+
+YES = {True: "yes", False: "no", None: "?"}
+
+
+def tables_of(seen: Overview) -> Iterator[tuple[str, Table]]:
+    """
+    One of the controllers, and one of each set, with a line above it.
+    """
+    table = Table("controller", "state", box=None, pad_edge=False)
+    for each in seen.controllers:
+        table.add_row(each.address, _state(each))
+    yield "", table
+    for name, found in seen.sets.items():
+        if found is not None:
+            title = (
+                f"\nset {name}: master epoch {found.master_epoch}, "
+                f"SyncStateSet epoch {found.sync_state_set_epoch}"
+            )
+            yield title, _set_table(found)
+
+
+def _set_table(found: ReplicasInfo) -> Table:
+    table = Table("id", "address", "role", "alive", "in sync", box=None, pad_edge=False)
+    in_sync = {each.broker_id for each in found.in_sync_replicas}
+    for each in members(found):
+        table.add_row(
+            str(each.broker_id),
+            each.broker_address,
+            "master" if each.broker_id == found.master_broker_id else "slave",
+            YES[each.alive],
+            YES[each.broker_id in in_sync],
+        )
+    return table
+
+
+def _state(seen: ControllerSeen) -> str:
+    if seen.trouble:
+        return seen.trouble
+    if seen.leads:
+        return "leads"
+    return f"follows {seen.leader}" if seen.leader else "knows no leader"
+
+
+def json_of(seen: Overview) -> dict[str, Any]:
+    """
+    All that was told.
+    """
+    return {
+        "leader": seen.leader or None,
+        "controllers": [
+            {"address": each.address, "leads": each.leads, "state": _state(each)}
+            for each in seen.controllers
+        ],
+        "sets": {
+            name: None if found is None else _set_json(found) for name, found in seen.sets.items()
+        },
+        "problems": list(seen.problems()),
+    }
+
+
+def _set_json(found: ReplicasInfo) -> dict[str, Any]:
+    in_sync = {each.broker_id for each in found.in_sync_replicas}
+    return {
+        "masterId": found.master_broker_id,
+        "masterAddress": found.master_address,
+        "masterEpoch": found.master_epoch,
+        "syncStateSetEpoch": found.sync_state_set_epoch,
+        "members": [
+            {
+                "id": each.broker_id,
+                "address": each.broker_address,
+                "alive": each.alive,
+                "inSync": each.broker_id in in_sync,
+            }
+            for each in members(found)
+        ],
+    }
+
+
+@click.command()
+@ADDRESSES
+@click.option(
+    "--set",
+    "names",
+    multiple=True,
+    metavar="NAME",
+    help="Show this set, by its brokerName; may be given several times.",
+)
+@JSON
+def status(addresses: tuple[str, ...], names: tuple[str, ...], as_json: bool) -> int:
+    """Show who leads the controllers at ADDRESSES, and the members of sets.
+
+    Controllers do not list the sets that they know: name each with --set.  Exit code 1 if nobody
+    leads, or a set is not known or has no living master.
+    """
+    asked = tuple(dict.fromkeys(names))
+    seen = ask(addresses_of(addresses), lambda group: look(group, asked))
+    return show(seen, as_json=as_json)
+
+
+def show(seen: Overview, *, as_json: bool) -> int:
+    """
+    Print it.
+
+    @return: The exit code.
+    """
+    problems = list(seen.problems())
+    if as_json:
+        click.echo(json.dumps(json_of(seen), ensure_ascii=False))
+    else:
+        for title, table in tables_of(seen):
+            if title:
+                click.echo(title)
+            stdout().print(table, markup=False)
+        for problem in problems:
+            complain(problem)
+    return FAILED if problems else 0
