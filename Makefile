@@ -44,7 +44,7 @@ MAKEFLAGS += --no-builtin-rules
 .DEFAULT_GOAL := help
 .SUFFIXES:
 .DELETE_ON_ERROR:
-.PHONY: help setup spark test-core test test-faults test-quick test-spark trial trial-quick lint format docs demo cluster demo-pipeline \
+.PHONY: help setup spark test-core test test-faults test-quick test-spark trial trial-quick lint format docs demo demo-failover cluster demo-pipeline \
     spark-cluster interop interop-full bench bench-java bench-clients bench-spark lock clean distclean
 
 help: ## list the targets
@@ -132,6 +132,9 @@ docs: $(READY) ## build docs/_build/html: the guide and the API reference
 
 demo: $(READY) ## a pair, a name server and a C++ client: send, consume, kill the slave, compare
 	@$(PY) -m lab.demo $(ARGS)
+
+demo-failover: $(READY) ## a set of a Java broker and two members, its master killed again and again (needs Maven and a JDK)
+	@$(PY) -m lab.demo_failover $(ARGS)
 
 cluster: $(READY) ## two masters, two slaves, a name server: conf/2m-2s-sync, until Ctrl-C
 	@$(PY) -m lab.cluster $(ARGS)

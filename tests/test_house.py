@@ -111,6 +111,7 @@ LAB: dict[str, set[str]] = {
     "cluster": {"harness"},
     "spark_cluster": {"harness"},
     "demo": {"stock"},
+    "demo_failover": {"stock"},
     "demo_pipeline": {"demo"},
     "bench": {"stock"},
 }

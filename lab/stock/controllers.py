@@ -1,14 +1,24 @@
 """
-A group of stock controllers (RocketMQ 5.3.3) as processes on loopback.
+A group of stock controllers (RocketMQ 5.3.3) as processes on loopback, a client that asks them, and
+members of their sets, Java's and ours.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-from lab.harness.nodes import Process
+from attrs import define, field
+from twisted.internet.defer import Deferred, fail, succeed
+
+from lab.harness.nodes import Node, Process
 from lab.harness.ports import free_ports
+from lab.harness.remote import Remote
 from lab.stock import jars
+from lab.stock.brokers import SMALL, Broker, Tool
+from rmqha.errors import RemotingUnreachable
+from rmqha.wire.remoting.command import Command
 
 VERSION = "5.3.3"
 """The release that has them."""
@@ -65,3 +75,94 @@ def controllers(folder: Path, count: int) -> list[StockController]:
     """
     ports = free_ports(count)
     return [StockController(folder, number, ports) for number in range(count)]
+
+
+@define
+class BlockingClient:
+    """
+    Asks over connections of its own, which stay, as controllers take a member for alive while its
+    connection is there.
+    """
+
+    _open: dict[str, Remote] = field(factory=dict)
+
+    def request(self, address: str, command: Command, timeout: float) -> Deferred[Command]:
+        """
+        Ask.
+        """
+        try:
+            return succeed(self._connected(address).ask(command, timeout))
+        except OSError as error:
+            self._open.pop(address, None)
+            return fail(RemotingUnreachable(address, str(error)))
+
+    def oneway(self, address: str, command: Command) -> Deferred[None]:
+        """
+        Tell.
+        """
+        try:
+            return succeed(self._connected(address).send(command))
+        except OSError as error:
+            self._open.pop(address, None)
+            return fail(RemotingUnreachable(address, str(error)))
+
+    def close(self) -> None:
+        """
+        Close all connections.
+        """
+        for remote in self._open.values():
+            remote.close()
+        self._open.clear()
+
+    def _connected(self, address: str) -> Remote:
+        if address not in self._open:
+            self._open[address] = Remote(int(address.rpartition(":")[2]))
+        return self._open[address]
+
+
+def addresses_of(group: Sequence[StockController]) -> str:
+    """
+    All of a group, as C{controllerAddr} has them.
+    """
+    return ";".join(each.address for each in group)
+
+
+def java_member(folder: Path, tool: Tool, name: str, group: Sequence[StockController]) -> Broker:
+    """
+    A Java member whose SYNC answer waits for all of the SyncStateSet, not started.
+    """
+    return Broker(
+        folder,
+        tool,
+        name,
+        role="SYNC_MASTER",
+        enableControllerMode="true",
+        controllerAddr=addresses_of(group),
+        allAckInSyncStateSet="true",
+        inSyncReplicas=2,
+        minInSyncReplicas=1,
+        haMaxTimeSlaveNotCatchup=5000,
+    )
+
+
+def our_member(
+    folder: Path, tool: Tool, name: str, group: Sequence[StockController], **keys: Any
+) -> Node:
+    """
+    A member of ours in the same set, not started.
+    """
+    given = {
+        "haReconnectBackoffMax": 500,
+        "brokerRole": "SYNC_MASTER",
+        "brokerId": 0,
+        "brokerIP1": "127.0.0.1",
+        "brokerIP2": "127.0.0.1",
+        "brokerName": SMALL["brokerName"],
+        "brokerClusterName": SMALL["brokerClusterName"],
+        "namesrvAddr": tool.names,
+        "enableControllerMode": "true",
+        "controllerAddr": addresses_of(group),
+        "haMaxTimeSlaveNotCatchup": 5000,
+        **keys,
+    }
+    return Node(folder, "member", name, **given)

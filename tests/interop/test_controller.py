@@ -9,18 +9,15 @@ import time
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from attrs import define, field
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import Deferred
 
 from lab.harness.nodes import until
-from lab.harness.remote import Remote
 from lab.stock.brokers import BOOT
-from lab.stock.controllers import StockController, controllers
+from lab.stock.controllers import BlockingClient, StockController, controllers
 from rmqha.controller.coordinator import ElectedMember, SetState
 from rmqha.controller.group import ControllerGroup
-from rmqha.errors import ControllerRefused, NoController, RemotingUnreachable
+from rmqha.errors import ControllerRefused, NoController
 from rmqha.wire.remoting.codes import ControllerResponseCode
-from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.headers.controller import (
     DEFAULT_PRIORITY,
     NO_EPOCH,
@@ -32,49 +29,6 @@ T = TypeVar("T")
 SET, CLUSTER = "scripted", "interop"
 FIRST, SECOND = "127.0.0.1:1", "127.0.0.1:2"
 """Where two members say that they are; nobody asks them."""
-
-
-@define
-class BlockingClient:
-    """
-    Asks over connections of its own, which stay, as controllers take a member for alive while its
-    connection is there.
-    """
-
-    _open: dict[str, Remote] = field(factory=dict)
-
-    def request(self, address: str, command: Command, timeout: float) -> Deferred[Command]:
-        """
-        Ask.
-        """
-        try:
-            return succeed(self._connected(address).ask(command, timeout))
-        except OSError as error:
-            self._open.pop(address, None)
-            return fail(RemotingUnreachable(address, str(error)))
-
-    def oneway(self, address: str, command: Command) -> Deferred[None]:
-        """
-        Tell.
-        """
-        try:
-            return succeed(self._connected(address).send(command))
-        except OSError as error:
-            self._open.pop(address, None)
-            return fail(RemotingUnreachable(address, str(error)))
-
-    def close(self) -> None:
-        """
-        Close all connections.
-        """
-        for remote in self._open.values():
-            remote.close()
-        self._open.clear()
-
-    def _connected(self, address: str) -> Remote:
-        if address not in self._open:
-            self._open[address] = Remote(int(address.rpartition(":")[2]))
-        return self._open[address]
 
 
 class ControllerTests(InteropTestCase):

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 from lab.harness.nodes import Node, until
-from lab.stock.brokers import BOOT, SMALL, Broker, Sent
-from lab.stock.controllers import StockController, controllers
+from lab.stock.brokers import BOOT, Broker, Sent
+from lab.stock.controllers import StockController, controllers, java_member, our_member
 from tests.interop import cases
 from tests.interop.cases import InteropTestCase
 
@@ -41,36 +41,15 @@ class MemberTestCase(InteropTestCase):
         """
         A Java member, not started.
         """
-        return self.broker(
-            name,
-            role="SYNC_MASTER",
-            enableControllerMode="true",
-            controllerAddr=controller.address,
-            allAckInSyncStateSet="true",
-            inSyncReplicas=2,
-            minInSyncReplicas=1,
-            haMaxTimeSlaveNotCatchup=5000,
-        )
+        member = java_member(self.folder, self.tool, name, [controller])
+        self._processes.append(member)
+        return member
 
     def ours(self, name: str, controller: StockController, **keys: Any) -> Node:
         """
         One of ours, not started.
         """
-        given = {
-            **cases.BRISK,
-            "brokerRole": "SYNC_MASTER",
-            "brokerId": 0,
-            "brokerIP1": "127.0.0.1",
-            "brokerIP2": "127.0.0.1",
-            "brokerName": SMALL["brokerName"],
-            "brokerClusterName": SMALL["brokerClusterName"],
-            "namesrvAddr": self.tool.names,
-            "enableControllerMode": "true",
-            "controllerAddr": controller.address,
-            "haMaxTimeSlaveNotCatchup": 5000,
-            **keys,
-        }
-        node = Node(self.folder, "member", name, **given)
+        node = our_member(self.folder, self.tool, name, [controller], **{**cases.BRISK, **keys})
         self._processes.append(node)
         return node
 
