@@ -31,6 +31,7 @@ class StockController(Process):
     One controller.
 
     @ivar port: Where it is asked, and its peers speak raft.
+    @ivar store: The folder with all it knows.
     """
 
     def __init__(self, folder: Path, number: int, ports: list[int]) -> None:
@@ -41,13 +42,14 @@ class StockController(Process):
         super().__init__(f"controller-{number}", folder / f"controller-{number}.log")
         self.port = ports[number]
         self._home = folder / f"controller-{number}"
+        self.store = self._home / "store"
         self._conf = folder / f"controller-{number}.conf"
         peers = ";".join(f"n{each}-127.0.0.1:{port}" for each, port in enumerate(ports))
         keys = {
             "controllerDLegerGroup": "interop",
             "controllerDLegerPeers": peers,
             "controllerDLegerSelfId": f"n{number}",
-            "controllerStorePath": self._home / "store",
+            "controllerStorePath": self.store,
             "mappedFileSize": 1 << 20,
             "enableElectUncleanMaster": "false",
         }
