@@ -241,11 +241,15 @@ class MemberNode(LeadingNode):
             state = await self.membership.group.elect(member.id)
             asked = duty(state, member)
         if asked is Duty.REFUSE:
-            return self._refuse(
+            refused = self._refuse(
                 "epoch-behind",
                 f"the controller says master epoch {state.master_epoch}, and this log has one of "
                 f"{member.epoch}: the controllers lost what they knew",
             )
+            if self.master is not None:
+                # They may have had another one elected.
+                self.master.fenced = refused
+            return refused
         if asked in (Duty.ELECT, Duty.WAIT):
             why = f"there is no master in epoch {state.master_epoch}"
             if asked is Duty.WAIT:

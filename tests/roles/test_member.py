@@ -399,6 +399,17 @@ class SafetyTests(MemberCase):
         self.assert_state(MemberState.REFUSED, "epoch-behind")
         self.assertIn("member-refused", unhealthy(self.node))
 
+    def test_controllers_that_forget(self) -> None:
+        """
+        While this node leads: they may have another master elected, so it takes no more writes.
+        """
+        self.member()
+        self.set.epoch, self.set.master = 0, OTHER_ADDRESS
+        self.pass_time(LOOK)
+        self.assert_state(MemberState.REFUSED, "epoch-behind")
+        with self.assertRaises(NotWritable):
+            self.write()
+
     def test_a_lost_log(self) -> None:
         """
         A member that was counted on and comes back with less gives no sign of life, until it has
