@@ -227,6 +227,7 @@ class LeadingNode(SlaveNode):
                 for number, each in enumerate(labels)
             ),
             max_offset=end,
+            compares_bytes=True,
         )
 
     def ha_status(self) -> HaStatus:

@@ -153,6 +153,9 @@ class MemberNode(LeadingNode):
             except ControllerRefused as error:
                 if error.code in UNKNOWN_SET and self.epochs.journal.starts:
                     self._refuse("unknown-set", f"{error}: the controllers lost what they knew")
+                    # What it may show it shows.
+                    self._wear(BrokerRole.SLAVE, self.membership.id)
+                    await self.open_broker(store, None)
                     return
                 self._become(self.member, str(error))
             except (RmqhaError, OSError) as error:

@@ -392,6 +392,8 @@ class SafetyTests(MemberCase):
         self.member()
         self.assert_state(MemberState.REFUSED, "unknown-set")
         self.assertEqual(self.beats(), [])
+        self.assertTrue(self.node.clients.serving)
+        self.assertIsNone(self.node.broker.writer)
         self.stop()
         self.set.unknown, self.set.epoch, self.set.master = False, 0, ""
         self.member()

@@ -139,6 +139,9 @@ class Proofs:
         """
         Why a log that ends at C{report} may not be ours; C{""} if it is.
         """
+        if theirs.compares:
+            # By labels it says where it begins to compare, and no more.
+            return ""
         point = consistent_point(self.labels, self.log.confirmed, theirs.labels, theirs.end)
         if point is not None and report <= point:
             return ""

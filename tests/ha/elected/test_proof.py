@@ -70,6 +70,15 @@ class ProofTests(SetCase):
             self.fed(report=report)
             self.assertEqual(self.counted(), {SLAVE} if counts else set(), (labels, report))
 
+    def test_one_that_compares(self) -> None:
+        """
+        A member of ours reports what it has compared: its labels prove nothing, and are not missed,
+        as after the controllers were wiped.
+        """
+        self.theirs[self.known[SLAVE]] = MemberLabels((), 9000, compares=True)
+        self.fed(report=9000)
+        self.assertEqual(self.counted(), {SLAVE})
+
     def test_doubted_is_fed(self) -> None:
         """
         One whose log is not proven is sent all, acknowledges nothing and does not enter the set.

@@ -102,10 +102,13 @@ class EpochCache:
 
     @ivar broker_id: As in the routes: 0 is the master.
     @ivar max_offset: Where the log ends.
+    @ivar compares_bytes: Ours: whether the member reports only what it has compared with its
+        master's log, or got from it.
     """
 
     cluster_name: str | None = None
     broker_name: str | None = None
     broker_id: int
     epoch_list: tuple[EpochRange, ...] = ()
+    compares_bytes: bool | None = None
     max_offset: int
