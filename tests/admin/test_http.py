@@ -290,7 +290,9 @@ class AdminTests(SynchronousTestCase):
         transport = StringTransport()
         channel.makeConnection(transport)
         channel.dataReceived(f"GET /livez HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
-        return int(transport.value().split()[1])
+        code = int(transport.value().split()[1])
+        channel.connectionLost(Failure(ConnectionDone()))
+        return code
 
     def test_host(self) -> None:
         """
