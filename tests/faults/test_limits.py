@@ -61,7 +61,7 @@ class ChangedKeysTests(FaultTestCase):
                 text = f"registerNameServerPeriod={10_000 + number}\n"
                 if not good:
                     text += self.random.choice(
-                        ["registerNameServerPeriod=soon\n", "fileReservedTime=1\n", "noSuchKey=1\n"]
+                        ["registerNameServerPeriod=soon\n", "listenPort=20911\n", "noSuchKey=1\n"]
                     )
                 held = self.key(client, "registerNameServerPeriod")
                 answer = client.ask(
