@@ -7,15 +7,11 @@ Run it with C{make demo}.  It exits with 1 when anything is not as it should be.
 
 from __future__ import annotations
 
-import os
 import sys
-import time
-
-from rich.console import Console
 
 from lab.demo.story import Story
 from lab.demo.traffic import why_not
-from lab.harness.nodes import end_all
+from lab.harness.demo_end import demo_console, told
 
 
 def main() -> int:
@@ -24,8 +20,7 @@ def main() -> int:
 
     @return: The exit code.
     """
-    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 100
-    console = Console(width=wide, soft_wrap=False)
+    console = demo_console(100)
     reason = why_not()
     if reason:
         console.print(
@@ -35,25 +30,7 @@ def main() -> int:
             highlight=False,
         )
         return 1
-    begun = time.monotonic()
-    story = Story(console)
-    try:
-        well = story.run()
-    except AssertionError as error:
-        console.print(f"failed: {error}", highlight=False, markup=False, style="bold red")
-        well = False
-    except KeyboardInterrupt:
-        console.print("interrupted")
-        well = False
-    finally:
-        end_all()
-        story.folder.remove()
-    took = time.monotonic() - begun
-    if well:
-        console.print(f"[bold green]Everything is equal.[/] {took:.0f} s")
-    else:
-        console.print(f"[bold red]Something differs or is missing, see above.[/] {took:.0f} s")
-    return 0 if well else 1
+    return told(console, Story(console), "Everything is equal.")
 
 
 if __name__ == "__main__":

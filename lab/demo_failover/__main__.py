@@ -7,14 +7,10 @@ Run it with C{make demo-failover}.  It exits with 1 when anything is not as it s
 
 from __future__ import annotations
 
-import os
 import sys
-import time
-
-from rich.console import Console
 
 from lab.demo_failover.story import Story
-from lab.harness.nodes import end_all
+from lab.harness.demo_end import demo_console, told
 from lab.stock import jars
 from lab.stock.controllers import VERSION
 
@@ -25,8 +21,7 @@ def main() -> int:
 
     @return: The exit code.
     """
-    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 110
-    console = Console(width=wide, soft_wrap=False)
+    console = demo_console(110)
     try:
         jars.resolve(VERSION)
     except jars.Missing as error:
@@ -36,25 +31,7 @@ def main() -> int:
             highlight=False,
         )
         return 1
-    begun = time.monotonic()
-    story = Story(console)
-    try:
-        well = story.run()
-    except AssertionError as error:
-        console.print(f"failed: {error}", highlight=False, markup=False, style="bold red")
-        well = False
-    except KeyboardInterrupt:
-        console.print("interrupted")
-        well = False
-    finally:
-        end_all()
-        story.folder.remove()
-    took = time.monotonic() - begun
-    if well:
-        console.print(f"[bold green]Nothing acknowledged is lost.[/] {took:.0f} s")
-    else:
-        console.print(f"[bold red]Something differs or is missing, see above.[/] {took:.0f} s")
-    return 0 if well else 1
+    return told(console, Story(console), "Nothing acknowledged is lost.")
 
 
 if __name__ == "__main__":

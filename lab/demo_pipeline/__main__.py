@@ -8,18 +8,15 @@ leaves the table and a picture in C{.demo-pipeline}.
 
 from __future__ import annotations
 
-import os
 import sys
-import time
 from pathlib import Path
 
 import click
-from rich.console import Console
 
 from lab.demo.traffic import why_not
 from lab.demo_pipeline.story import PipelineStory
-from lab.harness.nodes import ROOT, end_all
-from rmqha.errors import RmqhaError
+from lab.harness.demo_end import demo_console, told
+from lab.harness.nodes import ROOT
 
 
 @click.command()
@@ -32,8 +29,7 @@ from rmqha.errors import RmqhaError
 @click.option("--seconds", type=click.FloatRange(5, 600), default=20.0, show_default=True)
 def main(out: Path, seconds: float) -> None:
     """From a client through a pair of brokers into a Delta table."""
-    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 100
-    console = Console(width=wide, soft_wrap=False)
+    console = demo_console(100)
     reason = why_not()
     if reason:
         console.print(
@@ -43,26 +39,8 @@ def main(out: Path, seconds: float) -> None:
             highlight=False,
         )
         sys.exit(1)
-    begun = time.monotonic()
     story = PipelineStory(console, out.resolve(), seconds)
-    try:
-        well = story.run()
-    except (AssertionError, RmqhaError) as error:
-        console.print(f"failed: {error}", highlight=False, markup=False, style="bold red")
-        well = False
-    except KeyboardInterrupt:
-        console.print("interrupted")
-        well = False
-    finally:
-        story.end()
-        end_all()
-        story.folder.remove()
-    took = time.monotonic() - begun
-    if well:
-        console.print(f"[bold green]Every message is in the table, once.[/] {took:.0f} s")
-    else:
-        console.print(f"[bold red]Something differs or is missing, see above.[/] {took:.0f} s")
-    sys.exit(0 if well else 1)
+    sys.exit(told(console, story, "Every message is in the table, once.", end=story.end))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,72 @@
+"""
+How a demo is run to its end, whatever that is, and how it says what came out.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from rich.console import Console
+
+from lab.harness.nodes import Folder, end_all
+from rmqha.errors import RmqhaError
+
+
+class DemoStory(Protocol):
+    """
+    What a demo tells.
+
+    @ivar folder: Where its nodes live.
+    """
+
+    folder: Folder
+
+    def run(self) -> bool:
+        """
+        @return: Whether all is as it should be.
+        """
+
+
+def demo_console(width: int) -> Console:
+    """
+    Where a demo is told.
+
+    @param width: Columns, where no terminal says how many there are.
+    """
+    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else width
+    return Console(width=wide, soft_wrap=False)
+
+
+def told(
+    console: Console, story: DemoStory, good: str, *, end: Callable[[], None] = lambda: None
+) -> int:
+    """
+    Run a demo, end all its processes, and say what came out.
+
+    @param good: What is said when all is as it should be.
+    @param end: Ends what is no process of ours.
+    @return: The exit code.
+    """
+    begun = time.monotonic()
+    try:
+        well = story.run()
+    except (AssertionError, RmqhaError) as error:
+        console.print(f"failed: {error}", highlight=False, markup=False, style="bold red")
+        well = False
+    except KeyboardInterrupt:
+        console.print("interrupted")
+        well = False
+    finally:
+        end()
+        end_all()
+        story.folder.remove()
+    took = time.monotonic() - begun
+    if well:
+        console.print(f"[bold green]{good}[/] {took:.0f} s")
+    else:
+        console.print(f"[bold red]Something differs or is missing, see above.[/] {took:.0f} s")
+    return 0 if well else 1
