@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "connections": connections.run,
         "latency": lambda folder: latency.run(folder, 4000 if options.quick else 20_000, rounds),
         "idle": lambda folder: idle.run(folder, GIB, 10.0 if options.quick else 20.0),
-        "offsets": lambda folder: offsets.run(folder, 30, (4 if options.quick else 16) * rounds),
+        "offsets": lambda folder: offsets.run(folder, 60, (4 if options.quick else 30) * rounds),
         "cold": lambda folder: cold.run(folder, GIB, 10.0 if options.quick else 40.0, rounds),
         "floods": lambda folder: floods.run(folder, 3.0 if options.quick else 10.0, rounds),
         "queues": lambda folder: queues.run(folder, 1000 if options.quick else 10_000, rounds),
