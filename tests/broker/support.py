@@ -258,6 +258,7 @@ class BrokerTestCase(LogTestCase):
             now,
             accounts=accounts,
         )
+        self.addCleanup(self.serving.offsets.journal.stop)
         self.connections = Connections(self.clock, self.serving.registry, ConnectionLimits())
         return self.serving
 

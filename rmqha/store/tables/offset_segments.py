@@ -270,3 +270,7 @@ class SegmentWriter:
         if self._fd >= 0:
             os.close(self._fd)
         self._fd = self._number = -1
+
+    def __del__(self) -> None:
+        # A journal that is let go without a stop leaves no descriptor behind.
+        self.close()

@@ -73,6 +73,7 @@ class JournalTestCase(LogTestCase):
         files = CheckedTables(root or self.root)
         table = ConsumerOffsetTable(files, self.clock, in_thread, PAUSE)
         table.load()
+        self.addCleanup(table.journal.stop)
         return table
 
     def crashed(self) -> ConsumerOffsetTable:
