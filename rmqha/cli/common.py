@@ -1,5 +1,6 @@
 """
-What all commands share: how they end, and how they show progress.
+What all commands share: how they end, how they show progress, and a reactor for those that ask
+nodes.
 
 Exit codes: 0 success, 1 something is wrong (and printed), 2 the command was not
 understood; of commands that ask running nodes also 3, a node gave no answer.  An error is
@@ -9,10 +10,10 @@ one line on stderr, never a traceback.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 from rich.console import Console
@@ -24,6 +25,8 @@ from rich.progress import (
     TimeRemainingColumn,
     TransferSpeedColumn,
 )
+from twisted.internet.defer import ensureDeferred
+from twisted.internet.task import react
 
 from rmqha.config.errors import ConfigProblems
 from rmqha.config.load import load
@@ -31,6 +34,8 @@ from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import RmqhaError
 from rmqha.store.derived.rebuild import Progress as Told
 from rmqha.store.offline.detect_sizes import offline_settings
+
+T = TypeVar("T")
 
 FAILED = 1
 INTERRUPTED = 130
@@ -150,3 +155,30 @@ def store_settings(conf: Path | None, root: Path, commitlog: Path, file_size: in
     if settings.root.resolve() != root.resolve():
         raise click.UsageError(f"{conf} is for the store {settings.root}, not {root}")
     return settings
+
+
+def in_reactor(run: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
+    """
+    Do something while a reactor runs; once in a process.
+
+    @param run: Given the reactor; what it raises is raised.
+    @return: What it returns.
+    @raise click.Abort: If somebody ended the reactor before.
+    """
+    outcome: list[T | Exception] = []
+
+    async def caught(reactor: Any) -> None:
+        try:
+            outcome.append(await run(reactor))
+        except Exception as error:
+            outcome.append(error)
+
+    try:
+        react(lambda reactor: ensureDeferred(caught(reactor)))
+    except SystemExit as ended:
+        if not outcome:
+            raise click.Abort() from ended
+    found = outcome[0]
+    if isinstance(found, Exception):
+        raise found
+    return found

@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import click
-from twisted.internet.defer import ensureDeferred
 from twisted.internet.error import ConnectError, ConnectionClosed
-from twisted.internet.task import react
 
+from rmqha.cli.common import in_reactor
 from rmqha.config.values import Endpoint
 from rmqha.errors import MasterLeft, ProtocolViolation
 from rmqha.ha.slave import master_bounds
@@ -89,30 +88,23 @@ def call_master(
     """
     host, port = address
     asked = port - 1 if client_port is None else client_port
-    outcome: list[T | Exception] = []
 
-    async def called(reactor: Any) -> None:
+    async def called(reactor: Any) -> T:
         client = RemotingClient(reactor, close_on_timeout=True, credentials=credentials)
         named = Endpoint().show((host, asked))
+        ask = (lambda: master_bounds.ask(client, named)) if asked else None
         try:
-            ask = (lambda: master_bounds.ask(client, named)) if asked else None
-            outcome.append(await run(reactor, ask))
-        except Exception as error:
-            outcome.append(error)
-        await client.close()
+            return await run(reactor, ask)
+        finally:
+            await client.close()
 
     try:
-        react(lambda reactor: ensureDeferred(called(reactor)))
-    except SystemExit as ended:
-        if not outcome:
-            raise click.Abort() from ended
-    found = outcome[0]
-    if isinstance(found, MasterLeft | ProtocolViolation):
-        raise Unreachable(str(found))
-    # An error of a file of ours has the file's name.
-    system = isinstance(found, OSError) and found.filename is None
-    if system or isinstance(found, ConnectError | ConnectionClosed):
-        raise Unreachable(f"{Endpoint().show(address)} cannot be reached: {str(found).rstrip('.')}")
-    if isinstance(found, Exception):
-        raise found
-    return found
+        return in_reactor(called)
+    except (MasterLeft, ProtocolViolation) as error:
+        raise Unreachable(str(error)) from error
+    except (OSError, ConnectError, ConnectionClosed) as error:
+        if isinstance(error, OSError) and error.filename is not None:
+            # A file of ours; the error has its name.
+            raise
+        why = str(error).rstrip(".")
+        raise Unreachable(f"{Endpoint().show(address)} cannot be reached: {why}") from error

@@ -9,9 +9,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 import click
-from twisted.internet.defer import ensureDeferred
-from twisted.internet.task import react
 
+from rmqha.cli.common import in_reactor
 from rmqha.config.values import Endpoint
 from rmqha.controller.group import ControllerGroup
 from rmqha.net.remoting.client import RemotingClient
@@ -54,9 +53,8 @@ def ask(
     @param cluster: The cluster of the set that is asked about, where it is one.
     @param name: Its C{brokerName}.
     """
-    outcome: list[T | Exception] = []
 
-    async def asked(reactor: Any) -> None:
+    async def asked(reactor: Any) -> T:
         client = RemotingClient(reactor)
         group = ControllerGroup(
             addresses=addresses,
@@ -66,17 +64,8 @@ def ask(
             now_ms=lambda: int(time.time() * 1000),
         )
         try:
-            outcome.append(await run(group))
-        except Exception as error:
-            outcome.append(error)
-        await client.close()
+            return await run(group)
+        finally:
+            await client.close()
 
-    try:
-        react(lambda reactor: ensureDeferred(asked(reactor)))
-    except SystemExit as ended:
-        if not outcome:
-            raise click.Abort() from ended
-    found = outcome[0]
-    if isinstance(found, Exception):
-        raise found
-    return found
+    return in_reactor(asked)

@@ -15,7 +15,7 @@ import treq
 from rich.table import Table
 
 from rmqha import event_file
-from rmqha.cli.common import complain, stdout
+from rmqha.cli.common import complain, in_reactor, stdout
 from rmqha.cli.nodes.poll import (
     DEFAULT_ADDRESS,
     UNREACHABLE,
@@ -24,7 +24,6 @@ from rmqha.cli.nodes.poll import (
     checked,
     unreached,
 )
-from rmqha.cli.nodes.status import in_reactor
 from rmqha.event_file import Event
 
 HOURS = 24.0
@@ -95,16 +94,14 @@ def events(context: click.Context, source: str, hours: float, as_json: bool) -> 
         tell(found, hours, as_json=as_json, now=time.time())
         return
     address = checked(source)
-    outcome: list[int] = []
 
-    async def run(reactor: Any) -> None:
+    async def run(reactor: Any) -> int:
         try:
             found = await asked(Look(treq, address, reactor))
         except (*UNREACHED, ValueError, KeyError, TypeError) as error:
             complain(unreached(address, error))
-            outcome.append(UNREACHABLE)
-            return
+            return UNREACHABLE
         tell(found, hours, as_json=as_json, now=time.time())
-        outcome.append(0)
+        return 0
 
-    context.exit(in_reactor(run, outcome))
+    context.exit(in_reactor(run))

@@ -12,11 +12,10 @@ import click
 import treq
 from attrs import frozen
 from rich.table import Table
-from twisted.internet.defer import Deferred, ensureDeferred
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import react
 
-from rmqha.cli.common import FAILED, JSON, complain, stdout
+from rmqha.cli.common import FAILED, JSON, complain, in_reactor, stdout
 from rmqha.cli.nodes.poll import ADDRESS, DEFAULT_ADDRESS, TIMEOUT, UNREACHED, unreached
 
 COLUMNS = ("address", "connected", "offset", "bytes", "since", "until")
@@ -102,29 +101,23 @@ def slots(context: click.Context, address: str, drop: str | None, as_json: bool)
     match = ADDRESS.fullmatch(address)
     if match is None or not 0 < int(match["port"]) < 65536:
         raise click.UsageError(f"{address} is not HOST:PORT")
-    problem: list[str] = []
 
-    async def run(reactor: Any) -> None:
+    async def run(reactor: Any) -> str:
         requests = SlotRequests(treq, address, reactor)
         try:
             why = "" if drop is None else await requests.drop(drop)
             if why:
-                problem.append(f"{address}: {why}")
-                return
+                return f"{address}: {why}"
             rows = await requests.rows()
         except (*UNREACHED, ValueError) as error:
-            problem.append(unreached(address, error))
-            return
+            return unreached(address, error)
         if as_json:
             click.echo(json.dumps({"slots": rows}))
         else:
             stdout().print(table_of(rows), markup=False)
+        return ""
 
-    try:
-        react(lambda reactor: ensureDeferred(run(reactor)))
-    except SystemExit as ended:
-        if ended.code:
-            raise click.Abort() from ended
+    problem = in_reactor(run)
     if problem:
-        complain(problem[0])
+        complain(problem)
         context.exit(FAILED)

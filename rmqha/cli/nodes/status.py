@@ -15,11 +15,11 @@ from attrs import define, field
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
-from twisted.internet.defer import Deferred, ensureDeferred, gatherResults
+from twisted.internet.defer import ensureDeferred, gatherResults
 from twisted.internet.interfaces import IReactorTime
-from twisted.internet.task import deferLater, react
+from twisted.internet.task import deferLater
 
-from rmqha.cli.common import complain, stdout
+from rmqha.cli.common import complain, in_reactor, stdout
 from rmqha.cli.nodes.detail import Copying, table_of
 from rmqha.cli.nodes.find import known_to
 from rmqha.cli.nodes.poll import DEFAULT_ADDRESS, UNREACHABLE, Look, Seen, checked
@@ -171,9 +171,8 @@ def status(
         raise click.UsageError("--name-server knows the nodes: leave HOST:PORT out")
     named = [checked(address) for address in addresses or (DEFAULT_ADDRESS,)]
     server = None if name_server is None else checked(name_server)
-    outcome: list[int] = []
 
-    async def run(reactor: Any) -> None:
+    async def run(reactor: Any) -> int:
         async def looks() -> list[Look]:
             found = named if server is None else await known_to(server, reactor)
             return [Look(treq, address, reactor) for address in found]
@@ -183,26 +182,7 @@ def status(
             last = await watch(looks, view, reactor, interval=interval, times=times)
         except (RmqhaError, OSError, ValueError) as error:
             complain(f"name server {server}: {str(error).rstrip('.')}")
-            outcome.append(UNREACHABLE)
-        else:
-            outcome.append(max(seen.exit_code for _, seen in last))
+            return UNREACHABLE
+        return max(seen.exit_code for _, seen in last)
 
-    context.exit(in_reactor(run, outcome))
-
-
-def in_reactor(run: Callable[[Any], Any], outcome: list[int]) -> int:
-    """
-    Run a coroutine that appends its exit code, with a reactor; once in a process.
-
-    @raise click.Abort: If it was interrupted.
-    """
-
-    def started(reactor: Any) -> Deferred[Any]:
-        return ensureDeferred(run(reactor))
-
-    try:
-        react(started)
-    except SystemExit as ended:
-        if not outcome:
-            raise click.Abort() from ended
-    return outcome[0]
+    context.exit(in_reactor(run))
