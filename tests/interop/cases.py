@@ -32,6 +32,20 @@ from tests.interop import matrix
 #: Set to 1 to run these tests, to C{full} to run all pairs.
 WANTED = os.environ.get("RMQHA_INTEROP", "")
 
+#: How often what is repeated is repeated, instead of what each test says.
+ROUNDS = os.environ.get("RMQHA_INTEROP_ROUNDS", "")
+
+
+def rounds(usual: int, full: int) -> int:
+    """
+    How often to repeat something.
+
+    @param usual: In C{make interop}.
+    @param full: In C{make interop-full}.
+    """
+    return int(ROUNDS) if ROUNDS else full if WANTED == "full" else usual
+
+
 #: Quick to come back, so that a test has little to wait for.
 BRISK: dict[str, object] = {"haReconnectBackoffMax": 500, "haHousekeepingInterval": 20000}
 

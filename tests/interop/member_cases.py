@@ -9,16 +9,20 @@ import time
 from typing import Any
 
 from lab.harness.nodes import Node, until
-from lab.stock.brokers import BOOT, SMALL, Row, Sends, Sent
+from lab.stock.brokers import BOOT, SMALL, Broker, Row, Sends, Sent
 from lab.stock.controllers import StockController
 from rmqha.controller.coordinator import SetState
 from rmqha.controller.group import ControllerGroup
 from rmqha.errors import ControllerRefused, NoController
 from tests.interop.test_controller import BlockingClient
 from tests.interop.test_member import MemberTestCase
+from tests.support import client
 
 AGAIN = 100
 """Acknowledged writes that show that a set works again."""
+
+GROUP = "readers"
+"""Whose consumer offset must never be lower than it was."""
 
 
 class ScenarioTestCase(MemberTestCase):
@@ -33,6 +37,18 @@ class ScenarioTestCase(MemberTestCase):
         super().setUp()
         self.acked: list[Sent] = []
         self.seen: set[Row] = set()
+        self.members: list[Node] = []
+        # What GROUP has committed, and what each member of ours was seen to have of that.
+        self.committed = 0
+        self.had: dict[str, int] = {}
+
+    def ours(self, name: str, controller: StockController, **keys: Any) -> Node:
+        """
+        One of ours, not started.
+        """
+        node = super().ours(name, controller, **keys)
+        self.members.append(node)
+        return node
 
     def set_of(self, count: int, **keys: Any) -> list[Node]:
         """
@@ -95,6 +111,7 @@ class ScenarioTestCase(MemberTestCase):
         """
         load = self.tool.put(1_000_000, self.topic, threads=threads)
         self.until_some(load.sent, 200)
+        self.commit()
         self.seen.update(self.tool.pull(self.topic))
         return load
 
@@ -113,17 +130,60 @@ class ScenarioTestCase(MemberTestCase):
         load.wait()
         self.acked += load.acked
 
+    # --- consumer offsets ----------------------------------------------------------------
+
+    def offset_of(self, node: Node) -> int:
+        """
+        What a member of ours has of the group's offset, which is no less than it had.
+        """
+        address = f"127.0.0.1:{node.port}"
+        found = client.committed(address, GROUP, self.topic, 0) or 0
+        had = self.had.get(node.name, 0)
+        self.assertGreaterEqual(found, had, f"{node.name} had a higher consumer offset before")
+        self.had[node.name] = found
+        return found
+
+    def commit(self) -> None:
+        """
+        The group is further, where a member of ours leads; the others of ours know it soon.
+        """
+        living = [node for node in self.members if node.running]
+        master = self.leader(living)
+        if master is None:
+            return
+        if not self.committed:
+            client.make_group(f"127.0.0.1:{master.port}", GROUP)
+        self.committed += 1
+        client.commit(f"127.0.0.1:{master.port}", GROUP, self.topic, 0, self.committed)
+        self.until_offset(living)
+
+    def until_offset(self, nodes: list[Node]) -> None:
+        """
+        Wait until members of ours know what the group has committed.
+        """
+        for node in nodes:
+            until(
+                lambda node=node: self.offset_of(node) == self.committed,
+                f"the consumer offset is {self.committed} at {node.name}",
+                BOOT,
+                tell=node.tail,
+                pause=0.2,
+            )
+
     # --- invariants ----------------------------------------------------------------------
 
-    def assert_settled(self, nodes: list[Node]) -> None:
+    def assert_settled(self, nodes: list[Node], *others: Broker) -> None:
         """
-        All members come to the same log; what was acknowledged is there, at its place, in each, and
-        nothing that was read is missing.
+        All members come to the same log; what was acknowledged is there, at its place, in each,
+        nothing that was read is missing, and no consumer offset is lower than it was.
+
+        @param nodes: Those of ours, one of which leads.
+        @param others: Java's.
         """
         with self.scenario("byte-equal, every SEND_OK held, nothing read is missing"):
             self.until_led(nodes)
             master = self.led(nodes)
-            self.until_in_sync(master, len(nodes))
+            self.until_in_sync(master, len(nodes) + len(others))
             last = self.tool.put(20, self.topic)
             self.assertEqual({"SEND_OK": 20}, last.wait())
             self.acked += last.acked
@@ -131,11 +191,19 @@ class ScenarioTestCase(MemberTestCase):
             for node in nodes:
                 if node is not master:
                     self.until_same(master, node)
+            end = master.status()["maxOffset"]
+            for other in others:
+                other.until_max(end)
+            self.until_offset(nodes)
+            for other in others:
+                other.stop()
             for node in sorted(nodes, key=lambda node: node is master):
                 node.term()
-            for node in nodes:
-                self.assert_same_log(master, node)
-                self.assert_holds(node, self.acked)
+            for each in (*nodes, *others):
+                self.assert_same_log(master, each)
+                self.assert_holds(each, self.acked)
+            for other in others:
+                self.assert_derived(other, exact=False, index=False)
             self.assertEqual(set(), self.seen - set(self.log_rows(master)))
             for node in nodes:
                 self.assert_quiet(node)

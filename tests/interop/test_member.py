@@ -14,7 +14,7 @@ from lab.stock.controllers import StockController, controllers, java_member, our
 from tests.interop import cases
 from tests.interop.cases import InteropTestCase
 
-ROUNDS = 20 if cases.WANTED == "full" else 3
+ROUNDS = cases.rounds(3, 20)
 
 Member = Node | Broker
 

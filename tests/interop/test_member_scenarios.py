@@ -19,7 +19,7 @@ from rmqha.wire.remoting.headers.controller import RoleChangedRequest
 from tests.interop import cases
 from tests.interop.member_cases import ScenarioTestCase
 
-ROUNDS = 10 if cases.WANTED == "full" else 3
+ROUNDS = cases.rounds(3, 10)
 
 SPOILT: dict[str, Callable[[bytes], bytes]] = {
     "is torn": lambda text: text[: len(text) // 2],

@@ -244,3 +244,8 @@ def _presets(settings: BrokerSettings) -> Iterable[TopicConfig]:
     if settings.trace_topic:
         yield preset(settings.trace_topic_name, 1)
     yield preset(reply_topic(settings.cluster), 1)
+    # A Java slave deletes what its master has not got.  Where a controller elects it later, and
+    # then another one, it makes these again inside the step that ends its leadership, and waits 90
+    # seconds for itself.
+    yield preset(HALF_TOPIC, 1)
+    yield preset(HALF_DONE_TOPIC, 1)

@@ -112,6 +112,8 @@ class TopicsTests(TableTestCase):
                 "OFFSET_MOVED_EVENT": (1, 6),
                 "SCHEDULE_TOPIC_XXXX": (18, 6),
                 "C_REPLY_TOPIC": (1, 6),
+                "RMQ_SYS_TRANS_HALF_TOPIC": (1, 6),
+                "RMQ_SYS_TRANS_OP_HALF_TOPIC": (1, 6),
             },
         )
 
