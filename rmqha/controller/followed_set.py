@@ -4,8 +4,11 @@ bytes are filed, and up to where the set has them.
 
 Nothing of that is believed before this connection has shown that the two logs are one.  From then
 on the master's labels are ours as far as our log goes, and readers see the log up to the confirm
-offset.  A stock master that was elected where the one before it had written nothing has no label of
-its own; its bytes are filed under its epoch here, as the controller tells it.
+offset.  A byte is reported as held when the label under which it lies is durable: after a crash
+none that counted is without.
+
+A stock master that was elected where the one before it had written nothing has no label of its own;
+its bytes are filed under its epoch here, as the controller tells it.
 
 Source: docs/protocol/controller.rst, Epoch file.
 """
@@ -29,6 +32,7 @@ class FollowedSet:
 
     @ivar epochs: The journal of that log.
     @ivar confirm: Lets readers see the log up to a physical offset.
+    @ivar kept: Called when labels have become durable, and so more may be reported.
     @ivar state: What was decided of the set; C{None} until that is known.
     @ivar labels: The master's, as far as this connection told.
     @ivar confirmed: The highest confirm offset that this connection told; -1 for none.
@@ -36,6 +40,7 @@ class FollowedSet:
 
     epochs: MasterEpochs
     confirm: Callable[[int], None]
+    kept: Callable[[], None] = lambda: None
     state: SetState | None = field(default=None, init=False)
     labels: tuple[EpochLabel, ...] = field(default=(), init=False)
     confirmed: int = field(default=-1, init=False)
@@ -87,6 +92,21 @@ class FollowedSet:
 
     # --- labels ---------------------------------------------------------------------
 
+    def filed(self, end: int) -> int:
+        """
+        Up to where the log's labels are on the disk: more of it must not be reported.
+
+        @param end: Where the log ends, as far as may be reported otherwise.
+        """
+        durable = self.epochs.durable
+        if self._proven and durable is self.epochs.journal:
+            return end
+        known = {(number, one.start) for one in durable.starts for number in (one.epoch, one.label)}
+        for each in self.labels:
+            if each.start < end and (each.label, each.start) not in known:
+                return each.start
+        return end
+
     def _holds_more(self, end: int) -> bool:
         """
         Whether bytes up to C{end} are the first of a label that was told before.
@@ -105,7 +125,10 @@ class FollowedSet:
         journal = self.epochs.journal
         number = max(self.state.master_epoch, journal.number)
         if (number, starts) != (journal.number, journal.starts):
-            self.epochs.become(journal.followed(number, starts))
+            self.epochs.become(journal.followed(number, starts)).addCallback(self._kept)
+
+    def _kept(self, _: None) -> None:
+        self.kept()
 
     def _entry(self, label: EpochLabel) -> EpochStart:
         assert self.state is not None, "asked for before"

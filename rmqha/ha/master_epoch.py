@@ -326,6 +326,8 @@ class MasterEpochs:
 
     @ivar root: The store's root.
     @ivar journal: As it is now.
+    @ivar durable: One whose entries are all on the disk; the same one while nothing is to be
+        written.
     @ivar keep_file: Writes what others than we read of it; blocking.
     @ivar run_id: A name of this process, by which it recognizes itself at another address.
     """
@@ -333,6 +335,7 @@ class MasterEpochs:
     root: Path
     in_thread: Callable[..., Deferred[Any]]
     journal: EpochJournal = field(factory=EpochJournal)
+    durable: EpochJournal = field(init=False)
     keep_file: Callable[[Path, EpochJournal], None] | None = None
     run_id: str = field(factory=lambda: uuid4().hex, init=False)
     _commits: GroupCommit = field(init=False)
@@ -340,7 +343,16 @@ class MasterEpochs:
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self._commits = GroupCommit(lambda: self.in_thread(self._write, self.journal))
+        self.durable = self.journal
+        self._commits = GroupCommit(self._commit)
+
+    def _commit(self) -> Deferred[None]:
+        journal = self.journal
+
+        def written(_: None) -> None:
+            self.durable = journal
+
+        return self.in_thread(self._write, journal).addCallback(written)
 
     def _write(self, journal: EpochJournal) -> None:
         journal.write(self.root)
@@ -361,7 +373,7 @@ class MasterEpochs:
         @param end: Where the log ends.
         @raise TableUnreadable: As L{EpochJournal.read} says.
         """
-        self.journal = EpochJournal.read(self.root).cut(end)
+        self.journal = self.durable = EpochJournal.read(self.root).cut(end)
 
     def become(self, journal: EpochJournal) -> Deferred[None]:
         """
@@ -382,6 +394,13 @@ class MasterEpochs:
         """
         self.journal = journal
         return self._commits.commit()
+
+    def try_again(self) -> None:
+        """
+        Write what could not be written, if there is such.
+        """
+        if self.durable is not self.journal and not self._commits.writing:
+            self._commits.commit().addErrback(self._not_written)
 
     def _not_written(self, failure: Failure) -> None:
         if failure.check(DiskFull, OSError):

@@ -32,6 +32,7 @@ from rmqha.ha.slave import master_bounds
 from rmqha.ha.slave.connection import SetListener
 from rmqha.ha.slave.follower import Follower
 from rmqha.ha.slave.master_bounds import AskBounds
+from rmqha.ha.slave.reportable import Reportable
 from rmqha.health import HealthReason
 from rmqha.net.remoting.client import RemotingClient, split_address
 from rmqha.periodic import Job
@@ -114,7 +115,9 @@ class ElectedUpstream:
         )
         self.group = controllers(self.settings, self.client, self.now_ms)
         self.followed = FollowedSet(
-            epochs=self.epochs, confirm=lambda offset: self.store().confirm(offset)
+            epochs=self.epochs,
+            confirm=lambda offset: self.store().confirm(offset),
+            kept=self._report,
         )
         self.watch = SetWatch(
             coordinator=self.group,
@@ -157,6 +160,19 @@ class ElectedUpstream:
         """
         return self.speak()
 
+    def reportable(self, below: Reportable) -> Reportable:
+        """
+        What may be reported as held: nothing whose label a crash could take.
+
+        @param below: What else bounds it.
+        """
+        return lambda log: self.followed.filed(below(log))
+
+    def _report(self) -> None:
+        connection = None if self.follower is None else self.follower.sync.connection
+        if connection is not None:
+            connection.report_progress()
+
     def recall(self) -> None:
         """
         Which masters the log has followed is in its journal.
@@ -188,6 +204,7 @@ class ElectedUpstream:
             )
         if state.master is None:
             return f"set {self.settings.broker.name} has no master in epoch {state.master_epoch}"
+        self.epochs.try_again()
         self.followed.state = state
         before = None if known is None else (known.master, known.master_epoch)
         changed = before != (state.master, state.master_epoch)

@@ -158,9 +158,9 @@ class SlaveNode(Node):
             repair=self._repair,
             bootstrapping=self._mark_bootstrap,
             is_bootstrapping=self._marker.exists(),
-            reportable=flushed
-            if self.settings.store.flush_disk is FlushDisk.SYNC_FLUSH
-            else accepted,
+            reportable=upstream.reportable(
+                flushed if self.settings.store.flush_disk is FlushDisk.SYNC_FLUSH else accepted
+            ),
             bounds=upstream.bounds(),
             client=upstream.client_port,
             followed=upstream.followed,

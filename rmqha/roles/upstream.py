@@ -23,6 +23,7 @@ from rmqha.ha.slave.connection import SetListener
 from rmqha.ha.slave.followed import FollowedMasters
 from rmqha.ha.slave.follower import Follower
 from rmqha.ha.slave.master_bounds import AskBounds, MasterBounds
+from rmqha.ha.slave.reportable import Reportable
 from rmqha.health import HealthReason
 from rmqha.net.remoting.client import RemotingClient, split_address
 from rmqha.periodic import Job
@@ -209,6 +210,12 @@ class Upstream:
         How each connection speaks.
         """
         return ClassicSlaveDialect()
+
+    def reportable(self, below: Reportable) -> Reportable:
+        """
+        What may be reported as held.
+        """
+        return below
 
     def health(self) -> Iterator[HealthReason]:
         """

@@ -5,12 +5,14 @@ Tests for L{rmqha.controller.followed_set}.
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import patch
 
 from rmqha.controller.coordinator import ElectedMember, SetState
 from rmqha.controller.followed_set import FollowedSet
+from rmqha.errors import DiskFull
 from rmqha.ha.master_epoch import EpochJournal, EpochStart, MasterEpochs
 from rmqha.wire.ha_v2 import EpochLabel, HandshakeAnswer, TransferHeader
-from tests.support.logs import LogTestCase, now
+from tests.support.logs import Held, LogTestCase, now
 
 MASTER = ElectedMember(2, "10.0.0.2:10911")
 
@@ -27,8 +29,15 @@ class FollowedSetTests(LogTestCase):
         self.root: Path = self.folder()
         self.epochs = MasterEpochs(self.root, now)
         self.seen: list[int] = []
-        self.set = FollowedSet(epochs=self.epochs, confirm=self.seen.append)
+        self.kept = 0
+        self.set = FollowedSet(epochs=self.epochs, confirm=self.seen.append, kept=self.keep)
         self.decide(3)
+
+    def keep(self) -> None:
+        """
+        Labels are durable.
+        """
+        self.kept += 1
 
     def decide(self, epoch: int) -> None:
         """
@@ -83,6 +92,50 @@ class FollowedSetTests(LogTestCase):
         self.assertEqual(self.starts, (EpochStart(1, 0), EpochStart(3, 50, MASTER.id)))
         self.assertEqual(EpochJournal.read(self.root), self.epochs.journal)
         self.assertEqual(self.epochs.number, 3)
+
+    def test_reported_when_durable(self) -> None:
+        """
+        Bytes are reported when the label under which they lie is on the disk, and not before.
+        """
+        self.answer((1, 0), (3, 50))
+        self.proven(20)
+        self.assertEqual((self.set.filed(20), self.kept), (20, 1))
+        held = Held()
+        self.epochs.in_thread = held
+        self.transfer(60, 3, 50, size=40)
+        self.assertEqual([self.set.filed(end) for end in (50, 51, 60)], [50, 50, 50])
+        self.transfer(90, 3, 50, size=30)
+        self.assertEqual((self.set.filed(90), self.kept), (50, 1))
+        held.work()
+        self.assertEqual((self.set.filed(90), self.kept), (90, 2))
+        self.assertEqual(EpochJournal.read(self.root), self.epochs.journal)
+
+    def test_compared_and_not_filed(self) -> None:
+        """
+        A log that has lost its labels is reported up to the first of the master's until it is known
+        to be the master's, and the labels are on the disk.
+        """
+        self.answer((1, 0), (3, 50))
+        self.assertEqual(self.set.filed(80), 0)
+        self.proven(80)
+        self.assertEqual(self.set.filed(80), 80)
+        self.answer((1, 0), (3, 50), (4, 70))
+        self.assertEqual(self.set.filed(80), 70)
+
+    def test_not_written(self) -> None:
+        """
+        Without room for the label nothing beyond its start is reported, until there is room.
+        """
+        self.answer((1, 0), (3, 50))
+        self.proven(20)
+        full = DiskFull("epochs.json", 100)
+        with patch.object(EpochJournal, "write", side_effect=full):
+            self.transfer(60, 3, 50, size=40)
+            self.epochs.try_again()
+            self.assertEqual(self.set.filed(60), 50)
+        self.epochs.try_again()
+        self.assertEqual(self.set.filed(60), 60)
+        self.assertEqual(EpochJournal.read(self.root), self.epochs.journal)
 
     def test_a_label_that_was_not_in_the_answer(self) -> None:
         """

@@ -200,6 +200,29 @@ class FollowTests(MemberChangeCase):
         self.pass_time(10.0)
         self.assertNotIn("too-few-replicas", unhealthy(self.node))
 
+    def test_label_before_its_bytes_are_reported(self) -> None:
+        """
+        While a new label is on its way to the disk no byte is reported that lies under it: a crash
+        could take the label, and the byte would have counted.
+        """
+        master = self.follow()
+        common = self.theirs.end
+        self.put(self.theirs, 300)
+        held: Any = Held()
+
+        def run(*call: Any, **keys: Any) -> Any:
+            return (held if call[0] == self.node.epochs._write else now)(*call, **keys)
+
+        self.node.run = run
+        master.feed(self.theirs, common, common, FIRST_LABEL, EpochLabel(2, common))
+        self.pass_time(6.0)
+        self.assertEqual(content(self.node.store.log), content(self.theirs))
+        self.assertEqual(self.labels(master), common)
+        held.work()
+        self.assertEqual(self.labels(master), self.theirs.end)
+        kept = epoch_file.read(self.root / "epochFileCheckpoint").labels
+        self.assertEqual(kept, (FIRST_LABEL, EpochLabel(2, common)))
+
     def test_a_master_that_ends(self) -> None:
         """
         It ends before it says where its HA port is: it is asked again, and no error is logged.

@@ -218,7 +218,7 @@ class SlaveProtocol(Protocol):
         opening = self.dialect.opening(self.question.report, onlooker=self.onlooker)
         self.transport.write(opening)
         self.reporting.start(self._interval)
-        self.log.flush_listeners.append(self._report_progress)
+        self.log.flush_listeners.append(self.report_progress)
         if self.question.ask is not ProbeKind.EMPTY:
             self._silence = self.clock.callLater(self.settings.probe_silence, self._silent)
 
@@ -247,8 +247,8 @@ class SlaveProtocol(Protocol):
             if call is not None and call.active():
                 call.cancel()
         self._silence = self._resume = None
-        if self._report_progress in self.log.flush_listeners:
-            self.log.flush_listeners.remove(self._report_progress)
+        if self.report_progress in self.log.flush_listeners:
+            self.log.flush_listeners.remove(self.report_progress)
 
     def drop(self, why: str = "") -> None:
         """
@@ -319,7 +319,10 @@ class SlaveProtocol(Protocol):
             self._reported_at = self.clock.seconds()
             self.transport.write(self.dialect.report(held))
 
-    def _report_progress(self) -> None:
+    def report_progress(self) -> None:
+        """
+        Say that more is held, if it is.
+        """
         if not self.finished:
             held = self.held()
             if held > self.reported:
@@ -539,7 +542,7 @@ class SlaveProtocol(Protocol):
             if self.settings.verify_before_ack:
                 self._verify()
             # First of all: a write waits for it.
-            self._report_progress()
+            self.report_progress()
             self.log.progress()
             if self._master_idle:
                 self.follower.master_ends(self, self.cursor)
@@ -547,7 +550,7 @@ class SlaveProtocol(Protocol):
                 self.behind = frames > 1 or self._frame >= self.settings.batch
                 self.follower.moved(self)
         else:
-            self._report_progress()
+            self.report_progress()
         wait = self.bucket.take(turn) if self.bucket is not None and turn else 0.0
         if wait > 0.0 and not self.finished:
             IPushProducer(self.transport).pauseProducing()
