@@ -63,7 +63,6 @@ class LeadingNode(SlaveNode):
         self._as_configured = settings
         super().__init__(settings, reactor, repair=repair)
         self.counted_on = CountedOn(root=settings.store.root, in_thread=self._in_thread)
-        self._doubted: dict[int, str] = {}
         self._changes: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
 
     async def _lead(self, state: SetState) -> str:
@@ -146,7 +145,6 @@ class LeadingNode(SlaveNode):
             confirm_from=store.readable,
             slots=self.serving.slots,
             most=lambda: self.shares.ha,
-            doubted=self._doubted,
         )
         master.confirm_moved.append(lambda: store.confirm(master.confirm))
         return master

@@ -19,7 +19,8 @@ from rmqha.wire.ha_v2 import EpochLabel
 
 NO_LABEL = EpochLabel(-1, 0)
 """
-What is told of bytes that lie under none: those from before the log was one of a set.
+What is told of bytes that lie under none: those from before the log was one of a set; and to
+members that no label must prove.
 """
 
 

@@ -4,7 +4,7 @@ HA protocol v2 on one connection, as the master speaks it.
 A slave says who it is, is answered with the labels of our log, and reports then.  One handshake is
 answered; half of one waits; what came before our answer was no answer to it.  What it is sent is
 cut where files and labels end, and has in each frame the label it lies under and the confirm
-offset.
+offset.  One whose log is doubted is told no label.
 
 Source: docs/protocol/controller.rst, What a master tells.
 """
@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rmqha.errors import HandshakeRejected
+from rmqha.ha.elected.labelled_log import NO_LABEL
 from rmqha.ha.master.connection import MasterProtocol
 from rmqha.ha.master.ledger import Claim
 from rmqha.wire.ha_v2 import (
@@ -166,12 +167,14 @@ class MemberDialect:
         """
         master = self._master
         self.confirm_told = confirm = master.confirm
-        if size:
+        if self.doubt:
+            label = NO_LABEL
+        elif size:
             label = master.labelled.of_byte(offset)
         else:
             label = master.labelled.before(offset)
-            if not master.log.end:
-                offset = NO_FILE
+        if not master.log.end:
+            offset = NO_FILE
         return _pack_header(TRANSFER, size, offset, label.label, label.start, confirm)
 
     def frame_end(self, position: int, stop: int) -> int:

@@ -6,9 +6,11 @@ of these labels from the same start holds the same bytes under it, up to a tail 
 cut that off if it ends no later than the two logs surely are one.  A member without labels cuts
 nothing.
 
-B{It is asked before it is sent anything}: the first frame teaches it our labels, which prove
-nothing then.  One that cannot be asked is not fed.  One whose log is not proven is fed, does not
-count, and is doubted until it has begun anew with no byte.
+B{It is asked before it is sent anything}, and one that cannot be asked is not fed.  One whose log
+is not proven is fed, does not count, and B{is told no label of ours}: a label would prove its log
+wrongly the next time, to us or to whoever leads then.  So nobody has to remember who is doubted:
+it is as little proven the next time, until it has begun anew with no byte.  A learner is judged as
+well, as far as it is a member: it may count one day.
 
 Source: docs/protocol/controller.rst, Who is fed and who counts.
 """
@@ -30,6 +32,7 @@ from rmqha.controller.other_members import MemberLabels
 from rmqha.errors import HandshakeRejected, RmqhaError
 from rmqha.ha.elected.roster import Roster
 from rmqha.logfiles.reader import LogReader
+from rmqha.wire.ha_v2 import LEARNER_ID
 
 if TYPE_CHECKING:
     from rmqha.ha.elected.member_dialect import MemberDialect
@@ -40,7 +43,7 @@ PATIENCE = 10.0
 ASKING = "its epoch labels are not known yet"
 """Why a member does not count that has not told them."""
 
-LAST_FILE = "it was sent the last file of the log only"
+LAST_FILE = "it takes the last file of the log only"
 
 
 @define(eq=False, kw_only=True)
@@ -53,7 +56,6 @@ class Proofs:
     @ivar labels_of: Asks a member, by C{host:port} of its client port.
     @ivar roster: Knows where that is.
     @ivar accept: Whether a log counts that is not proven (C{haAcceptUnproven}).
-    @ivar doubted: Members that were not proven, by id, and why in words.
     """
 
     labels: Labels
@@ -62,7 +64,6 @@ class Proofs:
     roster: Roster
     clock: IReactorTime
     accept: bool = False
-    doubted: dict[int, str] = field(factory=dict)
     # Who is being asked, and since when.
     _asked: dict[MemberDialect, float] = field(factory=dict, init=False)
 
@@ -75,19 +76,17 @@ class Proofs:
 
         @param report: Its first report.
         """
-        number = dialect.number
         if dialect in self._asked:
             return False
-        if not dialect.counts:
-            if not dialect.learner:
-                self.doubted[number] = LAST_FILE
-        elif report in (0, self.log.min_offset):
-            # What it had before is not there any more, or is compared with what it is sent.
-            self.doubted.pop(number, None)
+        said = dialect.said
+        if said is not None and said.from_last_file:
+            dialect.doubt = LAST_FILE
+        elif dialect.number == LEARNER_ID or report in (0, self.log.min_offset):
+            # It is no member, and never counts; or what it had before is not there any more, or is
+            # compared with what it is sent.
+            pass
         elif not self.log.min_offset < report <= self.log.confirmed:
             dialect.doubt = "it is outside our log"
-        elif number in self.doubted and not self.accept:
-            dialect.doubt = self.doubted[number]
         else:
             self._asked[dialect] = self.clock.seconds()
             dialect.doubt = ASKING
@@ -107,7 +106,9 @@ class Proofs:
         """
         now = self.clock.seconds()
         for dialect, since in list(self._asked.items()):
-            if now - since >= PATIENCE:
+            if now - since >= PATIENCE and dialect.learner:
+                self._judge(dialect, dialect.doubt)
+            elif now - since >= PATIENCE:
                 error = HandshakeRejected("no-labels", dialect.number, dialect.doubt)
                 dialect.connection.close(error.reason, error)
             else:
@@ -160,7 +161,6 @@ class Proofs:
             )
             why = ""
         elif why:
-            self.doubted[number] = why
             self._log.warn(
                 "Member {number} is fed and does not count: {why}. Empty its store, or set "
                 "haAcceptUnproven",

@@ -88,8 +88,6 @@ class SetMaster:
     @ivar confirm_from: The confirm offset that the store knows.
     @ivar slots: What is kept for members that are away.
     @ivar most: Most connections at once; what the settings say by default.
-    @ivar doubted: Members whose logs were not proven, by id; to be given to the next one that is
-        made in this process.
     @ivar confirm_moved: Called after the confirm offset has moved.
     @ivar factory: Takes the members' connections.
     @ivar in_sync: The SyncStateSet.
@@ -114,7 +112,6 @@ class SetMaster:
     confirm_from: int = 0
     slots: RetentionSlots | None = None
     most: Callable[[], int] | None = None
-    doubted: dict[int, str] = field(factory=dict)
     confirm_moved: list[Callable[[], None]] = field(factory=list, init=False)
     labelled: LabelledLog = field(init=False)
     factory: MasterFactory = field(init=False)
@@ -151,7 +148,6 @@ class SetMaster:
             roster=self.roster,
             clock=self.clock,
             accept=settings.accept_unproven,
-            doubted=self.doubted,
         )
         self.in_sync = InSyncSet(
             own=self.own,

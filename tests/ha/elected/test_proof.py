@@ -93,33 +93,64 @@ class ProofTests(SetCase):
         self.pass_time(20, 1.0)
         self.assertEqual(self.coordinator.asked, [])
 
-    def test_doubt_stays(self) -> None:
+    def test_doubted_learns_no_label(self) -> None:
         """
-        Being fed teaches it our labels, which prove nothing then: it counts when it has begun anew
-        with nothing.
+        Labels that it is told would prove its log wrongly the next time, to us or to whoever leads
+        then: it is told none, by frames or by heartbeats.
+        """
+        self.has(SLAVE, 9000)
+        protocol, transport = self.fed(report=9000)
+        self.ack(protocol)
+        self.put(300)
+        self.pass_time(11.0)
+        told = Told(transport.value())
+        self.assertTrue(told.transfers and told.heartbeats)
+        self.assertEqual({(each.label, each.start) for each in told.headers}, {(-1, 0)})
+
+    def test_begun_anew(self) -> None:
+        """
+        One that was doubted counts when it has begun anew with nothing, and is told labels then.
         """
         self.has(SLAVE, 9000)
         protocol, _ = self.fed(report=9000)
         self.lose(protocol)
-        self.has(SLAVE, 25_000, *CHAIN[:2])
-        protocol, _ = self.fed(report=25_000)
-        self.assertTrue(self.doubt())
-        self.assertEqual(self.counted(), set())
-        self.lose(protocol)
-        protocol, _ = self.fed(report=0)
+        protocol, transport = self.fed(report=0)
         self.assertEqual(self.counted(), {SLAVE})
+        self.assertEqual({each.label for each in Told(transport.value()).transfers}, {1, 3})
         self.ack(protocol)
         self.lose(protocol)
+        self.has(SLAVE, 25_000, *CHAIN[:2])
         self.fed(report=25_000)
         self.assertEqual(self.counted(), {SLAVE})
 
-    def test_doubt_outlives_the_epoch(self) -> None:
+    def test_cut_to_what_is_proven(self) -> None:
         """
-        Whoever leads in the next epoch of this process is given the doubts.
+        One that was doubted and has cut its log to where the labels agree counts.
         """
-        self.has(SLAVE, 9000)
-        self.fed(report=9000)
-        self.assertEqual(list(self.master.doubted), [SLAVE])
+        self.has(SLAVE, 9000, EpochLabel(1, 0))
+        protocol, _ = self.fed(report=9000)
+        self.assertIn("ours up to 8000 only", self.doubt())
+        self.lose(protocol)
+        self.has(SLAVE, 8000, EpochLabel(1, 0))
+        self.fed(report=8000)
+        self.assertEqual(self.counted(), {SLAVE})
+
+    def test_learner(self) -> None:
+        """
+        A stock learner is a member that does not count yet: it is judged like the others, and one
+        that cannot be asked is told no label.
+        """
+        for labels, told in ((CHAIN[:1], {1, 3}), ((), {-1})):
+            self.build(labels=CHAIN)
+            self.has(SLAVE, 8000, *labels)
+            _, transport = self.fed(report=7000, learner=True)
+            self.assertEqual({each.label for each in Told(transport.value()).transfers}, told)
+            self.assertEqual(self.counted(), set())
+        self.build(labels=CHAIN)
+        _, transport = self.fed(report=7000, learner=True)
+        self.assertEqual(Told(transport.value()).headers, [])
+        self.pass_time(12.0)
+        self.assertEqual({each.label for each in Told(transport.value()).transfers}, {-1})
 
     def test_accepted(self) -> None:
         """
@@ -153,13 +184,11 @@ class ProofTests(SetCase):
 
     def test_cannot_be_asked(self) -> None:
         """
-        One that cannot be asked is closed after a while, and is no more doubted than before; with
-        C{haAcceptUnproven} it counts.
+        One that cannot be asked is closed after a while; with C{haAcceptUnproven} it counts.
         """
         _, transport = self.fed(report=8000)
         self.pass_time(12.0)
         self.assertClosed(transport, "no-labels")
-        self.assertEqual(self.master.doubted, {})
         self.build(labels=CHAIN, accept_unproven=True)
         self.fed(report=8000)
         self.assertEqual(self.counted(), {SLAVE})
@@ -180,27 +209,28 @@ class ProofTests(SetCase):
         self.assertTrue(self.doubt())
         self.assertEqual(self.counted(), set())
 
-    def test_wrong_report_clears_no_doubt(self) -> None:
+    def test_wrong_report(self) -> None:
         """
-        A report that is rejected is none of a member that has begun anew.
+        A report that is rejected makes nothing better.
         """
         self.build(end=45_000, min_offset=20_000, labels=(EpochLabel(1, 20_000),))
         for report in (21_000, 19_000, -1, 99_000, 21_000):
             self.has(SLAVE, 21_000)
             protocol, _ = self.fed(report=report)
             self.assertEqual(self.counted(), set())
-            self.assertEqual(list(self.master.doubted), [SLAVE])
             self.lose(protocol)
 
     def test_last_file_only(self) -> None:
         """
-        One that was sent the last file only has our labels and not our log: it is doubted.
+        One that was sent the last file only has not got our log: it is told no label of it.
         """
         self.build(labels=CHAIN, rules=SetRules(allow_last_file=True))
-        protocol, _ = self.fed(report=0, from_last_file=True)
+        protocol, transport = self.fed(report=0, from_last_file=True)
         self.ack(protocol)
+        self.assertIn("the last file", self.doubt())
+        self.assertEqual({each.label for each in Told(transport.value()).headers}, {-1})
         self.lose(protocol)
-        self.has(SLAVE, 25_000, *CHAIN[:2])
+        self.has(SLAVE, 25_000)
         self.fed(report=25_000)
         self.assertEqual(self.counted(), set())
 

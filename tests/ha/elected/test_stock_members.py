@@ -145,13 +145,11 @@ class StockMachine(RuleBasedStateMachine):
 
     def lead(self) -> None:
         """
-        Our epoch begins.
+        Our epoch begins, maybe in another process, that knows of nobody.
         """
-        doubted = self.case.master.doubted
         self.case.labels = self.labels
         self.case.coordinator.state = at(OWN, self.epoch, OWN, set_epoch=self.epoch)
         self.master = self.case.again()
-        self.master.doubted.update(doubted)
         self.master.proofs.labels_of = self.labels_of
 
     def labels_of(self, address: str) -> Deferred[MemberLabels]:
