@@ -299,7 +299,7 @@ class Process(Service):
             self._log.warn("{note}", note=note)
         warning = open_warning(self.settings, namesrv=self.role == NAMESRV)
         if warning:
-            self._log.warn("{warning}", warning=warning)
+            self._log.warn("{text}", text=warning)
         try:
             self._ports += self._listen_admin()
             self._ports += self.listen()
