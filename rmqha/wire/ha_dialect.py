@@ -144,8 +144,8 @@ class SetSlaveDialect:
         Decode a chunk.  A transfer's header is given, then the parts of its body or a heartbeat.
 
         @raise HandshakeUnexpected: If a transfer comes before the answer, or a second answer.
-        @raise EpochLabelWentBack: If a label is below that of the transfer before, or its start
-            is, or that is behind the transfer's bytes.
+        @raise EpochLabelWentBack: If labels of the answer do not ascend; or if one is below that
+            of the transfer before, or its start is, or that is behind the transfer's bytes.
         @raise FrameSizeOutOfRange: And what else L{MasterMessages.receive} raises.
         """
         for message in self._decoder.receive(data):
@@ -155,6 +155,7 @@ class SetSlaveDialect:
             elif isinstance(message, HandshakeAnswer):
                 if self.admitted:
                     raise HandshakeUnexpected("a second answer to one handshake")
+                self._check_answer(message)
                 self.admitted = True
                 yield message
             elif not self.admitted:
@@ -165,6 +166,15 @@ class SetSlaveDialect:
                 if not message.size:
                     # A master without a log file says -1.
                     yield HaHeartbeat(max(message.offset, 0))
+
+    def _check_answer(self, answer: HandshakeAnswer) -> None:
+        before = EpochLabel(-1, 0)
+        for now in answer.labels:
+            if now.label <= before.label or now.start < before.start:
+                raise EpochLabelWentBack(
+                    now.label, now.start, before.label, before.start, answer.end
+                )
+            before = now
 
     def _check(self, header: TransferHeader) -> None:
         before, now = self._label, EpochLabel(header.label, header.start)

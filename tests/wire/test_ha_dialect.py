@@ -4,11 +4,18 @@ Tests for L{rmqha.wire.ha_dialect}.
 
 from __future__ import annotations
 
+import contextlib
+
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import EpochLabelWentBack, HandshakeUnexpected, HaStateUnexpected
+from rmqha.errors import (
+    EpochLabelWentBack,
+    HandshakeUnexpected,
+    HaStateUnexpected,
+    ProtocolViolation,
+)
 from rmqha.wire import ha_frame, ha_v2
 from rmqha.wire.ha_dialect import ClassicSlaveDialect, Said, SetSlaveDialect
 from rmqha.wire.ha_frame import BodyPart, HaHeartbeat
@@ -127,3 +134,33 @@ class LearnerTests(SynchronousTestCase):
             dialect = SetSlaveDialect()
             with self.assertRaises(EpochLabelWentBack):
                 said(dialect, ANSWER + transfer(0, b"abcdef") + bad)
+
+    def test_labels_of_the_answer(self) -> None:
+        """
+        Those of an answer ascend too, from the first byte on.
+        """
+        for bad in (
+            [EpochLabel(3, 0), EpochLabel(2, 10)],
+            [EpochLabel(1, 10), EpochLabel(2, 5)],
+            [EpochLabel(1, 0), EpochLabel(1, 0)],
+            [EpochLabel(1, -5)],
+            [EpochLabel(-1, 0)],
+        ):
+            dialect = SetSlaveDialect()
+            with self.assertRaises(EpochLabelWentBack):
+                said(dialect, ha_v2.encode_answer(20, bad))
+            self.assertFalse(dialect.admitted)
+
+    @given(st.booleans(), st.binary(max_size=200), CUTS)
+    def test_any_bytes(self, answered: bool, data: bytes, cuts: list[int]) -> None:
+        """
+        Whatever comes, it is read, or refused as no master's; never is more told than came.
+        """
+        dialect, told = SetSlaveDialect(), 0
+        if answered:
+            said(dialect, ANSWER)
+        with contextlib.suppress(ProtocolViolation):
+            for piece in pieces(data, cuts):
+                for each in dialect.receive(piece):
+                    told += len(each.data) if isinstance(each, BodyPart) else 0
+        self.assertLessEqual(told, len(data))

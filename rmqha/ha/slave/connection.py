@@ -358,6 +358,10 @@ class SlaveProtocol(Protocol):
     def _elected_says(self, word: HandshakeAnswer | TransferHeader) -> None:
         assert self.listener is not None, "only an elected master says such things"
         if isinstance(word, TransferHeader):
+            # Before its label is believed; a master without a log file says -1.
+            offset, cursor = max(word.offset, 0), self.cursor
+            if cursor is not None and offset != cursor and self._theirs is None:
+                raise FrameOffsetMismatch(cursor, offset)
             self.listener.transfer(word)
             return
         self.listener.answered(word)
