@@ -1,9 +1,9 @@
 """
-Read what a node leaves beside its log for readers: how far it is final, where records begin,
-which topics were deleted.
+Read what a node leaves beside its log for readers: how far it is final, where records begin and
+which topics they have, which topics were deleted.
 
-Source: docs/protocol/store.rst, The published point and The split index; docs/architecture.rst,
-Files of our own.
+Source: docs/protocol/store.rst, The published point, The split index and The topic index;
+docs/architecture.rst, Files of our own.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from attrs import frozen
 
 from rmqha.errors import PointInvalid, TableUnreadable
 from rmqha.logfiles import json_table
+from rmqha.logfiles.listing import file_name
 from rmqha.logfiles.log_files import LogFiles, opened
 from rmqha.logfiles.pread_log import PreadLog
 from rmqha.logfiles.reader import LogReader
@@ -23,7 +24,15 @@ from rmqha.logfiles.tail_crc import tail_crc
 from rmqha.logfiles.walk_file import whole_from
 from rmqha.wire.log.copied_damage import CopiedDamage
 from rmqha.wire.log.published import SPAN_SIZE, TAIL, Point, parse_point, parse_spans
-from rmqha.wire.store_layout import COPIED_DAMAGE, DELETED_TOPICS, OWN_FOLDER, POINT, SPLITS
+from rmqha.wire.log.topic_runs import TopicSpan, parse_topic_spans
+from rmqha.wire.store_layout import (
+    COPIED_DAMAGE,
+    DELETED_TOPICS,
+    OWN_FOLDER,
+    POINT,
+    SPLITS,
+    TOPIC_INDEX,
+)
 
 DELETED = Path(OWN_FOLDER) / DELETED_TOPICS
 """Where a node keeps which topics it has deleted, below the store's root."""
@@ -84,6 +93,39 @@ def read_splits(root: Path, start: int, end: int) -> tuple[Split, ...]:
 
 def _start(fd: int, row: int) -> int:
     return int.from_bytes(os.pread(fd, 8, row * SPAN_SIZE), "big")
+
+
+def topic_index_of(root: Path, file_start: int) -> Path:
+    """
+    Where a store keeps the topic index of one file of its log.
+
+    @param file_start: Physical offset of the file's first byte.
+    """
+    return root / OWN_FOLDER / TOPIC_INDEX / file_name(file_start)
+
+
+def read_topic_spans(path: Path) -> list[TopicSpan]:
+    """
+    The entries of a topic index, as far as they are whole; none without one.
+
+    @param path: As L{topic_index_of} says.
+    """
+    try:
+        with opened(path) as fd:
+            return list(parse_topic_spans(lambda place, size: os.pread(fd, size, place)))
+    except FileNotFoundError:
+        return []
+
+
+def read_runs(path: Path, span: TopicSpan) -> bytes:
+    """
+    The runs of an entry of a topic index, for L{TopicSpan.runs}.
+    """
+    try:
+        with opened(path) as fd:
+            return os.pread(fd, span.size, span.place)
+    except FileNotFoundError:
+        return b""
 
 
 def read_deleted_topics(root: Path, log: LogReader, end: int) -> dict[str, int]:

@@ -63,6 +63,9 @@ SPLITS = "splits"
 SPLIT_FINGERPRINTS = "splits.json"
 """What proves L{SPLITS} where no node keeps them: a fingerprint for each file of the log."""
 
+TOPIC_INDEX = "topics"
+"""A folder with a file for each of the log's, of the same name: which topics its records have."""
+
 READERS = "readers"
 """A folder with a file for each reader that has a name, C{<name>.json}."""
 

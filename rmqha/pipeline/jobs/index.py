@@ -1,12 +1,13 @@
 """
-The split index of a store, made from its log: where records begin every some MiB.
+The split index of a store, made from its log: where records begin every some MiB; and with it
+the topic index.
 
     >>> index(spark, "/data/store")
 
 A node of rmqha makes its own as its log grows.  This is for stores that have none, those of
 Java brokers, or whose own begins late; every log file is walked by a task of its own.
 
-Source: docs/protocol/store.rst, The split index; docs/guide/jobs.rst, Index.
+Source: docs/protocol/store.rst, The split index and The topic index; docs/guide/jobs.rst, Index.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
+from logging import getLogger
+from pathlib import Path as LocalPath
 from typing import Any
 
 import pyarrow as pa
@@ -24,19 +26,22 @@ from pyspark.sql import SparkSession
 
 from rmqha.errors import StoreLocked
 from rmqha.logfiles.log_files import LogFiles
-from rmqha.logfiles.published import read_point
+from rmqha.logfiles.published import read_point, topic_index_of
 from rmqha.pipeline.jobs.progress import Shown, silent
 from rmqha.pipeline.jobs.proven_records import proved
-from rmqha.pipeline.jobs.spark_work import Path as AnyPath
-from rmqha.pipeline.jobs.spark_work import spread
+from rmqha.pipeline.jobs.spark_work import Path, spread
 from rmqha.pipeline.log.cached_splits import replace, write_positions
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.positions import Position, make
 from rmqha.pipeline.log.ranges import Range
 from rmqha.pipeline.log.stores import StoreView
+from rmqha.wire.columnar.fixed_fields import FixedFields
 from rmqha.wire.log.published import Cut, Span, render_spans
 from rmqha.wire.log.split_spans import SpanMaker
+from rmqha.wire.log.topic_runs import TopicRunsMaker
 from rmqha.wire.store_layout import LOCK, OWN_FOLDER, SPLITS
+
+_log = getLogger(__name__)
 
 SPANS = pa.schema(
     [
@@ -115,24 +120,28 @@ class Walking:
             cuts=self.cuts,
             proofs=(),
         )
-        maker = SpanMaker(file.start)
+        maker, topics, entries = SpanMaker(file.start), TopicRunsMaker(), b""
         rows: list[dict[str, int]] = []
         last = -1
         for walked in proved(wanted, self.options):
             block = walked.block
-            spans = maker.add(block.start + block.size, walked.store_times())
+            heads = FixedFields(walked.view, block.start - block.base, block.size)
+            spans = maker.add(block.start + block.size, heads.store_timestamp)
             if block.end == file.end > maker.start:
                 spans.append(maker.close(file.end))
+            entries += topics.add(block.start, block.size, heads.topics, spans)
             for span in spans:
                 inside = block.start[block.start < span.end]
                 last = int(inside[-1]) if len(inside) else last
                 rows.append(_row(span, last if last >= span.start else -1))
             last = int(block.start[-1]) if len(block.start) else last
+        # Of a log that was not cut meanwhile, or this is not reached.
+        _write_topics(topic_index_of(self.files.root, file.start), entries)
         yield pa.RecordBatch.from_pylist(rows, SPANS)
 
 
 def index(
-    spark: SparkSession, store: AnyPath, *, point_file: str = "use", shown: Shown = silent
+    spark: SparkSession, store: Path, *, point_file: str = "use", shown: Shown = silent
 ) -> Indexed:
     """
     Make the split index of a store.
@@ -182,6 +191,17 @@ def index(
     )
 
 
+def _write_topics(path: LocalPath, entries: bytes) -> None:
+    """
+    Replace the topic index of a file of the log, if that can be done where the task runs.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace(path, entries)
+    except OSError as error:
+        _log.warning("cannot write the topic index, topics will be looked for: %s", error)
+
+
 def _row(span: Span, last: int) -> dict[str, int]:
     row: dict[str, int] = asdict(span)
     del row["ordinal"]
@@ -200,7 +220,7 @@ def _unbroken(files: LogFiles) -> int:
 
 
 @contextmanager
-def _alone(root: Path) -> Iterator[bool]:
+def _alone(root: LocalPath) -> Iterator[bool]:
     """
     Keep nodes away from a store for a moment.
 
@@ -222,7 +242,7 @@ def _alone(root: Path) -> Iterator[bool]:
         os.close(fd)
 
 
-def _refuse(root: Path, free: bool) -> None:
+def _refuse(root: LocalPath, free: bool) -> None:
     """
     Leave the index alone that a running node appends to; a Java broker has none.
 

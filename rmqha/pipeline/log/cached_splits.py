@@ -36,6 +36,17 @@ def trusted_splits(files: LogFiles, start: int, end: int) -> tuple[Split, ...]:
     return tuple(found)
 
 
+def believed_splits(files: LogFiles, pointed: bool, start: int, end: int) -> tuple[Split, ...]:
+    """
+    The index of a store's bytes C{[start, end)}, as far as it is believed.
+
+    @param pointed: Whether the store's node publishes a point, and so keeps the index itself.
+    """
+    if pointed:
+        return read_splits(files.root, start, end)
+    return trusted_splits(files, start, end)
+
+
 def write_positions(root: Path, positions: Iterable[tuple[int, Position]]) -> None:
     """
     Keep the fingerprints of an index.

@@ -10,7 +10,7 @@ Source: docs/guide/pipeline.rst, How a log is divided.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from logging import getLogger
 from typing import Self
@@ -23,6 +23,7 @@ from rmqha.pipeline.log.option_values import Edge
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.positions import Position, fingerprint
 from rmqha.pipeline.log.stores import StoreView
+from rmqha.pipeline.log.topic_parts import Weights, chosen_topics, spans_of
 from rmqha.wire.log.published import Cut, Why
 
 _log = getLogger(__name__)
@@ -85,7 +86,8 @@ def ranges_between(
     store: StoreView, start: int, end: int, options: ReadOptions, proof: Position | None = None
 ) -> Iterator[Range]:
     """
-    Plan the ranges of C{[start, end)}, which are places between two records.
+    Plan the ranges of C{[start, end)}, which are places between two records.  Where only some
+    topics are wanted, what has none of them is in no range.
 
     @param proof: The position at C{end}, if it is known.
     @raise DataLost: If bytes of it are deleted, and that is not allowed.
@@ -95,11 +97,18 @@ def ranges_between(
         if options.fail_on_data_loss:
             raise lost
         _log.warning("skipping bytes of the log: %s", lost)
-    anchors = [split.start for split in store.splits(start, end)]
+    splits = store.splits(start, end)
+    anchors = [split.start for split in splits]
+    takes = chosen_topics(options)
     ends = [] if proof is None or proof.last < start else [(proof.last, proof.sum)]
     for file, low, high in store.files.pieces(start, end):
-        places = cut_at(low, high, anchors, options.max_partition_bytes)
+        weigh = _bytes
+        if takes is not None:
+            weigh = Weights(spans_of(store.files, file.start, splits), takes)
+        places = cut_at(low, high, anchors, options.max_partition_bytes, weigh)
         for first, last in pairwise(places):
+            if weigh(first) == weigh(last):
+                continue
             head = fingerprint(store.files, first)
             heads = [(first, head)] if head else []
             tails = [pair for pair in ends if first < pair[0] < last]
@@ -124,22 +133,36 @@ def _range(
     )
 
 
-def cut_at(start: int, end: int, anchors: Iterable[int], size: int) -> list[int]:
+def _bytes(place: int) -> int:
+    """
+    The weight of a log up to a place, where all of it is read.
+    """
+    return place
+
+
+def cut_at(
+    start: int,
+    end: int,
+    anchors: Iterable[int],
+    size: int,
+    weigh: Callable[[int], int] = _bytes,
+) -> list[int]:
     """
     Where to cut C{[start, end)}: at anchors, so that no part is longer than C{size} if
     anchors lie near enough, and parts are as few as that allows.
 
     @param anchors: Ascending.
+    @param weigh: How many bytes have to be read up to an anchor.
     @return: The places, both ends included.
     """
     places, before = [start], start
     for anchor in anchors:
         if not start < anchor < end:
             continue
-        if anchor - places[-1] > size and before > places[-1]:
+        if weigh(anchor) - weigh(places[-1]) > size and before > places[-1]:
             places.append(before)
         before = anchor
-    if end - places[-1] > size and before > places[-1]:
+    if weigh(end) - weigh(places[-1]) > size and before > places[-1]:
         places.append(before)
     return [*places, end]
 

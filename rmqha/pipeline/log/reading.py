@@ -14,11 +14,12 @@ from logging import getLogger
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from attrs import define, frozen
+from attrs import define, evolve, frozen
 
 from rmqha.errors import RecordDamaged
 from rmqha.logfiles.log_files import Blocks, LogFiles, opened
 from rmqha.logfiles.published import read_point
+from rmqha.pipeline.log.cached_splits import believed_splits
 from rmqha.pipeline.log.damage import behind, corrupt_column, corrupt_row, widened, with_corrupt
 from rmqha.pipeline.log.errors import (
     CopyBehind,
@@ -33,6 +34,7 @@ from rmqha.pipeline.log.positions import fingerprint
 from rmqha.pipeline.log.queue_gaps import Keep, QueueOffsetsFollow, require_nothing_hidden
 from rmqha.pipeline.log.ranges import Range
 from rmqha.pipeline.log.selection import Selection
+from rmqha.pipeline.log.topic_parts import Parts, chosen_topics, gathered, spans_of
 from rmqha.wire.columnar.decoder import Decoder, all_columns, columns_of
 from rmqha.wire.columnar.kernels import warm_up
 from rmqha.wire.log.published import Point, Why
@@ -128,7 +130,7 @@ class MessageReader:
         try:
             with opened(Path(wanted.path)) as fd:
                 guard.prove()
-                for batch in self._batches(wanted, fd, passed or Passed()):
+                for batch in self._wanted(wanted, fd, passed or Passed()):
                     guard.check_cuts()
                     if batch.num_rows:
                         yield batch
@@ -143,6 +145,22 @@ class MessageReader:
                 raise lost from error
             _log.warning("skipping bytes of the log: %s", lost)
 
+    def _wanted(self, wanted: Range, fd: int, passed: Passed) -> Iterator[pa.RecordBatch]:
+        """
+        The batches of a range, or only those of its parts that have a wanted topic.
+        """
+        takes = chosen_topics(self.options)
+        if takes is None:
+            yield from self._batches(wanted, fd, passed)
+            return
+        files, start, end = LogFiles.find(Path(wanted.root)), wanted.start, wanted.end
+        splits = believed_splits(files, wanted.pointed, start, end)
+        spans = spans_of(files, wanted.file_start, splits)
+        parts = Parts.between(files, spans, start, end, takes)
+        pieces = (evolve(wanted, start=low, end=high) for low, high in parts.places)
+        yield from gathered(batch for piece in pieces for batch in self._batches(piece, fd, passed))
+        passed.last = max(passed.last, parts.last)
+
     def _batches(self, wanted: Range, fd: int, passed: Passed) -> Iterator[pa.RecordBatch]:
         """
         All batches of a range, those without rows too.
@@ -154,7 +172,7 @@ class MessageReader:
             blocks = Blocks(fd, wanted.file_start, start, wanted.end)
             try:
                 for batch in self._sound(wanted, decoder, blocks):
-                    passed.last = decoder.last
+                    passed.last = max(passed.last, decoder.last)
                     yield widened(batch, schema)
                 if self.options.fail_on_queue_gap:
                     require_nothing_hidden(wanted, passed.last)

@@ -23,9 +23,9 @@ from rmqha.errors import NotAStore, RmqhaError
 from rmqha.logfiles.listing import root_of, store_told
 from rmqha.logfiles.log_end import LogEnd, find_end_past_damage
 from rmqha.logfiles.log_files import LogFiles
-from rmqha.logfiles.published import Split, read_point, read_splits, stale_end
+from rmqha.logfiles.published import Split, read_point, stale_end
 from rmqha.logfiles.walk_file import walk_file
-from rmqha.pipeline.log.cached_splits import trusted_splits
+from rmqha.pipeline.log.cached_splits import believed_splits, trusted_splits
 from rmqha.pipeline.log.errors import (
     CopyBehind,
     LogCutBack,
@@ -183,9 +183,7 @@ class StoreView:
         The split index of C{[start, end)}, empty without one.
         """
         start, end = max(start, self.files.first), min(end, self.end)
-        if self.point is None:
-            return trusted_splits(self.files, start, end)
-        return read_splits(self.files.root, start, end)
+        return believed_splits(self.files, self.point is not None, start, end)
 
     @property
     def identity(self) -> str:

@@ -37,7 +37,7 @@ from rmqha.logfiles.published import read_point
 from rmqha.logfiles.tail_crc import tail_crc
 from rmqha.store.files.allocate import InThread
 from rmqha.store.log.commit_log import CommitLog
-from rmqha.store.published import split_index
+from rmqha.store.published import split_index, topic_index
 from rmqha.store.published.split_index import SplitIndex
 from rmqha.wire.columnar.kernels import chosen
 from rmqha.wire.log.published import TAIL, Point, Why, render_point
@@ -122,6 +122,7 @@ def begin_anew(root: Path, now_ms: int) -> None:
     if point is not None:
         save(root, _anew(point, now_ms), durable=True)
     split_index.path_of(root).unlink(missing_ok=True)
+    topic_index.remove(root)
 
 
 def _anew(point: Point, now_ms: int) -> Point:
@@ -345,6 +346,8 @@ class Publisher:
     def _work(self, point: Point | None, piece: tuple[memoryview, int] | None) -> bool:
         if point is not None:
             save(self.root, point, durable=False)
+            if point.min_offset > self.point.min_offset:
+                topic_index.forget_below(self.root, point.min_offset)
         try:
             return piece is None or self.index.advance(*piece)
         except OSError:

@@ -1,12 +1,13 @@
 """
-The split index: where records begin every some MiB of log, and how many lie between.
+The split index: where records begin every some MiB of log, and how many lie between.  With it
+grows the topic index: which topics they have.
 
 Readers cut a log into parts at these places and plan by the counts and times without
 looking at the log.  It is made by walking the log behind the published point, a piece at a
 time, and can be thrown away.  What lies below the place where it begins is read file by
 file.
 
-Source: docs/protocol/store.rst, The split index.
+Source: docs/protocol/store.rst, The split index and The topic index.
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ from attrs import define, field
 
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.reader import LogReader
+from rmqha.store.published import topic_index
 from rmqha.wire.columnar.fixed_fields import FixedFields
 from rmqha.wire.columnar.record_blocks import walk
-from rmqha.wire.log.published import SPAN_SIZE, Span, parse_spans, render_span, render_spans
+from rmqha.wire.log.published import SPAN_SIZE, Span, parse_spans, render_spans
 from rmqha.wire.log.record import check
 from rmqha.wire.log.split_spans import SpanMaker
+from rmqha.wire.log.topic_runs import TopicRunsMaker
 from rmqha.wire.store_layout import NEW_SUFFIX, OWN_FOLDER, SPLITS
 
 MOST_BACKLOG = 1 << 30
@@ -77,6 +80,7 @@ def truncate_to(root: Path, at: int) -> None:
     kept = sum(span.end <= at for span in spans)
     if kept < len(spans):
         _keep(root, kept)
+    topic_index.truncate_to(root, at)
 
 
 def _keep(root: Path, count: int) -> None:
@@ -97,14 +101,17 @@ class SplitIndex:
     The index of an open store, being continued.  Everything here blocks.
 
     @ivar position: How far the log was walked.
+    @ivar file_size: Bytes of a file of the log.
     @ivar held: How many spans the file has.
     """
 
     root: Path
     position: int
+    file_size: int
     _ordinal: int = 0
     held: int = 0
     _spans: SpanMaker = field(init=False)
+    _topics: TopicRunsMaker = field(factory=TopicRunsMaker, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._spans = SpanMaker(self.position, self._ordinal)
@@ -135,13 +142,15 @@ class SplitIndex:
                 held = held[gone:]
             except OSError:
                 pass  # longer than it has to be, and as good
+        topic_index.truncate_to(root, held[-1].end if held else 0)
+        topic_index.forget_below(root, log.min_offset)
         if held:
             last = held[-1]
-            return cls(root, last.end, last.ordinal + last.count, len(held))
+            return cls(root, last.end, log.file_size, last.ordinal + last.count, len(held))
         start = log.min_offset
         if log.confirmed - start > MOST_BACKLOG:
             start = max(start, log.confirmed - log.confirmed % log.file_size)
-        return cls(root, start)
+        return cls(root, start, log.file_size)
 
     def advance(self, view: memoryview, file_end: int) -> bool:
         """
@@ -172,13 +181,15 @@ class SplitIndex:
         block = walk(view, base, base + len(view), file_end, crc=False, max_size=left)
         if block.end == base:
             return False
-        times = FixedFields(view, block.start - base, block.size).store_timestamp
-        done = render_spans(self._spans.add(block.start + block.size, times))
+        heads = FixedFields(view, block.start - base, block.size)
+        done = self._spans.add(block.start + block.size, heads.store_timestamp)
         self.position = block.end
         if block.end == file_end > self.start:
-            done += render_span(self._spans.close(block.end))
+            done.append(self._spans.close(block.end))
+        entries = self._topics.add(block.start, block.size, heads.topics, done)
         if done:
-            self._append(done)
+            topic_index.append(self.root, file_end - self.file_size, entries)
+            self._append(render_spans(done))
         return True
 
     def _append(self, raw: bytes) -> None:

@@ -19,13 +19,14 @@ from rmqha.store.files.lock import StoreLock
 from rmqha.store.published.split_index import SplitIndex
 from rmqha.wire.log import split_spans
 from rmqha.wire.log.published import Cut, parse_spans
-from rmqha.wire.store_layout import OWN_FOLDER, SPLITS
+from rmqha.wire.store_layout import OWN_FOLDER, SPLITS, TOPIC_INDEX
 from tests.cli.command import CommandTestCase
 from tests.support.rows import expected, publish
 from tests.support.spark_needs import need_java
 
 try:
     from rmqha.pipeline.jobs import index
+    from rmqha.pipeline.log import topic_parts
     from rmqha.pipeline.scan import scan
     from rmqha.wire.store_layout import SPLIT_FINGERPRINTS
     from tests.support import jobs
@@ -81,6 +82,14 @@ class IndexTests(SynchronousTestCase):
         """
         return (store / OWN_FOLDER / SPLITS).read_bytes()
 
+    def topics(self, store: Path) -> dict[str, bytes]:
+        """
+        The topic index as it lies there.
+        """
+        folder = store / OWN_FOLDER / TOPIC_INDEX
+        found = {path.name: path.read_bytes() for path in folder.iterdir()}
+        return {name: raw for name, raw in found.items() if raw}
+
     def test_as_a_node_makes_it(self) -> None:
         """
         It is, byte for byte, what a node makes of the same log.
@@ -96,6 +105,7 @@ class IndexTests(SynchronousTestCase):
                 view = log.read(node.position, min(end, log.confirmed) - node.position)
                 self.assertTrue(node.advance(view, end))
             self.assertEqual(self.raw(other), self.raw(store), (version, name))
+            self.assertEqual(self.topics(other), self.topics(store), (version, name))
             found = parse_spans(self.raw(store))
             self.assertEqual((len(found), found[-1].end), (made.spans, made.end))
             self.assertEqual(sum(span.count for span in found), made.records)
@@ -113,6 +123,27 @@ class IndexTests(SynchronousTestCase):
         self.assertEqual(before, offsets(self.store, maxPartitionBytes=1))
         middle = self.all[700] + 1
         self.assertEqual(self.all[701:], offsets(self.store, startingOffsets={"store": middle}))
+
+    def test_topics(self) -> None:
+        """
+        A topic's rows are those that a store without an index gives, and most of a log that
+        hardly has it is not planned for.
+        """
+        names = {record["topic"] for record in self.records}
+        before = {name: offsets(self.store, topic=name) for name in names}
+        self.make()
+        self.patch(topic_parts, "GAP", 1)
+        after = {name: offsets(self.store, topic=name) for name in names}
+        self.assertEqual(before, after)
+        self.assertEqual([], offsets(self.store, topic="absent"))
+
+    def test_unwritable(self) -> None:
+        """
+        Where a task cannot write the topic index, there is a split index all the same.
+        """
+        (self.store / OWN_FOLDER).mkdir(exist_ok=True)
+        (self.store / OWN_FOLDER / TOPIC_INDEX).write_text("")
+        self.assertGreater(self.make().spans, 10)
 
     def test_other_log_since(self) -> None:
         """
@@ -218,7 +249,9 @@ class IndexTests(SynchronousTestCase):
         before = others()
         self.make()
         self.assertEqual(before, others())
-        self.assertEqual({SPLITS, SPLIT_FINGERPRINTS}, set(os.listdir(self.store / OWN_FOLDER)))
+        self.assertEqual(
+            {SPLITS, SPLIT_FINGERPRINTS, TOPIC_INDEX}, set(os.listdir(self.store / OWN_FOLDER))
+        )
 
 
 class CommandTests(CommandTestCase):

@@ -1,0 +1,229 @@
+"""
+Tests for L{rmqha.pipeline.log.topic_parts}: of a log only what some topics have is read.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from attrs import evolve
+from twisted.trial.unittest import SynchronousTestCase
+
+from rmqha.logfiles.offline_log import OfflineLog
+from rmqha.store.published import topic_index
+from rmqha.store.published.split_index import SplitIndex
+from rmqha.wire.log import split_spans
+from rmqha.wire.store_layout import OWN_FOLDER, TOPIC_INDEX
+from tests.support.rows import publish
+from tests.wire.records import PLAIN, stored
+
+try:
+    from rmqha.pipeline.log import topic_parts
+    from rmqha.pipeline.log.options import ReadOptions
+    from rmqha.pipeline.log.ranges import plan
+    from rmqha.pipeline.log.reading import MessageReader, Passed, chosen_columns
+    from rmqha.pipeline.log.stores import open_stores
+    from rmqha.pipeline.scan import scan
+except ImportError as missing:  # without the extra
+    skip = f"the extra pipeline is not installed: {missing}"
+
+FILE = 4 << 20
+BODY = b"b" * 1000
+
+
+class Store:
+    """
+    A log whose records have some topics, in files of 4 MiB, with the index of a node.
+
+    @ivar root: Where it is.
+    @ivar topics: The topic of each record.
+    @ivar starts: Where it begins.
+    @ivar end: Where the log ends.
+    """
+
+    def __init__(self, root: Path, topics: list[str], began: int) -> None:
+        self.root, self.topics, self.starts = root, topics, list[int]()
+        data = bytearray()
+        for number, topic in enumerate(topics):
+            message = evolve(PLAIN, topic=topic, body=BODY)
+            size = len(stored(message))
+            left = FILE - len(data) % FILE
+            if size + 8 > left:
+                data += left.to_bytes(4, "big") + b"\xcb\xd4\x31\x94" + bytes(left - 8)
+            self.starts.append(len(data))
+            data += stored(
+                message, queue_offset=number, offset=len(data), store_timestamp=began + number
+            )
+        self.end = len(data)
+        (root / "commitlog").mkdir(parents=True)
+        for start in range(0, len(data), FILE):
+            file = root / "commitlog" / f"{start:020d}"
+            file.write_bytes(data[start : start + FILE].ljust(FILE, b"\0"))
+        publish(root, self.end)
+        self.index()
+
+    def index(self) -> None:
+        """
+        Make the index as a node does.
+        """
+        log = OfflineLog(self.root)
+        made = SplitIndex.open(self.root, log)
+        while made.position < self.end:
+            stop = log.file_end(made.position)
+            view = log.read(made.position, min(stop, self.end) - made.position)
+            assert made.advance(view, stop)
+
+    def of(self, *topics: str) -> list[int]:
+        """
+        Where records of topics begin.
+        """
+        pairs = zip(self.starts, self.topics, strict=True)
+        return [start for start, topic in pairs if topic in topics]
+
+
+class TopicPartsTests(SynchronousTestCase):
+    """
+    Rows are those of a read of everything, and fewer bytes are read.
+    """
+
+    def store(self, topics: list[str], span: int = 1 << 20, began: int = 1000) -> Store:
+        """
+        A store with spans of so many bytes.
+        """
+        self.patch(split_spans, "SPAN", span)
+        return Store(Path(self.mktemp()), topics, began)
+
+    def offsets(self, store: Store, **options: Any) -> list[int]:
+        """
+        Where the rows of a read begin.
+        """
+        given = {"columns": "physical_offset", **options}
+        found: list[int] = scan(store.root, **given).read_all()["physical_offset"].to_pylist()
+        return found
+
+    def bytes_read(self, store: Store, **options: Any) -> int:
+        """
+        The bytes that a read takes from the files of the log and from its index.
+        """
+        counted, preadv, pread = [], os.preadv, os.pread
+        self.patch(os, "preadv", lambda *args: (counted.append(got := preadv(*args)), got)[1])
+        self.patch(os, "pread", lambda *args: (counted.append(len(got := pread(*args))), got)[1])
+        self.offsets(store, **options)
+        self.patch(os, "preadv", preadv)
+        self.patch(os, "pread", pread)
+        return sum(counted)
+
+    def test_one_of_a_thousand(self) -> None:
+        """
+        Where a thousand topics are mixed evenly, one of them costs less than 3 % of the log.
+        """
+        topics = [f"topic-{number * 7 % 1000:03}" for number in range(38_500)]
+        store = self.store(topics, span=16 << 20)  # ten whole files: what follows has no index
+        self.assertEqual(store.of("topic-123"), self.offsets(store, topic="topic-123"))
+        self.assertGreater(self.bytes_read(store), store.end)
+        self.assertLess(self.bytes_read(store, topic="topic-123"), 0.03 * store.end)
+        self.assertLess(self.bytes_read(store, topic="absent"), 0.015 * store.end)
+
+    def test_planned(self) -> None:
+        """
+        What has no wanted topic is no task, and what has little of it is few tasks.
+        """
+        topics = ["busy"] * 12_000
+        topics[5000], topics[9000], topics[9500] = "rare", "rare", "rare"
+        store = self.store(topics)
+        options = ReadOptions.parse(
+            {"path": store.root, "topic": "rare", "endingOffsets": {"store": 3 * FILE}}
+        )
+        ranges = plan(open_stores(options), options)
+        self.assertEqual(2, len(ranges))
+        whole = evolve(options, topic=("busy",), max_partition_bytes=1 << 20)
+        self.assertGreater(len(plan(open_stores(whole), whole)), 5)
+
+    def test_rows(self) -> None:
+        """
+        Any choice of topics gives the rows that a store without an index gives, whatever part of
+        the log is read.
+        """
+        topics = [("a", "b", "b", "c", "%RETRY%g")[number * number % 5] for number in range(9000)]
+        store = self.store(topics)
+        reads: list[dict[str, Any]] = [
+            {"topic": "a"},
+            {"topic": "b,c"},
+            {"subscribePattern": "a|%RETRY%.*"},
+            {"topic": "a", "tags": "none"},
+            {"topic": "c", "mode": "DROPMALFORMED"},
+            {"topic": "c", "mode": "PERMISSIVE"},
+            {"topic": "b", "startingOffsets": {"store": store.starts[4001]}},
+            {"topic": "b", "endingOffsets": {"store": store.starts[4001]}},
+            {"topic": "b", "startingTimestamp": 5000, "endingTimestamp": 7000},
+            {"topic": "a", "maxPartitionBytes": 1},
+        ]
+        found = [self.offsets(store, **options) for options in reads]
+        self.assertEqual(store.of("a"), found[0])
+        topic_index.remove(store.root)
+        self.assertEqual([self.offsets(store, **options) for options in reads], found)
+
+    def test_last_record(self) -> None:
+        """
+        A task knows the last record of its range though it has not read it: a table's position
+        names it.
+        """
+        store = self.store(["a", "b"] * 4000)
+        options = ReadOptions.parse({"path": store.root, "topic": "a"})
+        every = evolve(options, topic=None)
+        for wanted in plan(open_stores(every), every):
+            passed = Passed()
+            list(MessageReader(options, ("topic",)).read(wanted, passed))
+            inside = [start for start in store.starts if wanted.start <= start < wanted.end]
+            self.assertEqual(inside[-1], passed.last)
+
+    def test_index_of_another_log(self) -> None:
+        """
+        What the index says of a log that was cut and has grown again is not believed.
+        """
+        store = self.store(["a"] * 6000)
+        before = (store.root / OWN_FOLDER / TOPIC_INDEX / f"{0:020d}").read_bytes()
+        other = self.store(["a", "b"] * 3000, began=2000)
+        (other.root / OWN_FOLDER / TOPIC_INDEX / f"{0:020d}").write_bytes(before)
+        self.assertEqual(other.of("b"), self.offsets(other, topic="b"))
+
+    def test_damaged_index(self) -> None:
+        """
+        A damaged index costs time, not rows.
+        """
+        store = self.store(["a", "b"] * 2000)
+        path = store.root / OWN_FOLDER / TOPIC_INDEX / f"{0:020d}"
+        good = path.read_bytes()
+        for place in range(0, len(good), len(good) // 20):
+            path.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
+            self.assertEqual(store.of("b"), self.offsets(store, topic="b"), place)
+
+    def test_cut(self) -> None:
+        """
+        A cut of the log takes the entries above it, and a start those that it does not know.
+        """
+        store = self.store(["a", "b"] * 6000)
+        folder = store.root / OWN_FOLDER / TOPIC_INDEX
+        self.assertEqual([0, FILE, 2 * FILE], sorted(map(int, os.listdir(folder))))
+        whole = (folder / f"{FILE:020d}").read_bytes()
+        topic_index.truncate_to(store.root, FILE + 3 * FILE // 4)
+        self.assertEqual([0, FILE], sorted(map(int, os.listdir(folder))))
+        kept = (folder / f"{FILE:020d}").read_bytes()
+        self.assertTrue(whole.startswith(kept) and len(kept) < len(whole))
+        self.assertEqual(store.of("b"), self.offsets(store, topic="b"))
+        topic_index.forget_below(store.root, FILE)
+        self.assertEqual([FILE], sorted(map(int, os.listdir(folder))))
+
+    def test_no_columns_missed(self) -> None:
+        """
+        Rows of many small runs are the same rows.
+        """
+        self.patch(topic_parts, "GAP", 1)
+        store = self.store([f"t{number % 50}" for number in range(9000)])
+        found = scan(store.root, topic="t7").read_all()
+        options = ReadOptions.parse({"path": store.root, "topic": "t7"})
+        self.assertEqual(list(chosen_columns(options)), found.column_names)
+        topic_index.remove(store.root)
+        self.assertTrue(found.equals(scan(store.root, topic="t7").read_all()))
