@@ -23,6 +23,7 @@ from pathlib import Path
 
 from attrs import frozen
 
+from rmqha.logfiles.reader import OpenLocalFile, OpenLogFile
 from rmqha.wire.store_layout import (
     COMMITLOG,
     LOG_PLACE,
@@ -173,6 +174,21 @@ class LogFile:
     path: Path
     start: int
     end: int
+
+    @property
+    def where(self) -> str:
+        """
+        Where it is, for people and for plans.
+        """
+        return str(self.path)
+
+    def open(self) -> OpenLogFile:
+        """
+        Open it to be read.
+
+        @raise FileNotFoundError: If it was deleted.
+        """
+        return OpenLocalFile.open(self.path)
 
 
 @frozen

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from logging import getLogger
 from pathlib import Path
 from typing import Self, TypeVar
@@ -22,6 +22,7 @@ from attrs import field, frozen
 
 from rmqha.errors import NotAStore
 from rmqha.logfiles.listing import LogFile, likely_size, list_log, log_folder, root_of
+from rmqha.logfiles.reader import OpenLogFile
 from rmqha.wire.store_layout import COMMITLOG
 
 DLEDGER = "dledger-*/data"
@@ -174,15 +175,17 @@ class Blocks:
     @ivar view: The bytes at hand; the next L{more} makes it invalid.
     """
 
-    def __init__(self, fd: int, file_start: int, start: int, stop: int, size: int = BLOCK) -> None:
+    def __init__(
+        self, file: OpenLogFile, file_start: int, start: int, stop: int, size: int = BLOCK
+    ) -> None:
         """
-        @param fd: The open file.
+        @param file: The open file.
         @param file_start: Physical offset of its first byte.
         @param start: Where to read from, a physical offset.
         @param stop: Where to stop.
         @param size: Bytes of the buffer; it grows for a longer record.
         """
-        self._fd = fd
+        self._file = file
         self._shift = file_start
         self._stop = stop
         self._buffer = memoryview(bytearray(min(size, stop - start)))
@@ -219,7 +222,7 @@ class Blocks:
         end = min(len(self._buffer), self._stop - self.base)
         while self._held < end:
             place = self.base + self._held - self._shift
-            count = os.preadv(self._fd, [self._buffer[self._held : end]], place)
+            count = self._file.read_into(self._buffer[self._held : end], place)
             if not count:
                 break
             self._held += count
@@ -236,6 +239,15 @@ def opened(path: Path) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+def opened_log(file: LogFile) -> closing[OpenLogFile]:
+    """
+    A log's file, open for the time of a block.
+
+    @raise FileNotFoundError: If it was deleted.
+    """
+    return closing(file.open())
 
 
 def settled(look: Callable[[], _T]) -> _T:

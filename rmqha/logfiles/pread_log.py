@@ -7,7 +7,6 @@ is not there.  What a short file lacks reads as zeros.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Self
@@ -16,7 +15,7 @@ from attrs import define, field
 
 from rmqha.logfiles.listing import LogFile
 from rmqha.logfiles.log_files import LogFiles
-from rmqha.logfiles.reader import data_extents
+from rmqha.logfiles.reader import OpenLogFile
 
 
 @define(eq=False)
@@ -30,7 +29,7 @@ class PreadLog:
 
     files: LogFiles
     _file: LogFile | None = field(default=None, init=False)
-    _fd: int = field(default=-1, init=False)
+    _read: OpenLogFile | None = field(default=None, init=False)
     _buffer: bytearray = field(factory=bytearray, init=False)
 
     def __enter__(self) -> Self:
@@ -42,9 +41,9 @@ class PreadLog:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._fd >= 0:
-            os.close(self._fd)
-        self._fd, self._file = -1, None
+        if self._read is not None:
+            self._read.close()
+        self._read, self._file = None, None
 
     @property
     def file_size(self) -> int:
@@ -87,9 +86,8 @@ class PreadLog:
         @raise FileNotFoundError: If a file was deleted before it was opened.
         """
         for file, low, _ in self.files.pieces(offset, self.end):
-            self._open(file)
-            size = os.fstat(self._fd).st_size
-            for start, stop in data_extents(self._fd, low - file.start, size):
+            read = self._open(file)
+            for start, stop in read.extents(low - file.start, read.size):
                 yield start + file.start, stop + file.start
 
     def read(self, offset: int, size: int) -> memoryview:
@@ -100,25 +98,26 @@ class PreadLog:
         @raise FileNotFoundError: If the file was deleted before it was opened.
         """
         file = self._at(offset)
-        self._open(file)
+        read = self._open(file)
         size = min(size, file.end - offset)
         if len(self._buffer) < size:
             self._buffer = bytearray(size)
         view = memoryview(self._buffer)[:size]
         count = 0
         while count < size:
-            more = os.preadv(self._fd, [view[count:]], offset - file.start + count)
+            more = read.read_into(view[count:], offset - file.start + count)
             if not more:
                 view[count:] = bytes(size - count)
                 break
             count += more
         return view
 
-    def _open(self, file: LogFile) -> None:
-        if self._file is not file:
-            fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+    def _open(self, file: LogFile) -> OpenLogFile:
+        if self._read is None or self._file is not file:
+            read = file.open()
             self.__exit__(None, None, None)
-            self._fd, self._file = fd, file
+            self._read, self._file = read, file
+        return self._read
 
     def _at(self, offset: int) -> LogFile:
         file = self.files.at(offset)

@@ -28,7 +28,7 @@ from rmqha.logfiles.listing import (
 )
 from rmqha.logfiles.log_writer import LogWriter
 from rmqha.logfiles.quarantine_file import QUARANTINE_NAME, in_quarantine
-from rmqha.logfiles.reader import data_extents
+from rmqha.logfiles.reader import OpenLogFile, read_at
 from rmqha.wire.store_layout import CHECKPOINT, COMMITLOG, CONSUMEQUEUE, LOCK, PARTIAL_SUFFIX
 
 BESIDE = (CHECKPOINT, CONSUMEQUEUE, LOCK)
@@ -55,8 +55,8 @@ class RawLog:
     findings: list[Finding]
     writer: LogWriter
     _starts: list[int] = field(init=False)
-    _opened: Path | None = field(default=None, init=False)
-    _fd: int = field(default=-1, init=False)
+    _piece: FoundFile | None = field(default=None, init=False)
+    _read: OpenLogFile | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._starts = [piece.start for piece in self.pieces]
@@ -206,7 +206,7 @@ class RawLog:
         shift = piece.start - piece.place
         first = max(offset, piece.start) - shift
         try:
-            ranges = data_extents(self._open(piece.path), first, piece.place + piece.size)
+            ranges = self._open(piece).extents(first, piece.place + piece.size)
         except OSError as error:
             self._failed(piece, error)
             return []
@@ -214,41 +214,33 @@ class RawLog:
 
     def _pread(self, piece: FoundFile, size: int, inside: int) -> bytes:
         try:
-            fd = self._open(piece.path)
-            data = os.pread(fd, size, piece.place + inside)
-            while 0 < len(data) < size:
-                more = os.pread(fd, size - len(data), piece.place + inside + len(data))
-                if not more:
-                    break
-                data += more
+            return read_at(self._open(piece), piece.place + inside, size)
         except OSError as error:
             self._failed(piece, error)
             return b""
-        return data
 
     def _failed(self, piece: FoundFile, error: OSError) -> None:
         """
         Tell once for each file that it cannot be read.
         """
         reason = f"unreadable: {os.strerror(error.errno or 0)}"
-        finding = Finding(str(piece.path), piece.start, reason)
+        finding = Finding(piece.where, piece.start, reason)
         if finding not in self.findings:
             self.findings.append(finding)
 
-    def _open(self, path: Path) -> int:
-        if self._opened != path:
+    def _open(self, piece: FoundFile) -> OpenLogFile:
+        if self._read is None or self._piece is not piece:
             self.close()
-            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            self._opened = path
-        return self._fd
+            self._read, self._piece = piece.open(), piece
+        return self._read
 
     def close(self) -> None:
         """
         Close the file that was read last; reading opens it again.
         """
-        if self._fd >= 0:
-            os.close(self._fd)
-        self._fd, self._opened = -1, None
+        if self._read is not None:
+            self._read.close()
+        self._read, self._piece = None, None
 
     def __del__(self) -> None:
         # Many logs are looked at once and let go: none leaves a descriptor behind.

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from attrs import frozen
 
 from rmqha.logfiles.listing import LogFile
-from rmqha.logfiles.log_files import Blocks, LogFiles, opened
+from rmqha.logfiles.log_files import Blocks, LogFiles, opened_log
 from rmqha.wire.columnar.record_blocks import Block, walk
 from rmqha.wire.columnar.vectors import Array, pick
 from rmqha.wire.log.layout import STORE_TIMESTAMP_AT, SYS_FLAG_AT, born_extra
@@ -50,8 +50,8 @@ def walk_file(file: LogFile, start: int, stop: int, *, crc: bool = False) -> Ite
     @param crc: Whether bodies are checked.
     @return: Runs that follow each other; only the last one may have a fault.
     """
-    with opened(file.path) as fd:
-        blocks = Blocks(fd, file.start, start, min(stop, file.end))
+    with opened_log(file) as read:
+        blocks = Blocks(read, file.start, start, min(stop, file.end))
         used = 0
         while blocks.more(used) or used:
             view, base = blocks.view, blocks.base

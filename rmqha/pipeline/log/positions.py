@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from errno import ENOENT
 from typing import Any
 
 from attrs import frozen
 
-from rmqha.logfiles.log_files import LogFiles, opened
+from rmqha.logfiles.log_files import LogFiles, opened_log
+from rmqha.logfiles.reader import read_at
 from rmqha.pipeline.log.errors import PositionInvalid
 from rmqha.wire.log.layout import (
     BODY_AT,
@@ -64,8 +64,8 @@ def fingerprint(files: LogFiles, offset: int) -> str:
     if file is None:
         return ""
     try:
-        with opened(file.path) as fd:
-            head = os.pread(fd, HEAD_MOST, offset - file.start)
+        with opened_log(file) as read:
+            head = read_at(read, offset - file.start, HEAD_MOST)
     except FileNotFoundError:
         return ""
     if len(head) < MIN_RECORD or head[FIELDS["magic"].place] not in MAGIC_BYTES:

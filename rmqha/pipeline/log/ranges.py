@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator
 from itertools import pairwise
 from logging import getLogger
+from pathlib import Path
 from typing import Self
 
 from attrs import asdict, frozen
@@ -67,6 +68,13 @@ class Range:
         Bytes between its start and its end.
         """
         return self.end - self.start
+
+    @property
+    def file(self) -> LogFile:
+        """
+        The log file it lies in.
+        """
+        return LogFile(Path(self.path), self.file_start, self.file_end)
 
     def to_json(self) -> str:
         """

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 from attrs import define, evolve, frozen
 
 from rmqha.errors import RecordDamaged
-from rmqha.logfiles.log_files import Blocks, LogFiles, opened
+from rmqha.logfiles.log_files import Blocks, LogFiles, opened_log
 from rmqha.logfiles.published import read_point
+from rmqha.logfiles.reader import OpenLogFile
 from rmqha.pipeline.log.cached_splits import believed_splits
 from rmqha.pipeline.log.damage import behind, corrupt_column, corrupt_row, widened, with_corrupt
 from rmqha.pipeline.log.errors import (
@@ -128,9 +129,9 @@ class MessageReader:
         guard = RangeProof(wanted, self.options)
         guard.await_copy()
         try:
-            with opened(Path(wanted.path)) as fd:
+            with opened_log(wanted.file) as file:
                 guard.prove()
-                for batch in self._wanted(wanted, fd, passed or Passed()):
+                for batch in self._wanted(wanted, file, passed or Passed()):
                     guard.check_cuts()
                     if batch.num_rows:
                         yield batch
@@ -145,23 +146,27 @@ class MessageReader:
                 raise lost from error
             _log.warning("skipping bytes of the log: %s", lost)
 
-    def _wanted(self, wanted: Range, fd: int, passed: Passed) -> Iterator[pa.RecordBatch]:
+    def _wanted(self, wanted: Range, file: OpenLogFile, passed: Passed) -> Iterator[pa.RecordBatch]:
         """
         The batches of a range, or only those of its parts that have a wanted topic.
         """
         takes = chosen_topics(self.options)
         if takes is None:
-            yield from self._batches(wanted, fd, passed)
+            yield from self._batches(wanted, file, passed)
             return
         files, start, end = LogFiles.find(Path(wanted.root)), wanted.start, wanted.end
         splits = believed_splits(files, wanted.pointed, start, end)
         spans = spans_of(files, wanted.file_start, splits)
         parts = Parts.between(files, spans, start, end, takes)
         pieces = (evolve(wanted, start=low, end=high) for low, high in parts.places)
-        yield from gathered(batch for piece in pieces for batch in self._batches(piece, fd, passed))
+        yield from gathered(
+            batch for piece in pieces for batch in self._batches(piece, file, passed)
+        )
         passed.last = max(passed.last, parts.last)
 
-    def _batches(self, wanted: Range, fd: int, passed: Passed) -> Iterator[pa.RecordBatch]:
+    def _batches(
+        self, wanted: Range, file: OpenLogFile, passed: Passed
+    ) -> Iterator[pa.RecordBatch]:
         """
         All batches of a range, those without rows too.
         """
@@ -169,7 +174,7 @@ class MessageReader:
         schema = with_corrupt(decoder.schema, self.columns)
         start = wanted.start
         while start < wanted.end:
-            blocks = Blocks(fd, wanted.file_start, start, wanted.end)
+            blocks = Blocks(file, wanted.file_start, start, wanted.end)
             try:
                 for batch in self._sound(wanted, decoder, blocks):
                     passed.last = max(passed.last, decoder.last)

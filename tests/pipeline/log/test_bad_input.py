@@ -41,6 +41,7 @@ try:
     import pyarrow as pa
 
     from rmqha.logfiles import walk_file
+    from rmqha.logfiles.listing import LogFile
     from rmqha.pipeline.log.options import DECOMPRESSED_LIMIT, ReadOptions
     from rmqha.pipeline.log.reading import RangeProof
     from rmqha.pipeline.log.tables import schema_of
@@ -181,16 +182,16 @@ class GoneTests(BadInputTestCase):
         A file that goes between being listed and being looked into is as if it had never
         been listed.
         """
-        opened, first = walk_file.opened, [self.file_of(0)]
+        opened, first = walk_file.opened_log, [self.file_of(0)]
 
-        def late(path: Path) -> Any:
-            for file in first:
-                file.unlink()
+        def late(file: LogFile) -> Any:
+            for path in first:
+                path.unlink()
             first.clear()
-            return opened(path)
+            return opened(file)
 
         time = self.records[0]["storeTimestamp"]
-        self.patch(walk_file, "opened", late)
+        self.patch(walk_file, "opened_log", late)
         kept = [offset for offset in self.all if offset >= SIZE]
         self.assertEqual(kept, offsets(self.store, startingTimestamp=time))
 
