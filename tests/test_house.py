@@ -101,7 +101,9 @@ HOUSE: dict[str, set[str]] = {
     },
     "cli.controller": {"cli.common", "controller", "net.remoting"},
     "cli.nodes": {"cli.common", "event_file", "net.remoting"},
-    "cli": {"archive", "cli.controller", "cli.nodes", "cli.spark", "roles"},
+    "cli.reach": {"ha.slave", "net.remoting"},
+    "cli.archives": {"archive", "cli.common", "cli.reach"},
+    "cli": {"cli.archives", "cli.controller", "cli.nodes", "cli.spark", "roles"},
 }
 
 #: What stands around the house, in the same way.

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import click
 
+from rmqha.cli.archives.receive import receive
+from rmqha.cli.archives.restore import restore
 from rmqha.cli.common import Commands
 from rmqha.cli.config import config
 from rmqha.cli.controller.main import controller
@@ -16,9 +18,7 @@ from rmqha.cli.nodes.slots import slots
 from rmqha.cli.nodes.status import status
 from rmqha.cli.promote import promote
 from rmqha.cli.rebuild import rebuild
-from rmqha.cli.receive import receive
 from rmqha.cli.repair import repair
-from rmqha.cli.restore import restore
 from rmqha.cli.run import run
 from rmqha.cli.spark.main import spark
 from rmqha.cli.tables import tables
