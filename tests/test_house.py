@@ -63,7 +63,8 @@ HOUSE: dict[str, set[str]] = {
     "ha.master": {"ha.states", "net", "store"},
     "ha.slave": {"ha.master_epoch", "ha.states", "store.log", "wire.remoting.headers"},
     "ha": {"event_file", "ha.epoch", "ha.slave", "store.repair"},
-    "archive": {"ha", "net.remoting"},
+    "tier": {"store.files"},
+    "archive": {"ha", "net.remoting", "tier"},
     "controller": {"ha.slave", "logfiles", "wire.remoting.bodies", "wire.remoting.headers"},
     "ha.elected": {"controller", "ha.master"},
     "broker.tables": {"net", "store.files", "store.tables"},
@@ -81,7 +82,7 @@ HOUSE: dict[str, set[str]] = {
     "metrics": {"broker", "controller", "durations", "ha"},
     "roles": {"admin", "broker", "ha", "ha.elected", "metrics", "namesrv"},
     "pipeline.errors": {"errors"},
-    "pipeline.log": {"config", "logfiles", "pipeline.errors", "wire.sql92"},
+    "pipeline.log": {"config", "pipeline.errors", "tier", "wire.sql92"},
     "pipeline": {"pipeline.log"},
     "pipeline.producing": {"pipeline.log", "wire.remoting.bodies", "wire.remoting.headers"},
     "pipeline.sinks": {"pipeline.log"},
@@ -102,7 +103,7 @@ HOUSE: dict[str, set[str]] = {
     "cli.controller": {"cli.common", "controller", "net.remoting"},
     "cli.nodes": {"cli.common", "event_file", "net.remoting"},
     "cli.reach": {"ha.slave", "net.remoting"},
-    "cli.archives": {"archive", "cli.common", "cli.reach"},
+    "cli.archives": {"archive", "cli.common", "cli.reach", "tier"},
     "cli": {"cli.archives", "cli.controller", "cli.nodes", "cli.spark", "roles"},
 }
 
@@ -122,7 +123,7 @@ LAB: dict[str, set[str]] = {
 LARGEST_ROOM = 15
 
 #: Parts that run where there is no reactor: inside Spark, or as pure codecs.
-WITHOUT_TWISTED = ("errors", "wire", "config", "logfiles", "pipeline")
+WITHOUT_TWISTED = ("errors", "wire", "config", "logfiles", "tier", "pipeline")
 
 #: What setup.py's C{install_requires} provides, by import name.
 DEPENDENCIES = {

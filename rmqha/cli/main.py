@@ -8,6 +8,7 @@ import click
 
 from rmqha.cli.archives.receive import receive
 from rmqha.cli.archives.restore import restore
+from rmqha.cli.archives.tier import tier
 from rmqha.cli.common import Commands
 from rmqha.cli.config import config
 from rmqha.cli.controller.main import controller
@@ -36,7 +37,7 @@ def main() -> None:
 
 
 OF_NODES = (run, status, events, slots)
-OF_STORES = (verify, dump, repair, rebuild, diverge, promote, tables, receive, restore)
+OF_STORES = (verify, dump, repair, rebuild, diverge, promote, tables, receive, restore, tier)
 
 for command in (*OF_NODES, *OF_STORES, config, controller, spark):
     main.add_command(command)

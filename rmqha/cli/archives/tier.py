@@ -1,0 +1,86 @@
+"""
+C{rmqha tier}: keeps the full files of a store's log in an object store.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+from attrs import asdict
+
+from rmqha.cli.common import JSON, STORE, bar, note
+from rmqha.logfiles.listing import root_of
+from rmqha.tier.errors import LogCutMeanwhile, TierUnreachable
+from rmqha.tier.objects import shown_url
+from rmqha.tier.upload import TierUpload, Uploader
+
+INTERVAL = 10.0
+"""Seconds between two looks at the store: a file is full every few minutes at most."""
+
+
+@click.command()
+@click.argument("store", type=STORE)
+@click.argument("url", metavar="URL")
+@click.option("--follow", is_flag=True, help="Go on as files become full, until Ctrl-C or SIGTERM.")
+@click.option(
+    "--interval",
+    type=click.FloatRange(0, min_open=True),
+    default=INTERVAL,
+    show_default=True,
+    metavar="SECONDS",
+    help="With --follow, the time between two looks at the store.",
+)
+@click.option(
+    "--max-rate",
+    type=click.IntRange(0),
+    default=0,
+    metavar="BYTES",
+    help="Most bytes a second; 0, the default, is no limit.",
+)
+@JSON
+def tier(
+    store: Path, url: str, follow: bool, interval: float, max_rate: int, as_json: bool
+) -> None:
+    """Upload the full files of a store's log to URL: s3://bucket/folder, file:///folder, ...
+
+    Files that never change again are uploaded, each with its split index and checksums, and read
+    back; the active file never is.  STORE may be that of a running node, and is not changed.  What
+    is there already is not sent again, so the command can be interrupted at any moment and run
+    again.  `rmqha restore` and Spark's option tier read it.
+    """
+    uploader = Uploader(root=root_of(store).absolute(), url=url, rate=max_rate)
+    while True:
+        try:
+            with bar("uploading") as progress:
+                done = uploader.run(progress)
+        except (TierUnreachable, LogCutMeanwhile) as error:
+            if not follow:
+                raise
+            note(f"{error}; trying again in {interval:g} s")
+        else:
+            if done.files or not follow:
+                _tell(done, url, as_json)
+        if not follow:
+            return
+        time.sleep(interval)
+
+
+def _tell(done: TierUpload, url: str, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps({"tier": shown_url(url), **asdict(done)}))
+        return
+    when = datetime.now(UTC).isoformat(timespec="seconds")
+    has = f"bytes {done.start} to {done.end}" if done.end else "no file yet"
+    click.echo(
+        f"{when} {done.files} files uploaded, {done.bytes} bytes; {done.held} were there; "
+        f"{shown_url(url)} has {has}"
+    )
+    for start, end in done.missing:
+        note(
+            f"neither the tier nor the store has bytes {start} to {end}: retention deleted them "
+            "before they were uploaded"
+        )

@@ -1,0 +1,169 @@
+"""
+A folder of objects: in S3, in whatever else pyarrow knows, or on a mounted file system.
+
+An object store puts an object there as a whole; on a file system it is written aside and renamed.
+So who reads sees none that is being written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Self
+from urllib.parse import urlsplit
+
+from attrs import field, frozen
+
+from rmqha.errors import ExtraMissing
+from rmqha.tier.errors import TierPlaceInvalid, TierUnreachable
+from rmqha.wire.store_layout import NEW_SUFFIX
+
+if TYPE_CHECKING:
+    from pyarrow.fs import FileSystem
+
+WITH_FOLDERS = ("local", "hdfs")
+"""Kinds of file systems, in pyarrow's words, on which a file that is being written is seen."""
+
+
+def shown_url(url: str) -> str:
+    """
+    A URL without what may be secret: its user, its password, its options.
+    """
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
+
+
+@frozen
+class ObjectFolder:
+    """
+    A folder of objects, with names that may have slashes.
+
+    @ivar url: Where it is.
+    """
+
+    url: str
+    _files: FileSystem = field(repr=False, eq=False)
+    _base: str = field(repr=False)
+
+    @classmethod
+    def at(cls, url: str) -> Self:
+        """
+        The folder at a URL; it need not exist.
+
+        @raise TierPlaceInvalid: If pyarrow knows no such place.
+        @raise ExtraMissing: If there is no pyarrow.
+        """
+        # A process that was forked needs connections of its own.
+        return cls(url, *_file_system(url, os.getpid()))
+
+    def shown(self, name: str = "") -> str:
+        """
+        The URL of an object, for people.
+        """
+        return f"{shown_url(self.url)}/{name}".rstrip("/")
+
+    def names(self, folder: str) -> list[str]:
+        """
+        What is in a folder below this one, sorted; nothing, if it does not exist.
+
+        @raise TierUnreachable: If that cannot be found out.
+        """
+        from pyarrow.fs import FileSelector
+
+        selector = FileSelector(f"{self._base}/{folder}", allow_not_found=True)
+        with self._asked(folder):
+            return sorted(found.base_name for found in self._files.get_file_info(selector))
+
+    def size(self, name: str) -> int:
+        """
+        Bytes of an object, -1 if it is not there.
+
+        @raise TierUnreachable: If that cannot be found out.
+        """
+        with self._asked(name):
+            found = self._files.get_file_info(f"{self._base}/{name}")
+        return int(found.size) if found.is_file else -1
+
+    def open(self, name: str) -> Any:
+        """
+        Open an object to be read from anywhere in it.
+
+        @return: One of C{pyarrow.NativeFile}.
+        @raise FileNotFoundError: If it is not there.
+        @raise TierUnreachable: If it cannot be opened.
+        """
+        with self._asked(name):
+            return self._files.open_input_file(f"{self._base}/{name}")
+
+    def read(self, name: str) -> bytes:
+        """
+        All of an object.
+
+        @raise FileNotFoundError: If it is not there.
+        @raise TierUnreachable: If it cannot be read.
+        """
+        with self._asked(name), self._files.open_input_file(f"{self._base}/{name}") as file:
+            data: bytes = file.read()
+        return data
+
+    def read_at(self, name: str, file: Any, place: int, size: int) -> memoryview:
+        """
+        Bytes of an object that is open, fewer only where it ends.
+
+        @raise TierUnreachable: If they cannot be had.
+        """
+        with self._asked(name):
+            return memoryview(file.read_at(size, place))
+
+    def write(self, name: str, parts: Iterable[bytes | memoryview]) -> None:
+        """
+        Put an object there, in the place of one that is.
+
+        Should it end half way, there may be an object with what was written so far: pyarrow
+        cannot take that back.  So who writes more than one part says elsewhere that it is whole.
+
+        @raise TierUnreachable: If that is not possible.
+        """
+        final = f"{self._base}/{name}"
+        renamed = self._files.type_name in WITH_FOLDERS
+        place = final + NEW_SUFFIX if renamed else final
+        with self._asked(name):
+            if renamed:
+                self._files.create_dir(final.rpartition("/")[0], recursive=True)
+            with self._files.open_output_stream(place) as file:
+                for part in parts:
+                    file.write(part)
+            if renamed:
+                self._files.move(place, final)
+
+    @contextmanager
+    def _asked(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            reason = " ".join(str(error).split())
+            raise TierUnreachable(self.shown(name), reason) from error
+
+
+@lru_cache(maxsize=256)
+def _file_system(url: str, process: int) -> tuple[FileSystem, str]:
+    """
+    @param process: Whose connections they are.
+    """
+    try:
+        from pyarrow.fs import FileSystem
+    except ModuleNotFoundError as error:
+        raise ExtraMissing("a tier", "pipeline", error.name or "") from error
+    try:
+        if "://" not in url:
+            raise ValueError("it is no URL, like s3://bucket/folder or file:///folder")
+        files, base = FileSystem.from_uri(url)
+        if not base.strip("/"):
+            raise ValueError("it names no folder")
+    except (ValueError, OSError, NotImplementedError) as error:
+        raise TierPlaceInvalid(shown_url(url), " ".join(str(error).split())) from error
+    return files, base.rstrip("/")

@@ -1,0 +1,247 @@
+"""
+Put a store's full files into a tier.
+
+A file goes there when it never changes again: it is full, and below the published point, or in a
+log without a point another file with records follows it.  The object first, then it is read back
+and compared, and then its manifest says that it is there.  A run that was interrupted at any
+moment is gone on from by the next; what is there already is not sent again.
+"""
+
+from __future__ import annotations
+
+import mmap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from attrs import field, frozen
+
+from rmqha.errors import Refused
+from rmqha.logfiles.listing import LogFile
+from rmqha.logfiles.log_files import LogFiles, opened_log
+from rmqha.logfiles.published import read_point, read_splits, stale_end
+from rmqha.logfiles.reader import read_at
+from rmqha.store.files.uncached import UncachedFile
+from rmqha.tier.errors import LogCutMeanwhile, LogFileShort, TierBytesChanged, TierObjectSize
+from rmqha.tier.joined_log import list_tier, require_same_file, require_same_log
+from rmqha.tier.manifest import BLOCK, FileManifest, manifest_name, object_name, sums_of
+from rmqha.tier.objects import ObjectFolder
+from rmqha.tier.tiered_file import check
+from rmqha.wire.log.layout import MIN_BLANK
+from rmqha.wire.store_layout import PARTIAL_SUFFIX
+
+STEP = 8 << 20
+"""Bytes read and sent at once."""
+
+Progress = Callable[[int, int], None]
+"""Called with bytes done and bytes in all."""
+
+
+@frozen(kw_only=True)
+class TierUpload:
+    """
+    What one run did.
+
+    @ivar files: How many files were uploaded.
+    @ivar bytes: How many bytes they have.
+    @ivar held: How many files the tier had already.
+    @ivar start: The first byte that the tier has now, a physical offset; 0 if it has none.
+    @ivar end: Just past its last.
+    @ivar missing: The ranges between that neither the tier nor the store has.
+    """
+
+    files: int
+    bytes: int
+    held: int
+    start: int
+    end: int
+    missing: tuple[tuple[int, int], ...]
+
+
+def full_files(root: Path) -> list[LogFile]:
+    """
+    The files of a store that never change again.
+
+    @raise NotAStore: If there is no log.
+    @raise Refused: If the published point is not of this log any more.
+    """
+    files = LogFiles.find(root)
+    final = final_end(files)
+    return [
+        file
+        for file in files.files
+        if file.end <= final and not file.path.name.endswith(PARTIAL_SUFFIX)
+    ]
+
+
+def final_end(files: LogFiles) -> int:
+    """
+    Up to where no byte of a log changes any more, as far as anybody can say.
+
+    @raise Refused: If the published point is not of this log any more.
+    """
+    point = read_point(files.root)
+    if point is None:
+        for file in reversed(files.files):
+            with opened_log(file) as read:
+                if any(read_at(read, 0, MIN_BLANK)):
+                    return file.start
+        return 0
+    end = stale_end(files, point) if point.closed else None
+    if end is not None:
+        raise Refused(
+            "tier",
+            f"{files.root} was left by its node at byte {point.durable}, and its log is another "
+            f"one, up to byte {end}: start the node, or remove its published point",
+        )
+    return point.confirm
+
+
+@frozen(kw_only=True)
+class Uploader:
+    """
+    Puts the files of one store into one tier.
+
+    @ivar root: The store's root.
+    @ivar url: The tier's URL.
+    @ivar rate: Most bytes a second, 0 for no limit.
+    """
+
+    root: Path
+    url: str
+    rate: int = 0
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    _folder: ObjectFolder = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        object.__setattr__(self, "_folder", ObjectFolder.at(self.url))
+
+    def run(self, progress: Progress | None = None) -> TierUpload:
+        """
+        Upload what is full and not there yet.  Blocking.
+
+        @raise NotAStore: If the store has no log.
+        @raise Refused: If its published point is not of this log any more.
+        @raise TierError: If a file cannot be uploaded, or the tier has another log's.
+        """
+        full = full_files(self.root)
+        tiered = list_tier(self.url)
+        require_same_log(self.root, tuple(full), tiered)
+        there = {(file.start, file.end) for file in tiered}
+        wanted = [file for file in full if (file.start, file.end) not in there]
+        total, done = sum(file.end - file.start for file in wanted), 0
+        for file in wanted:
+
+            def told(count: int, before: int = done) -> None:
+                if progress is not None:
+                    progress(before + count, total)
+
+            self._upload(file, told)
+            done += file.end - file.start
+        return self._result(len(wanted), done, len(full) - len(wanted))
+
+    def _result(self, files: int, size: int, held: int) -> TierUpload:
+        tiered = LogFiles(self.root, list_tier(self.url))
+        here = LogFiles.find(self.root)
+        end = max(tiered.limit, here.first)
+        return TierUpload(
+            files=files,
+            bytes=size,
+            held=held,
+            start=tiered.first,
+            end=tiered.limit,
+            missing=tuple(tiered.missing(tiered.first, end)) if tiered.files else (),
+        )
+
+    def _upload(self, file: LogFile, told: Callable[[int], None]) -> None:
+        """
+        Put one file there, and its manifest when all is.
+        """
+        name, size = object_name(file.start), file.end - file.start
+        sums: list[int] = []
+        if self._folder.size(name) == size:
+            # A run before may have ended between the object and its manifest.
+            for data in self._pieces(file, told):
+                sums += sums_of(data, BLOCK)
+            manifest = self._manifest(file, sums)
+            try:
+                self._read_back(manifest)
+            except TierBytesChanged:
+                sums = []
+        if not sums:
+            self._folder.write(name, self._summed(file, sums, told))
+            manifest = self._manifest(file, sums)
+            self._read_back(manifest)
+        self._require_uncut(file, manifest)
+        self._folder.write(manifest_name(file.start, file.end), [manifest.render()])
+
+    def _summed(
+        self, file: LogFile, sums: list[int], told: Callable[[int], None]
+    ) -> Iterator[memoryview]:
+        for data in self._pieces(file, told):
+            sums += sums_of(data, BLOCK)
+            yield data
+
+    def _pieces(self, file: LogFile, told: Callable[[int], None]) -> Iterator[memoryview]:
+        """
+        The bytes of a file, without a trace in the page cache: its broker needs that.
+
+        @raise LogFileShort: If there are fewer than there should be.
+        """
+        size, place, begun = file.end - file.start, 0, self.clock()
+        room = memoryview(mmap.mmap(-1, STEP))
+        read = UncachedFile(file.path)
+        try:
+            while place < size:
+                count = min(read.read(room, place), size - place)
+                if count < min(STEP, size - place):
+                    raise LogFileShort(str(file.path), place + count, size)
+                yield room[:count]
+                place += count
+                told(place)
+                if self.rate:
+                    self.sleep(max(0.0, begun + place / self.rate - self.clock()))
+        finally:
+            read.close()
+
+    def _manifest(self, file: LogFile, sums: list[int]) -> FileManifest:
+        point = read_point(self.root)
+        return FileManifest(
+            start=file.start,
+            end=file.end,
+            block=BLOCK,
+            sums=tuple(sums),
+            splits=() if point is None else read_splits(self.root, file.start, file.end),
+            broker="" if point is None else point.broker_name,
+            uploaded=int(time.time() * 1000),
+        )
+
+    def _read_back(self, manifest: FileManifest) -> None:
+        """
+        Read an object as it is there now.
+
+        @raise TierObjectSize: If it has another size.
+        @raise TierBytesChanged: If it has other bytes.
+        """
+        name = object_name(manifest.start)
+        shown = self._folder.shown(name)
+        with self._folder.open(name) as file:
+            if file.size() != manifest.size:
+                raise TierObjectSize(shown, file.size(), manifest.size)
+            for place in range(0, manifest.size, STEP):
+                size = min(STEP, manifest.size - place)
+                data = self._folder.read_at(name, file, place, size)
+                if len(data) < size:
+                    raise TierObjectSize(shown, place + len(data), manifest.size)
+                check(manifest, place, data, shown)
+
+    def _require_uncut(self, file: LogFile, manifest: FileManifest) -> None:
+        """
+        @raise LogCutMeanwhile: If the log was cut below a file's end since it was found full.
+        @raise TierOfAnotherLog: If it was cut, and has grown again.
+        """
+        final = final_end(LogFiles.find(self.root))
+        if final < file.end:
+            raise LogCutMeanwhile(str(file.path), file.end, final)
+        require_same_file(manifest, file, self._folder.shown(object_name(file.start)))

@@ -1,0 +1,78 @@
+"""
+Stores whose full files are in a tier.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lab.harness import golden
+from rmqha.logfiles.listing import file_name
+from rmqha.tier import joined_log, manifest, tiered_file, upload
+from rmqha.tier.upload import TierUpload, Uploader
+from tests.support.logs import LogTestCase
+from tests.support.rows import publish
+
+SIZE = golden.LOG_FILE_SIZE
+END = 2660709
+"""Where the golden store's log ends."""
+
+FULL = END // SIZE
+"""How many files of it are full."""
+
+
+class TierCase(LogTestCase):
+    """
+    A golden store of ten full files and an active one, with a published point, and a tier.
+    """
+
+    BLOCK = 16 << 10
+
+    def setUp(self) -> None:
+        self.store = golden.store(golden.VERSIONS[0], into=self.folder())
+        publish(self.store, END)
+        self.place = self.folder() / "tier"
+        self.url = f"file://{self.place}"
+        self.patch(upload, "BLOCK", self.BLOCK)
+        self.patch(upload, "STEP", 64 << 10)
+        self.forget()
+
+    def forget(self) -> None:
+        """
+        Be a process that has not looked at any tier yet.
+        """
+        joined_log._listings.clear()
+        joined_log._same.clear()
+        tiered_file._manifest.cache_clear()
+
+    def upload(self) -> TierUpload:
+        """
+        Put there what is full.
+        """
+        return Uploader(root=self.store, url=self.url).run()
+
+    def file(self, number: int) -> Path:
+        """
+        A log file of the store.
+        """
+        return self.store / "commitlog" / file_name(number * SIZE)
+
+    def object(self, number: int) -> Path:
+        """
+        The object of a log file, where the tier is a folder.
+        """
+        return self.place / manifest.object_name(number * SIZE)
+
+    def manifest(self, number: int) -> Path:
+        """
+        Its manifest.
+        """
+        return self.place / manifest.manifest_name(number * SIZE, (number + 1) * SIZE)
+
+    def retention(self, count: int) -> None:
+        """
+        Delete the first files of the store, as its broker would.
+        """
+        for number in range(count):
+            self.file(number).unlink()
+        self.forget()

@@ -1,0 +1,316 @@
+"""
+Tests for L{rmqha.tier.upload}: a store's full files go into a tier.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from rmqha.errors import Refused
+from rmqha.tier.errors import (
+    LogCutMeanwhile,
+    LogFileShort,
+    TierBytesChanged,
+    TierObjectSize,
+    TierOfAnotherLog,
+    TierPlaceInvalid,
+)
+from rmqha.tier.objects import ObjectFolder
+from rmqha.tier.upload import Uploader
+from rmqha.wire.log.published import Span, render_spans
+from rmqha.wire.store_layout import OWN_FOLDER, POINT, SPLITS
+from tests.cli.command import CommandTestCase
+from tests.support.rows import publish
+from tests.support.tiers import END, FULL, SIZE, TierCase
+
+
+class UploadTests(TierCase):
+    """
+    What is uploaded, and what is not.
+    """
+
+    def test_full_files(self) -> None:
+        """
+        Every file below the published point is there with the same bytes, the active one is not.
+        """
+        done = self.upload()
+        self.assertEqual((FULL, FULL * SIZE, 0), (done.files, done.bytes, done.held))
+        self.assertEqual((0, FULL * SIZE, ()), (done.start, done.end, done.missing))
+        for number in range(FULL):
+            self.assertEqual(self.file(number).read_bytes(), self.object(number).read_bytes())
+        self.assertFalse(self.object(FULL).exists())
+        self.assertFalse(self.manifest(FULL).exists())
+
+    def test_manifest(self) -> None:
+        """
+        A manifest has the range, the broker's name, the checksums and the split index.
+        """
+        spans = [Span(0, 700, 0, 2, 5, 9), Span(700, SIZE, 2, 2, 5, 8)]
+        (self.store / OWN_FOLDER / SPLITS).write_bytes(render_spans(spans))
+        self.upload()
+        found = json.loads(self.manifest(0).read_bytes())
+        self.assertEqual(
+            (0, SIZE, "golden"),
+            tuple(found[name] for name in ("firstOffset", "lastOffset", "brokerName")),
+        )
+        self.assertEqual(SIZE // self.BLOCK * 8, len(found["crc32"]))
+        self.assertEqual([[0, 700, 9], [700, SIZE, 8]], found["splits"])
+
+    def test_below_the_point_only(self) -> None:
+        """
+        A file that is full and not final yet is not uploaded.
+        """
+        publish(self.store, 3 * SIZE - 1)
+        self.assertEqual(2 * SIZE, self.upload().end)
+
+    def test_without_a_point(self) -> None:
+        """
+        Of a Java broker's store all files go there that another one with records follows.
+        """
+        (self.store / OWN_FOLDER / POINT).unlink()
+        self.file(FULL + 1).write_bytes(bytes(SIZE))  # allocated ahead
+        self.assertEqual(FULL * SIZE, self.upload().end)
+
+    def test_again(self) -> None:
+        """
+        A second run writes nothing.
+        """
+        self.upload()
+        before = {path: path.stat().st_mtime_ns for path in self.place.rglob("*")}
+        done = self.upload()
+        self.assertEqual((0, 0, FULL), (done.files, done.bytes, done.held))
+        self.assertEqual(before, {p: p.stat().st_mtime_ns for p in self.place.rglob("*")})
+
+    def test_missing(self) -> None:
+        """
+        What retention deleted before it was uploaded is told.
+        """
+        publish(self.store, 2 * SIZE)
+        self.upload()
+        self.retention(4)
+        publish(self.store, END)
+        done = self.upload()
+        self.assertEqual(((2 * SIZE, 4 * SIZE),), done.missing)
+        self.assertEqual(FULL * SIZE, done.end)
+
+    def test_stale_point(self) -> None:
+        """
+        A store whose point is not of its log any more is refused.
+        """
+        publish(self.store, END, closed=True, tail=1)
+        self.assertRaises(Refused, self.upload)
+
+    def test_short_file(self) -> None:
+        """
+        A file that lacks its end is not uploaded, and is named with its numbers.
+        """
+        os.truncate(self.file(3), SIZE - 5000)
+        error = self.assertRaises(LogFileShort, self.upload)
+        self.assertEqual((SIZE - 5000, SIZE), (error.size, error.expected))
+        self.assertFalse(self.manifest(3).exists())
+        self.assertTrue(self.manifest(2).exists())
+
+    def test_no_place(self) -> None:
+        """
+        What is no URL of a folder is refused, and a password in it is not shown.
+        """
+        for url in ("/tmp/tier", "nothing://x/y", "s3://"):
+            self.assertRaises(TierPlaceInvalid, Uploader, root=self.store, url=url)
+        error = self.assertRaises(
+            TierPlaceInvalid, ObjectFolder.at, "s3://key:hidden@bucket/tier?nonsense=1"
+        )
+        self.assertNotIn("hidden", str(error).partition("cannot be")[0])
+
+    def test_rate(self) -> None:
+        """
+        A limit is kept: it waits as long as the bytes so far may take.
+        """
+        waits: list[float] = []
+        publish(self.store, SIZE)
+        Uploader(
+            root=self.store, url=self.url, rate=1000, clock=lambda: 0.0, sleep=waits.append
+        ).run()
+        self.assertAlmostEqual(SIZE / 1000, waits[-1])
+
+
+class InterruptedTests(TierCase):
+    """
+    What an upload leaves that was interrupted, and what becomes of it.
+    """
+
+    def interrupted(self, at: str) -> list[str]:
+        """
+        Upload until an object's name ends so, which is not written.
+
+        @return: What was written.
+        """
+        real, names = ObjectFolder.write, []
+
+        def write(folder: ObjectFolder, name: str, parts: Any) -> None:
+            if name.endswith(at):
+                raise KeyboardInterrupt
+            names.append(name)
+            real(folder, name, parts)
+
+        self.patch(ObjectFolder, "write", write)
+        self.assertRaises(KeyboardInterrupt, self.upload)
+        self.patch(ObjectFolder, "write", real)
+        return names
+
+    def test_before_the_manifest(self) -> None:
+        """
+        A file without its manifest is not there; the next run finds it as it is, and writes the
+        manifest alone.
+        """
+        self.interrupted(self.manifest(4).name)
+        self.assertTrue(self.object(4).exists())
+        before = self.object(4).stat().st_mtime_ns
+        self.assertEqual(FULL - 4, self.upload().files)
+        self.assertTrue(self.manifest(4).exists())
+        self.assertEqual(before, self.object(4).stat().st_mtime_ns)
+
+    def test_other_bytes_before_the_manifest(self) -> None:
+        """
+        Bytes of another upload that was interrupted are replaced.
+        """
+        self.interrupted(self.manifest(0).name)
+        self.object(0).write_bytes(b"x" * SIZE)
+        self.upload()
+        self.assertEqual(self.file(0).read_bytes(), self.object(0).read_bytes())
+
+    def test_half_an_object(self) -> None:
+        """
+        So is half an object.
+        """
+        self.interrupted(self.manifest(0).name)
+        os.truncate(self.object(0), SIZE // 2)
+        self.upload()
+        self.assertEqual(self.file(0).read_bytes(), self.object(0).read_bytes())
+
+    def test_written_otherwise(self) -> None:
+        """
+        An object store that keeps other bytes, or fewer, is found out before the manifest.
+        """
+        real = ObjectFolder.write
+
+        def spoil(change: Any) -> None:
+            def write(folder: ObjectFolder, name: str, parts: Iterator[memoryview]) -> None:
+                real(folder, name, change(list(map(bytes, parts))))
+
+            self.patch(ObjectFolder, "write", write)
+
+        spoil(lambda parts: [parts[0][:-1] + b"?", *parts[1:]])
+        error = self.assertRaises(TierBytesChanged, self.upload)
+        self.assertEqual((3 * self.BLOCK, 4 * self.BLOCK), (error.start, error.end))
+        spoil(lambda parts: parts[:-1])
+        size = self.assertRaises(TierObjectSize, self.upload)
+        self.assertEqual((SIZE - (64 << 10), SIZE), (size.size, size.expected))
+        self.assertFalse(self.manifest(0).exists())
+
+    def test_cut_meanwhile(self) -> None:
+        """
+        A file that the log was cut below while it was sent gets no manifest.
+        """
+        real = ObjectFolder.write
+
+        def write(folder: ObjectFolder, name: str, parts: Any) -> None:
+            real(folder, name, parts)
+            publish(self.store, 1000)
+
+        self.patch(ObjectFolder, "write", write)
+        error = self.assertRaises(LogCutMeanwhile, self.upload)
+        self.assertEqual((SIZE, 1000), (error.end, error.final))
+        self.assertFalse(self.manifest(0).exists())
+
+    def test_grown_again_meanwhile(self) -> None:
+        """
+        Nor does one that was cut and is full again.
+        """
+        real = ObjectFolder.write
+
+        def write(folder: ObjectFolder, name: str, parts: Any) -> None:
+            real(folder, name, parts)
+            data = self.file(0).read_bytes()
+            row = len(data.rstrip(b"\0")) - 100
+            self.file(0).write_bytes(data[:row] + bytes(100) + data[row + 100 :])
+
+        self.patch(ObjectFolder, "write", write)
+        self.assertRaises(TierOfAnotherLog, self.upload)
+        self.assertFalse(self.manifest(0).exists())
+
+
+class OtherLogTests(TierCase):
+    """
+    A tier has one log.
+    """
+
+    def test_other_bytes(self) -> None:
+        """
+        A store whose last common file is another is refused, before anything is written.
+        """
+        publish(self.store, 3 * SIZE)
+        self.upload()
+        data = self.file(2).read_bytes()
+        row = len(data.rstrip(b"\0")) - 100
+        self.file(2).write_bytes(data[:row] + b"changed!" + data[row + 8 :])
+        publish(self.store, END)
+        error = self.assertRaises(TierOfAnotherLog, self.upload)
+        self.assertEqual(2 * SIZE, error.start)
+        self.assertFalse(self.manifest(3).exists())
+
+    def test_other_broker(self) -> None:
+        """
+        A store without a common file is known by its broker's name.
+        """
+        publish(self.store, SIZE)
+        self.upload()
+        self.retention(1)
+        publish(self.store, END, broker_name="other")
+        error = self.assertRaises(TierOfAnotherLog, self.upload)
+        self.assertIn("the tier is of broker golden and the store of other", str(error))
+
+
+class CommandTests(TierCase, CommandTestCase):
+    """
+    C{rmqha tier}.
+    """
+
+    def test_line(self) -> None:
+        """
+        It says what it did, and what the tier has.
+        """
+        text = self.succeed("tier", self.store, self.url)
+        self.assertIn(f"{FULL} files uploaded, {FULL * SIZE} bytes; 0 were there; ", text)
+        self.assertIn(f"{self.url} has bytes 0 to {FULL * SIZE}", text)
+        found = self.answer("tier", self.store, self.url)
+        self.assertEqual((0, FULL), (found["files"], found["held"]))
+
+    def test_error(self) -> None:
+        """
+        What is wrong is one line.
+        """
+        self.assertIn("cannot be a tier", self.fails(1, "tier", self.store, "/tmp/nowhere"))
+
+    def test_follow(self) -> None:
+        """
+        With --follow it goes on as files become full, and tells only what it did.
+        """
+        publish(self.store, 2 * SIZE)
+        from rmqha.cli.archives import tier
+
+        looks = iter([5 * SIZE, 5 * SIZE, END])
+
+        def sleep(seconds: float) -> None:
+            try:
+                publish(self.store, next(looks))
+            except StopIteration:
+                raise KeyboardInterrupt from None
+
+        self.patch(tier.time, "sleep", sleep)
+        result = self.run_command("tier", self.store, self.url, "--follow")
+        lines = [line.partition(" ")[2] for line in result.stdout.splitlines()]
+        self.assertEqual(["2", "3", str(FULL - 5)], [line.split()[0] for line in lines])
+        self.assertTrue(self.manifest(FULL - 1).exists())
