@@ -56,12 +56,25 @@ HOUSE: dict[str, set[str]] = {
     "store.offline": {"store.derived"},
     "store.repair": {"store", "store.offline"},
     "net": {"config", "periodic"},
-    "net.remoting": {"durations", "net", "wire.remoting.bodies", "wire.remoting.headers"},
+    "net.tls": {"config", "periodic"},
+    "net.remoting": {
+        "durations",
+        "net",
+        "net.tls",
+        "wire.remoting.bodies",
+        "wire.remoting.headers",
+    },
     "ha.states": set(),
     "ha.epoch": {"store.log"},
     "ha.master_epoch": {"logfiles", "net"},
-    "ha.master": {"ha.states", "net", "store"},
-    "ha.slave": {"ha.master_epoch", "ha.states", "store.log", "wire.remoting.headers"},
+    "ha.master": {"ha.states", "net", "net.tls", "store"},
+    "ha.slave": {
+        "ha.master_epoch",
+        "ha.states",
+        "net.tls",
+        "store.log",
+        "wire.remoting.headers",
+    },
     "ha": {"event_file", "ha.epoch", "ha.slave", "store.repair"},
     "tier": {"store.files"},
     "archive": {"ha", "net.remoting", "tier"},
@@ -91,7 +104,7 @@ HOUSE: dict[str, set[str]] = {
     "pipeline.jobs.rebuild": {"pipeline.jobs"},
     "pipeline.jobs.stats": {"pipeline.jobs"},
     "pipeline.jobs.verify": {"pipeline.jobs"},
-    "cli.common": {"store.offline"},
+    "cli.common": {"net.tls", "store.offline"},
     "cli.spark": {
         "cli.common",
         "net.remoting",
@@ -127,6 +140,7 @@ WITHOUT_TWISTED = ("errors", "wire", "config", "logfiles", "tier", "pipeline")
 
 #: What setup.py's C{install_requires} provides, by import name.
 DEPENDENCIES = {
+    "OpenSSL",
     "attr",
     "attrs",
     "click",
@@ -135,6 +149,7 @@ DEPENDENCIES = {
     "orjson",
     "prometheus_client",
     "rich",
+    "service_identity",
     "treq",
     "twisted",
     "typing_extensions",

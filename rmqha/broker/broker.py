@@ -79,6 +79,7 @@ from rmqha.health import HealthReason
 from rmqha.net.allowed_peers import Allowed, Network
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.remoting.handlers import Handler, Registry
+from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
 from rmqha.periodic import Job, Periodic
 from rmqha.shutdown import Shutdown
 from rmqha.store.derived.deleted_topics import Deletion
@@ -162,6 +163,7 @@ class Broker:
         more: tuple[RequestHandler, ...] = (),
         accounts: AclFile | None = None,
         credentials: Credentials | None = None,
+        tls: OutgoingTls = IN_CLEAR_TEXT,
     ) -> None:
         """
         @param store: It is open.
@@ -176,6 +178,7 @@ class Broker:
         @param more: What this role answers beside.
         @param accounts: Who may do what; by default everybody may do everything.
         @param credentials: What requests to other nodes are signed with, if they are.
+        @param tls: How other nodes are connected to.
         @raise TableUnreadable: If one of the tables cannot be read.
         @raise BodyInvalid: If one is not of its kind.
         """
@@ -224,7 +227,7 @@ class Broker:
         present = present or Present()
         self.producers, self.consumers = present.producers, present.consumers
         self.current = CurrentSettings(settings)
-        self._connect = partial(RemotingClient, reactor, credentials=credentials)
+        self._connect = partial(RemotingClient, reactor, credentials=credentials, tls=tls)
         self._client = self._connect()
         self.registration = Registration(
             self._client,

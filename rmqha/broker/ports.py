@@ -25,7 +25,7 @@ from rmqha.net.remoting.connections import ConnectionLimits, Connections
 from rmqha.net.remoting.handlers import Answer, Registry
 from rmqha.net.remoting.listening import listen_twice
 from rmqha.net.remoting.server import RemotingFactory
-from rmqha.net.remoting.tls import configured_gate
+from rmqha.net.tls.gate import CLEAR_TEXT, TlsGate
 from rmqha.periodic import Job
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
@@ -112,15 +112,22 @@ class ClientPorts:
     """
 
     def __init__(
-        self, settings: RemotingSettings, port: int, reactor: Any, shares: ConnectionShares
+        self,
+        settings: RemotingSettings,
+        port: int,
+        reactor: Any,
+        shares: ConnectionShares,
+        gate: Callable[[], TlsGate] = lambda: CLEAR_TEXT,
     ) -> None:
         """
         @param port: C{listenPort}; 0 for none.
+        @param gate: Gives what is accepted, once the certificates are read.
         @param shares: How many connections both ports may have together.
         """
         self._settings = settings
         self._shares = shares
         self._port = port
+        self._gate = gate
         self._reactor = reactor
         self._doors = (ServedPort(), ServedPort(NOT_ON_VIP))
         self._connections: tuple[Connections, ...] = ()
@@ -137,11 +144,10 @@ class ClientPorts:
         Open both ports, if they are wanted.
 
         @raise CannotListenError: If one is in use.
-        @raise OSError: If a file of the certificates cannot be read.
         """
         if not self._port:
             return []
-        gate = configured_gate(self._settings)
+        gate = self._gate()
         names = "client port", "VIP port"
         first, vip = (
             RemotingFactory(

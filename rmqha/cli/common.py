@@ -32,6 +32,7 @@ from rmqha.config.errors import ConfigProblems
 from rmqha.config.load import load
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import RmqhaError
+from rmqha.net.tls.tool_tls import ToolTls, read_tool_tls
 from rmqha.store.derived.rebuild import Progress as Told
 from rmqha.store.offline.detect_sizes import offline_settings
 
@@ -182,3 +183,18 @@ def in_reactor(run: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
     if isinstance(found, Exception):
         raise found
     return found
+
+
+def _tls(context: click.Context, option: click.Parameter, path: Path | None) -> ToolTls:
+    return read_tool_tls(path)
+
+
+TLS = click.option(
+    "--tls",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    callback=_tls,
+    metavar="FILE",
+    help="Connect with TLS, by the keys in this file: those of a client in mqadmin's "
+    "tls.config.file, and for an HA port haTlsEnable and its like.",
+)
+"""For nodes that take TLS alone; gives a L{ToolTls}."""

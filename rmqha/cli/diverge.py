@@ -13,7 +13,7 @@ from typing import Any
 import click
 from attrs import asdict
 
-from rmqha.cli.common import FAILED, JSON, STORE, bar, note
+from rmqha.cli.common import FAILED, JSON, STORE, TLS, bar, note
 from rmqha.cli.reach import CLIENT_PORT, CREDENTIALS, Address, address_of, call_master
 from rmqha.config.values import Endpoint
 from rmqha.errors import Refused
@@ -23,6 +23,7 @@ from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.scan import data_end
 from rmqha.net.remoting.client import tcp_endpoints
+from rmqha.net.tls.tool_tls import ToolTls
 from rmqha.store.files.lock import is_locked
 from rmqha.store.offline.compare import Beyond, LogComparison, parting, valid_end
 from rmqha.wire.remoting.signature import Credentials
@@ -47,6 +48,7 @@ from rmqha.wire.store_layout import LOCK
 @click.option("--all", "everything", is_flag=True, help="With HOST:PORT: compare the whole log.")
 @CLIENT_PORT
 @CREDENTIALS
+@TLS
 @JSON
 @click.pass_context
 def diverge(
@@ -57,6 +59,7 @@ def diverge(
     everything: bool,
     client_port: int | None,
     credentials: Credentials | None,
+    tls: ToolTls,
     as_json: bool,
 ) -> None:
     """Find where two logs differ first: STORE and STORE2, or a running master's.
@@ -80,7 +83,7 @@ def diverge(
     if address is None:
         found = _with_store(store, other)
     else:
-        found = _with_master(store, address, earliest, client_port, credentials)
+        found = _with_master(store, address, earliest, client_port, credentials, tls)
     if as_json:
         click.echo(json.dumps(_as_json(found), indent=2, ensure_ascii=False))
     else:
@@ -103,6 +106,7 @@ def _with_master(
     earliest: int | None,
     client_port: int | None,
     credentials: Credentials | None,
+    tls: ToolTls,
 ) -> LogComparison:
     """
     Compare with a running master.
@@ -114,7 +118,7 @@ def _with_master(
     async def run(reactor: Any, ask: AskBounds | None) -> LogComparison:
         looking = MasterComparison(
             ours=ours,
-            endpoint=tcp_endpoints(reactor)(*address),
+            endpoint=tcp_endpoints(reactor, tls=tls.dialling)(*address),
             peer=Endpoint().show(address),
             ask=ask,
             clock=reactor,
@@ -129,7 +133,7 @@ def _with_master(
                 note(f"asked the master without knowing where its log ends: {looking.port.state}")
 
     with bar("comparing") as progress, TemporaryDirectory(prefix="rmqha-") as folder:
-        return call_master(address, client_port, run, credentials)
+        return call_master(address, client_port, run, credentials, tls.requests)
 
 
 def _settled(store: Path) -> OfflineLog:

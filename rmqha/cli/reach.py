@@ -18,6 +18,7 @@ from rmqha.ha.slave import master_bounds
 from rmqha.ha.slave.master_bounds import AskBounds
 from rmqha.net.remoting.client import RemotingClient, split_address
 from rmqha.net.remoting.credentials import read_credentials
+from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
 from rmqha.wire.remoting.signature import Credentials
 
 Address = tuple[str, int]
@@ -76,6 +77,7 @@ def call_master(
     client_port: int | None,
     run: Callable[[Any, AskBounds | None], Coroutine[Any, Any, T]],
     credentials: Credentials | None = None,
+    tls: OutgoingTls = IN_CLEAR_TEXT,
 ) -> T:
     """
     Do something with a master while a reactor runs; once in a process.
@@ -84,13 +86,14 @@ def call_master(
         0 none.
     @param run: Given the reactor, and how to ask.
     @param credentials: What is asked is signed with them.
+    @param tls: How it is asked.
     @raise Unreachable: If that cannot be done.
     """
     host, port = address
     asked = port - 1 if client_port is None else client_port
 
     async def called(reactor: Any) -> T:
-        client = RemotingClient(reactor, close_on_timeout=True, credentials=credentials)
+        client = RemotingClient(reactor, close_on_timeout=True, credentials=credentials, tls=tls)
         named = Endpoint().show((host, asked))
         ask = (lambda: master_bounds.ask(client, named)) if asked else None
         try:

@@ -13,7 +13,7 @@ from attrs import asdict
 from twisted.internet.defer import Deferred
 
 from rmqha import event_file
-from rmqha.cli.common import FAILED, JSON, STORE, bar, note, store_settings
+from rmqha.cli.common import FAILED, JSON, STORE, TLS, bar, note, store_settings
 from rmqha.cli.reach import CLIENT_PORT, CREDENTIALS, address_of, call_master
 from rmqha.config.values import Endpoint
 from rmqha.errors import NotAStore, Refused
@@ -21,6 +21,7 @@ from rmqha.ha.fetch_range import MasterReplica
 from rmqha.ha.slave.master_bounds import AskBounds
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.net.remoting.client import tcp_endpoints
+from rmqha.net.tls.tool_tls import ToolTls
 from rmqha.store.offline.rebuild_in_place import exclusively
 from rmqha.store.repair.damaged_ranges import DamagedRange
 from rmqha.store.repair.from_replica import RepairReport, StoreReplica
@@ -66,6 +67,7 @@ class ByteRange(click.ParamType[tuple[int, int]]):
 )
 @CLIENT_PORT
 @CREDENTIALS
+@TLS
 @JSON
 @click.pass_context
 def repair(
@@ -77,6 +79,7 @@ def repair(
     conf: Path | None,
     client_port: int | None,
     credentials: Credentials | None,
+    tls: ToolTls,
     as_json: bool,
 ) -> None:
     """Bring damaged or missing ranges of a log back from a replica that has them.
@@ -102,7 +105,7 @@ def repair(
             if not ranges:
                 report = RepairReport(peer=source, ranges=(), records=0, not_had=())
             elif address is not None:
-                report = _from_master(stopped, ranges, address, client_port, credentials)
+                report = _from_master(stopped, ranges, address, client_port, credentials, tls)
             else:
                 report = _from_store(stopped, ranges, other)
             if not dry_run:
@@ -158,10 +161,11 @@ def _from_master(
     address: tuple[str, int],
     client_port: int | None,
     credentials: Credentials | None,
+    tls: ToolTls,
 ) -> RepairReport:
     async def run(reactor: Any, ask: AskBounds | None) -> RepairReport:
         master = MasterReplica(
-            endpoint=tcp_endpoints(reactor)(*address),
+            endpoint=tcp_endpoints(reactor, tls=tls.dialling)(*address),
             name=Endpoint().show(address),
             ask=ask,
             clock=reactor,
@@ -173,7 +177,7 @@ def _from_master(
         return report
 
     with bar("fetching") as progress:
-        return call_master(address, client_port, run, credentials)
+        return call_master(address, client_port, run, credentials, tls.requests)
 
 
 def _tell(

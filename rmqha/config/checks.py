@@ -36,6 +36,7 @@ def check_broker(draft: SettingsDraft) -> None:
     _check_master_address(draft)
     _check_controller(draft)
     _check_tls(draft)
+    check_own_tls(draft)
 
 
 def check_namesrv(draft: SettingsDraft) -> None:
@@ -209,14 +210,37 @@ def _check_member(draft: SettingsDraft) -> None:
 def _check_tls(draft: SettingsDraft) -> None:
     if not draft.sound("tlsMode", "tlsKeyPath", "tlsCertPath", "tlsTrustCertPath", "tlsClientAuth"):
         return
-    key, cert = draft.value("tlsKeyPath"), draft.value("tlsCertPath")
-    if (key is None) != (cert is None):
-        missing = "tlsCertPath" if cert is None else "tlsKeyPath"
-        draft.refuse(missing, "a key needs its certificate, and a certificate its key")
-    elif cert is None and draft.value("tlsMode") is TlsMode.ENFORCING:
-        draft.refuse("tlsMode", "enforcing needs tlsKeyPath and tlsCertPath")
+    _check_pair(draft, "tlsKeyPath", "tlsCertPath", "tlsMode")
     if (
         draft.value("tlsClientAuth") is not ClientAuth.NONE
         and draft.value("tlsTrustCertPath") is None
     ):
         draft.refuse("tlsClientAuth", "asking for certificates needs tlsTrustCertPath")
+
+
+def _check_pair(draft: SettingsDraft, key_name: str, cert_name: str, mode: str = "") -> None:
+    """
+    A key and its certificate, and what needs them.
+    """
+    key, cert = draft.value(key_name), draft.value(cert_name)
+    if (key is None) != (cert is None):
+        missing = cert_name if cert is None else key_name
+        draft.refuse(missing, "a key needs its certificate, and a certificate its key")
+    elif mode and cert is None and draft.value(mode) is TlsMode.ENFORCING:
+        draft.refuse(mode, f"enforcing needs {key_name} and {cert_name}")
+
+
+def check_own_tls(draft: SettingsDraft) -> None:
+    """
+    Check the keys of TLS that a node connects with, and of replication.
+    """
+    names = [key.name for key in draft.known.keys if key.section == "tls"]
+    if not draft.sound(*names):
+        return
+    _check_pair(draft, "tlsClientKeyPath", "tlsClientCertPath")
+    _check_pair(draft, "haTlsKeyPath", "haTlsCertPath", "haTlsMode")
+    checks = draft.value("tlsClientAuthServer")
+    if checks and draft.value("tlsClientTrustCertPath") is None:
+        draft.refuse("tlsClientAuthServer", "checking certificates needs tlsClientTrustCertPath")
+    elif draft.value("tlsCheckNames") and not checks and draft.value("tlsEnable"):
+        draft.refuse("tlsCheckNames", "false, or tlsClientAuthServer true: both are checked")

@@ -117,9 +117,9 @@ _GROUPS: dict[str, str] = {
         authorizationWhitelist initAuthenticationUser innerClientAuthenticationCredentials
         statefulAuthenticationCacheExpiredSecond statefulAuthenticationCacheMaxNum
         statefulAuthorizationCacheExpiredSecond statefulAuthorizationCacheMaxNum
-        userCacheExpiredSecond userCacheMaxNum userCacheRefreshSecond tls.client.authServer
-        tls.client.certPath tls.client.keyPassword tls.client.keyPath tls.client.trustCertPath
-        tls.config.file tls.server.authClient tls.server.keyPassword tls.test.mode.enable""",
+        userCacheExpiredSecond userCacheMaxNum userCacheRefreshSecond""",
+    "certificates of clients that are asked for are always checked": """
+        tls.server.authClient""",
     "it is about Java's process, logs or metrics": """
         brokerConfigPath configBlackList isolateLogEnable metricGrpcExporterIntervalInMills
         metricGrpcExporterTimeOutInMills metricLoggingExporterIntervalInMills metricsExporterType
@@ -200,7 +200,16 @@ def _above(most: int, reason: str) -> Foreign:
     return Foreign(enabled, f"above {most}", reason)
 
 
-_TLS = "connections to other nodes are made in clear text; for clients set tlsMode"
+_PASSWORD = _set("a private key is read without a password: decrypt it, and let only rmqha read it")
+
+TLS_UNSUPPORTED: dict[str, Foreign] = {
+    "tls.server.keyPassword": _PASSWORD,
+    "tls.client.keyPassword": _PASSWORD,
+    "tls.test.mode.enable": on(
+        "rmqha makes no certificate of its own: set tls.server.keyPath and tls.server.certPath"
+    ),
+}
+"""The same as L{UNSUPPORTED}, of what every node has."""
 
 UNSUPPORTED: dict[str, Foreign] = {
     # another log, or another way to agree on it
@@ -245,8 +254,7 @@ UNSUPPORTED: dict[str, Foreign] = {
         "do anything"
     ),
     "migrateAuthFromV1Enabled": on("rmqha goes on with plain_acl.yml"),
-    "useTLS": on(_TLS),
-    "tls.enable": on(_TLS),
+    **TLS_UNSUPPORTED,
     # where name servers are found
     "fetchNamesrvAddrByAddressServer": on("name servers are taken from namesrvAddr alone"),
     "fetchNameSrvAddrByDnsLookup": on("name servers are taken from namesrvAddr alone"),
@@ -261,6 +269,11 @@ _NAMESRV_GROUPS = {
         configStorePath""",
     "it belongs to a feature that is refused when switched on": """
         notifyMinBrokerIdChanged""",
+    "a name server makes no connections": """
+        tls.enable useTLS tls.client.authServer tls.client.certPath tls.client.keyPath
+        tls.client.trustCertPath""",
+    "certificates of clients that are asked for are always checked": """
+        tls.server.authClient""",
     "clients do not use it": """
         productEnvName returnOrderTopicConfigToBroker enableAllTopicList enableTopicList
         needWaitForService waitSecondsForService""",
@@ -279,6 +292,7 @@ NAMESRV_HARMLESS: dict[str, str] = {
 """The same as L{HARMLESS} of a name server's file."""
 
 NAMESRV_UNSUPPORTED: dict[str, Foreign] = {
+    **TLS_UNSUPPORTED,
     "clusterTest": on("routes are never fetched from a product environment"),
     "supportActingMaster": on("a slave is never shown as its master"),
     "enableControllerInNamesrv": on("rmqha has no controller"),

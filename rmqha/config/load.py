@@ -15,11 +15,17 @@ from typing import Any
 from attrs import evolve, frozen
 
 from rmqha.config.broker_settings import BrokerRole
-from rmqha.config.checks import check_broker, check_namesrv
+from rmqha.config.checks import check_broker, check_namesrv, check_own_tls
 from rmqha.config.errors import ConfigProblems
-from rmqha.config.settings import Settings
+from rmqha.config.settings import Settings, TlsSettings
 from rmqha.config.sources import DEFAULT, SettingsDraft, read
-from rmqha.config.vocabulary import BROKER_FILE, NAMESRV_FILE, SECTIONS, Vocabulary
+from rmqha.config.vocabulary import (
+    BROKER_FILE,
+    NAMESRV_FILE,
+    SECTIONS,
+    TLS_FILE,
+    Vocabulary,
+)
 from rmqha.errors import BadValue
 
 ROLES: dict[str, tuple[BrokerRole, ...]] = {
@@ -82,6 +88,23 @@ def check(
     settings, draft = _settle(path, overrides, role)
     sources = {name: chosen.where for name, chosen in draft.chosen.items()}
     return settings, _rows(settings, draft.known, sources)
+
+
+def load_tls(path: Path) -> TlsSettings:
+    """
+    Read the keys of TLS that a tool needs which connects to nodes, such as those of mqadmin's
+    C{tls.config.file}.
+
+    @raise ConfigProblems: With everything that is wrong.
+    """
+    draft = read(path, (), TLS_FILE)
+    if "tlsEnable" not in draft.chosen:
+        draft.choose("tlsEnable", value=True, where=DEFAULT)
+    draft.fill()
+    check_own_tls(draft)
+    if draft.problems:
+        raise ConfigProblems(tuple(draft.problems))
+    return TlsSettings(**{chosen.key.field: chosen.value for chosen in draft.chosen.values()})
 
 
 def describe(settings: Settings) -> list[Row]:

@@ -46,6 +46,10 @@ _HEADINGS = {
     "transactions": ("Transactions", "When the producers of half messages are asked about them."),
     "registration": ("Name servers", "When and how a broker registers with them."),
     "ha": ("Replication", "Both sides of the HA port."),
+    "tls": (
+        "TLS",
+        "What a node connects with, and replication; the client ports' keys are above.",
+    ),
     "controller": ("Controller mode", "A set whose master RocketMQ 5's controllers elect."),
     "admin": (
         "Admin",

@@ -29,7 +29,7 @@ from rmqha.config.broker_settings import (
 )
 from rmqha.config.controller_settings import ControllerSettings
 from rmqha.config.ha_settings import HASettings
-from rmqha.config.keys import Derived, Origin, key
+from rmqha.config.keys import Derived, Lookup, Origin, key
 from rmqha.config.store_settings import StoreSettings
 from rmqha.config.values import (
     Address,
@@ -107,6 +107,10 @@ class RemotingSettings:
     """Most connections of clients, on all client ports together. 0 is as many as the limit of open
     files leaves, 65536 at most."""
 
+    tls_config: Path | None = key("tls.config.file", FilePath(), "")
+    """A file with keys of TLS, by the names that begin with tls., which count as if they stood
+    here."""
+
     tls: TlsMode = key("tlsMode", Choice(TlsMode), "permissive", aliases=("tls.server.mode",))
     """Whether the client ports accept TLS, plain text or both. Without a certificate, permissive
     accepts plain text only."""
@@ -126,6 +130,89 @@ class RemotingSettings:
         "tlsClientAuth", Choice(ClientAuth), "none", aliases=("tls.server.need.client.auth",)
     )
     """Whether clients are asked for a certificate, and whether they must have one."""
+
+    tls_expiry_alarm: float = key("tlsExpiryAlarm", Millis(0), "604800000", origin=Origin.OURS)
+    """How long before the end of any of the node's certificates the node is unhealthy; 0 is
+    never."""
+
+
+def _has_roots(of: Lookup) -> bool:
+    return of("tlsClientTrustCertPath") is not None
+
+
+@frozen(kw_only=True)
+class TlsSettings:
+    """
+    TLS of the connections that the node makes, and of replication.
+    """
+
+    enabled: bool = key(
+        "tlsEnable",
+        Switch(),
+        "false",
+        derived=Derived(
+            "true with tlsMode=enforcing, else false",
+            lambda of: of("tlsMode") is TlsMode.ENFORCING,
+        ),
+        aliases=("tls.enable", "useTLS"),
+    )
+    """Whether the node connects with TLS to name servers, controllers and the client ports of other
+    brokers."""
+
+    client_key: Path | None = key(
+        "tlsClientKeyPath", FilePath(), "", aliases=("tls.client.keyPath",)
+    )
+    """The private key that the node shows itself with there, PEM without a password."""
+
+    client_cert: Path | None = key(
+        "tlsClientCertPath", FilePath(), "", aliases=("tls.client.certPath",)
+    )
+    """The certificate that the node shows there and those between it and its root, PEM."""
+
+    client_trusted: Path | None = key(
+        "tlsClientTrustCertPath", FilePath(), "", aliases=("tls.client.trustCertPath",)
+    )
+    """The root certificates that servers' certificates are checked against, PEM."""
+
+    auth_server: bool = key(
+        "tlsClientAuthServer",
+        Switch(),
+        derived=Derived("true with tlsClientTrustCertPath, else false", _has_roots),
+        aliases=("tls.client.authServer",),
+    )
+    """Whether servers' certificates are checked; RocketMQ does it only if it is told to."""
+
+    check_names: bool = key("tlsCheckNames", Switch(), "false", origin=Origin.OURS)
+    """Whether a certificate that is checked has to have the host name or address that the node
+    connected to, HA ports included. RocketMQ never looks at it."""
+
+    ha_mode: TlsMode = key("haTlsMode", Choice(TlsMode), "permissive", origin=Origin.OURS)
+    """Whether the HA port accepts TLS, plain text or both. Without a certificate, permissive
+    accepts plain text only. Stock slaves know plain text only."""
+
+    ha_enabled: bool = key(
+        "haTlsEnable",
+        Switch(),
+        "false",
+        derived=Derived(
+            "true with haTlsMode=enforcing, else false",
+            lambda of: of("haTlsMode") is TlsMode.ENFORCING,
+        ),
+        origin=Origin.OURS,
+    )
+    """Whether the node connects to HA ports with TLS. Never with a stock master: it would take the
+    first bytes for an acknowledgement."""
+
+    ha_key: Path | None = key("haTlsKeyPath", FilePath(), "", origin=Origin.OURS)
+    """The private key for replication, PEM without a password."""
+
+    ha_cert: Path | None = key("haTlsCertPath", FilePath(), "", origin=Origin.OURS)
+    """The certificate that the node shows on its HA port, and to HA ports that it connects to, and
+    those between it and its root, PEM."""
+
+    ha_trusted: Path | None = key("haTlsTrustCertPath", FilePath(), "", origin=Origin.OURS)
+    """The root certificates of replication, PEM. With them both sides must show a certificate of
+    theirs; without them TLS only encrypts."""
 
 
 @frozen(kw_only=True)
@@ -251,6 +338,7 @@ class Settings:
     transactions: TransactionSettings = field(factory=TransactionSettings)
     registration: RegistrationSettings = field(factory=RegistrationSettings)
     ha: HASettings = field(factory=HASettings)
+    tls: TlsSettings = field(factory=TlsSettings)
     controller: ControllerSettings = field(factory=ControllerSettings)
     admin: AdminSettings = field(factory=AdminSettings)
     log: LogSettings = field(factory=LogSettings)

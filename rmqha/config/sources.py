@@ -25,6 +25,9 @@ COMMAND_LINE = "--set"
 DEFAULT = "default"
 """The place of a value nobody gave."""
 
+TLS_CONFIG_FILE = "tls.config.file"
+"""The key that names another file, with keys of TLS."""
+
 
 @frozen
 class Given:
@@ -140,8 +143,9 @@ def read(path: Path | None, overrides: Sequence[str], known: Vocabulary) -> Sett
     @param known: What may stand in the file.
     """
     draft = SettingsDraft(known=known)
-    in_file = _last_of_each(_from_file(path, draft), draft) if path is not None else []
+    written = _from_file(path, draft) if path is not None else []
     on_line = _last_of_each(_from_command_line(overrides, draft), draft)
+    in_file = _last_of_each(written + _from_tls_file((*written, *on_line), draft), draft)
     replaced = {_canonical(given.name, known) for given in on_line}
     kept = [given for given in in_file if _canonical(given.name, known) not in replaced]
     for level in (kept, on_line):
@@ -170,6 +174,18 @@ def _from_file(path: Path, draft: SettingsDraft) -> list[Given]:
         else:
             found.append(Given(entry.key, entry.value.strip(), where))
     return found
+
+
+def _from_tls_file(given: Sequence[Given], draft: SettingsDraft) -> list[Given]:
+    """
+    What stands in the file that RocketMQ's C{tls.config.file} names: C{tls.} keys alone.
+    """
+    names = [one.text for one in given if _canonical(one.name, draft.known) == TLS_CONFIG_FILE]
+    found = _from_file(Path(names[-1]), draft) if names and names[-1] else []
+    for one in found:
+        if not one.name.startswith("tls."):
+            draft.problems.append(UnknownKey(one.name, "", one.where))
+    return [one for one in found if one.name.startswith("tls.") and one.name != TLS_CONFIG_FILE]
 
 
 def _from_command_line(overrides: Sequence[str], draft: SettingsDraft) -> list[Given]:

@@ -30,6 +30,7 @@ from rmqha.config.settings import (
     LogSettings,
     NamesrvSettings,
     RemotingSettings,
+    TlsSettings,
 )
 from rmqha.config.store_settings import StoreSettings
 
@@ -41,6 +42,7 @@ SECTIONS: dict[str, type[AttrsInstance]] = {
     "transactions": TransactionSettings,
     "registration": RegistrationSettings,
     "ha": HASettings,
+    "tls": TlsSettings,
     "controller": ControllerSettings,
     "admin": AdminSettings,
     "log": LogSettings,
@@ -108,3 +110,15 @@ NAMESRV_FILE = Vocabulary(
     foreign.NAMESRV_UNSUPPORTED,
 )
 """A C{namesrv.properties}.  Who may change anything is said by C{namesrvAllowedPeers} there."""
+
+TLS_FILE = Vocabulary(
+    keys_of("tls", TlsSettings),
+    {
+        key.names[-1]: "it is a port's"
+        for key in keys_of("remoting", RemotingSettings)
+        if key.names[-1].startswith("tls.")
+    }
+    | {name: why for name, why in foreign.HARMLESS.items() if name.startswith("tls.")},
+    foreign.TLS_UNSUPPORTED,
+)
+"""What a tool reads that connects to nodes, of a file like mqadmin's C{tls.config.file}."""

@@ -31,7 +31,7 @@ from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.connections import ConnectionLimits
 from rmqha.net.remoting.handlers import Answer, Handler, Registry
 from rmqha.net.remoting.server import RemotingFactory
-from rmqha.net.remoting.tls import TlsGate
+from rmqha.net.tls.gate import TlsGate
 from rmqha.periodic import Job, Periodic
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command

@@ -35,6 +35,7 @@ from rmqha.ha.slave.master_bounds import AskBounds
 from rmqha.ha.slave.reportable import Reportable
 from rmqha.health import HealthReason
 from rmqha.net.remoting.client import RemotingClient, split_address
+from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
 from rmqha.periodic import Job
 from rmqha.store.store import Store
 from rmqha.wire.ha_dialect import SetSlaveDialect, SlaveDialect
@@ -81,6 +82,7 @@ class ElectedUpstream:
     @ivar leads: Whether this node is the master.
     @ivar follower: Follows the master; C{None} before the store is open, and while we lead.
     @ivar credentials: What brokers and controllers are asked is signed with them.
+    @ivar tls: How they are connected to.
     @ivar client_port: Where the master's clients connect; C{""} if that is not known.
     @ivar followed: What the master tells.
     @ivar client: Asks controllers and members.
@@ -99,6 +101,7 @@ class ElectedUpstream:
     speak: Callable[[], SlaveDialect] = SetSlaveDialect
     leads: Callable[[], bool] = lambda: False
     credentials: Credentials | None = None
+    tls: OutgoingTls = IN_CLEAR_TEXT
     follower: Follower | None = field(default=None, init=False)
     client_port: str = field(default="", init=False)
     followed: FollowedSet = field(init=False)
@@ -111,7 +114,7 @@ class ElectedUpstream:
 
     def __attrs_post_init__(self) -> None:
         self.client = RemotingClient(
-            self.reactor, close_on_timeout=True, credentials=self.credentials
+            self.reactor, close_on_timeout=True, credentials=self.credentials, tls=self.tls
         )
         self.group = controllers(self.settings, self.client, self.now_ms)
         self.followed = FollowedSet(

@@ -79,6 +79,7 @@ class MasterNode(Node):
             in_thread=self._in_thread,
             repair=self.repair,
             replicas=self.replicas,
+            tls=self.tls.dialling,
             wanted=lambda: bool(self.running),
         )
         return Opening(
@@ -128,7 +129,7 @@ class MasterNode(Node):
 
     async def _refuse_twin(self) -> None:
         broker = self.settings.broker
-        client = RemotingClient(self.reactor, credentials=self.credentials)
+        client = RemotingClient(self.reactor, credentials=self.credentials, tls=self.tls.requests)
         search = TwinSearch(
             members=Members(client, broker.name, broker.cluster),
             name=broker.name,

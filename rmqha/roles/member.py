@@ -92,7 +92,7 @@ class MemberNode(LeadingNode):
         super().__init__(settings, reactor, repair=repair)
         self.epochs.keep_file = keep_labels
         broker, controller = settings.broker, settings.controller
-        self._beats = RemotingClient(reactor, credentials=self.credentials)
+        self._beats = RemotingClient(reactor, credentials=self.credentials, tls=self.tls.requests)
         upstream = self.elected
         self.membership = Membership(
             group=upstream.group,
@@ -118,6 +118,7 @@ class MemberNode(LeadingNode):
             moved=self._ask_master,
             now_ms=self.environment.now_ms,
             credentials=self.credentials,
+            tls=self.tls.requests,
             decide=self._decided,
             speak=lambda: SetSlaveDialect(SlaveHandshake(id=self.membership.id)),
             leads=lambda: self.master is not None,

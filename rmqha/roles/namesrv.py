@@ -20,7 +20,6 @@ from rmqha.namesrv.kv import KvConfig
 from rmqha.namesrv.service import NameServer
 from rmqha.net.remoting.connections import ConnectionLimits
 from rmqha.net.remoting.listening import listen
-from rmqha.net.remoting.tls import configured_gate
 from rmqha.periodic import Job
 from rmqha.roles.process import Process
 from rmqha.roles.service_manager import READY
@@ -51,7 +50,7 @@ class NamesrvNode(Process):
             settings,
             self.reactor,
             kv,
-            gate=configured_gate(remoting),
+            gate=self.tls.client_ports(),
             limits=limits,
             connecting=remoting.allowed_peers,
         )

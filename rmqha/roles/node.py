@@ -101,7 +101,11 @@ class Node(Process):
         self._fsync = ThreadPool(0, 1, "rmqha-fsync")
         self._told = ""
         self.clients = ClientPorts(
-            settings.remoting, settings.broker.listen_port, reactor, self.shares
+            settings.remoting,
+            settings.broker.listen_port,
+            reactor,
+            self.shares,
+            self.tls.client_ports,
         )
         self.accounts = self._configured_accounts()
         self.credentials = read_credentials(settings.access.credentials)
@@ -353,6 +357,7 @@ class Node(Process):
             more=self.broker_parts(),
             accounts=self.accounts,
             credentials=self.credentials,
+            tls=self.tls.requests,
         )
         self._tables = None
         self.broker.current.changed.append(partial(self._took, self.broker.current))
@@ -520,6 +525,7 @@ class Node(Process):
             "remoting": self._remoting(),
             "fileLimit": self.shares.files,
             "connectionLimits": self.shares.status(),
+            "tls": self.tls.identities.status(),
             "pid": os.getpid(),
             "periodicJobs": rows_of(self.jobs()),
         }

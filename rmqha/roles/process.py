@@ -40,6 +40,7 @@ from rmqha.metrics.scrape import Scrape
 from rmqha.net.accepting import PatientPort
 from rmqha.net.allowed_peers import Allowed
 from rmqha.net.connection_shares import ConnectionShares
+from rmqha.net.tls.node_tls import NodeTls
 from rmqha.periodic import Job, health_of, rows_of
 from rmqha.roles.advice import open_warning
 from rmqha.roles.service_manager import STOPPING, notify
@@ -123,6 +124,7 @@ class Process(Service):
     @ivar reactor_delay: Measures how late the reactor is, as long.
     @ivar events: What happened to the node.
     @ivar reread: Reads the configuration once more.
+    @ivar tls: Its certificates, and which connections speak TLS.
     @ivar shares: How many files this process may open, and how many connections each port
         may have of them.
     """
@@ -142,6 +144,7 @@ class Process(Service):
         self._scrape = Scrape(self, reactor, self._in_thread)
         self._begun = reactor.seconds()
         self.shares = self.connection_shares(settings)
+        self.tls = NodeTls(settings.remoting, settings.tls, reactor, self._in_thread)
         self.reread: Callable[[], Settings] = lambda: settings
         self._admin_peers = Allowed(settings.admin.port_allowed_peers)
         self._unmet: list[str] = []
@@ -183,6 +186,7 @@ class Process(Service):
         What is wrong now: C{/livez}, C{/readyz} and C{/healthz} say 503 because of it.  A role
         adds what its parts give.
         """
+        yield from self.tls.identities.health()
         yield from health_of(self.jobs())
 
     def jobs(self) -> Iterator[Job]:
@@ -191,6 +195,7 @@ class Process(Service):
         """
         yield from self.health_log.jobs()
         yield from self.events.jobs()
+        yield from self.tls.identities.jobs()
 
     def status(self) -> dict[str, Any]:
         """
@@ -200,6 +205,7 @@ class Process(Service):
             **self.identity(),
             "fileLimit": self.shares.files,
             "connectionLimits": self.shares.status(),
+            "tls": self.tls.identities.status(),
             "pid": os.getpid(),
             "periodicJobs": rows_of(self.jobs()),
         }
@@ -301,6 +307,7 @@ class Process(Service):
         if warning:
             self._log.warn("{text}", text=warning)
         try:
+            self.tls.identities.load()
             self._ports += self._listen_admin()
             self._ports += self.listen()
             self.begin()
@@ -313,6 +320,7 @@ class Process(Service):
                 self.without_traceback(error)
             raise
         self.reactor_delay.start()
+        self.tls.identities.start()
         self.events.note("start", f"{self.role} started, rmqha {VERSION}, process {os.getpid()}")
         self.events.start()
         super().startService()
@@ -348,6 +356,7 @@ class Process(Service):
     async def _stop(self) -> None:
         shutdown = Shutdown("the process")
         closing = [shutdown.step("a port", port.stopListening) for port in self._ports]
+        await shutdown.step("reading certificates", self.tls.identities.stop)
         await shutdown.step(f"the {self.role}", self.end)
         for port in closing:
             await port

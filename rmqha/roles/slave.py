@@ -91,6 +91,7 @@ class SlaveNode(Node):
                 moved=self._ask_master,
                 now_ms=self.environment.now_ms,
                 credentials=self.credentials,
+                tls=self.tls.requests,
             )
         return Upstream(
             settings=self.settings,
@@ -98,6 +99,7 @@ class SlaveNode(Node):
             epochs=self.epochs,
             in_thread=self._in_thread,
             credentials=self.credentials,
+            tls=self.tls.requests,
             dialled=self._dialled,
             moved=self._ask_master,
         )
@@ -244,7 +246,7 @@ class SlaveNode(Node):
 
     def _dialled(self, host: str, port: int) -> IStreamClientEndpoint:
         local = self.settings.ha.local_address
-        return ha_endpoint(self.reactor, host, port, local_address=local)
+        return ha_endpoint(self.reactor, host, port, local_address=local, tls=self.tls.dialling)
 
     async def unserve(self) -> None:
         """

@@ -24,6 +24,7 @@ from rmqha.ha.known_replicas import KnownReplicas
 from rmqha.ha.slave.reconnect import ha_endpoint
 from rmqha.ha.tail_fetch import TailFetch, TailFetchState
 from rmqha.logfiles.log_writer import crashed_from
+from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
 from rmqha.periodic import Job
 from rmqha.store import lost_tail
 from rmqha.store.derived.clamp_offsets import clamp_consumers, clamp_delays
@@ -39,6 +40,7 @@ class TailRecovery:
 
     @ivar repair: Whether an operator accepts what is missing (C{--repair}).
     @ivar replicas: Those of the runs before.
+    @ivar tls: What their HA ports are dialled with.
     @ivar wanted: Whether the node is still to start.
     @ivar ours_from: Where the last run began to write, if it crashed.
     @ivar fetch: The asking, once it has begun.
@@ -51,6 +53,7 @@ class TailRecovery:
     in_thread: InThread
     repair: bool
     replicas: KnownReplicas
+    tls: OutgoingTls = IN_CLEAR_TEXT
     wanted: Callable[[], bool]
     ours_from: int | None = field(init=False)
     fetch: TailFetch | None = field(default=None, init=False)
@@ -134,7 +137,7 @@ class TailRecovery:
 
     def _dial(self, host: str, port: int) -> Any:
         local = self.settings.ha.local_address
-        return ha_endpoint(self.reactor, host, port, local_address=local)
+        return ha_endpoint(self.reactor, host, port, local_address=local, tls=self.tls)
 
     async def _settle(self, store: Store, lost: LostTail) -> None:
         """

@@ -26,6 +26,7 @@ from rmqha.ha.slave.master_bounds import AskBounds, MasterBounds
 from rmqha.ha.slave.reportable import Reportable
 from rmqha.health import HealthReason
 from rmqha.net.remoting.client import RemotingClient, split_address
+from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
 from rmqha.periodic import Job
 from rmqha.store.files.allocate import InThread
 from rmqha.wire.ha_dialect import ClassicSlaveDialect, SlaveDialect
@@ -40,6 +41,7 @@ class Upstream:
 
     @ivar follower: Follows it; C{None} before the store is open.
     @ivar credentials: What a master's clients sign with; C{None} if they do not.
+    @ivar tls: What client ports are asked with.
     @ivar dialled: Makes the endpoint of an HA port.
     @ivar moved: Called when the master's clients connect somewhere else.
     @ivar client_port: Where they connect; C{""} if that is not known.
@@ -54,6 +56,7 @@ class Upstream:
     credentials: Credentials | None
     dialled: Callable[[str, int], IStreamClientEndpoint]
     moved: Callable[[], None]
+    tls: OutgoingTls = IN_CLEAR_TEXT
     follower: Follower | None = field(default=None, init=False)
     client_port: str = field(init=False)
     followed: FollowedMasters = field(init=False)
@@ -70,7 +73,7 @@ class Upstream:
         ha = self.settings.ha
         self.client_port = Endpoint().show(ha.master_client)
         self._client = RemotingClient(
-            self.reactor, close_on_timeout=True, credentials=self.credentials
+            self.reactor, close_on_timeout=True, credentials=self.credentials, tls=self.tls
         )
         self.followed = FollowedMasters(
             root=self.settings.store.root,

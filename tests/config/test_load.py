@@ -18,7 +18,7 @@ from rmqha.config.errors import (
     Unsupported,
 )
 from rmqha.config.foreign import HARMLESS, UNSUPPORTED
-from rmqha.config.load import Row, check, describe, load
+from rmqha.config.load import Row, check, describe, load, load_tls
 from rmqha.config.settings import Settings, TlsMode
 from rmqha.config.store_settings import FlushDisk
 from rmqha.errors import BadValue, ConfigError
@@ -377,6 +377,61 @@ class TogetherTests(LoadTestCase):
         self.assertIn("tlsKeyPath", str(self.problem("tlsCertPath=/c.pem")))
         self.assertIn("tlsTrustCertPath", str(self.problem(both + "tlsClientAuth=require")))
 
+    def test_tls_of_own_connections(self) -> None:
+        """
+        As with stock brokers, a node that takes TLS alone connects so too unless told otherwise;
+        roots that are named are believed alone.
+        """
+        both = "tlsKeyPath=/k.pem\ntlsCertPath=/c.pem\n"
+        self.assertFalse(self.load(both).tls.enabled)
+        self.assertTrue(self.load(both + "tlsMode=enforcing").tls.enabled)
+        self.assertFalse(self.load(both + "tlsMode=enforcing\ntls.enable=false").tls.enabled)
+        found = self.load("useTLS=true\ntls.client.trustCertPath=/r.pem").tls
+        self.assertEqual((found.enabled, found.auth_server), (True, True))
+        self.assertEqual(found.client_trusted, Path("/r.pem"))
+        self.assertIn("tlsClientCertPath", str(self.problem("tls.client.keyPath=/k.pem")))
+        wrong = str(self.problem("tls.client.authServer=true"))
+        self.assertIn("tlsClientTrustCertPath", wrong)
+        self.assertIn("tlsCheckNames", str(self.problem("tlsEnable=true\ntlsCheckNames=true")))
+
+    def test_tls_of_replication(self) -> None:
+        """
+        A node whose HA port takes TLS alone connects to others so too, unless told otherwise.
+        """
+        both = "haTlsKeyPath=/k.pem\nhaTlsCertPath=/c.pem\n"
+        found = self.load(both + "haTlsMode=enforcing").tls
+        self.assertEqual((found.ha_mode, found.ha_enabled), (TlsMode.ENFORCING, True))
+        self.assertFalse(self.load(both).tls.ha_enabled)
+        self.assertIn("haTlsKeyPath", str(self.problem("haTlsMode=enforcing")))
+        self.assertIn("haTlsCertPath", str(self.problem("haTlsKeyPath=/k.pem")))
+
+    def test_tls_config_file(self) -> None:
+        """
+        RocketMQ's own file of TLS counts as if its keys stood in the configuration; nothing else
+        may stand there, and the command line wins.
+        """
+        path = Path(self.mktemp()).absolute()
+        path.write_text("tls.enable=true\ntls.client.trustCertPath=/r.pem\n")
+        text = f"tls.config.file={path}"
+        self.assertEqual(self.load(text).tls.client_trusted, Path("/r.pem"))
+        self.assertFalse(self.load(text, "tlsEnable=false").tls.enabled)
+        path.write_text("listenPort=1\n")
+        self.assertIn("listenPort", str(self.problem(text)))
+        self.assertIn("No such file", str(self.problem("tls.config.file=/nowhere")))
+
+    def test_tls_of_a_tool(self) -> None:
+        """
+        A tool reads a client's keys of the same file; a port's do not disturb it.
+        """
+        path = Path(self.mktemp())
+        path.write_text("tls.server.mode=enforcing\ntls.client.trustCertPath=/r.pem\n")
+        found = load_tls(path)
+        self.assertEqual((found.enabled, found.client_trusted), (True, Path("/r.pem")))
+        path.write_text("tls.client.keyPassword=secret\n")
+        with self.assertRaises(ConfigProblems) as caught:
+            load_tls(path)
+        self.assertIn("without a password", str(caught.exception))
+
     def test_permission(self) -> None:
         """
         A broker can be read, written or both.
@@ -546,6 +601,8 @@ class ForeignTests(LoadTestCase):
             "replicasPerDiskPartition": ("1",),
             "messageStorePlugIn": ("",),
             "readOnlyCommitLogStorePaths": ("",),
+            "tls.server.keyPassword": ("",),
+            "tls.client.keyPassword": ("",),
         }
         for name in UNSUPPORTED:
             for text in off.get(name, ("false", "FALSE", "")):
@@ -577,7 +634,7 @@ class ForeignTests(LoadTestCase):
         """
         What is not clearly off is refused, whatever Java would make of it.
         """
-        self.assertIsInstance(self.problem("useTLS=yes"), Unsupported)
+        self.assertIsInstance(self.problem("tls.test.mode.enable=yes"), Unsupported)
         self.assertIsInstance(self.problem("replicasPerDiskPartition=two"), Unsupported)
 
     def test_controller_mode(self) -> None:
@@ -621,7 +678,7 @@ class ForeignTests(LoadTestCase):
             "transientStorePoolEnable",
             "enableConsumeQueueExt",
             "enableSlaveActingMaster",
-            "useTLS",
+            "tls.test.mode.enable",
         ]:
             self.assertIsInstance(self.problem(f"{name}=true"), Unsupported)
 
@@ -661,7 +718,7 @@ class SourceTests(LoadTestCase):
         for override in (
             "slaveTimeout=x",
             "slaveTimeuot=1",
-            "useTLS=true",
+            "tls.test.mode.enable=true",
             "slaveTimeout",
             "=1",
         ):
@@ -705,7 +762,7 @@ class SourceTests(LoadTestCase):
         Every problem is reported, in the order of the file, one place each.
         """
         found = self.problems(
-            "brokerRole=MASTER\nbrokerid=1\nslaveTimeout=0\n=x\nuseTLS=true\nbrokerName=\\u12\n",
+            "brokerRole=MASTER\nbrokerid=1\nslaveTimeout=0\n=x\nenableLmq=true\nbrokerName=\\u12\n",
             "haFirstSync=middle",
         )
         kinds = [type(error) for error in found]

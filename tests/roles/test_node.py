@@ -29,6 +29,7 @@ from rmqha.errors import DiskFull, StoreLocked, TableUnreadable, UnfinishedCopy
 from rmqha.ha.slave import follow_state
 from rmqha.logfiles import json_table
 from rmqha.net.remoting.client import RemotingClient
+from rmqha.net.tls.errors import TlsFilesInvalid
 from rmqha.roles import node as node_module
 from rmqha.roles.master import MasterNode
 from rmqha.roles.node import Node
@@ -171,7 +172,7 @@ class StartTests(NodeCase):
         """
         self.port = -1
         node = self.node("master", tlsKeyPath=self.folder / "k", tlsCertPath=self.folder / "c")
-        return self.run_async(self._refused(node, OSError))
+        return self.run_async(self._refused(node, TlsFilesInvalid))
 
     def test_locked(self) -> Deferred[None]:
         """

@@ -25,12 +25,14 @@ from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.headers.admin import VersionAnswer
 
 FOR_TOOLS = {
-    "useTLS": "false",
     "filterServerNums": "0",
     "clientCallbackExecutorThreads": str(os.cpu_count()),
 }
-"""Keys without meaning here that mqadmin's exports do not do without: whether this broker is a
-client with TLS, how many filter servers it has, and how many processors there are."""
+"""Keys without meaning here that mqadmin's exports do not do without: how many filter servers the
+broker has, and how many processors there are."""
+
+USE_TLS = "useTLS"
+"""Stock brokers' name of C{tlsEnable}, which those exports read."""
 
 
 @define(eq=False)
@@ -72,6 +74,7 @@ class BrokerConfiguration:
         26: all keys as they are.
         """
         texts = {row.key: row.value for row in describe(self.current.settings)} | FOR_TOOLS
+        texts[USE_TLS] = texts["tlsEnable"]
         body = "".join(f"{key}={text}\n" for key, text in texts.items()).encode()
         version = json_body.write(self.topics.version).decode()
         return command.answer(header=VersionAnswer(version=version), body=body)

@@ -22,13 +22,14 @@ from rmqha.archive.archive import Archive
 from rmqha.archive.manifest import ArchiveManifest
 from rmqha.archive.master_config import MasterConfig, ask_config, tell_no_port
 from rmqha.archive.receiver import Receiver
-from rmqha.cli.common import bar
+from rmqha.cli.common import TLS, bar
 from rmqha.cli.reach import CREDENTIALS
 from rmqha.config.ha_settings import BadRecordPolicy, FirstSync, HASettings
 from rmqha.config.values import Endpoint
 from rmqha.ha.slave import master_bounds
 from rmqha.ha.slave.reconnect import ha_endpoint
 from rmqha.net.remoting.client import RemotingClient, split_address
+from rmqha.net.tls.tool_tls import ToolTls
 from rmqha.store.derived.rebuild import Progress
 from rmqha.wire.remoting.signature import Credentials
 
@@ -50,6 +51,7 @@ class ReceiveOptions:
     @ivar source: Host and HA port.
     @ivar client: C{host:port} of the client port, C{""} not to ask it.
     @ivar credentials: What is asked there is signed with them.
+    @ivar tls: How both ports are connected to.
     @ivar file_size: In bytes, C{None} to ask for it.
     """
 
@@ -57,6 +59,7 @@ class ReceiveOptions:
     source: tuple[str, int]
     client: str
     credentials: Credentials | None
+    tls: ToolTls
     file_size: int | None
     synchronous: bool
     report_delay: float
@@ -104,6 +107,7 @@ def _host_and_port(context: click.Context, option: click.Parameter, text: str) -
     "ask.",
 )
 @CREDENTIALS
+@TLS
 @click.option(
     "--file-size",
     type=click.IntRange(1),
@@ -159,6 +163,7 @@ def receive(
     report_delay: float,
     client_port: int | None,
     credentials: Credentials | None,
+    tls: ToolTls,
     file_size: int | None,
     start: str,
     bad_record: str,
@@ -182,6 +187,7 @@ def receive(
         source=source,
         client=Endpoint().show((host, client_port)) if client_port else "",
         credentials=credentials,
+        tls=tls,
         file_size=file_size,
         synchronous=synchronous,
         report_delay=report_delay,
@@ -227,7 +233,12 @@ async def _run(
         return over
 
     reactor.addSystemEventTrigger("before", "shutdown", shut_down)
-    client = RemotingClient(reactor, close_on_timeout=True, credentials=options.credentials)
+    client = RemotingClient(
+        reactor,
+        close_on_timeout=True,
+        credentials=options.credentials,
+        tls=options.tls.requests,
+    )
     try:
         receiver = await _receiver(reactor, client, options, shown)
         receiver.startService()
@@ -280,7 +291,7 @@ async def _receiver(
     archive = await deferToThread(Archive.open, options.root, manifest, deferToThread, trusted)
     return Receiver(
         archive=archive,
-        endpoint=ha_endpoint(reactor, host, port),
+        endpoint=ha_endpoint(reactor, host, port, tls=options.tls.dialling),
         address=manifest.source,
         bounds=(lambda: master_bounds.ask(client, options.client)) if options.client else None,
         settings=options.settings,

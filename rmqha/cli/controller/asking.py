@@ -14,6 +14,7 @@ from rmqha.cli.common import in_reactor
 from rmqha.config.values import Endpoint
 from rmqha.controller.group import ControllerGroup
 from rmqha.net.remoting.client import RemotingClient
+from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
 
 T = TypeVar("T")
 
@@ -45,6 +46,7 @@ def ask(
     *,
     cluster: str = "",
     name: str = "",
+    tls: OutgoingTls = IN_CLEAR_TEXT,
 ) -> T:
     """
     Ask controllers something while a reactor runs; once in a process.
@@ -52,10 +54,11 @@ def ask(
     @param run: Asks; what it raises is raised.
     @param cluster: The cluster of the set that is asked about, where it is one.
     @param name: Its C{brokerName}.
+    @param tls: How they are connected to.
     """
 
     async def asked(reactor: Any) -> T:
-        client = RemotingClient(reactor)
+        client = RemotingClient(reactor, tls=tls)
         group = ControllerGroup(
             addresses=addresses,
             client=client,

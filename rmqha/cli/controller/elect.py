@@ -8,11 +8,12 @@ import json
 
 import click
 
-from rmqha.cli.common import FAILED, JSON, complain
+from rmqha.cli.common import FAILED, JSON, TLS, complain
 from rmqha.cli.controller.asking import ADDRESSES, addresses_of, ask
 from rmqha.controller.coordinator import SetState
 from rmqha.controller.group import ControllerGroup
 from rmqha.errors import ControllerRefused, ControllerUnanswered
+from rmqha.net.tls.tool_tls import ToolTls
 from rmqha.wire.remoting.codes import ControllerResponseCode as Code
 
 _LOOK = "look with `rmqha controller status --set`"
@@ -85,12 +86,21 @@ def show(state: SetState, name: str, member: int, *, as_json: bool) -> int:
     metavar="N",
     help="The member's controller id.",
 )
+@TLS
 @JSON
-def elect(addresses: tuple[str, ...], cluster: str, name: str, member: int, as_json: bool) -> int:
+def elect(
+    addresses: tuple[str, ...], cluster: str, name: str, member: int, tls: ToolTls, as_json: bool
+) -> int:
     """Have the controllers at ADDRESSES make member N the master of a set.
 
     The present master follows it then.  Only a member that is alive and in sync can be elected.
     """
     controllers = addresses_of(addresses)
-    state = ask(controllers, lambda group: elected(group, member), cluster=cluster, name=name)
+    state = ask(
+        controllers,
+        lambda group: elected(group, member),
+        cluster=cluster,
+        name=name,
+        tls=tls.requests,
+    )
     return show(state, name, member, as_json=as_json)

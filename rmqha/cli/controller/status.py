@@ -11,9 +11,10 @@ from typing import Any
 import click
 from rich.table import Table
 
-from rmqha.cli.common import FAILED, JSON, complain, stdout
+from rmqha.cli.common import FAILED, JSON, TLS, complain, stdout
 from rmqha.cli.controller.asking import ADDRESSES, addresses_of, ask
 from rmqha.controller.overview import ControllerSeen, Overview, look, members
+from rmqha.net.tls.tool_tls import ToolTls
 from rmqha.wire.remoting.bodies.controller import ReplicasInfo
 
 YES = {True: "yes", False: "no", None: "?"}
@@ -103,15 +104,16 @@ def _set_json(found: ReplicasInfo) -> dict[str, Any]:
     metavar="NAME",
     help="Show this set, by its brokerName; may be given several times.",
 )
+@TLS
 @JSON
-def status(addresses: tuple[str, ...], names: tuple[str, ...], as_json: bool) -> int:
+def status(addresses: tuple[str, ...], names: tuple[str, ...], tls: ToolTls, as_json: bool) -> int:
     """Show who leads the controllers at ADDRESSES, and the members of sets.
 
     Controllers do not list the sets that they know: name each with --set.  Exit code 1 if nobody
     leads, or a set is not known or has no living master.
     """
     asked = tuple(dict.fromkeys(names))
-    seen = ask(addresses_of(addresses), lambda group: look(group, asked))
+    seen = ask(addresses_of(addresses), lambda group: look(group, asked), tls=tls.requests)
     return show(seen, as_json=as_json)
 
 

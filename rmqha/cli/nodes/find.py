@@ -12,6 +12,7 @@ from twisted.internet.interfaces import IReactorTCP
 from rmqha.config.settings import ADMIN_PORT_STEP
 from rmqha.config.values import Endpoint
 from rmqha.net.remoting.client import RemotingClient, split_address
+from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
 from rmqha.wire.remoting.bodies.route import ClusterInfo
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
@@ -39,7 +40,9 @@ def nodes_in(info: ClusterInfo) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-async def known_to(server: str, reactor: IReactorTCP) -> list[str]:
+async def known_to(
+    server: str, reactor: IReactorTCP, tls: OutgoingTls = IN_CLEAR_TEXT
+) -> list[str]:
     """
     Ask a name server for its brokers.
 
@@ -47,7 +50,7 @@ async def known_to(server: str, reactor: IReactorTCP) -> list[str]:
     @return: The admin ports of all, the name server's own first.
     @raise ValueError: If what answers is no name server.
     """
-    client = RemotingClient(reactor)
+    client = RemotingClient(reactor, tls=tls)
     try:
         answer = await client.request(server, Command.request(RequestCode.GET_BROKER_CLUSTER_INFO))
     finally:

@@ -19,12 +19,13 @@ from twisted.internet.defer import ensureDeferred, gatherResults
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
-from rmqha.cli.common import complain, in_reactor, stdout
+from rmqha.cli.common import TLS, complain, in_reactor, stdout
 from rmqha.cli.nodes.detail import Copying, table_of
 from rmqha.cli.nodes.find import known_to
 from rmqha.cli.nodes.poll import DEFAULT_ADDRESS, UNREACHABLE, Look, Seen, checked
 from rmqha.cli.nodes.summary import several, shown
 from rmqha.errors import RmqhaError
+from rmqha.net.tls.tool_tls import ToolTls
 
 FASTEST, SLOWEST = 0.2, 3600.0
 """Bounds of C{--watch}, in seconds."""
@@ -136,6 +137,7 @@ async def watch(
     help="Show the brokers that this name server knows, and itself; admin ports are taken to be "
     "three above client ports.",
 )
+@TLS
 @click.option("--all", "everything", is_flag=True, help="Show every field of the status.")
 @click.option(
     "--json", "as_json", is_flag=True, help="Print the status as JSON, one line per node and poll."
@@ -153,6 +155,7 @@ def status(
     context: click.Context,
     addresses: tuple[str, ...],
     name_server: str | None,
+    tls: ToolTls,
     everything: bool,
     as_json: bool,
     interval: float | None,
@@ -174,7 +177,7 @@ def status(
 
     async def run(reactor: Any) -> int:
         async def looks() -> list[Look]:
-            found = named if server is None else await known_to(server, reactor)
+            found = named if server is None else await known_to(server, reactor, tls.requests)
             return [Look(treq, address, reactor) for address in found]
 
         view = View(console=stdout(), as_json=as_json, everything=everything)

@@ -24,6 +24,7 @@ from twisted.logger import Logger, LogPublisher
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
 from rmqha.net.zero_copy_receive import ZeroCopyClientEndpoint
 
 FIRST_BACKOFF = 1.0
@@ -41,7 +42,12 @@ CONNECT_TIMEOUT = 5.0
 
 
 def ha_endpoint(
-    reactor: Any, host: str, port: int, *, local_address: str = ""
+    reactor: Any,
+    host: str,
+    port: int,
+    *,
+    local_address: str = "",
+    tls: OutgoingTls = IN_CLEAR_TEXT,
 ) -> IStreamClientEndpoint:
     """
     What connects to an HA port.
@@ -49,7 +55,7 @@ def ha_endpoint(
     @param local_address: C{haLocalAddress}.
     """
     bind = (local_address, 0) if local_address else None
-    return ZeroCopyClientEndpoint(reactor, host, port, CONNECT_TIMEOUT, bind)
+    return tls.wrap(host, ZeroCopyClientEndpoint(reactor, host, port, CONNECT_TIMEOUT, bind))
 
 
 @define

@@ -16,7 +16,6 @@ from twisted.internet.endpoints import (
     HostnameEndpoint,
     TCP4ClientEndpoint,
     TCP6ClientEndpoint,
-    wrapClientTLS,
 )
 from twisted.internet.interfaces import IAddress, IStreamClientEndpoint
 from twisted.internet.protocol import Factory
@@ -26,6 +25,7 @@ from rmqha.errors import RemotingTimeout, RemotingUnreachable
 from rmqha.net.remoting.connection import REQUEST_TIMEOUT, RemotingProtocol
 from rmqha.net.remoting.connections import ConnectionLimits, Connections
 from rmqha.net.remoting.handlers import Registry
+from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.signature import Credentials
 
@@ -36,13 +36,13 @@ Endpoints = Callable[[str, int], IStreamClientEndpoint]
 """Where a host's port is."""
 
 
-def tcp_endpoints(reactor: Any, timeout: float = CONNECT_TIMEOUT, context: Any = None) -> Endpoints:
+def tcp_endpoints(
+    reactor: Any, timeout: float = CONNECT_TIMEOUT, tls: OutgoingTls = IN_CLEAR_TEXT
+) -> Endpoints:
     """
     Connect by TCP, asking the resolver for names alone.
 
     @param timeout: Seconds.
-    @param context: What L{client_context<rmqha.net.remoting.tls.client_context>} made, for
-        TLS; C{None} is clear text.
     """
 
     def endpoint(host: str, port: int) -> IStreamClientEndpoint:
@@ -53,7 +53,7 @@ def tcp_endpoints(reactor: Any, timeout: float = CONNECT_TIMEOUT, context: Any =
             plain = TCP6ClientEndpoint(reactor, host, port, timeout)
         else:
             plain = HostnameEndpoint(reactor, host, port, timeout)
-        return plain if context is None else wrapClientTLS(context, plain)
+        return tls.wrap(host, plain)
 
     return endpoint
 
@@ -104,16 +104,17 @@ class RemotingClient:
         limits: ConnectionLimits | None = None,
         close_on_timeout: bool = False,
         credentials: Credentials | None = None,
+        tls: OutgoingTls = IN_CLEAR_TEXT,
     ) -> None:
         """
         @param clock: A reactor, or a clock when C{endpoints} are given.
-        @param endpoints: L{tcp_endpoints} of the reactor by default.
+        @param endpoints: L{tcp_endpoints} of the reactor by default, with C{tls}.
         @param close_on_timeout: Whether a request that is not answered in time ends the
             connection, as with stock clients, and with it all else that waits there.
         @param credentials: What requests are signed with; by default they are not.
         """
         self._clock = clock
-        self._endpoint = endpoints or tcp_endpoints(clock)
+        self._endpoint = endpoints or tcp_endpoints(clock, tls=tls)
         self.connections = Connections(
             clock,
             registry or Registry(),

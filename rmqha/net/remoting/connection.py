@@ -17,7 +17,12 @@ from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, fail
 from twisted.internet.error import ConnectionLost
-from twisted.internet.interfaces import IDelayedCall, IHandshakeListener, ITCPTransport
+from twisted.internet.interfaces import (
+    IDelayedCall,
+    IHandshakeListener,
+    ISSLTransport,
+    ITCPTransport,
+)
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -28,7 +33,9 @@ from rmqha.net.remoting.connections import Connections
 from rmqha.net.remoting.handlers import Answer, Scattered, failed, overloaded
 from rmqha.net.remoting.outbox import Outbox
 from rmqha.net.remoting.pending_requests import PendingRequest, PendingRequests
-from rmqha.net.remoting.tls import HANDSHAKE, HANDSHAKE_TIMEOUT, TlsGate
+from rmqha.net.tls.errors import TlsRefused
+from rmqha.net.tls.gate import HANDSHAKE, HANDSHAKE_TIMEOUT, TlsGate
+from rmqha.net.tls.refusals import tls_refusal
 from rmqha.wire.remoting.command import ONEWAY, Command
 from rmqha.wire.remoting.fastjson import slowly_read
 from rmqha.wire.remoting.frame import FrameDecoder, encode, encode_head
@@ -41,6 +48,8 @@ RUN = 16 * 1024
 
 SLICE = 256
 """Bytes after which the time is looked at: one pull, or one message."""
+
+TOO_SLOW = f"it did not end the TLS handshake in {HANDSHAKE_TIMEOUT:.0f} s"
 
 REQUEST_TIMEOUT = 3.0
 """Seconds a request waits for its answer where its sender does not say; stock clients' default."""
@@ -101,6 +110,8 @@ class RemotingProtocol(Protocol):
         self.host, self.address = host_of(peer), peer_of(peer)
         self.peer = (self.host, getattr(peer, "port", None) or 0)
         self._active = self._all.clock.seconds()
+        if ISSLTransport.providedBy(transport):
+            self._handshake = self._active
         self._outbox = Outbox(transport, self._all.clock, self._all.soon)
         self.opened = True
         self._all.joined(self)
@@ -239,14 +250,13 @@ class RemotingProtocol(Protocol):
             return False
         hello = data[0] == HANDSHAKE
         refusal = gate.refusal(hello)
-        if refusal:
-            self._all.warn(refusal, self, "Closed the connection to {address}: {cause}")
-            self.close(refusal)
+        if refusal is not None:
+            self.close(refusal.reason, refusal)
         elif hello:
             self._handshake = self._all.clock.seconds()
             self.transport.startTLS(gate.context)
             self.transport.protocol.dataReceived(data)
-        return bool(refusal) or hello
+        return refusal is not None or hello
 
     def handshakeCompleted(self) -> None:
         """
@@ -258,7 +268,11 @@ class RemotingProtocol(Protocol):
         """
         Requests that wait for answers fail.
         """
-        self._end("peer" if self._handshake is None else "tls-handshake", None)
+        refused = None
+        if self.opened:
+            shaking_hands = self._handshake is not None
+            refused = tls_refusal(self.transport, reason, shaking_hands=shaking_hands)
+        self._end("peer" if refused is None else refused.reason, refused)
         self._all.gone(self)
 
     def close(self, reason: str, error: Exception | None = None, *, gently: bool = False) -> None:
@@ -314,7 +328,7 @@ class RemotingProtocol(Protocol):
         limits, outbox = self._all.limits, self._outbox
         stuck = 0.0 if outbox.stuck_since is None else now - outbox.stuck_since
         if self._handshake is not None and now - self._handshake >= HANDSHAKE_TIMEOUT:
-            self.close("tls-handshake")
+            self.close("tls-handshake", TlsRefused("tls-handshake", TOO_SLOW))
         elif stuck >= limits.stuck or outbox.held > limits.unread:
             self.close("not-reading", PeerNotReading(outbox.held, stuck))
         elif now - self._active >= limits.idle:

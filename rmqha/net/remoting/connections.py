@@ -113,9 +113,9 @@ class Connections:
     def closed(self) -> Counter[str]:
         """
         How many ended, or were refused, by reason: C{peer} (it left), C{idle}, C{not-reading},
-        C{timeout}, C{not-allowed}, C{too-many}, C{tls-disabled}, C{tls-handshake}, C{clear-text},
-        C{released}, C{internal}, C{crowded-out} (it had sent nothing, and others came),
-        C{stopped}, or the class of the L{RemotingFrameError
+        C{timeout}, C{not-allowed}, C{too-many}, C{released}, C{internal}, C{crowded-out} (it had
+        sent nothing, and others came), C{stopped}, the reason of a L{TlsRefused
+        <rmqha.net.tls.errors.TlsRefused>}, or the class of the L{RemotingFrameError
         <rmqha.errors.RemotingFrameError>}.
         """
         return self.door.closed

@@ -9,13 +9,12 @@ from collections.abc import Iterable
 from twisted.internet.interfaces import IAddress, IReactorTime
 from twisted.internet.protocol import ServerFactory
 
-from rmqha.config.settings import TlsMode
 from rmqha.net.allowed_peers import Network
 from rmqha.net.door import host_of
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.connections import ConnectionLimits, Connections
 from rmqha.net.remoting.handlers import Registry
-from rmqha.net.remoting.tls import TlsGate
+from rmqha.net.tls.gate import CLEAR_TEXT, TlsGate
 
 
 class RemotingFactory(ServerFactory):
@@ -46,7 +45,7 @@ class RemotingFactory(ServerFactory):
         limits = limits or ConnectionLimits()
         self.connections = Connections(clock, registry, limits, f"of the {name}", allowed)
         self._name = name
-        self._gate = gate or TlsGate(TlsMode.DISABLED)
+        self._gate = gate or CLEAR_TEXT
 
     def logPrefix(self) -> str:
         """

@@ -5,28 +5,33 @@ Real sockets: views of mapped memory, TLS on the same port, and ports in use.
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import struct
 from pathlib import Path
 from typing import Any
 
 from twisted.internet import reactor as _reactor
-from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.internet.error import CannotListenError, ConnectionLost
 from twisted.trial.unittest import TestCase
 
+from rmqha.config.settings import ClientAuth, TlsMode
 from rmqha.errors import RemotingUnreachable
-from rmqha.net.remoting.client import RemotingClient, tcp_endpoints
+from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.connections import ConnectionLimits
 from rmqha.net.remoting.handlers import Answer, Registry, Scattered
 from rmqha.net.remoting.listening import listen, listen_twice
 from rmqha.net.remoting.server import RemotingFactory
-from rmqha.net.remoting.tls import TlsGate, TlsMode, client_context, server_context
+from rmqha.net.tls.gate import TlsGate
+from rmqha.net.tls.identity import TlsIdentity
+from rmqha.net.tls.material import TlsFiles
+from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
 from rmqha.net.zero_copy_send import regions
 from rmqha.wire.remoting.command import Command, SerializeType
 from rmqha.wire.remoting.frame import encode
-from tests.support.certificates import certificate
+from tests.support.certificates import Authority, certificate
 from tests.support.effort import slow
 
 reactor: Any = _reactor
@@ -42,6 +47,22 @@ def views(connection: RemotingProtocol, command: Command) -> Answer:
     view = memoryview(BODY)
     how = "views" if regions(connection.transport) is not None else "bytes"
     return Scattered(command.answer(remark=how), [view[:WHERE], view[WHERE:]])
+
+
+def identity(asked: ClientAuth = ClientAuth.NONE, **files: Path) -> TlsIdentity:
+    """
+    What somebody shows, and believes.
+    """
+    found = TlsIdentity("test", "of a test", TlsFiles(**files), asked)
+    found.load()
+    return found
+
+
+def believing(root: Path, **files: Path) -> OutgoingTls:
+    """
+    A client that believes the certificates of one root.
+    """
+    return OutgoingTls(identity=identity(trusted=root, **files))
 
 
 class LoopbackTests(TestCase):
@@ -65,11 +86,11 @@ class LoopbackTests(TestCase):
         self.addCleanup(self.factory.connections.stop)
         return f"{LOCAL}:{port.getHost().port}"
 
-    def client(self, context: Any = None) -> RemotingClient:
+    def client(self, tls: OutgoingTls = IN_CLEAR_TEXT) -> RemotingClient:
         """
-        Somebody who asks, in TLS if there is a context.
+        Somebody who asks.
         """
-        client = RemotingClient(reactor, tcp_endpoints(reactor, context=context))
+        client = RemotingClient(reactor, tls=tls)
         self.addCleanup(client.close)
         return client
 
@@ -95,9 +116,9 @@ class LoopbackTests(TestCase):
         One port takes clear text and TLS, and never sends the one as the other.
         """
         key, path = certificate(Path(self.mktemp()))
-        address = self.serve(TlsGate(TlsMode.PERMISSIVE, server_context(key, path)))
-        for context, how in ((None, "views"), (client_context(path), "bytes")):
-            for answer in await self.ask(self.client(context), address):
+        address = self.serve(TlsGate(TlsMode.PERMISSIVE, identity(key=key, certificates=path)))
+        for tls, how in ((IN_CLEAR_TEXT, "views"), (believing(path), "bytes")):
+            for answer in await self.ask(self.client(tls), address):
                 self.assertEqual((answer.remark, answer.body == BODY), (how, True))
 
     async def test_enforcing(self) -> None:
@@ -105,11 +126,11 @@ class LoopbackTests(TestCase):
         A port that wants TLS closes a connection in clear text.
         """
         key, path = certificate(Path(self.mktemp()))
-        address = self.serve(TlsGate(TlsMode.ENFORCING, server_context(key, path)))
+        address = self.serve(TlsGate(TlsMode.ENFORCING, identity(key=key, certificates=path)))
         with self.assertRaises(ConnectionLost):
             await self.client().request(address, Command(code=11))
         self.assertEqual(self.factory.connections.closed, {"clear-text": 1})
-        await self.client(client_context(path)).request(address, Command(code=11))
+        await self.client(believing(path)).request(address, Command(code=11))
 
     async def test_disabled(self) -> None:
         """
@@ -117,7 +138,7 @@ class LoopbackTests(TestCase):
         """
         address = self.serve()
         with self.assertRaises((ConnectionLost, RemotingUnreachable)):
-            await self.client(client_context()).request(address, Command(code=11))
+            await self.client(OutgoingTls(identity=identity())).request(address, Command(code=11))
         self.assertEqual(self.factory.connections.closed, {"tls-disabled": 1})
 
     async def test_client_certificate(self) -> None:
@@ -125,11 +146,83 @@ class LoopbackTests(TestCase):
         A port that asks for certificates takes nobody without one.
         """
         key, path = certificate(Path(self.mktemp()))
-        context = server_context(key, path, path, required=True)
+        files = {"key": key, "certificates": path, "trusted": path}
+        context = identity(ClientAuth.REQUIRE, **files)
         address = self.serve(TlsGate(TlsMode.PERMISSIVE, context))
         with self.assertRaises((ConnectionLost, RemotingUnreachable)):
-            await self.client(client_context(path)).request(address, Command(code=11))
-        self.assertEqual(self.factory.connections.closed, {"tls-handshake": 1})
+            await self.client(believing(path)).request(address, Command(code=11))
+        self.assertEqual(self.factory.connections.closed, {"tls-no-certificate": 1})
+
+    async def refused(self, address: str, tls: OutgoingTls) -> str:
+        """
+        Why a client of ours does not get through; what the port counted is checked by the caller.
+        """
+        client = self.client(tls)
+        with self.assertRaises((ConnectionLost, RemotingUnreachable)) as caught:
+            await client.request(address, Command(code=11))
+        return str(caught.exception)
+
+    async def test_wrong_certificate(self) -> None:
+        """
+        A certificate of another root is refused, by the client as by the server, and each says so.
+        """
+        ours, others = Authority(Path(self.mktemp())), Authority(Path(self.mktemp()), "others")
+        key, path = ours.certificate("broker")
+        theirs, certificates = others.certificate("client")
+        context = identity(ClientAuth.REQUIRE, key=key, certificates=path, trusted=ours.root)
+        address = self.serve(TlsGate(TlsMode.PERMISSIVE, context))
+        text = await self.refused(address, believing(others.root))
+        self.assertIn("its certificate is not accepted: self signed cert in chain", text)
+        stranger = believing(ours.root, key=theirs, certificates=certificates)
+        text = await self.refused(address, stranger)
+        self.assertIn("it does not accept our certificate", text)
+        self.assertEqual(self.factory.connections.closed, {"tls-certificate": 2})
+        own = believing(ours.root, key=key, certificates=path)
+        await self.client(own).request(address, Command(code=11))
+
+    async def test_expired(self) -> None:
+        """
+        Of a certificate that has ended a client says just that.
+        """
+        authority = Authority(Path(self.mktemp()))
+        key, path = authority.certificate("broker", days=-1)
+        address = self.serve(TlsGate(TlsMode.PERMISSIVE, identity(key=key, certificates=path)))
+        text = await self.refused(address, believing(authority.root))
+        self.assertIn("cert has expired (of CN=broker)", text)
+        everything = OutgoingTls(identity=identity(trusted=authority.root), believe_all=True)
+        await self.client(everything).request(address, Command(code=11))
+
+    async def test_names(self) -> None:
+        """
+        A client that looks at names believes only a certificate of the address it connects to.
+        """
+        authority = Authority(Path(self.mktemp()))
+        key, path = authority.certificate("broker", address="127.0.0.2")
+        address = self.serve(TlsGate(TlsMode.PERMISSIVE, identity(key=key, certificates=path)))
+        await self.client(believing(authority.root)).request(address, Command(code=11))
+        strict = OutgoingTls(identity=identity(trusted=authority.root), names=True)
+        self.assertIn("of another host", await self.refused(address, strict))
+        key, path = authority.certificate("broker")
+        address = self.serve(TlsGate(TlsMode.PERMISSIVE, identity(key=key, certificates=path)))
+        await self.client(strict).request(address, Command(code=11))
+
+    async def test_replaced(self) -> None:
+        """
+        A certificate that was replaced is shown to the next connection, and the old connection
+        goes on.
+        """
+        first, second = Authority(Path(self.mktemp())), Authority(Path(self.mktemp()))
+        key, path = first.certificate("broker")
+        shown = identity(key=key, certificates=path)
+        address = self.serve(TlsGate(TlsMode.PERMISSIVE, shown))
+        old = self.client(believing(first.root))
+        await old.request(address, Command(code=11))
+        for new, here in zip(second.certificate("broker"), (key, path), strict=True):
+            shutil.copy(new, here)
+        await shown.look(maybeDeferred)
+        await self.client(believing(second.root)).request(address, Command(code=11))
+        await old.request(address, Command(code=11))
+        self.assertNotIn("tls-certificate", self.factory.connections.closed)
 
     @slow
     async def test_not_reading(self) -> None:

@@ -13,11 +13,12 @@ from twisted.internet.testing import StringTransport
 from twisted.test.iosim import connect, makeFakeClient, makeFakeServer
 from twisted.trial.unittest import SynchronousTestCase
 
+from rmqha.config.settings import TlsMode
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.connections import ConnectionLimits, Connections
 from rmqha.net.remoting.handlers import Registry
 from rmqha.net.remoting.server import RemotingFactory
-from rmqha.net.remoting.tls import TlsGate, TlsMode
+from rmqha.net.tls.gate import TlsGate
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import encode
 

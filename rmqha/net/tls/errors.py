@@ -1,0 +1,42 @@
+"""
+What can be wrong with certificates: in our own files, and with a peer's.
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from rmqha.errors import RmqhaError
+
+
+@frozen
+class TlsFilesInvalid(RmqhaError):
+    """
+    A key or certificates cannot be used.
+
+    @ivar path: The file.
+    @ivar reason: What is wrong with it; never what stands in it.
+    """
+
+    path: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.reason}"
+
+
+@frozen
+class TlsRefused(RmqhaError):
+    """
+    A connection ended because of TLS, or because it spoke none.
+
+    @ivar reason: One word for the counters: C{clear-text}, C{tls-disabled}, C{tls-certificate},
+        C{tls-no-certificate} or C{tls-handshake}.
+    @ivar detail: What happened, in words; the subject is the peer.
+    """
+
+    reason: str
+    detail: str
+
+    def __str__(self) -> str:
+        return self.detail

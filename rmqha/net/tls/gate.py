@@ -1,0 +1,66 @@
+"""
+TLS and clear text on one port, told apart by a connection's first byte (C{tlsMode}, C{haTlsMode}).
+
+RocketMQ makes a certificate of its own where none is configured and its clients then trust
+anything; here a port without a certificate speaks no TLS.
+
+Source: docs/protocol/remoting.md, TLS.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from attrs import field, frozen
+
+from rmqha.config.settings import TlsMode
+from rmqha.net.tls.errors import TlsRefused
+
+HANDSHAKE = 0x16
+"""
+The first byte of a TLS connection.  In clear text it would begin a frame of 369 MB, far above
+any limit, or a report of more bytes than any log has.
+"""
+
+HANDSHAKE_TIMEOUT = 10.0
+"""Seconds a handshake may take; the default of the library RocketMQ uses."""
+
+
+@frozen
+class TlsGate:
+    """
+    Decide by the first byte.
+
+    @ivar mode: What is accepted.
+    @ivar context: Makes the TLS side of each connection, as C{startTLS} needs it; C{None} has
+        permissive accept clear text alone.
+    @ivar key: The key that sets the mode, for the log.
+    """
+
+    mode: TlsMode = TlsMode.PERMISSIVE
+    context: Any = field(default=None)
+    key: str = "tlsMode"
+
+    def __attrs_post_init__(self) -> None:
+        if self.mode is TlsMode.ENFORCING and self.context is None:
+            raise ValueError(f"{self.key} enforcing needs a certificate")
+
+    def refusal(self, hello: bool) -> TlsRefused | None:
+        """
+        Why a connection cannot stay; C{None} when it may.
+
+        @param hello: Whether it begins with L{HANDSHAKE}.
+        """
+        if not hello:
+            if self.mode is not TlsMode.ENFORCING:
+                return None
+            return TlsRefused("clear-text", f"it speaks clear text, and {self.key} is enforcing")
+        if self.mode is TlsMode.DISABLED:
+            return TlsRefused("tls-disabled", f"it speaks TLS, and {self.key} is disabled")
+        if self.context is None:
+            return TlsRefused("tls-disabled", "it speaks TLS, and this port has no certificate")
+        return None
+
+
+CLEAR_TEXT = TlsGate(TlsMode.DISABLED)
+"""Of a port that speaks no TLS."""

@@ -1,0 +1,249 @@
+"""
+A key and certificates that are in use, and read again when somebody has changed their files.
+
+Connections that there are keep what they began with; the next ones take what is new.  Files that
+cannot be used change nothing: what was read before stays in force, and the node says so until they
+are mended.
+
+Source: docs/protocol/remoting.md, TLS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from attrs import define, field
+from OpenSSL import SSL
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IOpenSSLServerConnectionCreator, IReactorTime
+from twisted.logger import Logger
+from twisted.protocols.tls import TLSMemoryBIOProtocol
+from zope.interface import implementer
+
+from rmqha.config.settings import ClientAuth
+from rmqha.health import HealthReason
+from rmqha.net.tls.errors import TlsFilesInvalid
+from rmqha.net.tls.material import TlsFiles, TlsMaterial, seconds_left
+from rmqha.periodic import Job, Periodic
+
+LOOK_EVERY = 2.0
+"""Seconds between two looks whether files were changed."""
+
+DAY = 86400.0
+
+Stamp = tuple[tuple[int, int, int] | None, ...]
+
+
+@implementer(IOpenSSLServerConnectionCreator)
+@define(eq=False)
+class TlsIdentity:
+    """
+    One use of a key and certificates.
+
+    @ivar role: What they are for, in one word for metrics.
+    @ivar purpose: The same in words.
+    @ivar asked: As a port: whether peers are asked for certificates.
+    @ivar material: What is in force.
+    @ivar fault: Why the files cannot be used as they are now; empty if they can.
+    @ivar reloads: How often changed files came into force.
+    @ivar failures: How often changed files could not be used.
+    """
+
+    role: str
+    purpose: str
+    files: TlsFiles
+    asked: ClientAuth = ClientAuth.NONE
+    material: TlsMaterial = field(factory=TlsMaterial, init=False)
+    fault: str = field(default="", init=False)
+    reloads: int = field(default=0, init=False)
+    failures: int = field(default=0, init=False)
+    _stamp: Stamp = field(default=(), init=False)
+    _context: SSL.Context | None = field(default=None, init=False)
+
+    _log = Logger()
+
+    def load(self) -> None:
+        """
+        Read the files for the first time.
+
+        @raise TlsFilesInvalid: If one cannot be used.
+        """
+        self._stamp, material = self._read()
+        self._adopt(material)
+
+    def serverConnectionForTLS(self, protocol: TLSMemoryBIOProtocol) -> SSL.Connection:
+        """
+        The side of a port in its next connection.
+        """
+        assert self._context is not None, "of a port that has a certificate, after load"
+        return SSL.Connection(self._context, None)
+
+    def _adopt(self, material: TlsMaterial) -> None:
+        self.material = material
+        if material.own is not None:
+            self._context = material.server(self.asked)
+
+    def _read(self) -> tuple[Stamp, TlsMaterial]:
+        stamp = self._stamped()
+        return stamp, TlsMaterial.read(self.files)
+
+    def _stamped(self) -> Stamp:
+        return tuple(_stamp(path) for path in self.files)
+
+    def look(self, in_thread: Callable[..., Deferred[Any]]) -> Deferred[None]:
+        """
+        Read the files again if they have changed.
+        """
+        return in_thread(self._changed).addCallback(self._looked)
+
+    def _changed(self) -> TlsMaterial | TlsFilesInvalid | None:
+        stamp = self._stamped()
+        if stamp == self._stamp:
+            return None
+        self._stamp = stamp
+        try:
+            return TlsMaterial.read(self.files)
+        except TlsFilesInvalid as error:
+            return error
+
+    def _looked(self, found: TlsMaterial | TlsFilesInvalid | None) -> None:
+        if isinstance(found, TlsFilesInvalid):
+            self.failures += 1
+            self.fault = str(found)
+        elif found is not None:
+            self.reloads += 1
+            self.fault = ""
+            self._adopt(found)
+            self._log.info(
+                "Read the changed certificates {purpose}: new connections take them; valid until "
+                "{until}",
+                purpose=self.purpose,
+                until=_shown(self.material.expires),
+            )
+
+    def health(self, now: float, near: float) -> Iterator[HealthReason]:
+        """
+        Files that cannot be used, and a certificate that ends soon.
+
+        @param now: Seconds since 1970.
+        @param near: How many seconds ahead an end is told; 0 is never.
+        """
+        if self.fault:
+            yield HealthReason(
+                f"tls-files-{self.role}", f"{self.fault}; those read before are in force"
+            )
+        left = seconds_left(self.material.expires, now)
+        if left is not None and near and left < near:
+            when = f"in {left / DAY:.1f} days" if left > 0 else "and is not valid any more"
+            yield HealthReason(
+                f"tls-expiry-{self.role}",
+                f"the certificate {self.purpose}, {self.files.certificates}, ends on "
+                f"{_shown(self.material.expires)}, {when}",
+            )
+
+    def status(self, now: float) -> dict[str, object]:
+        """
+        A row of C{tls} in C{/status}.
+
+        @param now: Seconds since 1970.
+        """
+        return {
+            "role": self.role,
+            "certificate": None
+            if self.files.certificates is None
+            else str(self.files.certificates),
+            "validUntil": _shown(self.material.expires) or None,
+            "secondsLeft": seconds_left(self.material.expires, now),
+            "reloads": self.reloads,
+            "reloadFailures": self.failures,
+            "fault": self.fault,
+        }
+
+
+@define(eq=False, kw_only=True)
+class TlsIdentities:
+    """
+    All of a node's.
+
+    @ivar in_thread: Runs what blocks.
+    @ivar now: Seconds since 1970.
+    @ivar near: How many seconds ahead the end of a certificate is told; 0 is never.
+    """
+
+    all: Sequence[TlsIdentity]
+    clock: IReactorTime
+    in_thread: Callable[..., Deferred[Any]]
+    now: Callable[[], float]
+    near: float
+    _looking: Periodic = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._looking = Periodic("reading changed certificates", self.clock, self._look)
+
+    def load(self) -> None:
+        """
+        Read all files for the first time.
+
+        @raise TlsFilesInvalid: If one cannot be used.
+        """
+        for identity in self.all:
+            identity.load()
+
+    def start(self) -> None:
+        """
+        Read them again whenever they have changed.
+        """
+        if self.all:
+            self._looking.start(LOOK_EVERY)
+
+    def stop(self) -> Deferred[None]:
+        """
+        Look no more.
+        """
+        return self._looking.stop()
+
+    async def _look_at_all(self) -> None:
+        for identity in self.all:
+            await identity.look(self.in_thread)
+
+    def _look(self) -> Deferred[None]:
+        return Deferred.fromCoroutine(self._look_at_all())
+
+    def jobs(self) -> Iterator[Job]:
+        """
+        What is done again and again.
+        """
+        if self.all:
+            yield self._looking
+
+    def health(self) -> Iterator[HealthReason]:
+        """
+        What is wrong with any.
+        """
+        now = self.now()
+        for identity in self.all:
+            yield from identity.health(now, self.near)
+
+    def status(self) -> list[dict[str, object]]:
+        """
+        C{tls} of C{/status}.
+        """
+        now = self.now()
+        return [identity.status(now) for identity in self.all]
+
+
+def _stamp(path: Any) -> tuple[int, int, int] | None:
+    """
+    What changes with a file's content; C{None} if there is no file.
+    """
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _shown(moment: datetime | None) -> str:
+    return "" if moment is None else moment.strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,0 +1,132 @@
+"""
+All TLS of one node, by its settings: the client ports, its own requests, and replication.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+from attrs import define, field
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+
+from rmqha.config.settings import ClientAuth, RemotingSettings, TlsMode, TlsSettings
+from rmqha.net.tls.gate import TlsGate
+from rmqha.net.tls.identity import TlsIdentities, TlsIdentity
+from rmqha.net.tls.material import TlsFiles
+from rmqha.net.tls.outgoing import OutgoingTls
+
+
+@define(eq=False)
+class NodeTls:
+    """
+    Made before the files are read: C{identities.load} reads them, and says what is wrong.
+
+    @ivar requests: Of requests to name servers, controllers and other brokers.
+    @ivar dialling: Of connections to HA ports.
+    @ivar identities: The certificates of all.
+    """
+
+    remoting: RemotingSettings
+    settings: TlsSettings
+    clock: IReactorTime
+    in_thread: Callable[..., Deferred[Any]]
+    now: Callable[[], float] = time.time
+    requests: OutgoingTls = field(init=False)
+    dialling: OutgoingTls = field(init=False)
+    identities: TlsIdentities = field(init=False)
+    _clients: TlsIdentity | None = field(default=None, init=False)
+    _ha: TlsIdentity | None = field(default=None, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        remoting, settings = self.remoting, self.settings
+        if remoting.tls_cert is not None and remoting.tls is not TlsMode.DISABLED:
+            asked = remoting.tls_client_auth
+            self._clients = TlsIdentity(
+                "clients",
+                "of the client ports",
+                TlsFiles(
+                    key=remoting.tls_key,
+                    certificates=remoting.tls_cert,
+                    trusted=None if asked is ClientAuth.NONE else remoting.tls_trusted,
+                ),
+                asked,
+            )
+        requests = requests_identity(settings) if settings.enabled else None
+        self.requests = outgoing(requests, settings)
+        shown = settings.ha_cert is not None and settings.ha_mode is not TlsMode.DISABLED
+        if settings.ha_enabled or shown:
+            self._ha = replication_identity(settings)
+        self.dialling = replication(self._ha if settings.ha_enabled else None, settings)
+        present = (each for each in (self._clients, requests, self._ha) if each is not None)
+        self.identities = TlsIdentities(
+            all=tuple(present),
+            clock=self.clock,
+            in_thread=self.in_thread,
+            now=self.now,
+            near=remoting.tls_expiry_alarm,
+        )
+
+    def client_ports(self) -> TlsGate:
+        """
+        What the client ports accept.
+        """
+        return TlsGate(self.remoting.tls, self._clients)
+
+    def ha_port(self) -> TlsGate:
+        """
+        What the HA port accepts.
+        """
+        shows = self._ha is not None and self.settings.ha_cert is not None
+        return TlsGate(self.settings.ha_mode, self._ha if shows else None, "haTlsMode")
+
+
+def requests_identity(settings: TlsSettings) -> TlsIdentity:
+    """
+    What requests of ours are made with.
+    """
+    return TlsIdentity(
+        "requests",
+        "of requests to other nodes",
+        TlsFiles(
+            key=settings.client_key,
+            certificates=settings.client_cert,
+            trusted=settings.client_trusted,
+        ),
+    )
+
+
+def replication_identity(settings: TlsSettings) -> TlsIdentity:
+    """
+    What both ends of replication show, and believe: with roots, each other alone.
+    """
+    return TlsIdentity(
+        "replication",
+        "of replication",
+        TlsFiles(key=settings.ha_key, certificates=settings.ha_cert, trusted=settings.ha_trusted),
+        ClientAuth.NONE if settings.ha_trusted is None else ClientAuth.REQUIRE,
+    )
+
+
+def outgoing(identity: TlsIdentity | None, settings: TlsSettings) -> OutgoingTls:
+    """
+    The same as connections need it.
+
+    @param identity: C{None} for clear text.
+    """
+    return OutgoingTls(
+        identity=identity, believe_all=not settings.auth_server, names=settings.check_names
+    )
+
+
+def replication(identity: TlsIdentity | None, settings: TlsSettings) -> OutgoingTls:
+    """
+    What HA ports are dialled with.
+
+    @param identity: C{None} for clear text.
+    """
+    return OutgoingTls(
+        identity=identity, names=settings.check_names and settings.ha_trusted is not None
+    )

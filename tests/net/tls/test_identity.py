@@ -1,0 +1,220 @@
+"""
+Certificates in files: read, replaced, broken, and about to end.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+
+from rmqha.config.settings import RemotingSettings, TlsMode, TlsSettings
+from rmqha.net.tls.errors import TlsFilesInvalid
+from rmqha.net.tls.identity import DAY, LOOK_EVERY
+from rmqha.net.tls.material import TlsFiles, TlsMaterial
+from rmqha.net.tls.node_tls import NodeTls
+from tests.support.certificates import Authority, certificate
+
+
+def at_once(function: Callable[..., Any], *args: Any) -> Deferred[Any]:
+    """
+    A thread that takes no time.
+    """
+    return maybeDeferred(function, *args)
+
+
+class IdentityTests(SynchronousTestCase):
+    """
+    A node with a certificate for its client ports.
+    """
+
+    def setUp(self) -> None:
+        self.authority = Authority(Path(self.mktemp()))
+        self.key, self.cert = self.authority.certificate("node", days=90)
+        self.clock = Clock()
+        settings = RemotingSettings(tls_key=self.key, tls_cert=self.cert)
+        self.tls = NodeTls(settings, TlsSettings(), self.clock, at_once)
+        self.identities = self.tls.identities
+        self.identities.load()
+        self.identities.start()
+        self.addCleanup(self.identities.stop)
+
+    def row(self) -> dict[str, Any]:
+        """
+        What the status says.
+        """
+        (row,) = self.identities.status()
+        return row
+
+    def health(self) -> str:
+        """
+        What is wrong.
+        """
+        return "; ".join(str(reason) for reason in self.identities.health())
+
+    def test_reload(self) -> None:
+        """
+        A certificate that was replaced is in force a moment later.
+        """
+        before = self.row()["secondsLeft"]
+        self.authority.certificate("node", days=180)
+        self.clock.advance(LOOK_EVERY)
+        self.assertGreater(self.row()["secondsLeft"], before + 80 * DAY)
+        self.assertEqual((self.row()["reloads"], self.row()["reloadFailures"]), (1, 0))
+        self.assertEqual(self.health(), "")
+
+    def test_nothing_changed(self) -> None:
+        """
+        Files that are as they were are not read again.
+        """
+        self.clock.pump([LOOK_EVERY] * 3)
+        self.assertEqual(self.row()["reloads"], 0)
+
+    def test_bad_file(self) -> None:
+        """
+        A file that cannot be used changes nothing, is told once however long it stays so, and is
+        forgotten when it is mended.
+        """
+        before, good = self.row()["secondsLeft"], self.cert.read_bytes()
+        self.cert.write_bytes(b"garbage")
+        self.clock.pump([LOOK_EVERY] * 3)
+        self.assertTrue(before - 60 < self.row()["secondsLeft"] <= before)
+        self.assertEqual(self.row()["reloadFailures"], 1)
+        self.assertEqual(
+            self.health(),
+            f"tls-files-clients: {self.cert}: there is no certificate in it; those read before are "
+            "in force",
+        )
+        self.cert.write_bytes(good)
+        self.clock.advance(LOOK_EVERY)
+        self.assertEqual((self.health(), self.row()["reloads"]), ("", 1))
+
+    def test_half_replaced(self) -> None:
+        """
+        A new key beside the old certificate is a fault until the certificate follows.
+        """
+        other = Authority(Path(self.mktemp()))
+        key, cert = other.certificate("node", days=90)
+        shutil.copy(key, self.key)
+        self.clock.advance(LOOK_EVERY)
+        self.assertIn("the key does not belong to", self.health())
+        shutil.copy(cert, self.cert)
+        self.clock.advance(LOOK_EVERY)
+        self.assertEqual(self.health(), "")
+
+    def test_gone(self) -> None:
+        """
+        A file that is deleted changes nothing either.
+        """
+        self.cert.unlink()
+        self.clock.advance(LOOK_EVERY)
+        self.assertIn("No such file", self.health())
+
+    def test_expiry(self) -> None:
+        """
+        A node whose certificate ends soon is not well, and says when it ends.
+        """
+        self.authority.certificate("node", days=3)
+        self.clock.advance(LOOK_EVERY)
+        self.assertRegex(
+            self.health(), r"tls-expiry-clients: .*node.crt, ends on .* UTC, in [23]\.\d days"
+        )
+        self.authority.certificate("node", days=-1)
+        self.clock.advance(LOOK_EVERY)
+        self.assertIn("is not valid any more", self.health())
+
+    def test_never(self) -> None:
+        """
+        That can be switched off.
+        """
+        self.authority.certificate("node", days=-1)
+        self.identities.near = 0.0
+        self.clock.advance(LOOK_EVERY)
+        self.assertEqual(self.health(), "")
+
+
+class FilesTests(SynchronousTestCase):
+    """
+    What is refused at the start, and by which words.
+    """
+
+    def refusal(self, **files: Path) -> str:
+        """
+        Why files cannot be used.
+        """
+        error = self.assertRaises(TlsFilesInvalid, TlsMaterial.read, TlsFiles(**files))
+        return str(error)
+
+    def test_refusals(self) -> None:
+        """
+        The file is named, and never quoted.
+        """
+        key, cert = certificate(Path(self.mktemp()))
+        nowhere = Path("nowhere.pem")
+        self.assertEqual(self.refusal(trusted=nowhere), "nowhere.pem: No such file or directory")
+        wrong = f"{cert}: this is not a private key in PEM without a password"
+        self.assertEqual(self.refusal(key=cert, certificates=cert), wrong)
+        self.assertIn("no certificate in it", self.refusal(key=key, certificates=key))
+        broken = Path(self.mktemp())
+        broken.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+        self.assertIn("cannot be read", self.refusal(trusted=broken))
+
+
+class NodeTlsTests(SynchronousTestCase):
+    """
+    Which connections speak TLS, by the settings.
+    """
+
+    def node(self, remoting: RemotingSettings | None = None, **keys: Any) -> NodeTls:
+        """
+        A node's.
+        """
+        remoting = remoting or RemotingSettings()
+        return NodeTls(remoting, TlsSettings(**keys), Clock(), at_once)
+
+    def roles(self, **keys: Any) -> list[str]:
+        """
+        What certificates are used for.
+        """
+        return [each.role for each in self.node(**keys).identities.all]
+
+    def test_by_default(self) -> None:
+        """
+        A node without keys of TLS speaks none.
+        """
+        node = self.node()
+        self.assertIsNone(node.requests.identity)
+        self.assertIsNone(node.dialling.identity)
+        self.assertIsNotNone(node.client_ports().refusal(hello=True))
+        self.assertIsNotNone(node.ha_port().refusal(hello=True))
+        self.assertEqual(self.roles(), [])
+        self.assertEqual(list(node.identities.jobs()), [])
+
+    def test_replication(self) -> None:
+        """
+        A certificate for replication alone opens the HA port for TLS, and dials in clear text.
+        """
+        files = {"ha_key": Path("k"), "ha_cert": Path("c")}
+        node = self.node(**files)
+        self.assertIsNone(node.ha_port().refusal(hello=True))
+        self.assertIsNone(node.ha_port().refusal(hello=False))
+        self.assertIsNone(node.dialling.identity)
+        strict = self.node(**files, ha_mode=TlsMode.ENFORCING, ha_enabled=True)
+        refusal = strict.ha_port().refusal(hello=False)
+        assert refusal is not None
+        self.assertEqual(str(refusal), "it speaks clear text, and haTlsMode is enforcing")
+        self.assertIsNotNone(strict.dialling.identity)
+        self.assertEqual(self.roles(**files), ["replication"])
+
+    def test_disabled(self) -> None:
+        """
+        Files that nothing uses are not read.
+        """
+        files = {"ha_key": Path("k"), "ha_cert": Path("c")}
+        self.assertEqual(self.roles(**files, ha_mode=TlsMode.DISABLED), [])
+        self.assertEqual(self.roles(client_key=Path("k"), client_cert=Path("c")), [])
