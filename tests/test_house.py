@@ -91,6 +91,7 @@ HOUSE: dict[str, set[str]] = {
     "broker.admin": {"broker.access", "broker.meters", "broker.sending", "ha.master_epoch"},
     "broker": {"broker.admin", "broker.cluster", "broker.consuming", "broker.delay"},
     "namesrv": {"net.remoting"},
+    "nodes": {"net.remoting"},
     "admin": {"durations", "event_file", "net"},
     "metrics": {"broker", "controller", "durations", "ha"},
     "roles": {"admin", "broker", "ha", "ha.elected", "metrics", "namesrv"},
@@ -114,8 +115,8 @@ HOUSE: dict[str, set[str]] = {
         "pipeline.jobs.verify",
     },
     "cli.controller": {"cli.common", "controller", "net.remoting"},
-    "cli.nodes": {"cli.common", "event_file", "net.remoting"},
-    "cli.reach": {"ha.slave", "net.remoting"},
+    "cli.nodes": {"cli.common", "event_file", "nodes"},
+    "cli.reach": {"cli.common", "ha.slave", "net.remoting"},
     "cli.archives": {"archive", "cli.common", "cli.reach", "tier"},
     "cli": {"cli.archives", "cli.controller", "cli.nodes", "cli.spark", "roles"},
 }

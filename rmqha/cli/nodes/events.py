@@ -16,15 +16,9 @@ from rich.table import Table
 
 from rmqha import event_file
 from rmqha.cli.common import complain, in_reactor, stdout
-from rmqha.cli.nodes.poll import (
-    DEFAULT_ADDRESS,
-    UNREACHABLE,
-    UNREACHED,
-    Look,
-    checked,
-    unreached,
-)
+from rmqha.cli.nodes.arguments import DEFAULT_ADDRESS, UNREACHABLE, checked
 from rmqha.event_file import Event
+from rmqha.nodes.poll import UNREACHED, Look, unreached
 
 HOURS = 24.0
 """How far back, by default."""

@@ -16,7 +16,8 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from rmqha.cli.common import FAILED, JSON, complain, in_reactor, stdout
-from rmqha.cli.nodes.poll import ADDRESS, DEFAULT_ADDRESS, TIMEOUT, UNREACHED, unreached
+from rmqha.cli.nodes.arguments import ADDRESS, DEFAULT_ADDRESS
+from rmqha.nodes.poll import TIMEOUT, UNREACHED, unreached
 
 COLUMNS = ("address", "connected", "offset", "bytes", "since", "until")
 

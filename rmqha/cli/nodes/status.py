@@ -20,12 +20,13 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from rmqha.cli.common import TLS, complain, in_reactor, stdout
+from rmqha.cli.nodes.arguments import DEFAULT_ADDRESS, UNREACHABLE, checked, exit_code
+from rmqha.cli.nodes.brief import several, shown
 from rmqha.cli.nodes.detail import Copying, table_of
-from rmqha.cli.nodes.find import known_to
-from rmqha.cli.nodes.poll import DEFAULT_ADDRESS, UNREACHABLE, Look, Seen, checked
-from rmqha.cli.nodes.summary import several, shown
 from rmqha.errors import RmqhaError
 from rmqha.net.tls.tool_tls import ToolTls
+from rmqha.nodes.find import known_to
+from rmqha.nodes.poll import Look, Seen
 
 FASTEST, SLOWEST = 0.2, 3600.0
 """Bounds of C{--watch}, in seconds."""
@@ -186,6 +187,6 @@ def status(
         except (RmqhaError, OSError, ValueError) as error:
             complain(f"name server {server}: {str(error).rstrip('.')}")
             return UNREACHABLE
-        return max(seen.exit_code for _, seen in last)
+        return max(exit_code(seen) for _, seen in last)
 
     context.exit(in_reactor(run))

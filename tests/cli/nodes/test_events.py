@@ -16,8 +16,8 @@ from twisted.web.resource import Resource
 
 from rmqha.admin.http import AdminSite
 from rmqha.cli.nodes.events import asked, tell
-from rmqha.cli.nodes.poll import Look
 from rmqha.event_file import Event, append, event_path
+from rmqha.nodes.poll import Look
 from tests.cli.command import CommandTestCase
 from tests.cli.nodes.test_status import Node
 

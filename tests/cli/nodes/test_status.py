@@ -25,9 +25,9 @@ from twisted.web.server import Request
 
 from rmqha.admin.http import AdminSite
 from rmqha.cli.nodes.detail import Copying
-from rmqha.cli.nodes.poll import Look, Seen
 from rmqha.cli.nodes.status import View, watch
 from rmqha.health import HealthReason
+from rmqha.nodes.poll import Look, Seen
 from tests.cli.command import CommandTestCase
 from tests.support.effort import slow
 

@@ -1,6 +1,6 @@
 """
-What matters of a node, in six lines for people; and of several, in a row each.  A node may be of
-another version: what it does not tell is left out.
+What matters of a node, for people.  A node may be of another version: what it does not tell is
+left out.
 
 Source: docs/operations.rst, Status.
 """
@@ -8,24 +8,18 @@ Source: docs/operations.rst, Status.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.filesize import decimal
-from rich.table import Table
 
-from rmqha.cli.nodes.poll import Seen
 from rmqha.config.load import NAMESRV
+from rmqha.nodes.poll import Seen
 
 Status = Mapping[str, Any]
 
 NORMAL = frozenset({"peer", "stopped", "idle"})
 """Why connections end every day."""
-
-COLUMNS = (
-    *("node", "role", "state", "version", "up", "log ends at", "behind", "replicas"),
-    "attention",
-)
 
 _SPANS = ((86400, "d"), (3600, "h"), (60, "min"))
 
@@ -60,66 +54,35 @@ def lines(seen: Seen) -> list[tuple[str, str]]:
     wrong = [*([seen.problem] if seen.problem else []), *attention(status)]
     return [
         ("node", _identity(status)),
-        ("state", _state(status)),
+        ("state", state_of(status)),
         *body,
         ("attention", "; ".join(wrong) or "nothing"),
     ]
 
 
-def shown(seen: Seen) -> Table:
-    """
-    The same for a terminal.
-    """
-    table = Table.grid(padding=(0, 2))
-    for name, text in lines(seen):
-        table.add_row(name, text)
-    return table
-
-
-def several(all_seen: Sequence[tuple[str, Seen]]) -> Table:
-    """
-    A row for each of several nodes.
-
-    @param all_seen: Each node's address, and what it answered.
-    """
-    table = Table(*COLUMNS, box=None, pad_edge=False)
-    for address, seen in all_seen:
-        status = seen.status
-        if status is None:
-            table.add_row(address, *[""] * (len(COLUMNS) - 2), seen.problem)
-            continue
-        wrong = [*([seen.problem] if seen.problem else []), *attention(status)]
-        table.add_row(
-            _name(status) or address,
-            str(status.get("role", "")),
-            _state(status),
-            str(status.get("version", "")),
-            duration(status.get("uptimeSeconds")),
-            _text(status.get("maxOffset")),
-            _behind(status),
-            _replicas(status),
-            "; ".join(wrong),
-        )
-    return table
-
-
 # --- the lines ------------------------------------------------------------------------------
 
 
-def _name(status: Status) -> str:
+def name_of(status: Status) -> str:
+    """
+    A broker's name and C{brokerId}; empty for a name server.
+    """
     name = status.get("brokerName")
     return f"{name}/{status.get('brokerId')}" if name else ""
 
 
 def _identity(status: Status) -> str:
-    name = _name(status)
+    name = name_of(status)
     who = f"{name}, {status.get('role')} in {status.get('clusterName')}" if name else "name server"
     up = duration(status.get("uptimeSeconds"))
     version = status.get("version", "of an unknown version")
     return f"{who}; rmqha {version}, up {up}, process {status.get('pid')}"
 
 
-def _state(status: Status) -> str:
+def state_of(status: Status) -> str:
+    """
+    The state of a node, of its replication if it is a slave, and why.
+    """
     state, reason = str(status.get("state", "unknown")), status.get("reason")
     upstream = (status.get("upstream") or {}).get("state")
     both = f"{state}, {upstream}" if upstream else state
@@ -157,12 +120,15 @@ def _upstream(status: Status) -> str:
     parts = [f"{found.get('state')} with {where}"]
     if found.get("reason"):
         parts.append(str(found["reason"]))
-    parts.append(f"{_behind(status)} behind")
+    parts.append(f"{behind_of(status)} behind")
     parts.append(f"master heard {duration(found.get('secondsSilent'))} ago")
     return "; ".join(parts)
 
 
-def _behind(status: Status) -> str:
+def behind_of(status: Status) -> str:
+    """
+    How far a slave is behind its master; empty for what is none.
+    """
     found = status.get("upstream")
     if found is None:
         return ""
@@ -172,7 +138,7 @@ def _behind(status: Status) -> str:
 
 def _downstream(status: Status) -> str:
     rows = status.get("replicas") or []
-    head = f"{_replicas(status)} replicas in sync"
+    head = f"{replicas_in_sync(status)} replicas in sync"
     each = [
         f"{row.get('address')} {row.get('state')}, {size(row.get('lagBytes'))} and "
         f"{duration(row.get('lagSeconds'))} behind"
@@ -181,7 +147,7 @@ def _downstream(status: Status) -> str:
     return "; ".join([head, *each])
 
 
-def _replicas(status: Status) -> str:
+def replicas_in_sync(status: Status) -> str:
     """
     How many are in sync, of how many that there are or should be.
     """
@@ -265,7 +231,3 @@ def attention(status: Status) -> Iterator[str]:
     failing = [row["name"] for row in status.get("periodicJobs") or () if row.get("failuresInARow")]
     if failing:
         yield f"failing: {', '.join(failing)}"
-
-
-def _text(value: object) -> str:
-    return "" if value is None else str(value)

@@ -5,44 +5,26 @@ Asking nodes how they are, over their admin ports.
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
-import click
+import treq
 from attrs import define, frozen
-from twisted.internet.defer import CancelledError, Deferred
-from twisted.internet.error import ConnectError, TimeoutError
+from twisted.internet import defer, error
+from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.web.client import ResponseFailed
-
-from rmqha.cli.common import FAILED
-
-DEFAULT_ADDRESS = "127.0.0.1:10914"
-"""C{adminListenAddress} and C{adminListenPort} of a node with no configuration."""
-
-UNREACHABLE = 3
-"""The exit code where a node gave no answer; 1 is that it is unhealthy, 2 a command that was not
-understood."""
 
 TIMEOUT = 5.0
 """Seconds a node has for an answer."""
 
-UNREACHED = (CancelledError, TimeoutError, ConnectError, OSError, ResponseFailed)
+MOST_BYTES = 16 << 20
+"""The largest answer that is read; a status with a thousand replicas is far smaller."""
+
+LATE = (defer.CancelledError, defer.TimeoutError, error.TimeoutError)
+"""How an answer that is not there in time is told."""
+
+UNREACHED = (*LATE, error.ConnectError, OSError, ResponseFailed)
 """How an answer may fail to come."""
-
-ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
-
-
-def checked(address: str) -> str:
-    """
-    An address that a person gave.
-
-    @raise click.UsageError: If it is none.
-    """
-    match = ADDRESS.fullmatch(address)
-    if match is None or not 0 < int(match["port"]) < 65536:
-        raise click.UsageError(f"{address} is not HOST:PORT")
-    return address
 
 
 @frozen
@@ -56,15 +38,6 @@ class Seen:
 
     problem: str
     status: dict[str, Any] | None
-
-    @property
-    def exit_code(self) -> int:
-        """
-        What a command that showed it ends with.
-        """
-        if self.status is None:
-            return UNREACHABLE
-        return FAILED if self.problem else 0
 
 
 @define
@@ -88,8 +61,8 @@ class Look:
         try:
             code, health = await self.get("healthz")
             status_code, status = await self.get("status")
-        except (*UNREACHED, ValueError) as error:
-            return Seen(unreached(self.address, error), None)
+        except (*UNREACHED, ValueError) as failed:
+            return Seen(unreached(self.address, failed), None)
         if status_code != 200:
             return Seen(f"{self.address} answers /status with {status_code}", None)
         if code == 200:
@@ -109,30 +82,38 @@ class Look:
         headers = {"host": "localhost"}
         answer: Deferred[Any] = self.client.get(url, headers=headers, timeout=TIMEOUT)
         response = await answer
-        body: Deferred[bytes] = self.client.content(response)
-        content = json.loads(await body.addTimeout(TIMEOUT, self.clock))
+        body = bytearray()
+
+        def take(piece: bytes) -> None:
+            body.extend(piece)
+            if len(body) > MOST_BYTES:
+                raise ValueError(f"/{path} has more than {MOST_BYTES} bytes")
+
+        taken: Deferred[None] = treq.collect(response, take)
+        await taken.addTimeout(TIMEOUT, self.clock)
+        content = json.loads(body)
         if not isinstance(content, dict):
             raise ValueError(f"/{path} is not a JSON object")
         return response.code, content
 
 
-def unreached(address: str, error: BaseException) -> str:
+def unreached(address: str, failed: BaseException) -> str:
     """
     Why a node gave no answer, in words.
 
-    @param error: One of L{UNREACHED}, or a C{ValueError} about what it answered.
+    @param failed: One of L{UNREACHED}, or a C{ValueError} about what it answered.
     """
-    if isinstance(error, (CancelledError, TimeoutError)):
+    if isinstance(failed, LATE):
         return f"{address} did not answer within {TIMEOUT:.0f} seconds"
-    if isinstance(error, ValueError):
-        return f"{address} is not an admin port of rmqha: {error}"
-    return f"{address} cannot be reached: {_reason(error)}"
+    if isinstance(failed, ValueError):
+        return f"{address} is not an admin port of rmqha: {failed}"
+    return f"{address} cannot be reached: {_reason(failed)}"
 
 
-def _reason(error: BaseException) -> str:
+def _reason(failed: BaseException) -> str:
     """
     The text of a network error, the operating system's where there is one.
     """
-    if isinstance(error, ResponseFailed) and error.reasons:
-        return str(error.reasons[0].getErrorMessage()).rstrip(".")
-    return str(error).rstrip(".")
+    if isinstance(failed, ResponseFailed) and failed.reasons:
+        return str(failed.reasons[0].getErrorMessage()).rstrip(".")
+    return str(failed).rstrip(".")

@@ -10,9 +10,11 @@ from typing import Any
 from rich.console import Console
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.cli.nodes.find import admin_of, nodes_in
-from rmqha.cli.nodes.poll import Seen
-from rmqha.cli.nodes.summary import duration, lines, several
+from rmqha.cli.nodes.arguments import exit_code
+from rmqha.cli.nodes.brief import several
+from rmqha.nodes.find import admin_of, nodes_in
+from rmqha.nodes.poll import Seen
+from rmqha.nodes.summary import duration, lines
 from rmqha.wire.remoting.bodies.route import BrokerData, ClusterInfo
 
 MASTER: dict[str, Any] = {
@@ -233,6 +235,6 @@ class SeveralTests(SynchronousTestCase):
         """
         Unhealthy and unreachable end a command in different ways.
         """
-        self.assertEqual(Seen("", MASTER).exit_code, 0)
-        self.assertEqual(Seen("disk-full", MASTER).exit_code, 1)
-        self.assertEqual(Seen("refused", None).exit_code, 3)
+        self.assertEqual(exit_code(Seen("", MASTER)), 0)
+        self.assertEqual(exit_code(Seen("disk-full", MASTER)), 1)
+        self.assertEqual(exit_code(Seen("refused", None)), 3)

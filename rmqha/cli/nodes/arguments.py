@@ -1,0 +1,42 @@
+"""
+How a command is told which nodes to ask, and what its end says of them.
+"""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+from rmqha.cli.common import FAILED
+from rmqha.nodes.poll import Seen
+
+DEFAULT_ADDRESS = "127.0.0.1:10914"
+"""C{adminListenAddress} and C{adminListenPort} of a node with no configuration."""
+
+UNREACHABLE = 3
+"""The exit code where a node gave no answer; 1 is that it is unhealthy, 2 a command that was not
+understood."""
+
+ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5})")
+
+
+def checked(address: str) -> str:
+    """
+    An address that a person gave.
+
+    @raise click.UsageError: If it is none.
+    """
+    match = ADDRESS.fullmatch(address)
+    if match is None or not 0 < int(match["port"]) < 65536:
+        raise click.UsageError(f"{address} is not HOST:PORT")
+    return address
+
+
+def exit_code(seen: Seen) -> int:
+    """
+    What a command that showed it ends with.
+    """
+    if seen.status is None:
+        return UNREACHABLE
+    return FAILED if seen.problem else 0

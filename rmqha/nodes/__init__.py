@@ -1,0 +1,3 @@
+"""
+Asking nodes how they are, and what of it matters to people.
+"""

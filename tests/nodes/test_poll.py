@@ -1,0 +1,72 @@
+"""
+Asking a node over HTTP.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from treq.testing import StubTreq
+from twisted.internet.defer import ensureDeferred
+from twisted.internet.task import Clock
+from twisted.trial.unittest import SynchronousTestCase
+from twisted.web.resource import Resource
+from twisted.web.server import NOT_DONE_YET, Request
+
+from rmqha.nodes import poll
+from rmqha.nodes.poll import TIMEOUT, Look, Seen
+
+
+class Piecemeal(Resource):
+    """
+    Answers with what it was given, and does not end.
+    """
+
+    isLeaf = True
+
+    def __init__(self, body: bytes) -> None:
+        super().__init__()
+        self.body = body
+
+    def render(self, request: Request) -> int:
+        """
+        Begin to answer.
+        """
+        request.write(self.body)
+        return NOT_DONE_YET
+
+
+class SlowAnswerTests(SynchronousTestCase):
+    """
+    Peers that answer in no way that a node should bear.
+    """
+
+    def asked(self, body: bytes) -> tuple[Any, StubTreq, Clock]:
+        """
+        What a look at such a peer has come to.
+        """
+        root, clock = Resource(), Clock()
+        root.putChild(b"healthz", Piecemeal(body))
+        treq = StubTreq(root)
+        found = ensureDeferred(Look(treq, "10.0.0.1:10914", clock).once())
+        treq.flush()
+        return found, treq, clock
+
+    def test_endless(self) -> None:
+        """
+        An answer that begins and does not end is given up like one that does not begin.
+        """
+        found, _, clock = self.asked(b"{")
+        self.assertNoResult(found)
+        clock.advance(TIMEOUT)
+        seen: Seen = self.successResultOf(found)
+        self.assertEqual(seen.problem, "10.0.0.1:10914 did not answer within 5 seconds")
+
+    def test_large(self) -> None:
+        """
+        One that is larger than any status is not read to its end.
+        """
+        self.patch(poll, "MOST_BYTES", 1000)
+        found, _, _ = self.asked(b"{" + b" " * 1000)
+        seen: Seen = self.successResultOf(found)
+        self.assertIn("/healthz has more than 1000 bytes", seen.problem)
