@@ -157,6 +157,20 @@ class FollowedSetTests(LogTestCase):
         self.assertEqual(self.starts, (EpochStart(1, 0), EpochStart(3, 50, MASTER.id, label=2)))
         self.assertEqual(EpochJournal.read(self.root).starts, self.starts)
 
+    def test_a_label_that_came_without_bytes(self) -> None:
+        """
+        A label is told by a heartbeat, the connection breaks, the log is cut to the label's start:
+        it is taken again with its first byte, as nothing is remembered beside the journal.
+        """
+        self.answer((1, 0))
+        self.proven(50)
+        self.transfer(50, 3, 50, size=0)
+        self.successResultOf(self.epochs.become(self.epochs.journal.cut(49)))
+        self.answer((1, 0), (3, 50))
+        self.proven(50)
+        self.transfer(60, 3, 50)
+        self.assertEqual(self.starts, (EpochStart(1, 0), EpochStart(3, 50, MASTER.id)))
+
     def test_another_connection(self) -> None:
         """
         It has to be proven anew, and may tell less.

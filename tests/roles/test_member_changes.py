@@ -58,18 +58,24 @@ class MemberChangeCase(MemberCase):
         self.assertEqual(content(self.node.store.log), content(self.theirs))
         return master
 
-    def part(self) -> tuple[SetMaster, CommitLog, tuple[EpochLabel, ...]]:
+    def part(
+        self, *, labelled: bool = True
+    ) -> tuple[SetMaster, CommitLog, tuple[EpochLabel, ...], int]:
         """
         It has more than readers see, of a master that is gone; the next one has not got that.
 
-        @return: The next one's connection, its log, its labels.
+        @param labelled: Whether the next one has a label of its own: a stock one has none where the
+            one before it was elected and wrote nothing.
+        @return: The next one's connection, its log, its labels, and where the logs part.
         """
         master = self.follow()
         common, whole = self.theirs.end, content(self.theirs)
         self.set.in_sync = (OURS, OTHER)
         self.node.elected.watch.hurry()
         self.put(self.theirs, 300)
-        master.feed(self.theirs, common, common)
+        second = EpochLabel(2, common)
+        tail = (FIRST_LABEL,) if labelled else (FIRST_LABEL, second)
+        master.feed(self.theirs, common, common, *tail)
         self.pass_time(2.0)
         other = self.log()
         room = other.reserve(0, len(whole))
@@ -82,11 +88,12 @@ class MemberChangeCase(MemberCase):
             at += len(room)
         other.verify()
         self.put(other, 100, topic="Others")
-        self.set.make_master(OTHER)
+        for _ in tail:
+            self.set.make_master(OTHER)
         master.connection.close()
-        labels = (FIRST_LABEL, EpochLabel(2, common))
+        labels = (FIRST_LABEL, second)
         self.theirs = other
-        return self.shake(*labels), other, labels
+        return self.shake(*labels), other, labels, common
 
     def labels(self, master: SetMaster) -> int:
         """
@@ -106,7 +113,7 @@ class PromotionTests(MemberChangeCase):
         The store is closed for a cut when this member is elected: it leads when the cut is done,
         and follows nobody any more.
         """
-        master, other, labels = self.part()
+        master, other, labels, common = self.part()
         held = Held()
 
         def run(*call: Any, **keys: Any) -> Any:
@@ -114,7 +121,7 @@ class PromotionTests(MemberChangeCase):
             return (held if opens else now)(*call, **keys)
 
         self.node.run = run
-        master.feed(other, self.labels(master), labels[-1].start, *labels)
+        master.feed(other, self.labels(master), common, *labels)
         self.pass_time(1.0)
         self.assertIsNone(self.node.store_service.opened, "the store is closed")
         self.set.make_master(OURS)
@@ -304,12 +311,12 @@ class CutTests(MemberChangeCase):
         """
         A tail that no reader saw was reported and is cut: the log is whole after a restart.
         """
-        master, other, labels = self.part()
+        master, other, labels, common = self.part()
         held = json.loads((self.root / "rmqha" / "held.json").read_text())
-        self.assertGreater(held["offset"], labels[-1].start)
-        master.feed(other, self.labels(master), labels[-1].start, *labels)
+        self.assertGreater(held["offset"], common)
+        master.feed(other, self.labels(master), common, *labels)
         self.pass_time(3.0)
-        self.assertEqual(self.node.store.log.end, labels[-1].start)
+        self.assertEqual(self.node.store.log.end, common)
         self.stop()
         self.beats()
         self.member()
@@ -317,6 +324,23 @@ class CutTests(MemberChangeCase):
         self.assert_state(MemberState.FOLLOWING)
         self.assertEqual(self.node.why, "")
         self.assertNotEqual(self.beats(), [])
+
+    def test_other_bytes_under_one_label(self) -> None:
+        """
+        A stock master is elected where the one before it has begun, and has no label of its own:
+        its bytes lie under the same one as those that we have of the one before.  They are
+        compared, ours go, and what comes is filed under its epoch.
+        """
+        master, other, labels, common = self.part(labelled=False)
+        master.feed(other, self.labels(master), common, *labels)
+        self.pass_time(3.0)
+        self.assertEqual(self.node.store.log.end, common)
+        master = self.shake(*labels)
+        master.feed(other, self.labels(master), common, *labels)
+        self.pass_time(1.0)
+        self.assertEqual(content(self.node.store.log), content(other))
+        kept = [(one.epoch, one.start, one.label) for one in self.node.epochs.journal.starts]
+        self.assertEqual(kept, [(1, 0, 1), (3, common, 2)])
 
 
 class FailureTests(MemberChangeCase):
