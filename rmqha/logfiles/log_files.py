@@ -28,9 +28,6 @@ from rmqha.wire.store_layout import COMMITLOG
 DLEDGER = "dledger-*/data"
 """Folder of the log of a store whose brokers agree by DLedger, one for each of them."""
 
-BLOCK = 8 << 20
-"""Bytes read at once: few enough to stay in the cache, many enough for numpy."""
-
 _LOOKS = 5
 """Times a log is looked at anew because a file was deleted meanwhile."""
 
@@ -165,68 +162,6 @@ def _placed(sizes: dict[int, int]) -> Iterator[tuple[int, int]]:
     for start, following in zip(sizes, starts[1:], strict=True):
         end = start + usual
         yield start, end if following is None else min(end, following)
-
-
-class Blocks:
-    """
-    Read one file front to back into one buffer, keeping what was not used yet.
-
-    @ivar base: Physical offset of the first byte of L{view}.
-    @ivar view: The bytes at hand; the next L{more} makes it invalid.
-    """
-
-    def __init__(
-        self, file: OpenLogFile, file_start: int, start: int, stop: int, size: int = BLOCK
-    ) -> None:
-        """
-        @param file: The open file.
-        @param file_start: Physical offset of its first byte.
-        @param start: Where to read from, a physical offset.
-        @param stop: Where to stop.
-        @param size: Bytes of the buffer; it grows for a longer record.
-        """
-        self._file = file
-        self._shift = file_start
-        self._stop = stop
-        self._buffer = memoryview(bytearray(min(size, stop - start)))
-        self._held = 0
-        self.base = start
-
-    @property
-    def view(self) -> memoryview:
-        return self._buffer[: self._held]
-
-    @property
-    def at_end(self) -> bool:
-        """
-        Whether L{view} reaches where reading stops.
-        """
-        return self.base + self._held >= self._stop
-
-    def more(self, used: int) -> bool:
-        """
-        Drop the first bytes and fill up behind the rest.
-
-        @param used: How many of L{view} were used; none makes the buffer twice as long.
-        @return: Whether any byte came; if not, the file ends here.
-        """
-        rest = self._held - used
-        if rest == len(self._buffer):
-            wider = memoryview(bytearray(min(2 * rest, self._stop - self.base)))
-            wider[:rest] = self._buffer
-            self._buffer = wider
-        elif used:
-            self._buffer[:rest] = bytes(self._buffer[used : self._held])
-        self.base += used
-        self._held = rest
-        end = min(len(self._buffer), self._stop - self.base)
-        while self._held < end:
-            place = self.base + self._held - self._shift
-            count = self._file.read_into(self._buffer[self._held : end], place)
-            if not count:
-                break
-            self._held += count
-        return self._held > rest
 
 
 @contextmanager

@@ -12,8 +12,10 @@ from collections.abc import Iterator
 
 from attrs import frozen
 
+from rmqha.logfiles.blocks.blocks import Blocks
+from rmqha.logfiles.blocks.kind_reads import Read, plain
 from rmqha.logfiles.listing import LogFile
-from rmqha.logfiles.log_files import Blocks, LogFiles, opened_log
+from rmqha.logfiles.log_files import LogFiles, opened_log
 from rmqha.wire.columnar.record_blocks import Block, walk
 from rmqha.wire.columnar.vectors import Array, pick
 from rmqha.wire.log.layout import STORE_TIMESTAMP_AT, SYS_FLAG_AT, born_extra
@@ -41,17 +43,20 @@ class Walked:
         return pick(self.view, ">i8", start + STORE_TIMESTAMP_AT + born)
 
 
-def walk_file(file: LogFile, start: int, stop: int, *, crc: bool = False) -> Iterator[Walked]:
+def walk_file(
+    file: LogFile, start: int, stop: int, *, crc: bool = False, read: Read = plain
+) -> Iterator[Walked]:
     """
     Follow the records of one file until the first fault.
 
     @param start: Where a record begins, a physical offset in the file.
     @param stop: Where readable bytes end; it may lie inside a record.
     @param crc: Whether bodies are checked.
+    @param read: How the file is read.
     @return: Runs that follow each other; only the last one may have a fault.
     """
-    with opened_log(file) as read:
-        blocks = Blocks(read, file.start, start, min(stop, file.end))
+    with opened_log(file) as opened:
+        blocks = Blocks(opened, file.start, start, min(stop, file.end), read=read)
         used = 0
         while blocks.more(used) or used:
             view, base = blocks.view, blocks.base

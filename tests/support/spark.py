@@ -13,7 +13,12 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from rmqha.pipeline.log.options import Priority
+from rmqha.pipeline.spark.priority import VARIABLE
 from rmqha.pipeline.spark.session import builder
+
+# On a busy machine tests would take for ever otherwise.
+os.environ[VARIABLE] = Priority.NORMAL
 
 SETTINGS = {
     "spark.driver.memory": "1g",

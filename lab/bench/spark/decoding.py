@@ -18,8 +18,9 @@ from lab.bench.report import Row
 from lab.bench.rows import RAW
 from lab.bench.spark.field import Field
 from lab.bench.spark.peers import Peer, compared, in_turns, serve
+from rmqha.logfiles.blocks.blocks import BLOCK, Blocks
 from rmqha.logfiles.listing import LogFile
-from rmqha.logfiles.log_files import BLOCK, Blocks, opened_log
+from rmqha.logfiles.log_files import opened_log
 from rmqha.pipeline.spark.memory import keep_freed
 from rmqha.wire.columnar.decoder import COLUMNS, Decoder
 from rmqha.wire.columnar.kernels import warm_up
@@ -93,7 +94,7 @@ def decode(
         decoder = Decoder(columns, verify_crc=True)
         with opened_log(LogFile(path, start, start + size)) as file:
             last = min(end, start + size)
-            blocks, used = Blocks(file, start, start, last, block), 0
+            blocks, used = Blocks(file, start, start, last, size=block), 0
             while blocks.base + used < last:
                 blocks.more(used)
                 batch, used = decoder.decode(blocks.view, blocks.base, file_end=start + size)

@@ -4,6 +4,7 @@ What the commands of jobs share: how stores are named, and where Spark runs.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from logging import getLogger
@@ -15,9 +16,10 @@ from attrs import frozen
 from pyspark.sql import SparkSession
 
 from rmqha.pipeline.jobs.spark_work import Stores
-from rmqha.pipeline.log.options import PointFile
+from rmqha.pipeline.log.options import PointFile, Priority
 from rmqha.pipeline.spark.failures import reasons
-from rmqha.pipeline.spark.session import builder
+from rmqha.pipeline.spark.priority import VARIABLE, step_back
+from rmqha.pipeline.spark.session import CONNECT, builder
 
 POINT_FILE = click.option(
     "--point-file",
@@ -34,6 +36,9 @@ QUIET = {
 }
 """Settings of a command's session, unless C{--set} says otherwise."""
 
+LOCAL = "local"
+"""How the masters begin that run tasks in the driver's own Java."""
+
 _SPARKS = "SQLQueryContextLogger"
 """Where PySpark writes, with all of Java's stack, what it raises as well."""
 
@@ -45,17 +50,23 @@ class Spark:
 
     @ivar master: As Spark says it; or a C{sc://} address of Spark Connect.
     @ivar settings: Settings of Spark by name.
+    @ivar priority: Of the driver, if Spark runs on this machine, and of tasks.
     """
 
     master: str
     settings: dict[str, str]
+    priority: Priority
 
     def session(self, name: str) -> SparkSession:
         """
         Start the session, or take the one that runs.
         """
         getLogger(_SPARKS).disabled = "spark.log.level" not in self.settings
+        if self.priority is Priority.NORMAL:
+            os.environ[VARIABLE] = self.priority
         settings = {**QUIET, **self.settings}
+        if not self.master.startswith(CONNECT):
+            settings.setdefault(f"spark.executorEnv.{VARIABLE}", self.priority.value)
         return builder(self.master, f"rmqha {name}", settings).getOrCreate()
 
     @contextmanager
@@ -64,6 +75,8 @@ class Spark:
         A session for the time of a block; one that was there before stays.
         """
         before = SparkSession.getActiveSession()
+        if before is None and self.master.startswith(LOCAL):
+            step_back(self.priority)  # Java, which is started now, does so too
         session = self.session(name)
         try:
             yield session
@@ -93,7 +106,7 @@ class Setting(click.ParamType[tuple[str, str]]):
 
 def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """
-    Give a command C{--master} and C{--set}, as one argument C{on}: a L{Spark}.
+    Give a command C{--master}, C{--set} and C{--priority}, as one argument C{on}: a L{Spark}.
 
     What fails inside Spark then ends the command with the reason in one line.
     """
@@ -112,9 +125,18 @@ def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
         multiple=True,
         help="A setting of Spark; may be repeated.",
     )
-    def given(master: str, settings: tuple[tuple[str, str], ...], **others: Any) -> Any:
+    @click.option(
+        "--priority",
+        type=click.Choice([each.value for each in Priority]),
+        default=Priority.IDLE.value,
+        show_default=True,
+        help="Use what processors and disks have to spare, or a fair share of them.",
+    )
+    def given(
+        master: str, settings: tuple[tuple[str, str], ...], priority: str, **others: Any
+    ) -> Any:
         with reasons():
-            return command(on=Spark(master, dict(settings)), **others)
+            return command(on=Spark(master, dict(settings), Priority(priority)), **others)
 
     return named_as(command, given)
 

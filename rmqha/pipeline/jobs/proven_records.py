@@ -13,7 +13,7 @@ from rmqha.pipeline.log.errors import DataLost, RangeBroken
 from rmqha.pipeline.log.log_walk import walk_on
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.ranges import Range
-from rmqha.pipeline.log.reading import RangeProof
+from rmqha.pipeline.log.reading import RangeProof, reads_of
 from rmqha.wire.columnar.kernels import warm_up
 
 
@@ -33,7 +33,7 @@ def proved(wanted: Range, options: ReadOptions) -> Iterator[Walked]:
     guard.prove()
     file = LogFile(Path(wanted.path), wanted.file_start, wanted.file_end)
     try:
-        for walked in walk_on(file, wanted.start, wanted.end, None):
+        for walked in walk_on(file, wanted.start, wanted.end, None, read=reads_of(options)):
             guard.check_cuts()
             yield walked
         guard.check_cuts()

@@ -16,8 +16,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from rmqha.pipeline.jobs.progress import Shown, silent
+from rmqha.pipeline.log.options import Priority, ReadOptions
 from rmqha.pipeline.log.ranges import Range
 from rmqha.pipeline.spark.batch import settle
+from rmqha.pipeline.spark.priority import step_back
 from rmqha.pipeline.spark.source import NAME
 from rmqha.pipeline.spark.types import spark_schema
 
@@ -77,12 +79,21 @@ def working(ranges: DataFrame, work: Work, schema: pa.Schema) -> DataFrame:
     """
 
     def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        step_back(_priority(work))
         for batch in batches:
             for text in batch.column("range").to_pylist():
                 yield from work(Range.from_json(text))
         settle()
 
     return ranges.select("range").mapInArrow(each, spark_schema(schema))
+
+
+def _priority(work: object) -> Priority:
+    """
+    The option that a piece of work has, if it has options.
+    """
+    options = getattr(work, "options", None)
+    return options.priority if isinstance(options, ReadOptions) else Priority.IDLE
 
 
 Piece = Callable[[int], Iterable[pa.RecordBatch]]
@@ -103,6 +114,7 @@ def spread(
         return schema.empty_table()
 
     def each(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        step_back(_priority(piece))
         for batch in batches:
             for number in batch.column("id").to_pylist():
                 yield from piece(number)

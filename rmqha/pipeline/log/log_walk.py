@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from attrs import frozen
 
+from rmqha.logfiles.blocks.kind_reads import Read, plain
 from rmqha.logfiles.listing import LogFile
 from rmqha.logfiles.log_files import LogFiles
 from rmqha.logfiles.walk_file import Walked, walk_file
@@ -28,19 +29,26 @@ _SHORT = "the file ends here"
 
 
 def walk_on(
-    file: LogFile, start: int, stop: int, behind: Behind | None, *, crc: bool = False
+    file: LogFile,
+    start: int,
+    stop: int,
+    behind: Behind | None,
+    *,
+    crc: bool = False,
+    read: Read = plain,
 ) -> Iterator[Walked]:
     """
     Follow the records of one file to a place that is known to be between two of them.
 
     @param behind: How to go on behind damage; without it damage is an error.
     @param crc: Whether bodies are checked.
+    @param read: How the file is read.
     @raise RangeBroken: If there is damage.
     """
     offset = start
     while offset < stop:
         fault: Fault | None = None
-        for walked in walk_file(file, offset, stop, crc=crc):
+        for walked in walk_file(file, offset, stop, crc=crc, read=read):
             offset, fault = walked.block.end, walked.block.fault
             yield walked
         if offset < stop:

@@ -110,6 +110,15 @@ class MissingStores(StrEnum):
     SKIP = "skip"
 
 
+class Priority(StrEnum):
+    """
+    Whether tasks take processors and disks only when nobody else on the host wants them.
+    """
+
+    IDLE = "idle"
+    NORMAL = "normal"
+
+
 class PointFile(StrEnum):
     """
     Whether the published point of a store is believed.
@@ -176,6 +185,9 @@ class ReadOptions:
     mode: Mode = option(Choice(Mode), Mode.FAILFAST)
     column_name_of_corrupt_record: str = option(Text(empty=False), CORRUPT)
     max_partition_bytes: int = option(Size(), DEFAULT_PARTITION)
+    keep_page_cache: bool = option(Switch(), False)
+    max_read_bytes_per_second: int | None = option(Size())
+    priority: Priority = option(Choice(Priority), Priority.IDLE)
     max_bytes_per_trigger: int | None = option(Size())
     max_rows_per_trigger: int | None = option(Integer(1, ROWS_MAX))
     fail_on_data_loss: bool = option(Switch(), True)

@@ -17,7 +17,9 @@ from typing import TYPE_CHECKING
 from attrs import define, evolve, frozen
 
 from rmqha.errors import RecordDamaged
-from rmqha.logfiles.log_files import Blocks, LogFiles, opened_log
+from rmqha.logfiles.blocks.blocks import Blocks
+from rmqha.logfiles.blocks.kind_reads import KindReads
+from rmqha.logfiles.log_files import LogFiles, opened_log
 from rmqha.logfiles.published import read_point
 from rmqha.logfiles.reader import OpenLogFile
 from rmqha.pipeline.log.cached_splits import believed_splits
@@ -51,6 +53,13 @@ SHORT = "the file ends here"
 _POLL = 0.1
 
 _log = getLogger(__name__)
+
+
+def reads_of(options: ReadOptions) -> KindReads:
+    """
+    How one task reads a log file.
+    """
+    return KindReads(options.keep_page_cache, options.max_read_bytes_per_second)
 
 
 def chosen_columns(options: ReadOptions) -> tuple[str, ...]:
@@ -172,9 +181,9 @@ class MessageReader:
         """
         decoder = self.decoder(wanted.broker, wanted.store)
         schema = with_corrupt(decoder.schema, self.columns)
-        start = wanted.start
+        start, reads = wanted.start, reads_of(self.options)
         while start < wanted.end:
-            blocks = Blocks(file, wanted.file_start, start, wanted.end)
+            blocks = Blocks(file, wanted.file_start, start, wanted.end, read=reads)
             try:
                 for batch in self._sound(wanted, decoder, blocks):
                     passed.last = max(passed.last, decoder.last)

@@ -19,6 +19,7 @@ from rmqha.pipeline.log.reading import MessageReader
 from rmqha.pipeline.log.stores import open_stores
 from rmqha.pipeline.log.tables import all_of, file_rows, range_rows
 from rmqha.pipeline.spark.memory import keep_freed
+from rmqha.pipeline.spark.priority import step_back
 from rmqha.pipeline.spark.types import arrow_schema, columns_for
 
 _SETTLED = 2
@@ -56,6 +57,7 @@ class TaskRows:
 
         @raise ColumnOfOtherType: If a column is to have no nulls, and has some.
         """
+        step_back(self.options.priority)
         if isinstance(partition, RangePartition):
             for batch in self._of_range(partition.value):
                 yield self._fitted(batch)

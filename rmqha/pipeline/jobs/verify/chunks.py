@@ -9,7 +9,6 @@ the first one; bytes that it could not read are never equal.
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from itertools import pairwise
@@ -21,7 +20,8 @@ import pyarrow as pa
 from attrs import frozen
 from isal.isal_zlib import crc32
 
-from rmqha.logfiles.log_files import LogFiles, opened
+from rmqha.logfiles.blocks.kind_reads import KindReads
+from rmqha.logfiles.log_files import LogFiles, opened_log
 from rmqha.pipeline.jobs.verify.copies import Copy
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.reading import RangeProof
@@ -122,15 +122,15 @@ def _fill(files: LogFiles, start: int, end: int, view: memoryview) -> tuple[int,
 
     @return: How many, and why not more.
     """
-    position = start
+    position, read = start, KindReads()
     for file, low, high in files.pieces(start, end):
         if low > position:
             break
         try:
-            with opened(file.path) as fd:
+            with opened_log(file) as opened:
                 while position < high:
                     part = view[position - start : high - start]
-                    count = os.preadv(fd, [part], position - file.start)
+                    count = read(opened, part, position - file.start)
                     if not count:
                         return position - start, Absent.SHORT
                     position += count

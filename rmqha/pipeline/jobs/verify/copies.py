@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 from attrs import frozen
 
+from rmqha.logfiles.blocks.blocks import BLOCK
 from rmqha.logfiles.listing import LogFile, root_of
 from rmqha.logfiles.log_end import find_end_in_last_file
-from rmqha.logfiles.log_files import BLOCK, LogFiles, opened
+from rmqha.logfiles.log_files import LogFiles, opened
 from rmqha.pipeline.errors import NothingInCommon
 from rmqha.pipeline.jobs.spark_work import Path as AnyPath
 from rmqha.pipeline.log.options import ReadOptions

@@ -1,0 +1,56 @@
+"""
+Tests for L{rmqha.pipeline.spark.priority}: workers that step back for others.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+from twisted.trial.unittest import SynchronousTestCase
+
+try:
+    from rmqha.pipeline.spark.priority import VARIABLE
+except ImportError as missing:  # without the extra
+    skip = f"the extra pipeline is not installed: {missing}"
+
+LOOK = """
+import os, sys
+from rmqha.pipeline.log.options import Priority
+from rmqha.pipeline.spark.priority import step_back
+step_back(Priority(sys.argv[1]))
+print(os.sched_getscheduler(0) == os.SCHED_IDLE, os.getpriority(os.PRIO_PROCESS, 0))
+"""
+
+
+def found(priority: str, **environment: str) -> str:
+    """
+    What a process of its own says of itself after it stepped back.
+    """
+    given = {name: value for name, value in os.environ.items() if name != VARIABLE}
+    command = [sys.executable, "-c", LOOK, priority]
+    answer = subprocess.run(
+        command, env={**given, **environment}, capture_output=True, text=True, check=True
+    )
+    return answer.stdout.strip()
+
+
+class PriorityTests(SynchronousTestCase):
+    """
+    A task runs when nothing else wants to, unless it is told otherwise.
+    """
+
+    def test_idle(self) -> None:
+        """
+        An idle one gives way to everything.
+        """
+        self.assertEqual("True 19", found("idle"))
+
+    def test_normal(self) -> None:
+        """
+        One may ask for a fair share, by option or for a whole process.
+        """
+        usual = f"False {os.getpriority(os.PRIO_PROCESS, 0)}"
+        self.assertEqual(usual, found("normal"))
+        self.assertEqual(usual, found("idle", **{VARIABLE: "normal"}))
