@@ -80,6 +80,7 @@ HOUSE: dict[str, set[str]] = {
     "tier": {"store.files"},
     "archive": {"ha", "net.remoting", "tier"},
     "controller": {"ha.slave", "logfiles", "wire.remoting.bodies", "wire.remoting.headers"},
+    "switchover": {"ha.slave", "net.remoting"},
     "ha.elected": {"controller", "ha.master"},
     "broker.tables": {"net", "store.files", "store.tables"},
     "broker.access": {"logfiles", "net.remoting"},
@@ -119,7 +120,15 @@ HOUSE: dict[str, set[str]] = {
     "cli.nodes": {"cli.common", "event_file", "nodes"},
     "cli.reach": {"cli.common", "ha.slave", "net.remoting"},
     "cli.archives": {"archive", "cli.common", "cli.reach", "tier"},
-    "cli": {"cli.archives", "cli.controller", "cli.nodes", "cli.spark", "roles"},
+    "cli.switchover": {"cli.reach", "switchover"},
+    "cli": {
+        "cli.archives",
+        "cli.controller",
+        "cli.nodes",
+        "cli.spark",
+        "cli.switchover",
+        "roles",
+    },
 }
 
 #: What stands around the house, in the same way.

@@ -22,6 +22,7 @@ from rmqha.cli.rebuild import rebuild
 from rmqha.cli.repair import repair
 from rmqha.cli.run import run
 from rmqha.cli.spark.main import spark
+from rmqha.cli.switchover.main import switchover
 from rmqha.cli.tables import tables
 from rmqha.cli.verify import verify
 
@@ -36,7 +37,7 @@ def main() -> None:
     """
 
 
-OF_NODES = (run, status, events, slots)
+OF_NODES = (run, status, events, slots, switchover)
 OF_STORES = (verify, dump, repair, rebuild, diverge, promote, tables, receive, restore, tier)
 
 for command in (*OF_NODES, *OF_STORES, config, controller, spark):

@@ -1,0 +1,3 @@
+"""
+C{rmqha switchover}.
+"""

@@ -1,0 +1,141 @@
+"""
+C{rmqha switchover}: two brokers change their roles, planned.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from twisted.internet.defer import ensureDeferred
+from twisted.internet.task import react
+
+from rmqha.cli.reach import CREDENTIALS, address_of
+from rmqha.config.values import Endpoint
+from rmqha.net.remoting.client import RemotingClient
+from rmqha.switchover.acts import Act, Hands
+from rmqha.switchover.asked_broker import AskedBroker
+from rmqha.switchover.journal import SwitchoverJournal
+from rmqha.switchover.switchover import Switchover
+from rmqha.switchover.waiting import Patience
+from rmqha.wire.remoting.signature import Credentials
+
+JOURNAL = "rmqha-switchover.json"
+
+
+def _address(context: click.Context, option: click.Parameter, text: str) -> str:
+    return Endpoint().show(address_of(str(option.name).upper(), text))
+
+
+def _act(act: Act, does: str) -> Callable[[Any], Any]:
+    """
+    The option for what is done on a machine.
+    """
+    return click.option(
+        act.value,
+        metavar="COMMAND",
+        help=f"{does}. Without it you are told to do that, and waited for.",
+    )
+
+
+@click.command()
+@click.argument("master", callback=_address)
+@click.argument("slave", callback=_address)
+@_act(Act.STOP, "Stops MASTER, and keeps it from being started as a master")
+@_act(Act.PROMOTE, "Stops SLAVE, makes its store a master's, and starts it as one")
+@_act(Act.FOLLOW, "Starts what was MASTER as a slave")
+@_act(Act.RESTORE, "With --back: starts MASTER as it was")
+@click.option("--check", is_flag=True, help="Look whether it can be done, and change nothing.")
+@click.option("--back", is_flag=True, help="Go back, while SLAVE has not started as a master.")
+@click.option(
+    "--journal",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=JOURNAL,
+    show_default=True,
+    help="Remembers how far it is; removed at the end.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=1),
+    default=120.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a step may take; what you have to do yourself is waited for without limit.",
+)
+@CREDENTIALS
+def switchover(
+    master: str,
+    slave: str,
+    check: bool,
+    back: bool,
+    journal: Path,
+    timeout: float,
+    credentials: Credentials | None,
+    **commands: str | None,
+) -> None:
+    """Let MASTER and SLAVE, a pair, change their roles.
+
+    Both are HOST:PORT of client ports, of rmqha or of stock brokers.  Writes are refused until
+    SLAVE has every byte and offset; then MASTER is stopped, SLAVE is promoted, and MASTER follows
+    it.  Each step says how to go back.  Whatever ends the command, run it again to go on, or with
+    --back.  See docs/guide/switchover.rst.
+    """
+    if check and back:
+        raise click.UsageError("--check and --back exclude each other")
+    given = {act: commands[act.name.lower()] for act in Act}
+    _run(
+        (master, slave),
+        {act: command for act, command in given.items() if command},
+        SwitchoverJournal(journal),
+        timeout,
+        credentials,
+        lambda change: change.check() if check else change.back() if back else change.run(),
+    )
+
+
+def _run(
+    pair: tuple[str, str],
+    commands: dict[Act, str],
+    journal: SwitchoverJournal,
+    timeout: float,
+    credentials: Credentials | None,
+    what: Callable[[Switchover], Any],
+) -> None:
+    """
+    Do it while a reactor runs.
+    """
+    outcome: list[Exception | None] = []
+    begun = time.monotonic()
+
+    def say(text: str) -> None:
+        click.echo(f"{time.monotonic() - begun:7.1f} s  {text}")
+
+    async def done(reactor: Any) -> None:
+        client = RemotingClient(reactor, close_on_timeout=True, credentials=credentials)
+        old, new = (AskedBroker(address, client) for address in pair)
+        change = Switchover(
+            old=old,
+            new=new,
+            journal=journal,
+            hands=Hands(commands, journal.path.with_name(f"{journal.path.name}.pid"), reactor, say),
+            say=say,
+            waiting=Patience(clock=reactor, say=say, timeout=timeout),
+            now_ms=lambda: int(time.time() * 1000),
+        )
+        try:
+            await what(change)
+            outcome.append(None)
+        except Exception as error:
+            outcome.append(error)
+        await client.close()
+
+    try:
+        react(lambda reactor: ensureDeferred(done(reactor)))
+    except SystemExit as ended:
+        if not outcome:
+            raise click.Abort() from ended
+    if outcome[0] is not None:
+        raise outcome[0]

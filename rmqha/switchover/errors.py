@@ -1,0 +1,81 @@
+"""
+Why a change of roles does not go on.
+"""
+
+from __future__ import annotations
+
+from attrs import frozen
+
+from rmqha.errors import RmqhaError
+
+
+class SwitchoverError(RmqhaError):
+    """
+    A change of roles cannot begin, or stands still.
+    """
+
+
+@frozen
+class PairUnfit(SwitchoverError):
+    """
+    Two brokers cannot change their roles.
+
+    @ivar reason: Why not, with the numbers.
+    """
+
+    reason: str
+
+    def __str__(self) -> str:
+        return f"the roles cannot be changed: {self.reason}"
+
+
+@frozen
+class NotSeen(SwitchoverError):
+    """
+    What a step is for did not come in time.
+
+    @ivar wanted: What was waited for.
+    @ivar seconds: How long.
+    @ivar seen: What there was instead.
+    """
+
+    wanted: str
+    seconds: float
+    seen: str
+
+    def __str__(self) -> str:
+        return f"not within {self.seconds:g} s: {self.wanted}; {self.seen}"
+
+
+@frozen
+class ActFailed(SwitchoverError):
+    """
+    A command that was given for a step failed.
+
+    @ivar option: Its option.
+    @ivar ended: How it ended.
+    """
+
+    option: str
+    ended: str
+
+    def __str__(self) -> str:
+        return f"the command of {self.option} failed: {self.ended}"
+
+
+@frozen
+class OffsetsLowered(SwitchoverError):
+    """
+    The new master has lower consumer offsets than the old one had.
+
+    @ivar rows: One a queue, in words.
+    """
+
+    rows: tuple[str, ...]
+
+    def __str__(self) -> str:
+        more = "" if len(self.rows) <= 3 else f" and {len(self.rows) - 3} more"
+        return (
+            f"{len(self.rows)} consumer offsets are lower than the old master's were: "
+            f"{'; '.join(self.rows[:3])}{more}"
+        )

@@ -1,0 +1,96 @@
+"""
+How far a change of roles is, in a file: whoever runs the command again goes on from there, or back.
+
+It is written before each step, so what it names may not have been done yet; each step looks first
+whether it was.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from pathlib import Path
+from typing import Any
+
+from attrs import asdict, field, frozen
+
+from rmqha.errors import TableUnreadable
+from rmqha.logfiles import json_table
+from rmqha.logfiles.json_table import fsync_folder
+from rmqha.switchover.asked_broker import Offsets
+from rmqha.wire.store_layout import BACKUP_SUFFIX
+
+
+class Phase(IntEnum):
+    """
+    What was begun last.
+    """
+
+    CLOSING = 1
+    STOPPING = 2
+    PROMOTING = 3
+    FOLLOWING = 4
+
+
+@frozen(kw_only=True)
+class UnderWay:
+    """
+    A change of roles that has begun.
+
+    @ivar master: The client address of the broker that was master.
+    @ivar slave: That of the one that is to be it.
+    @ivar phase: What was begun last.
+    @ivar permission: The C{brokerPermission} that the old master had.
+    @ivar closed: When it took no more writes, in milliseconds since 1970.
+    @ivar epoch: The highest master epoch of both.
+    @ivar end: Where the new master's log has to end at least, in bytes.
+    @ivar offsets: The consumer offsets that the old master had last.
+    """
+
+    master: str
+    slave: str
+    phase: Phase
+    permission: int
+    closed: int
+    epoch: int
+    end: int = 0
+    offsets: Offsets = field(factory=dict)
+
+
+@frozen
+class SwitchoverJournal:
+    """
+    The file.
+    """
+
+    path: Path
+
+    def read(self) -> UnderWay | None:
+        """
+        What is under way; C{None} if nothing is.
+
+        @raise TableUnreadable: If the file makes no sense.
+        """
+        table = json_table.read(self.path)
+        if table is None:
+            return None
+        values: dict[str, Any] = {str(key): value for key, value in table.items()}
+        try:
+            return UnderWay(**{**values, "phase": Phase(values["phase"])})
+        except (KeyError, TypeError, ValueError) as error:
+            raise TableUnreadable(str(self.path), f"it is no switchover's: {error}") from error
+
+    def write(self, under_way: UnderWay) -> None:
+        """
+        Make it what is under way; durable on return.
+        """
+        table = asdict(under_way) | {"phase": int(under_way.phase)}
+        json_table.replace(self.path, dict(table.items()))
+
+    def remove(self) -> None:
+        """
+        Nothing is under way any more.
+        """
+        # In this order: without the first, the second would count.
+        for path in (self.path.with_name(self.path.name + BACKUP_SUFFIX), self.path):
+            path.unlink(missing_ok=True)
+        fsync_folder(self.path.parent)

@@ -1,0 +1,342 @@
+"""
+The steps of a planned change of roles in a classic pair.
+
+Everything is asked of, and seen at, the two client ports, so stock brokers and ours change roles
+with each other.  Before a step the journal names it; the step itself first looks whether it was
+done.  So the command can be ended at any moment, and run again.
+
+There is one point from which the way back is another way: the new master's first write.  Up to
+there the old master's log has all there is.
+
+Source: docs/guide/switchover.rst.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from attrs import define, evolve
+
+from rmqha.errors import RmqhaError
+from rmqha.switchover.acts import Act, Hands
+from rmqha.switchover.asked_broker import AskedBroker, BrokerLook, lower_offsets
+from rmqha.switchover.errors import OffsetsLowered, PairUnfit
+from rmqha.switchover.journal import Phase, SwitchoverJournal, UnderWay
+from rmqha.switchover.waiting import Missing, Patience, follows, is_gone, is_master
+from rmqha.wire.remoting.bodies.tables import READ, WRITE
+
+NEAR = 64 << 20
+"""Bytes that a slave may be behind when a change of roles begins."""
+
+
+@define(eq=False, kw_only=True)
+class Switchover:
+    """
+    Changes the roles of two brokers, or back.
+
+    @ivar old: The master.
+    @ivar new: The slave, which is to be master.
+    @ivar hands: Stops and starts processes, or has that done.
+    @ivar say: Tells the operator something.
+    @ivar waiting: Waits for what can be seen.
+    @ivar now_ms: Milliseconds since 1970.
+    """
+
+    old: AskedBroker
+    new: AskedBroker
+    journal: SwitchoverJournal
+    hands: Hands
+    say: Callable[[str], None]
+    waiting: Patience
+    now_ms: Callable[[], int]
+
+    async def run(self) -> None:
+        """
+        Change the roles, or go on with it.
+
+        @raise SwitchoverError: If that cannot be, or stands still.
+        """
+        under_way = await self._under_way()
+        if under_way is None:
+            checked = await self._check()
+            if checked is None:
+                return
+            under_way = checked
+        else:
+            self.say(f"going on: {under_way.phase.name.lower()} had begun")
+        if under_way.phase <= Phase.STOPPING and not await self._stopped(under_way):
+            under_way = await self._close(under_way)
+        if under_way.phase <= Phase.STOPPING:
+            await self._stop(under_way)
+        if under_way.phase <= Phase.PROMOTING:
+            await self._promote(under_way)
+        lowered = lower_offsets(await self.new.offsets(), under_way.offsets)
+        await self._follow(under_way)
+        if lowered:
+            raise OffsetsLowered(tuple(lowered))
+
+    async def check(self) -> None:
+        """
+        Look whether the roles can be changed, and change nothing.
+
+        @raise PairUnfit: If they cannot.
+        """
+        await self._check()
+
+    async def back(self) -> None:
+        """
+        Have the old master be master again.
+
+        @raise SwitchoverError: If that cannot be, or stands still.
+        """
+        under_way = await self._under_way()
+        if under_way is None:
+            raise PairUnfit(f"there is no way back, as {self.journal.path} tells of no switchover")
+        new = await self.new.seen()
+        if new is not None and new.is_master:
+            raise PairUnfit(
+                f"{self.new.address} is master already and may have taken writes; run the command "
+                f"to its end, then go back by `rmqha switchover {self.new.address} "
+                f"{self.old.address}`"
+            )
+        await self._have_back(under_way, new)
+        await self.old.permit(under_way.permission)
+        self._forget()
+        self.say(f"{self.old.address} is master and takes writes, as before")
+
+    async def _have_back(self, under_way: UnderWay, new: BrokerLook | None) -> None:
+        old = await self.old.seen()
+        if old is None or not old.is_master:
+            what = f"start {self.old.address} as a master, with the configuration that it had"
+            if under_way.phase >= Phase.PROMOTING:
+                what = (
+                    f"see that {self.new.address} is stopped; if its store was promoted already, "
+                    f"run `rmqha promote STORE --epoch {under_way.epoch + 2}`, or higher, on the "
+                    f"store of {self.old.address}; {what}, and {self.new.address} as its slave"
+                )
+            await self._done(Act.RESTORE, what, is_master(self.old), "the old master serves")
+        if under_way.phase >= Phase.PROMOTING:
+            await self.waiting.until(
+                follows(self.new, self.old), f"{self.new.address} follows", patient=True
+            )
+
+    # --- the steps ------------------------------------------------------------------
+
+    async def _under_way(self) -> UnderWay | None:
+        await self.waiting.until(
+            self.hands.busy, "the command that was begun before ends", patient=True
+        )
+        found = self.journal.read()
+        if found and (found.master, found.slave) != (self.old.address, self.new.address):
+            raise PairUnfit(
+                f"{self.journal.path} tells of another switchover, of {found.master} with "
+                f"{found.slave}: end that one first, or give another --journal"
+            )
+        return found
+
+    async def _check(self) -> UnderWay | None:
+        """
+        @return: What is about to begin; C{None} if the roles are changed already.
+        """
+        # In this order: the master goes on.
+        new, old = await self.new.look(), await self.old.look()
+        if new.is_master and not old.is_master:
+            self.say(f"nothing to do: {self.new.address} is {new}; {self.old.address} is {old}")
+            return None
+        unfit = _unfit(old, new)
+        if unfit:
+            raise PairUnfit(f"{self.old.address} is {old}; {self.new.address} is {new}: {unfit}")
+        self.say(f"{self.old.address} is {old}")
+        self.say(f"{self.new.address} is {new}, {old.end - new.end} bytes behind")
+        self._way_back("nothing was changed")
+        permission = old.permission if old.writable else READ | WRITE
+        return UnderWay(
+            master=self.old.address,
+            slave=self.new.address,
+            phase=Phase.CLOSING,
+            permission=permission,
+            closed=self.now_ms(),
+            epoch=max(old.epoch, new.epoch),
+        )
+
+    async def _stopped(self, under_way: UnderWay) -> bool:
+        """
+        Whether the old master was stopped by us, and is.
+        """
+        return under_way.phase is Phase.STOPPING and await self.old.gone()
+
+    async def _close(self, under_way: UnderWay) -> UnderWay:
+        """
+        Have the old master take no more writes, and wait until the slave has all.
+        """
+        old = await self.old.look()
+        if not old.is_master:
+            raise PairUnfit(f"{self.old.address} was to be stopped as a master, and is {old}")
+        under_way = evolve(under_way, phase=Phase.CLOSING)
+        self.journal.write(under_way)
+        try:
+            await self.old.permit(under_way.permission & ~WRITE)
+            self.say(f"{self.old.address} refuses writes (code 16); consumers go on there")
+            self._way_back("run this command with --back: writes are taken at once")
+            return await self._drain(under_way)
+        except RmqhaError:
+            await self._reopen(under_way)
+            raise
+
+    async def _reopen(self, under_way: UnderWay) -> None:
+        """
+        Have the old master, which was not stopped, take writes again.
+        """
+        try:
+            await self.old.permit(under_way.permission)
+        except RmqhaError as error:
+            self.say(f"{self.old.address} is still read-only, run this with --back: {error}")
+        else:
+            self._forget()
+            self.say(f"{self.old.address} takes writes again, as before")
+
+    async def _drain(self, under_way: UnderWay) -> UnderWay:
+        """
+        Wait for the last byte, and for the last offsets.
+        """
+        held = under_way
+
+        async def all_there() -> str:
+            nonlocal held
+            old = await self.old.look()
+            tables = await self.old.tables()
+            new = await self.new.look()
+            held = evolve(under_way, end=old.end, offsets=tables.offsets)
+            if new.end != old.end:
+                return f"it has {new.end} of {old.end} bytes"
+            lacks = (await self.new.tables()).lacks(tables)
+            return f"{len(lacks)} rows are missing there, such as {lacks[0]}" if lacks else ""
+
+        await self.waiting.until(
+            all_there, f"{self.new.address} has all that {self.old.address} has"
+        )
+        self.say(f"{self.new.address} has the log up to byte {held.end}, and the same offsets")
+        return held
+
+    async def _stop(self, under_way: UnderWay) -> None:
+        """
+        Have the old master stopped.
+        """
+        if under_way.phase is Phase.CLOSING:
+            self.journal.write(evolve(under_way, phase=Phase.STOPPING))
+        self._way_back(
+            f"start {self.old.address} as it was, and run this command with --back: a stock broker "
+            "has written into its file that it is read-only"
+        )
+        if not await self.old.gone():
+            what = f"stop {self.old.address}, and see to it that nothing starts it as a master"
+            await self._done(Act.STOP, what, is_gone(self.old), f"{self.old.address} is stopped")
+        self.say(f"{self.old.address} is stopped: there is no master now")
+
+    async def _promote(self, under_way: UnderWay) -> None:
+        """
+        Have the slave become master.
+        """
+        old = await self.old.seen()
+        if old is not None and old.is_master:
+            raise PairUnfit(
+                f"{self.old.address} is {old} again while {self.new.address} is about to be master:"
+                " stop it, or run this command with --back"
+            )
+        new = await self.new.seen()
+        if new is not None and new.end > under_way.end:
+            under_way = evolve(under_way, end=new.end)
+        if new is None or not new.is_master:
+            under_way = evolve(under_way, phase=Phase.PROMOTING)
+            self.journal.write(under_way)
+            self._way_back(
+                "as long as the new master has not started, run this command with --back, which "
+                "says what to start; after its first write, change the roles again"
+            )
+            what = (
+                f"stop {self.new.address}, turn its store into a master's (`rmqha promote STORE "
+                "--tables`, unless it is a stock broker), and start it with brokerId=0 as a master"
+            )
+            wanted = f"{self.new.address} is a master"
+            await self._done(Act.PROMOTE, what, is_master(self.new), wanted)
+        await self._let_write(under_way)
+
+    async def _let_write(self, under_way: UnderWay) -> None:
+        """
+        See that the new master takes writes, and has what the old one had.
+        """
+        look = await self.new.look()
+        if not look.writable:
+            # A stock broker that was master before, and was told so then.
+            await self.new.permit(under_way.permission)
+        if look.end < under_way.end:
+            raise PairUnfit(
+                f"{self.new.address} is {look}, and had {under_way.end} bytes as a slave"
+            )
+        self.say(f"{self.new.address} is {await self.new.look()}")
+        self.say(f"writes were refused for {(self.now_ms() - under_way.closed) / 1000:.1f} s")
+
+    async def _follow(self, under_way: UnderWay) -> None:
+        """
+        Have the old master become a slave.
+        """
+        self.journal.write(evolve(under_way, phase=Phase.FOLLOWING))
+        self._way_back(
+            f"end this first, then run `rmqha switchover {self.new.address} {self.old.address}`"
+        )
+        old = await self.old.seen()
+        if old is None or old.is_master:
+            new = await self.new.look()
+            trust = "" if new.ours else ", and haTrustMaster, as a stock master has no epoch"
+            what = f"start {self.old.address} as a slave: brokerRole=SLAVE, brokerId=1{trust}"
+            if old is not None:
+                what = f"two masters: stop {self.old.address} at once, then {what}"
+            await self._done(
+                Act.FOLLOW,
+                what,
+                follows(self.old, self.new),
+                f"{self.old.address} follows",
+            )
+        else:
+            await self.waiting.until(follows(self.old, self.new), f"{self.old.address} follows")
+        # So that it takes writes when it is master again: a stock broker keeps what it was told.
+        await self.old.permit(under_way.permission)
+        self._forget()
+        self.say(f"{self.old.address} is {await self.old.look()}")
+        self.say("done")
+
+    async def _done(self, act: Act, what: str, missing: Missing, wanted: str) -> None:
+        """
+        Have something done on a machine, and see that it was.
+
+        @param what: It, as a person is told to do it.
+        """
+        by_command = await self.hands.do(act, what)
+        await self.waiting.until(missing, wanted, patient=not by_command)
+
+    def _forget(self) -> None:
+        self.journal.remove()
+        self.hands.leave()
+
+    def _way_back(self, how: str) -> None:
+        self.say(f"  to go back: {how}")
+
+
+def _unfit(old: BrokerLook, new: BrokerLook) -> str:
+    """
+    Why two brokers cannot change their roles; empty if they can.
+    """
+    if old.elected or new.elected:
+        return "controllers choose their roles: `rmqha controller elect` has a member elected"
+    if not old.is_master or new.is_master:
+        return "the first has to be the master, the second its slave"
+    if (old.name, old.cluster) != (new.name, new.cluster):
+        return f"they are of {old.cluster}/{old.name} and {new.cluster}/{new.name}"
+    if old.file_size != new.file_size:
+        return f"mappedFileSizeCommitLog is {old.file_size} there and {new.file_size} here"
+    if new.end > old.end:
+        return f"the slave has {new.end - old.end} bytes more"
+    behind = old.end - new.end
+    if behind > NEAR:
+        return f"the slave is {behind} bytes behind, more than {NEAR}: wait until it is near"
+    return ""

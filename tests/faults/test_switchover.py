@@ -1,0 +1,315 @@
+"""
+A pair that changes its roles by C{rmqha switchover}, which is killed at each step.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from lab.harness.nodes import Node, until
+from lab.harness.remote import Remote, commit, progress, send
+from tests.faults.harness import BRISK, FaultTestCase
+
+BIN = Path(sys.executable).parent
+
+#: What an operator has on both machines: stop a node, start it in a role, promote it.
+SCRIPT = """\
+cd {folder}
+exec 9>site.lock
+flock 9
+stop() {{
+    for role in master slave; do
+        test -e $1-$role.pid && kill $(cat $1-$role.pid)
+        while test -e $1-$role.pid; do sleep 0.05; done
+    done
+}}
+start() {{
+    test -e $1-$2.pid || {python} {bin}/twistd --pidfile=$1-$2.pid --logfile=$1.log \\
+        rmqha --role $2 --conf $1-$2.conf 9>&-
+}}
+case $1 in
+stop) stop $2 ;;
+master) start $2 master ;;
+slave) start $2 slave ;;
+promote)
+    test -e $2-master.pid && exit 0
+    stop $2
+    {python} {bin}/rmqha promote $2/store --conf $2-master.conf --tables $3/store || exit
+    start $2 master ;;
+esac
+"""
+
+#: After which line the command is killed, and what comes of it: on, or back.
+BACK = ("refuses writes", "site.sh stop")
+ON = (
+    "refuses writes",
+    "has the log up to",
+    "site.sh stop",
+    "there is no master now",
+    "site.sh promote",
+    "writes were refused for",
+    "site.sh slave",
+)
+
+
+class RoamingProducer:
+    """
+    Sends one message after the other to whichever node takes it.
+
+    @ivar acked: What was acknowledged.
+    """
+
+    def __init__(self, *ports: int) -> None:
+        self.ports = ports
+        self.next = 0
+        self.acked: set[str] = set()
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while not self._ending.wait(0.02):
+            for port in self.ports:
+                try:
+                    with Remote(port) as client:
+                        while not self._ending.is_set() and self._sent(client):
+                            self._ending.wait(0.002)
+                except OSError:
+                    continue
+
+    def _sent(self, client: Remote) -> bool:
+        text = f"{self.next:06d}"
+        self.next += 1
+        answer = client.ask(send("Orders", text.encode()), 5.0)
+        if answer.code == 0:
+            self.acked.add(text)
+        return answer.code == 0
+
+    def stop(self) -> None:
+        """
+        Send no more.
+        """
+        self._ending.set()
+        self._thread.join(30)
+
+
+class SwitchoverTests(FaultTestCase):
+    """
+    Two nodes that are started and stopped by scripts.
+    """
+
+    def setUp(self) -> None:
+        """
+        Start a pair.
+        """
+        super().setUp()
+        self.nodes = {name: self.made(name) for name in "ab"}
+        for name, other in ("ab", "ba"):
+            self.configure(self.nodes[name], self.nodes[other])
+        self.script = self.folder / "site.sh"
+        text = SCRIPT.format(folder=self.folder, python=sys.executable, bin=BIN)
+        self.script.write_text(text, encoding="utf-8")
+        self.addCleanup(self.end_daemons)
+        self.master, self.slave = "a", "b"
+        self.site("master", "a")
+        self.site("slave", "b")
+        self.until_paired()
+        self.producer = RoamingProducer(*(node.port for node in self.nodes.values()))
+        self.addCleanup(self.producer.stop)
+        self.committed = 0
+
+    def made(self, name: str) -> Node:
+        """
+        A node's ports and folder.
+        """
+        node = Node(self.folder, "master", name, **{**BRISK, "brokerIP1": "127.0.0.1"})
+        node.keys["brokerIP2"] = "127.0.0.1"
+        return node
+
+    def configure(self, node: Node, other: Node) -> None:
+        """
+        Write its files for both roles.
+        """
+        roles = {
+            "master": {"brokerRole": "SYNC_MASTER", "brokerId": 0},
+            "slave": {
+                "brokerRole": "SLAVE",
+                "brokerId": 1,
+                "haMasterAddress": f"127.0.0.1:{other.ha_port}",
+                "haMasterClientAddress": f"127.0.0.1:{other.port}",
+            },
+        }
+        for role, keys in roles.items():
+            lines = [f"{key}={value}\n" for key, value in {**node.keys, **keys}.items()]
+            path = self.folder / f"{node.name}-{role}.conf"
+            path.write_text("".join(lines), encoding="utf-8")
+
+    def end_daemons(self) -> None:
+        """
+        Kill what the scripts have started.
+        """
+        for path in self.folder.glob("*-*.pid"):
+            try:
+                os.kill(int(path.read_text(encoding="ascii")), signal.SIGKILL)
+            except (OSError, ValueError):
+                continue
+
+    def site(self, *arguments: str) -> None:
+        """
+        Run the operator's script.
+        """
+        subprocess.run(["sh", self.script, *arguments], check=True, timeout=60)
+
+    def status(self, name: str) -> dict[str, Any]:
+        """
+        A node's status; empty without an answer.
+        """
+        try:
+            return self.nodes[name].status()
+        except OSError:
+            return {}
+
+    def until_paired(self) -> None:
+        """
+        Wait until the slave is in sync.
+        """
+
+        def paired() -> bool:
+            status = self.status(self.slave)
+            return (status.get("upstream") or {}).get("state") == "in-sync"
+
+        until(paired, "a pair", tell=lambda: json.dumps(self.status(self.slave)))
+
+    def begun(self, *arguments: str) -> subprocess.Popen[str]:
+        """
+        Start the command.
+        """
+        old, new = self.nodes[self.master], self.nodes[self.slave]
+        acts = {
+            "--stop": f"stop {self.master}",
+            "--promote": f"promote {self.slave} {self.master}",
+            "--follow": f"slave {self.master}",
+            "--restore": f"master {self.master}",
+        }
+        options = [f"{option}=sh {self.script} {act}" for option, act in acts.items()]
+        return subprocess.Popen(
+            [
+                *(sys.executable, BIN / "rmqha", "switchover"),
+                *(f"127.0.0.1:{old.port}", f"127.0.0.1:{new.port}"),
+                *options,
+                f"--journal={self.folder / 'switchover.json'}",
+                *arguments,
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=dict(os.environ, PYTHONUNBUFFERED="1"),
+        )
+
+    def run_to(self, process: subprocess.Popen[str], line: str = "") -> str:
+        """
+        Let the command come to a line, and kill it there; or to its end.
+
+        @return: What it said.
+        """
+        assert process.stdout is not None
+        said = ""
+        for text in process.stdout:
+            said += text
+            if line and line in text:
+                process.kill()
+                break
+        process.stdout.close()
+        code = process.wait(60)
+        self.assertEqual(-signal.SIGKILL if line else 0, code, said)
+        self.tell(said)
+        return said
+
+    def commit(self) -> None:
+        """
+        A group says how far it is.
+        """
+        self.committed += 7
+        with Remote(self.nodes[self.master].port) as client:
+            self.assertEqual(0, client.ask(commit("Orders", "billing", self.committed)).code)
+
+    def writes_are_taken(self) -> None:
+        """
+        Some writes, and no offset is lower.
+        """
+        before = len(self.producer.acked)
+        until(lambda: len(self.producer.acked) > before + 20, "writes")
+        with Remote(self.nodes[self.master].port) as client:
+            answer = client.ask(progress("Orders", "billing"))
+        self.assertEqual(str(self.committed), answer.ext.get("offset"))
+
+    def test_back(self) -> None:
+        """
+        Killed before the master is stopped, or while that is done, it goes back when it is told to.
+        """
+        for line in BACK:
+            self.killed(line)
+            self.run_to(self.begun("--back"))
+            self.still_whole()
+        self.compare()
+
+    def test_on(self) -> None:
+        """
+        Killed at any step it goes on when it is run again: no acknowledged write is lost, and no
+        offset is lower.
+        """
+        for line in ON:
+            self.killed(line)
+            self.run_to(self.begun())
+            self.master, self.slave = self.slave, self.master
+            self.still_whole()
+        self.compare()
+
+    def killed(self, line: str) -> None:
+        """
+        The command says something, and is killed.
+        """
+        self.tell(f"--- killed after {line!r}")
+        until(lambda: len(self.producer.acked) > 20, "writes")
+        self.commit()
+        self.run_to(self.begun(), line)
+
+    def still_whole(self) -> None:
+        """
+        There is a pair that takes writes, and nothing is under way.
+        """
+        self.until_paired()
+        self.writes_are_taken()
+        self.assertEqual([], list(self.folder.glob("switchover.json*")))
+
+    def compare(self) -> None:
+        """
+        Both logs are equal, and have all that was acknowledged.
+        """
+        self.producer.stop()
+        end = self.status(self.master)["maxOffset"]
+        until(lambda: self.status(self.slave)["maxOffset"] == end, "all of it")
+        for name in (self.master, self.slave):
+            self.site("stop", name)
+        roots = [self.folder / name / "store" for name in "ab"]
+        rmqha = [sys.executable, str(BIN / "rmqha")]
+        subprocess.run([*rmqha, "verify", roots[0], "--against", roots[1]], check=True)
+        for root in roots:
+            command = [*rmqha, "dump", root, "--topic", "Orders", "--json", "--body"]
+            found = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+            held = {self.body_of(json.loads(line)) for line in found.splitlines()}
+            self.assertEqual(set(), self.producer.acked - held)
+
+    def body_of(self, record: dict[str, Any]) -> str:
+        """
+        A record's body as it was sent.
+        """
+        return base64.b64decode(record["body"]).decode()
