@@ -54,7 +54,7 @@ def walk_on(
         if offset < stop:
             if behind is None:
                 reason = _SHORT if fault is None else fault.value
-                raise RangeBroken(str(file.path), offset, stop, reason)
+                raise RangeBroken(file.where, offset, stop, reason)
             offset = max(offset + 1, behind(offset, stop))
 
 

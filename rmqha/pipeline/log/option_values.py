@@ -202,7 +202,10 @@ class LocalPath(Kind):
 
     @property
     def allowed(self) -> str:
-        return "a store's folder on a mounted file system; object stores are not read"
+        return (
+            "a store's folder on a mounted file system; the option tier reads what rmqha tier put "
+            "into an object store"
+        )
 
     def parse(self, text: str) -> Any:
         match = _SCHEME.fullmatch(text)
@@ -213,6 +216,29 @@ class LocalPath(Kind):
         if not text or "\0" in text:
             raise ValueError(text)
         return Path(text).expanduser().absolute()
+
+
+@frozen
+class TierUrls(Kind):
+    """
+    Where the tier of a store is, or of several by their names.
+    """
+
+    @property
+    def allowed(self) -> str:
+        return (
+            "a URL like s3://bucket/folder, or one for each store by name, like "
+            '{"broker-a": "s3://bucket/a"}'
+        )
+
+    def parse(self, text: str) -> Any:
+        found = json.loads(text) if text.lstrip().startswith("{") else {"": text}
+        for name, url in found.items():
+            if not isinstance(url, str) or "://" not in url or (not name and len(found) > 1):
+                raise ValueError(text)
+        if not found:
+            raise ValueError(text)
+        return tuple(sorted((name, url.rstrip("/")) for name, url in found.items()))
 
 
 @frozen

@@ -32,9 +32,11 @@ from rmqha.pipeline.log.option_values import (
     Positions,
     QueueOffsets,
     Size,
+    TierUrls,
     Time,
     as_text,
 )
+from rmqha.tier.joined_log import only_tier
 from rmqha.wire.columnar.decoder import DECOMPRESSED_LIMIT, DECOMPRESSED_MOST, STYLES
 from rmqha.wire.log.delay_levels import DEFAULT_DELAY_LEVELS
 from rmqha.wire.sql92.filter import read_filter
@@ -160,11 +162,13 @@ class ReadOptions:
     All options, parsed; each is called here what Spark's name is in snake case.
 
     @ivar stores: The stores by name, sorted.
+    @ivar tier: URLs of tiers, by the names of their stores.
     @ivar starting_timestamp: Milliseconds since 1970, as all times here.
     @ivar max_partition_bytes: Bytes, as all sizes here.
     """
 
     stores: tuple[tuple[str, Path], ...] = option(Paths())
+    tier: tuple[tuple[str, str], ...] = option(TierUrls(), (), secret=True)
     table: RowKind = option(Choice(RowKind), RowKind.MESSAGES)
     topic: tuple[str, ...] | None = option(Names())
     subscribe_pattern: re.Pattern[str] | None = option(Pattern())
@@ -218,7 +222,11 @@ class ReadOptions:
         found = draft.values
         named = "stores" in found or "storesFile" in found
         paths = [name for name in ("path", "paths", "stores", "storesFile") if name in found]
-        if not paths:
+        if not paths and "tier" in found:
+            found["tier"] = tuple((name or ONLY, url) for name, url in found["tier"])
+            found["stores"] = tuple((name, only_tier(url)) for name, url in found["tier"])
+            named = found["tier"][0][0] != ONLY
+        elif not paths:
             raise OptionMissing("path", NO_PATH)
         if len(paths) > 1:
             raise draft.invalid(paths[1], f"cannot be combined with {paths[0]}")
@@ -231,6 +239,7 @@ class ReadOptions:
                 found["stores"] = _listed(found["storesFile"])
             except (OSError, ValueError) as error:
                 raise draft.invalid("storesFile", f"a file with {Paths().allowed}") from error
+        _name_tier(draft)
         options = cls(named=named, **draft.attributes)
         _check_together(options, draft)
         if streaming is not None:
@@ -240,6 +249,12 @@ class ReadOptions:
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(name for name, _ in self.stores)
+
+    def tier_of(self, store: str) -> str:
+        """
+        The URL of a store's tier, C{""} if it has none.
+        """
+        return dict(self.tier).get(store, "")
 
     def now(self) -> Self:
         """
@@ -251,6 +266,20 @@ class ReadOptions:
             return evolve(self, stores=_listed(self.stores_file))
         except (OSError, ValueError):
             return self
+
+
+def _name_tier(draft: OptionsDraft) -> None:
+    """
+    Give a tier without a name that of the only store.
+
+    @raise OptionInvalid: If there are several, or a name is no store's.
+    """
+    tier, stores = draft.values.get("tier", ()), dict(draft.values["stores"])
+    if tier and not tier[0][0] and len(stores) == 1:
+        draft.values["tier"] = ((next(iter(stores)), tier[0][1]),)
+    elif "storesFile" not in draft.values and {name for name, _ in tier} - stores.keys():
+        names = ", ".join(stores)
+        raise draft.invalid("tier", f"a URL by name, for stores among {names}")
 
 
 def _listed(file: Path) -> tuple[tuple[str, Path], ...]:

@@ -8,7 +8,6 @@ disk may leave one: every reader of RocketMQ's takes a blank for the file's end.
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 from attrs import define, field
@@ -67,16 +66,17 @@ class QueueOffsetsFollow:
         raise QueueGap(self.store, topic, queue, expected, int(found))
 
 
-def require_nothing_hidden(wanted: Range, last: int) -> None:
+def require_nothing_hidden(wanted: Range, files: LogFiles, last: int) -> None:
     """
     Look behind the blank that ends a range, if its file's end does.
 
+    @param files: Those of the log, or the range's alone.
     @param last: Where the last record before it begins, -1 if there is none.
     @raise RangeBroken: If there is a whole record in this file.
     """
     if wanted.end < wanted.file_end or last < 0:
         return
-    with PreadLog(LogFiles.find(Path(wanted.root))) as log:
+    with PreadLog(files) as log:
         end = last + int.from_bytes(log.read(last, 4), "big", signed=True)
         found = next_valid(log, end + 1)
     if found is not None and found < wanted.file_end:

@@ -19,12 +19,14 @@ from typing import Self
 from attrs import asdict, frozen
 
 from rmqha.logfiles.listing import LogFile
+from rmqha.logfiles.log_files import LogFiles
 from rmqha.pipeline.log.errors import DataLost
 from rmqha.pipeline.log.option_values import Edge
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.positions import Position, fingerprint
 from rmqha.pipeline.log.stores import StoreView
 from rmqha.pipeline.log.topic_parts import Weights, chosen_topics, spans_of
+from rmqha.tier.tiered_file import TieredFile
 from rmqha.wire.log.published import Cut, Why
 
 _log = getLogger(__name__)
@@ -38,7 +40,7 @@ class Range:
     @ivar store: The store's name in the query.
     @ivar broker: The broker's name, if it is known.
     @ivar root: The store's root.
-    @ivar path: The log file.
+    @ivar path: The log file, or the URL of its object in a tier.
     @ivar file_start: Physical offset of the file's first byte.
     @ivar file_end: Physical offset just past the file.
     @ivar start: Physical offset of the first record.
@@ -69,12 +71,21 @@ class Range:
         """
         return self.end - self.start
 
-    @property
-    def file(self) -> LogFile:
+    def file(self, tier: str = "") -> LogFile:
         """
         The log file it lies in.
+
+        @param tier: The URL of the store's tier, where it may lie.
         """
+        if "://" in self.path:
+            return TieredFile.of(tier, self.file_start, self.file_end)
         return LogFile(Path(self.path), self.file_start, self.file_end)
+
+    def files(self, tier: str = "") -> LogFiles:
+        """
+        A log of that file alone.
+        """
+        return LogFiles(Path(self.root), (self.file(tier),))
 
     def to_json(self) -> str:
         """
@@ -130,7 +141,7 @@ def _range(
         store=store.name,
         broker=store.broker,
         root=str(store.files.root),
-        path=str(file.path),
+        path=file.where,
         file_start=file.start,
         file_end=file.end,
         start=start,

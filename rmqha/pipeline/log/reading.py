@@ -38,6 +38,7 @@ from rmqha.pipeline.log.queue_gaps import Keep, QueueOffsetsFollow, require_noth
 from rmqha.pipeline.log.ranges import Range
 from rmqha.pipeline.log.selection import Selection
 from rmqha.pipeline.log.topic_parts import Parts, chosen_topics, gathered, spans_of
+from rmqha.tier.joined_log import find_log
 from rmqha.wire.columnar.decoder import Decoder, all_columns, columns_of
 from rmqha.wire.columnar.kernels import warm_up
 from rmqha.wire.log.published import Point, Why
@@ -138,7 +139,7 @@ class MessageReader:
         guard = RangeProof(wanted, self.options)
         guard.await_copy()
         try:
-            with opened_log(wanted.file) as file:
+            with opened_log(wanted.file(self._tier(wanted))) as file:
                 guard.prove()
                 for batch in self._wanted(wanted, file, passed or Passed()):
                     guard.check_cuts()
@@ -163,7 +164,7 @@ class MessageReader:
         if takes is None:
             yield from self._batches(wanted, file, passed)
             return
-        files, start, end = LogFiles.find(Path(wanted.root)), wanted.start, wanted.end
+        files, start, end = wanted.files(self._tier(wanted)), wanted.start, wanted.end
         splits = believed_splits(files, wanted.pointed, start, end)
         spans = spans_of(files, wanted.file_start, splits)
         parts = Parts.between(files, spans, start, end, takes)
@@ -172,6 +173,9 @@ class MessageReader:
             batch for piece in pieces for batch in self._batches(piece, file, passed)
         )
         passed.last = max(passed.last, parts.last)
+
+    def _tier(self, wanted: Range) -> str:
+        return self.options.tier_of(wanted.store)
 
     def _batches(
         self, wanted: Range, file: OpenLogFile, passed: Passed
@@ -189,7 +193,7 @@ class MessageReader:
                     passed.last = max(passed.last, decoder.last)
                     yield widened(batch, schema)
                 if self.options.fail_on_queue_gap:
-                    require_nothing_hidden(wanted, passed.last)
+                    require_nothing_hidden(wanted, wanted.files(self._tier(wanted)), passed.last)
                 return
             except RecordDamaged as error:
                 if self.options.mode is Mode.FAILFAST:
@@ -269,7 +273,7 @@ class RangeProof:
         @raise CopyBehind: If its copy does not have the file yet.
         """
         wanted = self.wanted
-        limit = LogFiles.find(Path(wanted.root)).limit
+        limit = self._files().limit
         if limit <= wanted.start:
             raise CopyBehind(wanted.store, wanted.end, limit)
         return DataLost(wanted.store, wanted.start, wanted.end)
@@ -296,12 +300,19 @@ class RangeProof:
 
         @raise NotThisLog: If they are others.
         """
-        files = LogFiles.find(Path(self.wanted.root))
+        files = self._files()
         for offset, expected in self.wanted.proofs:
             found = fingerprint(files, offset)
             if found != expected and files.at(offset) is not None:
                 store = self.wanted.store
                 raise NotThisLog(store, self.wanted.end, offset, expected, found)
+
+    def _files(self) -> LogFiles:
+        """
+        The log as this host has it.
+        """
+        wanted = self.wanted
+        return find_log(Path(wanted.root), self.options.tier_of(wanted.store))
 
     def _point(self) -> Point | None:
         if self.options.point_file is PointFile.IGNORE:

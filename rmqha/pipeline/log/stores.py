@@ -43,6 +43,8 @@ from rmqha.pipeline.log.log_walk import (
 )
 from rmqha.pipeline.log.options import Mode, PointFile, ReadOptions
 from rmqha.pipeline.log.positions import Position, fingerprint, make
+from rmqha.tier.joined_log import find_log, only_tier, tiered_splits
+from rmqha.tier.tiered_file import TieredFile
 from rmqha.wire.log.published import Cut, Point, Why
 from rmqha.wire.log.record import Fault
 
@@ -85,7 +87,8 @@ class StoreView:
         @raise PublishedPointStale: If what was published is not true any more.
         """
         # The point first: what it promises must be in the files listed after it.
-        root = root_of(path)
+        tier = options.tier_of(name)
+        root = root_of(path) if path != only_tier(tier) else path
         point = read_point(root) if options.point_file is PointFile.USE else None
         told = store_told(path)
         if point is None and options.point_file is PointFile.USE and told not in (None, root):
@@ -94,7 +97,7 @@ class StoreView:
                 f"it is a log of the store in {told}, which says how far it is final, and is not "
                 "there or has another log; pointFile=ignore reads it",
             )
-        files = LogFiles.find(root)
+        files = find_log(root, tier)
         broker = (point.broker_name if point else "") or (name if options.named else None)
         store = cls(
             name=name,
@@ -130,6 +133,8 @@ class StoreView:
         """
         if self.point is not None:
             return self.point.confirm
+        if self.final:
+            return self.files.limit
         tail = find_end_past_damage(self.files, self._known())
         if tail.reason is Fault.MAGIC and tail.end <= self.files.first:
             raise NotAStore(str(self.files.root), "its first file does not begin with a record")
@@ -144,6 +149,13 @@ class StoreView:
         if self.tailed and tail.reason is Fault.NOTHING and self._young(tail):
             return tail.last_record
         return tail.end
+
+    @property
+    def final(self) -> bool:
+        """
+        Whether it ends with a file of a tier, in which nothing changes any more.
+        """
+        return any(isinstance(file, TieredFile) for file in self.files.files[-1:])
 
     def _young(self, tail: LogEnd) -> bool:
         """
@@ -183,7 +195,9 @@ class StoreView:
         The split index of C{[start, end)}, empty without one.
         """
         start, end = max(start, self.files.first), min(end, self.end)
-        return believed_splits(self.files, self.point is not None, start, end)
+        found = believed_splits(self.files, self.point is not None, start, end)
+        known = {split.start: split for split in (*found, *tiered_splits(self.files, start, end))}
+        return tuple(known[place] for place in sorted(known))
 
     @property
     def identity(self) -> str:
@@ -209,7 +223,7 @@ class StoreView:
 
         @raise NoPublishedPoint: Unless the options allow it.
         """
-        if self.point is None and not options.allow_unconfirmed_tail:
+        if self.point is None and not self.final and not options.allow_unconfirmed_tail:
             raise NoPublishedPoint(str(self.files.root))
 
     # --- places -------------------------------------------------------------

@@ -102,7 +102,7 @@ def _files(store: StoreView, options: ReadOptions) -> Iterator[dict[str, Any]]:
         yield {
             "store": store.name,
             "broker_name": store.broker,
-            "path": str(file.path),
+            "path": file.where,
             "start_offset": file.start,
             "end_offset": file.end,
             "used_bytes": max(0, min(end, file.end) - max(start, file.start)),

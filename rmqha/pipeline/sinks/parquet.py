@@ -102,7 +102,9 @@ class WriteRanges:
             done = files.done
         else:
             aside = lay_aside(self, wanted.store, rows, columns)
-        position = position_at_end(trimmed, passed.last)
+        position = position_at_end(
+            trimmed, trimmed.files(self.options.tier_of(trimmed.store)), passed.last
+        )
         yield to_row(Written(wanted.store, wanted.start, position, tuple(done), aside))
 
     def files(self) -> Files:
@@ -160,17 +162,18 @@ def above(wanted: Range, floor: Position | None) -> Range | None:
     return evolve(wanted, start=floor.offset, proofs=proofs)
 
 
-def position_at_end(wanted: Range, last: int) -> Position:
+def position_at_end(wanted: Range, files: LogFiles, last: int) -> Position:
     """
     The position at a range's end.
 
+    @param files: Those of the log, or the range's alone.
     @param last: Where the last whole record of it begins, -1 if there is none.
     """
     for offset, total in wanted.proofs[1:]:  # it was planned with one
         if wanted.start < offset < wanted.end:
             return Position(wanted.end, offset, total)
     try:
-        return make(LogFiles.find(Path(wanted.root)), wanted.end, last)
+        return make(files, wanted.end, last)
     except FileNotFoundError:  # deleted as soon as it was read
         return Position(wanted.end)
 

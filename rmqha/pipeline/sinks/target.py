@@ -15,7 +15,6 @@ import pyarrow as pa
 from attrs import field, frozen
 
 from rmqha.errors import ExtraMissing
-from rmqha.logfiles.log_files import LogFiles
 from rmqha.pipeline.errors import TableRefused
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.sinks.columns import TableColumns
@@ -26,6 +25,7 @@ from rmqha.pipeline.sinks.position import TablePosition, advanced, selection_of
 from rmqha.pipeline.sinks.table import LakeTable
 from rmqha.pipeline.sinks.table_layout import By
 from rmqha.pipeline.sinks.written import Written, WrittenFile, files_of
+from rmqha.tier.joined_log import find_log
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:", re.ASCII)
 _FILE = "file:"
@@ -238,7 +238,7 @@ class Appending:
         path = dict(self.options.now().stores).get(store)
         if self.options.fail_on_data_loss or path is None:
             return False
-        return LogFiles.find(path).missing(start, end) == [(start, end)]
+        return find_log(path, self.options.tier_of(store)).missing(start, end) == [(start, end)]
 
     def rest(self) -> None:
         """

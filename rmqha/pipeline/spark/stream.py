@@ -34,6 +34,7 @@ from rmqha.pipeline.log.reading import PATIENCE
 from rmqha.pipeline.log.stores import StoreView, open_stores
 from rmqha.pipeline.spark.batch import RangePartition, TaskRows
 from rmqha.pipeline.spark.batch_end import BatchLimits, advance, shares
+from rmqha.tier.joined_log import only_tier
 
 _POLL = 0.1
 """Seconds between two looks at a copy that is behind."""
@@ -179,7 +180,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         name, positions = self._options.reader_name, from_json(end)
         if name is not None:
             for store, path in self._options.now().stores:
-                if store in positions:
+                if store in positions and path != only_tier(self._options.tier_of(store)):
                     publish(path, name, positions[store].offset)
 
     def stop(self) -> None:

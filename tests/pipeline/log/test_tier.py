@@ -1,0 +1,303 @@
+"""
+Tests of reads that join a store with its tier.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from lab.harness import golden
+from rmqha.errors import NotAStore
+from rmqha.tier.errors import (
+    TierBytesChanged,
+    TierManifestInvalid,
+    TierObjectSize,
+    TierOfAnotherLog,
+    TierUnreachable,
+)
+from rmqha.tier.objects import ObjectFolder
+from rmqha.wire.log.published import Span, render_spans
+from rmqha.wire.store_layout import OWN_FOLDER, POINT, SPLITS
+from tests.support.rows import expected, publish
+from tests.support.tiers import END, FULL, SIZE, TierCase
+
+try:
+    from rmqha.pipeline.errors import OptionInvalid
+    from rmqha.pipeline.log.errors import DataLost
+    from rmqha.pipeline.log.options import ReadOptions
+    from rmqha.pipeline.scan import scan, snapshot
+    from tests.support import lake
+except ImportError as missing:  # without the extra
+    skip = f"the extra pipeline is not installed: {missing}"
+
+
+class TierReadCase(TierCase):
+    """
+    A store whose full files are in a tier.
+    """
+
+    def setUp(self) -> None:
+        super().setUp()
+        every = expected(golden.VERSIONS[0], "store")
+        self.all = [record["physicalOffset"] for record in every]
+        self.upload()
+
+    def offsets(self, path: Path | None = None, **options: Any) -> list[int]:
+        """
+        Physical offsets of all rows of the store and its tier.
+        """
+        given = {"visibility": "log", "columns": "physical_offset", "tier": self.url, **options}
+        rows = scan(path or self.store, **given).read_all().to_pylist()
+        return [row["physical_offset"] for row in rows]
+
+
+class JoinedTests(TierReadCase):
+    """
+    The files of a store and of its tier are one log.
+    """
+
+    def test_what_retention_deleted(self) -> None:
+        """
+        Rows of deleted files come from the tier, those of the others from the store; nothing is
+        twice.
+        """
+        self.assertEqual(self.all, self.offsets())
+        for count in (1, 4, FULL):
+            self.retention(count)
+            self.assertEqual(self.all, self.offsets())
+        self.assertEqual([at for at in self.all if at >= FULL * SIZE], self.offsets(tier=None))
+
+    def test_same_rows(self) -> None:
+        """
+        Every column of every row is as from the store alone.
+        """
+        whole = scan(self.store, visibility="log").read_all()
+        self.retention(FULL)
+        self.assertTrue(whole.equals(scan(self.store, visibility="log", tier=self.url).read_all()))
+
+    def test_middle_file(self) -> None:
+        """
+        A file that is missing between others comes from the tier too.
+        """
+        self.file(3).unlink()
+        self.assertEqual(self.all, self.offsets())
+
+    def test_tier_alone(self) -> None:
+        """
+        Without a store all that was uploaded can be read, and a job can go on from there.
+        """
+        shutil.rmtree(self.store)
+        below = [at for at in self.all if at < FULL * SIZE]
+        found = scan(tier=self.url, visibility="log", columns="physical_offset").read_all()
+        self.assertEqual(below, found.column("physical_offset").to_pylist())
+        self.assertEqual({"store": FULL * SIZE}, snapshot(tier=self.url))
+        self.assertRaises(NotAStore, self.offsets)
+
+    def test_starts(self) -> None:
+        """
+        A read begins at an offset, and at a time, that only the tier has.
+        """
+        self.retention(6)
+        record = expected(golden.VERSIONS[0], "store")[40]
+        offset, time = record["physicalOffset"], record["storeTimestamp"]
+        wanted = [at for at in self.all if at >= offset]
+        self.assertEqual(wanted, self.offsets(startingOffsets={"store": offset}))
+        self.assertIn(offset, self.offsets(startingTimestamp=time))
+
+    def test_split_index(self) -> None:
+        """
+        What is in the tier is cut where its split index says, without the store's.
+        """
+        shutil.rmtree(self.place)
+        self.forget()
+        places = [at for at in self.all if at < SIZE]
+        first = [
+            Span(start, end, row, 1, 0, 1) for row, (start, end) in enumerate(pairwise(places))
+        ]
+        (self.store / OWN_FOLDER / SPLITS).write_bytes(render_spans(first))
+        self.upload()
+        (self.store / OWN_FOLDER / SPLITS).unlink()
+        self.retention(4)
+        rows = (
+            scan(self.store, table="ranges", tier=self.url, maxPartitionBytes=20000)
+            .read_all()
+            .to_pylist()
+        )
+        cuts = {row["start_offset"] for row in rows}
+        self.assertTrue({span.start for span in first} & cuts - {0})
+        self.assertTrue(rows[0]["path"].startswith(self.url))
+
+    def test_deleted_in_both(self) -> None:
+        """
+        What neither has is lost, and told with its bytes.
+        """
+        self.retention(4)
+        self.manifest(1).unlink()
+        error = self.assertRaises(DataLost, self.offsets, startingOffsets={"store": 0})
+        self.assertEqual((SIZE, 2 * SIZE), (error.start, error.end))
+        kept = [at for at in self.all if at // SIZE != 1]
+        self.assertEqual(kept, self.offsets(failOnDataLoss=False))
+
+    def test_point_alone_ends_it(self) -> None:
+        """
+        A tier that another replica filled further does not take a store beyond its own point.
+        """
+        publish(self.store, 5 * SIZE)
+        for number in range(5, FULL + 1):
+            self.file(number).unlink()
+        self.assertEqual([at for at in self.all if at < 5 * SIZE], self.offsets())
+
+    def test_uploaded_just_before_it_was_deleted(self) -> None:
+        """
+        A reader that looked at the tier before sees what was uploaded since as soon as it needs it.
+        """
+        shutil.rmtree(self.place)
+        self.forget()
+        publish(self.store, 2 * SIZE)
+        self.upload()
+        publish(self.store, END)
+        self.assertEqual(self.all, self.offsets())
+        self.upload()
+        for number in range(6):
+            self.file(number).unlink()
+        self.assertEqual(self.all, self.offsets())
+
+    def test_stock_broker(self) -> None:
+        """
+        A store without a published point is joined as well.
+        """
+        (self.store / OWN_FOLDER / POINT).unlink()
+        self.retention(7)
+        self.assertEqual(self.all, self.offsets())
+
+    def test_export_goes_on(self) -> None:
+        """
+        A table that was filled from a store goes on from its tier, each row once.
+        """
+        target = lake.Target.at(self.folder() / "table")
+        publish(self.store, self.all[700])
+        lake.append(target, self.store, tier=self.url)
+        publish(self.store, END)
+        self.retention(FULL)
+        lake.append(target, self.store, tier=self.url)
+        self.assertEqual(self.all, lake.offsets(target))
+
+
+class DamagedTests(TierReadCase):
+    """
+    What is in a tier and not as it was uploaded is never a row.
+    """
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.retention(5)
+
+    def test_changed_byte(self) -> None:
+        """
+        A byte that changed is damage, with the object and the block, whatever the mode is.
+        """
+        with open(self.object(2), "r+b") as file:
+            file.seek(5 * self.BLOCK + 7)
+            byte = file.read(1)[0]
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([byte ^ 1]))
+        start = 2 * SIZE + 5 * self.BLOCK
+        for mode in ("FAILFAST", "PERMISSIVE", "DROPMALFORMED"):
+            error = self.assertRaises(TierBytesChanged, self.offsets, mode=mode)
+            self.assertEqual((start, start + self.BLOCK), (error.start, error.end))
+            self.assertTrue(error.object.endswith("commitlog/00000000000000524288"))
+
+    def test_replaced(self) -> None:
+        """
+        So is an object that another one of the same size replaced.
+        """
+        shutil.copy(self.object(3), self.object(2))
+        self.assertRaises(TierBytesChanged, self.offsets)
+
+    def test_cut(self) -> None:
+        """
+        An object that lacks its end is told with both sizes.
+        """
+        os.truncate(self.object(1), SIZE - 3)
+        error = self.assertRaises(TierObjectSize, self.offsets)
+        self.assertEqual((SIZE - 3, SIZE), (error.size, error.expected))
+
+    def test_removed(self) -> None:
+        """
+        An object that is gone while its manifest says it is there is no end of the log.
+        """
+        self.object(1).unlink()
+        error = self.assertRaises(TierObjectSize, self.offsets, failOnDataLoss=False)
+        self.assertEqual((-1, SIZE), (error.size, error.expected))
+        self.assertIn("is missing", str(error))
+
+    def test_manifest(self) -> None:
+        """
+        A manifest that cannot be read, or is another file's, is told.
+        """
+        whole = self.manifest(1).read_bytes()
+        for raw in (b"", b"[]", whole[:-30], self.manifest(2).read_bytes()):
+            self.manifest(1).write_bytes(raw)
+            self.forget()
+            self.assertRaises(TierManifestInvalid, self.offsets)
+
+    def test_other_log(self) -> None:
+        """
+        A store and a tier of another log are not joined.
+        """
+        data = self.file(FULL - 1).read_bytes()
+        end = len(data.rstrip(b"\0"))
+        self.file(FULL - 1).write_bytes(data[: end - 50] + b"changed" + data[end - 43 :])
+        error = self.assertRaises(TierOfAnotherLog, self.offsets)
+        self.assertEqual((FULL - 1) * SIZE, error.start)
+
+    def test_other_broker(self) -> None:
+        """
+        Nor are those of two brokers, where no file is in both.
+        """
+        for number in range(5, FULL):
+            self.file(number).unlink()
+        publish(self.store, END, broker_name="other")
+        self.assertRaises(TierOfAnotherLog, self.offsets)
+
+    def test_unreachable(self) -> None:
+        """
+        A store that answers with an error stops the read with its words.
+        """
+
+        def refuse(folder: ObjectFolder, name: str) -> None:
+            with folder._asked(name):
+                raise OSError("AWS Error EXPIRED_TOKEN during HeadObject operation")
+
+        self.patch(ObjectFolder, "open", refuse)
+        error = self.assertRaises(TierUnreachable, self.offsets)
+        self.assertIn("EXPIRED_TOKEN", str(error))
+
+
+class OptionTests(TierCase):
+    """
+    The option C{tier}.
+    """
+
+    def test_names(self) -> None:
+        """
+        One URL is the only store's; several stores need their names.
+        """
+        stores = '{"a": "/a", "b": "/b"}'
+        one = ReadOptions.parse({"path": "/a", "tier": "s3://bucket/a/"})
+        self.assertEqual("s3://bucket/a", one.tier_of("store"))
+        two = ReadOptions.parse({"stores": stores, "tier": {"b": "s3://bucket/b"}})
+        self.assertEqual(("", "s3://bucket/b"), (two.tier_of("a"), two.tier_of("b")))
+        for tier in ("s3://bucket/b", '{"c": "s3://bucket/c"}', "/folder", "{}", '{"a": 1}'):
+            self.assertRaises(OptionInvalid, ReadOptions.parse, {"stores": stores, "tier": tier})
+
+    def test_secret(self) -> None:
+        """
+        A key in a URL is in no text that shows the options.
+        """
+        options = ReadOptions.parse({"path": "/a", "tier": "s3://key:hidden@bucket/a"})
+        self.assertNotIn("hidden", repr(options))
