@@ -162,7 +162,7 @@ def _walked(source: RestoreSource, limit: int) -> Iterator[Walked]:
         if not size:
             following = next_valid(raw, block.end + 1)
             raise LogCorrupt(
-                str(raw.at(block.end).path),
+                raw.at(block.end).where,
                 block.end,
                 block.fault.value,
                 limit if following is None else following,

@@ -20,6 +20,7 @@ from rmqha.logfiles.log_end import find_log_end
 from rmqha.logfiles.published import read_copied_damage, read_point
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.store.files.lock import is_locked
+from rmqha.tier.joined_log import find_raw_log
 from rmqha.wire.log.copied_damage import CopiedDamage
 from rmqha.wire.log.layout import MIN_BLANK, MIN_RECORD
 from rmqha.wire.log.record import stored_at
@@ -51,16 +52,18 @@ class RestoreSource:
     last_stored: int
 
     @classmethod
-    def look(cls, path: Path) -> Self:
+    def look(cls, path: Path, tier: str = "") -> Self:
         """
         Look at a log.
 
         @param path: A store's root, an archive, or a C{commitlog} folder.
+        @param tier: The URL of its tier, which has what it has no more, C{""} for none.
         @raise NotAStore: If there is no log, or nothing in it.
         @raise PointInvalid: If a running node's published point cannot be read.
+        @raise TierError: If the tier is another log's, or cannot be read.
         @raise TableUnreadable: If an archive's manifest or the master epochs cannot be.
         """
-        raw = RawLog.open(path)
+        raw = find_raw_log(path, tier)
         if not raw.pieces:
             raise NotAStore(str(raw.path), "it holds no log file")
         root, stop = raw.root, raw.run_end(raw.min_offset)

@@ -12,13 +12,16 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
-from attrs import frozen
+from attrs import evolve, frozen
 from isal.isal_zlib import crc32
 
-from rmqha.logfiles.listing import LogFile
+from rmqha.logfiles.listing import LogFile, likely_size
 from rmqha.logfiles.log_files import LogFiles, opened_log
+from rmqha.logfiles.log_writer import LogWriter
 from rmqha.logfiles.published import Split, read_point
+from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.reader import read_at
 from rmqha.tier.errors import TierOfAnotherLog
 from rmqha.tier.manifest import MANIFESTS, FileManifest, range_of
@@ -39,6 +42,10 @@ def list_tier(url: str) -> tuple[TieredFile, ...]:
     names = ObjectFolder.at(url).names(MANIFESTS)
     ranges = [found for name in names if (found := range_of(name)) is not None]
     return tuple(TieredFile.of(url, start, end) for start, end in ranges if start < end)
+
+
+_Local = TypeVar("_Local", bound=LogFile)
+"""A file as one of two listings of a store has it."""
 
 
 @frozen
@@ -92,7 +99,32 @@ def find_log(path: Path, tier: str = "") -> LogFiles:
     return LogFiles(local.root, join(local.root, local.files, tier))
 
 
-def join(root: Path | None, local: tuple[LogFile, ...], tier: str) -> tuple[LogFile, ...]:
+def find_raw_log(path: Path, tier: str = "") -> RawLog:
+    """
+    The same for who reads all bytes, whatever they are.
+
+    @raise NotAStore: As L{RawLog.open}.
+    @raise TierError: As L{find_log}.
+    """
+    if not tier:
+        return RawLog.open(path)
+    if path == only_tier(tier):
+        sizes = {file.start: file.end - file.start for file in _listed(tier)}
+        return RawLog(
+            path=path,
+            root=None,
+            file_size=likely_size(sizes),
+            pieces=_listed(tier),
+            findings=[],
+            writer=LogWriter.of(None),
+        )
+    raw = RawLog.open(path)
+    return evolve(raw, pieces=join(raw.root, raw.pieces, tier))
+
+
+def join(
+    root: Path | None, local: tuple[_Local, ...], tier: str
+) -> tuple[_Local | TieredFile, ...]:
     """
     The files of a store, and of its tier those that the store has no more.
 

@@ -19,9 +19,30 @@ from rmqha.archive.target import ALLOWED, RestoreTarget
 from rmqha.cli.common import JSON, STORE, bar, note
 from rmqha.config.load import load
 from rmqha.ha.master_epoch import LARGEST
+from rmqha.tier.joined_log import only_tier
+from rmqha.tier.objects import shown_url
 
 SHOWN = 10
 """Most topics that are named in a note."""
+
+
+class StoreOrTier(click.ParamType[Path | str]):
+    """
+    The path of a store, or the URL of a tier as a text.
+    """
+
+    name = "store"
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, context: click.Context | None
+    ) -> Path | str:
+        """
+        Look for a store, unless it is a URL.
+        """
+        if isinstance(value, str) and "://" in value:
+            return value.rstrip("/")
+        found: Path = STORE.convert(value, param, context)
+        return found
 
 
 def _target(context: click.Context, option: click.Parameter, text: str | None) -> RestoreTarget:
@@ -32,7 +53,7 @@ def _target(context: click.Context, option: click.Parameter, text: str | None) -
 
 
 @click.command()
-@click.argument("source", metavar="ARCHIVE|STORE", type=STORE)
+@click.argument("source", metavar="ARCHIVE|STORE|URL", type=StoreOrTier())
 @click.argument("dest", type=click.Path(file_okay=False, path_type=Path))
 @click.option(
     "--until",
@@ -41,6 +62,11 @@ def _target(context: click.Context, option: click.Parameter, text: str | None) -
     callback=_target,
     help=f"Restore whole records below this offset, or those before the first one that was stored "
     f"later: {ALLOWED}. Default: all there is.",
+)
+@click.option(
+    "--tier",
+    metavar="URL",
+    help="Where `rmqha tier` put the files of the source: what it has no more is taken from there.",
 )
 @click.option(
     "--tables",
@@ -59,15 +85,16 @@ def _target(context: click.Context, option: click.Parameter, text: str | None) -
 )
 @JSON
 def restore(
-    source: Path,
+    source: Path | str,
     dest: Path,
     target: RestoreTarget,
+    tier: str | None,
     tables: Path | None,
     conf: Path | None,
     epoch: int | None,
     as_json: bool,
 ) -> None:
-    """Build a master's store in DEST from an archive or a store, up to a point in time.
+    """Build a master's store in DEST from an archive, a store or a tier, up to a point in time.
 
     DEST must be empty or not exist.  ARCHIVE may be one that is being received, STORE that of a
     running node, which is read up to what the node has published.  The source is not changed.
@@ -75,7 +102,14 @@ def restore(
     epoch, and its master epoch is raised: replicas of the old one are not fed by it before they
     have cut off what it lacks.
     """
-    found = RestoreSource.look(source)
+    if isinstance(source, str):
+        if tier is not None:
+            raise click.UsageError(f"{shown_url(source)} is a tier, and --tier names another")
+        found = RestoreSource.look(only_tier(source), source)
+        if epoch is None:
+            note("a tier does not tell the master epoch: --epoch, above the highest that there was")
+    else:
+        found = RestoreSource.look(source, tier or "")
     dest = dest.absolute()
     settings = settings_for(found, dest)
     if conf is not None:
