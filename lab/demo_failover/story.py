@@ -5,11 +5,8 @@ What happens in the demo, told as it happens.
 from __future__ import annotations
 
 import time
-from collections.abc import Coroutine
-from typing import Any, TypeVar
 
 from rich.console import Console
-from twisted.internet.defer import Deferred
 
 from lab.demo_failover.pauses import AckTimes
 from lab.demo_failover.report import Kill, Report
@@ -18,18 +15,16 @@ from lab.harness.nodes import Folder, Node, until
 from lab.stock.brokers import BOOT, SMALL, Broker, Sends, Tool
 from lab.stock.controllers import (
     VERSION,
-    BlockingClient,
-    addresses_of,
+    answered,
+    asking,
     controllers,
     java_member,
     our_member,
 )
-from rmqha.controller.group import ControllerGroup
 from rmqha.controller.overview import look, members
-from rmqha.errors import RmqhaError
 from rmqha.wire.remoting.bodies.controller import ReplicasInfo
 
-NAME, CLUSTER = str(SMALL["brokerName"]), str(SMALL["brokerClusterName"])
+NAME = str(SMALL["brokerName"])
 TOPIC = "Failover"
 KILLS = 3
 BETWEEN = 200
@@ -39,7 +34,6 @@ SIZE = 300
 
 STYLES = {"controllers": "yellow", "set": "cyan", "client": "green", "demo": "bold"}
 
-T = TypeVar("T")
 Member = Node | Broker
 
 
@@ -96,13 +90,7 @@ class Story:
         group = controllers(self.folder.path, 3)
         for each in group:
             each.launch()
-        self.asking = ControllerGroup(
-            addresses=addresses_of(group).split(";"),
-            client=BlockingClient(),
-            cluster=CLUSTER,
-            name=NAME,
-            now_ms=lambda: int(time.time() * 1000),
-        )
+        self.asking = asking(group)
         until(self.leader, "a controller leads", BOOT, tell=group[0].tail, pause=0.2)
         self.say("controllers", f"three of RocketMQ {VERSION}; {self.leader()} leads")
         java = java_member(self.folder.path, self.tool, "java", group)
@@ -173,26 +161,17 @@ class Story:
 
     # --- what the controllers say ---------------------------------------------------------
 
-    def answered(self, asked: Coroutine[Any, Any, T]) -> T | None:
-        """
-        What they answer; C{None} if they do not, for now.
-        """
-        found: list[T] = []
-        deferred = Deferred.fromCoroutine(asked)
-        deferred.addCallbacks(found.append, lambda failure: failure.trap(RmqhaError, OSError))
-        return found[0] if found else None
-
     def leader(self) -> str:
         """
         Which controller leads; empty for none.
         """
-        return self.answered(self.asking.find_leader()) or ""
+        return answered(self.asking.find_leader()) or ""
 
     def seen(self) -> ReplicasInfo | None:
         """
         The set.
         """
-        overview = self.answered(look(self.asking, [NAME]))
+        overview = answered(look(self.asking, [NAME]))
         return None if overview is None else overview.sets.get(NAME)
 
     def master(self) -> str:

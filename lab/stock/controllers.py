@@ -5,9 +5,10 @@ members of their sets, Java's and ours.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from attrs import define, field
 from twisted.internet.defer import Deferred, fail, succeed
@@ -17,11 +18,16 @@ from lab.harness.ports import free_ports
 from lab.harness.remote import Remote
 from lab.stock import jars
 from lab.stock.brokers import SMALL, Broker, Tool
-from rmqha.errors import RemotingUnreachable
+from rmqha.controller.group import ControllerGroup
+from rmqha.errors import RemotingUnreachable, RmqhaError
 from rmqha.wire.remoting.command import Command
 
 VERSION = "5.3.3"
 """The release that has them."""
+
+T = TypeVar("T")
+OurNode = TypeVar("OurNode", bound=Node)
+JavaBroker = TypeVar("JavaBroker", bound=Broker)
 
 MAIN = "org.apache.rocketmq.controller.ControllerStartup"
 
@@ -122,6 +128,29 @@ class BlockingClient:
         return self._open[address]
 
 
+def answered(asked: Coroutine[Any, Any, T] | Deferred[T]) -> T | None:
+    """
+    What a L{BlockingClient} was answered; C{None} if it was not, for now.
+    """
+    found: list[T] = []
+    deferred = asked if isinstance(asked, Deferred) else Deferred.fromCoroutine(asked)
+    deferred.addCallbacks(found.append, lambda failure: failure.trap(RmqhaError, OSError))
+    return found[0] if found else None
+
+
+def asking(group: Sequence[StockController]) -> ControllerGroup:
+    """
+    Asks controllers about the set of L{java_member} and L{our_member}.
+    """
+    return ControllerGroup(
+        addresses=addresses_of(group).split(";"),
+        client=BlockingClient(),
+        cluster=str(SMALL["brokerClusterName"]),
+        name=str(SMALL["brokerName"]),
+        now_ms=lambda: int(time.time() * 1000),
+    )
+
+
 def addresses_of(group: Sequence[StockController]) -> str:
     """
     All of a group, as C{controllerAddr} has them.
@@ -129,11 +158,17 @@ def addresses_of(group: Sequence[StockController]) -> str:
     return ";".join(each.address for each in group)
 
 
-def java_member(folder: Path, tool: Tool, name: str, group: Sequence[StockController]) -> Broker:
+def java_member(
+    folder: Path,
+    tool: Tool,
+    name: str,
+    group: Sequence[StockController],
+    kind: type[JavaBroker] = Broker,
+) -> JavaBroker:
     """
     A Java member whose SYNC answer waits for all of the SyncStateSet, not started.
     """
-    return Broker(
+    return kind(
         folder,
         tool,
         name,
@@ -148,8 +183,13 @@ def java_member(folder: Path, tool: Tool, name: str, group: Sequence[StockContro
 
 
 def our_member(
-    folder: Path, tool: Tool, name: str, group: Sequence[StockController], **keys: Any
-) -> Node:
+    folder: Path,
+    tool: Tool,
+    name: str,
+    group: Sequence[StockController],
+    kind: type[OurNode] = Node,
+    **keys: Any,
+) -> OurNode:
     """
     A member of ours in the same set, not started.
     """
@@ -167,4 +207,4 @@ def our_member(
         "haMaxTimeSlaveNotCatchup": 5000,
         **keys,
     }
-    return Node(folder, "member", name, **given)
+    return kind(folder, "member", name, **given)

@@ -9,12 +9,11 @@ import time
 from typing import Any
 
 from lab.harness.nodes import Node, until
-from lab.stock.brokers import BOOT, SMALL, Broker, Row, Sends, Sent
-from lab.stock.controllers import StockController
+from lab.stock.brokers import BOOT, Broker, Row, Sends, Sent
+from lab.stock.controllers import StockController, asking
 from rmqha.controller.coordinator import SetState
 from rmqha.controller.group import ControllerGroup
 from rmqha.errors import ControllerRefused, NoController
-from tests.interop.test_controller import BlockingClient
 from tests.interop.test_member import MemberTestCase
 from tests.support import client
 
@@ -64,19 +63,14 @@ class ScenarioTestCase(MemberTestCase):
             self.assertEqual({"SEND_OK": 50}, self.tool.put(50, self.topic).wait())
         return nodes
 
-    def group(self, controller: StockController) -> ControllerGroup:
+    def group(self, *asked: StockController) -> ControllerGroup:
         """
-        Asks a controller about our set.
+        Asks controllers about our set.
         """
-        client = BlockingClient()
+        group = asking(asked)
+        client: Any = group.client
         self.addCleanup(client.close)
-        return ControllerGroup(
-            addresses=(controller.address,),
-            client=client,
-            cluster=str(SMALL["brokerClusterName"]),
-            name=str(SMALL["brokerName"]),
-            now_ms=lambda: int(time.time() * 1000),
-        )
+        return group
 
     def elect(self, group: ControllerGroup, number: int) -> SetState:
         """
@@ -129,6 +123,16 @@ class ScenarioTestCase(MemberTestCase):
         self.tool.enough()
         load.wait()
         self.acked += load.acked
+
+    def assert_never_leads(self, node: Node, seconds: float) -> None:
+        """
+        Look for a while: it does not lead.
+        """
+        until_then = time.monotonic() + seconds
+        while time.monotonic() < until_then:
+            state = self.state(node)
+            self.assertNotIn(state, ("promoting", "leading"), node.tail())
+            time.sleep(0.2)
 
     # --- consumer offsets ----------------------------------------------------------------
 

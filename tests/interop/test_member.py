@@ -10,7 +10,13 @@ from typing import Any
 
 from lab.harness.nodes import Node, until
 from lab.stock.brokers import BOOT, Broker, Sent
-from lab.stock.controllers import StockController, controllers, java_member, our_member
+from lab.stock.controllers import (
+    OurNode,
+    StockController,
+    controllers,
+    java_member,
+    our_member,
+)
 from tests.interop import cases
 from tests.interop.cases import InteropTestCase
 
@@ -45,11 +51,14 @@ class MemberTestCase(InteropTestCase):
         self._processes.append(member)
         return member
 
-    def ours(self, name: str, controller: StockController, **keys: Any) -> Node:
+    def ours(
+        self, name: str, controller: StockController, kind: type[OurNode] = Node, **keys: Any
+    ) -> OurNode:
         """
         One of ours, not started.
         """
-        node = our_member(self.folder, self.tool, name, [controller], **{**cases.BRISK, **keys})
+        given = {**cases.BRISK, **keys}
+        node = our_member(self.folder, self.tool, name, [controller], kind, **given)
         self._processes.append(node)
         return node
 

@@ -4,88 +4,22 @@ Members of a set that cannot reach each other, or not the controllers.
 
 from __future__ import annotations
 
-from attrs import frozen
-
-from lab.harness.nodes import Node, until
-from lab.harness.proxy import Proxy
+from lab.harness.nodes import until
 from lab.stock.brokers import BOOT, Sends
-from tests.interop.member_cases import ScenarioTestCase
+from tests.interop.linked_cases import LinkedTestCase
 
 
-@frozen
-class Links:
-    """
-    The network around one member.
-
-    @ivar controllers: Its way to them.
-    @ivar clients: Others' way to its client port, and theirs to whom it says it is.
-    @ivar replication: Others' way to its HA port.
-    """
-
-    controllers: Proxy
-    clients: Proxy
-    replication: Proxy
-
-    def part(self, on: bool, *, controllers: bool = False, members: bool = False) -> None:
-        """
-        Part it from the controllers, from the other members, or from both; or heal that.
-        """
-        if controllers:
-            self.controllers.part(on)
-        if members:
-            self.clients.part(on)
-            self.replication.part(on)
-
-
-def told(proxy: Proxy) -> str:
-    """
-    A proxy's address as it stands in messages.
-    """
-    host, port = proxy.address
-    return f"{host}:{port}"
-
-
-class PartitionTests(ScenarioTestCase):
+class PartitionTests(LinkedTestCase):
     """
     Two members of ours, with a network around each.
     """
 
-    roles = "two members of ours"
     full_only = (
         "test_master_without_anybody",
         "test_master_without_slave",
         "test_empty_member",
         "test_late_member",
     )
-
-    def linked(self) -> tuple[Node, Node, Links]:
-        """
-        Start two.
-
-        @return: The master, the other one, and the network around the master.
-        """
-        decider = self.decider = self.controller()
-        links: dict[str, Links] = {}
-        nodes = []
-        for name in ("ours-1", "ours-2"):
-            node = self.ours(name, decider)
-            around = Links(
-                self.proxy(("127.0.0.1", decider.port)),
-                self.proxy(("127.0.0.1", node.port)),
-                self.proxy(node.address),
-            )
-            around.controllers.swap("down", decider.address, told(around.controllers))
-            around.controllers.swap("up", f"127.0.0.1:{node.port}", told(around.clients))
-            around.clients.swap("down", f"127.0.0.1:{node.ha_port}", told(around.replication))
-            node.keys["controllerAddr"] = told(around.controllers)
-            links[name] = around
-            nodes.append(node.start())
-        self.until_led(nodes)
-        master = self.led(nodes)
-        (other,) = (node for node in nodes if node is not master)
-        self.until_in_sync(master, 2)
-        self.assertEqual({"SEND_OK": 50}, self.tool.put(50, self.topic).wait())
-        return master, other, links[master.name]
 
     def until_alone(self, load: Sends) -> None:
         """

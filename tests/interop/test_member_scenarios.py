@@ -39,6 +39,7 @@ class OurScenarioTests(ScenarioTestCase):
     full_only = (
         "test_stop",
         "test_every_order_of_three",
+        "test_lost_log",
         "test_lost_log_of_three",
         "test_lost_identity",
         "test_damaged_epoch_files",
@@ -164,16 +165,6 @@ class OurScenarioTests(ScenarioTestCase):
         Wait until it has written down that it is counted on.
         """
         until((node.root / "rmqha" / "held.json").exists, "counted on", BOOT, tell=node.tail)
-
-    def assert_never_leads(self, node: Node, seconds: float) -> None:
-        """
-        Look for a while.
-        """
-        until_then = time.monotonic() + seconds
-        while time.monotonic() < until_then:
-            state = self.state(node)
-            self.assertNotIn(state, ("promoting", "leading"), node.tail())
-            time.sleep(0.2)
 
     def test_lost_log(self) -> None:
         """
