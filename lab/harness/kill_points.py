@@ -55,6 +55,13 @@ CALLS = {
     # start and stop
     "epoch": (">", "rmqha.ha.epoch.Epoch.begin"),
     "close": ("<", "rmqha.store.store.Store._close"),
+    # a member that is elected: before its epoch is written, behind that, with others let in
+    "lead": ("<", "rmqha.roles.leading.LeadingNode._promote"),
+    "lead-epoch": ("<", "rmqha.ha.master_epoch.EpochJournal.led"),
+    "lead-written": ("<", "rmqha.store.store.Store.took_over"),
+    "lead-dispatched": ("<", "rmqha.roles.leading.LeadingNode._set_master"),
+    "lead-lets-in": (">", "rmqha.ha.elected.set_master.SetMaster.start"),
+    "lead-tables": ("<", "rmqha.broker.tables.table.ConfigTable.lead"),
     # a cut
     "cut-zero": (">", "rmqha.store.files.mapped.MappedFile.zero"),
     "cut-file": (">", "rmqha.store.files.mapped.MappedFile.remove"),
