@@ -7,17 +7,20 @@ from __future__ import annotations
 import shutil
 import subprocess
 import sys
+import time
 
-from lab.harness.nodes import Node
-from tests.interop.test_member import MemberTestCase
+from lab.harness.nodes import Node, until
+from lab.stock.brokers import BOOT
+from tests.interop.member_cases import ScenarioTestCase
 
 
-class WipedControllerTests(MemberTestCase):
+class WipedControllerTests(ScenarioTestCase):
     """
     Two members of ours, whose controller loses its store.
     """
 
     roles = "two members of ours, a wiped controller"
+    full_only = ("test_under_load",)
 
     def test_reset(self) -> None:
         """
@@ -59,6 +62,41 @@ class WipedControllerTests(MemberTestCase):
             self.assert_same_log(first, second)
             for node in (first, second):
                 self.assert_holds(node, acked + more.acked)
+
+    def test_under_load(self) -> None:
+        """
+        Nobody changes its role by halves or is elected, what was acknowledged stays, and after
+        C{rmqha controller reset} the members are a set again, with nothing cut.
+        """
+        nodes = self.set_of(2)
+        master = self.led(nodes)
+        (other,) = (node for node in nodes if node is not master)
+        with self.scenario("the controller is wiped under load: no role changes"):
+            load = self.load()
+            self.decider.kill9()
+            shutil.rmtree(self.decider.store)
+            self.decider.launch()
+            until(lambda: "boot success" in self.decider.log(), "it is back", BOOT)
+            until_then = time.monotonic() + 15.0
+            while time.monotonic() < until_then:
+                self.assertIn(self.state(master), ("leading", "fenced", "refused"))
+                self.assertIn(self.state(other), ("following", "refused"))
+                time.sleep(0.2)
+            self.assertEqual(1, master.status()["controller"]["masterEpoch"])
+            self.enough(load)
+        with self.scenario("the master is killed (-9): nobody leads"):
+            master.kill9()
+            self.assert_never_leads(other, 12.0)
+        with self.scenario("rmqha controller reset on both: a set again, nothing cut"):
+            other.term()
+            for node in nodes:
+                self.reset(node)
+            master.start()
+            self.until_state(master, "leading")
+            other.start()
+            self.until_in_sync(master, 2)
+            self.assertEqual([], [*master.cuts, *other.cuts])
+        self.assert_settled(nodes)
 
     def reset(self, node: Node) -> str:
         """
