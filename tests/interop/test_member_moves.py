@@ -1,0 +1,220 @@
+"""
+Stores that go from one kind of node to another and back, and members that come back to a set that
+is not what it was.
+"""
+
+from __future__ import annotations
+
+from lab.harness.nodes import Node, until
+from lab.harness.remote import Remote
+from lab.harness.writer import Driver
+from lab.stock.brokers import BOOT
+from rmqha.store.tables import epoch_file
+from rmqha.wire.remoting.codes import RequestCode
+from rmqha.wire.remoting.command import Command
+from tests.interop.member_cases import ScenarioTestCase
+
+OURS_ALONE = {"controllerAloneAnswer": "ok"}
+"""Writes are answered as a Java member alone answers them."""
+
+
+class ClassicPairTests(ScenarioTestCase):
+    """
+    A pair of ours without controllers, and with them.
+    """
+
+    roles = "a pair of ours, then two members"
+    full_only = ("test_over_and_back",)
+
+    def classic(self, node: Node, master: Node | None = None) -> None:
+        """
+        Make a stopped member a node of a classic pair.
+        """
+        node.role = "master" if master is None else "slave"
+        for key in ("enableControllerMode", "controllerAddr"):
+            node.keys.pop(key, None)
+        node.keys["brokerRole"] = "SYNC_MASTER" if master is None else "SLAVE"
+        node.keys["brokerId"] = 0 if master is None else 1
+        if master is not None:
+            node.keys["haMasterAddress"] = f"127.0.0.1:{master.ha_port}"
+
+    def member(self, node: Node) -> None:
+        """
+        Make a stopped node of a pair a member, as the guide says.
+        """
+        node.role = "member"
+        node.keys.pop("haMasterAddress", None)
+        node.keys["enableControllerMode"] = "true"
+        node.keys["controllerAddr"] = self.decider.address
+
+    def write(self, count: int = 50) -> None:
+        """
+        All of it is acknowledged.
+        """
+        sends = self.tool.put(count, self.topic)
+        self.assertEqual({"SEND_OK": count}, sends.wait())
+        self.acked += sends.acked
+
+    def test_over_and_back(self) -> None:
+        """
+        A classic pair becomes a set, whose master is killed, and a pair again: the same bytes.
+        """
+        self.decider = self.controller()
+        first, second = nodes = [self.ours(f"ours-{n}", self.decider) for n in (1, 2)]
+        self.classic(first)
+        self.classic(second, first)
+        with self.scenario("a classic pair writes, and is stopped"):
+            first.start()
+            second.start().until_upstream("in-sync")
+            self.write()
+            self.until_same(first, second)
+            second.term()
+            first.term()
+        with self.scenario("its former slave starts first, as a member: it waits for the other"):
+            for node in nodes:
+                self.member(node)
+            second.launch()
+            self.until_state(second, "waiting")
+            first.start()
+            self.until_state(first, "leading")
+            self.until_in_sync(first, 2)
+            self.write()
+        with self.scenario("the master is killed (-9) under load"):
+            load = self.load()
+            first.kill9()
+            self.until_state(second, "leading")
+            first.start()
+            self.until_in_sync(second, 2)
+            self.until_again(load)
+            self.enough(load)
+            self.until_same(second, first)
+        with self.scenario("it is a classic pair again"):
+            first.term()
+            second.term()
+            self.classic(second)
+            self.classic(first, second)
+            second.start()
+            first.start().until_upstream("in-sync")
+            self.write()
+            self.until_same(second, first)
+            first.term()
+            second.term()
+            self.assert_same_log(second, first)
+            for node in nodes:
+                self.assertEqual([], node.cuts)
+                self.assert_holds(node, self.acked)
+                self.assert_quiet(node)
+                self.assert_derived(node, exact=True)
+
+
+class OneStoreTests(ScenarioTestCase):
+    """
+    One store, opened by a member of ours and by a Java member in turn.
+    """
+
+    roles = "a member of ours, then Java's with its store, and back"
+    full_only = ("test_in_turn",)
+
+    def write(self, count: int = 50) -> None:
+        """
+        Write until so many are acknowledged; a producer may ask for the master's place first.
+        """
+        wanted = len(self.acked) + count
+
+        def written() -> bool:
+            sends = self.tool.put(10, self.topic)
+            sends.wait()
+            self.acked += sends.acked
+            return len(self.acked) >= wanted
+
+        until(written, f"{count} acknowledged", BOOT, tell=self.tool.tail, pause=0.2)
+
+    def test_in_turn(self) -> None:
+        """
+        Each is master with the id of the one before, goes on behind its bytes, and has its labels.
+        """
+        self.decider = self.controller()
+        ours = self.ours("ours", self.decider, **OURS_ALONE)
+        java = self.java("java", self.decider)
+        java.root = ours.root
+        java.keys["storePathRootDir"] = ours.root
+        java.keys["storePathCommitLog"] = ours.root / "commitlog"
+        for name in ("ours", "Java's", "ours", "Java's", "ours"):
+            with self.scenario(f"{name} leads, with the store of the one before"):
+                if name == "ours":
+                    ours.start()
+                    self.until_state(ours, "leading")
+                    self.assertEqual(self.id_of(ours), 1)
+                else:
+                    java.start()
+                self.write()
+                self.assertEqual((ours.root / "brokerIdentity").read_text().split("#")[2], "1")
+                if name == "ours":
+                    end = ours.status()["maxOffset"]
+                    self.assertEqual(ours.status()["controller"]["confirmOffset"], end)
+                    ours.term()
+                else:
+                    java.stop()
+        with self.scenario("all of it is there, under labels that ascend, for both"):
+            labels = epoch_file.read(ours.root / "epochFileCheckpoint").labels or ()
+            numbers = [each.label for each in labels]
+            self.assertEqual(numbers, sorted(set(numbers)))
+            self.assertGreaterEqual(len(numbers), 2)
+            self.assertEqual([], ours.cuts)
+            self.assert_holds(ours, self.acked)
+            self.assert_derived(ours, exact=True)
+            self.assert_opens_in_java(ours)
+
+
+class RetentionTests(ScenarioTestCase):
+    """
+    The master deletes old files while a member is away.
+    """
+
+    roles = "two members of ours"
+    full_only = ("test_away",)
+
+    def test_away(self) -> None:
+        """
+        The member says that its log ends below the master's first byte and is no part of the set,
+        until its configuration has it copy the whole log.
+        """
+        nodes = self.set_of(2, kind=Driver, fileReservedTime=1, haRetentionGrace=100)
+        master = self.led(nodes)
+        (other,) = (node for node in nodes if node is not master)
+        assert isinstance(master, Driver), "it was started so"
+        with self.scenario("a member is away while the master's first files are deleted"):
+            end = other.status()["maxOffset"]
+            other.term()
+            self.until_in_sync(master, 1)
+            self.tool.put(800, self.topic, size=4000).wait()
+            master.do("clock", offset=2 * 3600.0)
+            remote = Remote(master.port)
+            self.addCleanup(remote.close)
+
+            def deleted() -> bool:
+                remote.ask(Command.request(RequestCode.DELETE_EXPIRED_COMMITLOG))
+                return bool(master.status()["minOffset"] > end)
+
+            until(deleted, f"bytes below {end} are deleted", BOOT, tell=master.tail, pause=0.5)
+            master.do("clock", offset=0.0)
+        with self.scenario("it comes back: below-min, and not in sync"):
+            other.start()
+            other.until_upstream("below-min")
+            self.assertIn("replication-below-min", other.reasons())
+            self.until_in_sync(master, 1)
+        with self.scenario("it is told to copy the whole log: in sync, the same bytes"):
+            other.term()
+            other.keys |= {"haDivergencePolicy": "rebootstrap", "controllerCutPolicy": "all"}
+            other.start()
+            self.until_in_sync(master, 2)
+            sends = self.tool.put(50, self.topic)
+            self.assertEqual({"SEND_OK": 50}, sends.wait())
+            self.until_same(master, other)
+            first = int(master.status()["minOffset"])
+            other.term()
+            master.term()
+            self.assert_same_log(master, other, first=first)
+            self.assert_holds(other, sends.acked)
+            for node in nodes:
+                self.assert_quiet(node)
