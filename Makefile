@@ -45,7 +45,7 @@ MAKEFLAGS += --no-builtin-rules
 .SUFFIXES:
 .DELETE_ON_ERROR:
 .PHONY: help setup spark test-core test test-faults test-quick test-spark trial trial-quick lint format docs demo demo-failover cluster demo-pipeline \
-    spark-cluster interop interop-full bench bench-java bench-clients bench-spark lock clean distclean
+    spark-cluster interop interop-full bench bench-java bench-clients bench-sets bench-spark lock clean distclean
 
 help: ## list the targets
 	@echo "usage: make TARGET [ARGS=...]"
@@ -159,6 +159,9 @@ bench-java: $(READY) ## measure beside stock RocketMQ (needs Maven and a JDK), w
 
 bench-clients: $(READY) ## measure both with stock clients (needs Maven and a JDK), write lab/bench/RESULTS-clients.md
 	@$(PY) -m lab.bench.clients $(ARGS)
+
+bench-sets: $(READY) ## measure sets with a controller beside stock ones (needs Maven and a JDK), write lab/bench/RESULTS-sets.md
+	@$(PY) -m lab.bench.sets $(ARGS)
 
 bench-spark: $(SPARK) ## measure the pipeline beside cat, Java and Spark's own way, write lab/bench/RESULTS-spark.md
 	@$(PY) -m lab.bench.spark $(ARGS)

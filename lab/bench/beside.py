@@ -61,6 +61,7 @@ class Bench:
     @ivar limit: Seconds after which the whole run is given up.
     @ivar size: Words for how much is measured, if it is quick or not.
     @ivar notes: Markdown below the results.
+    @ivar versions: What it can be measured beside; by default the first.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Bench:
     limit: float
     size: Callable[[bool], str]
     notes: str
+    versions: Sequence[str] = jars.VERSIONS
 
     def main(self, arguments: Sequence[str] | None = None) -> int:
         """
@@ -78,7 +80,7 @@ class Bench:
         """
         module = f"lab.bench.{self.name.removeprefix('bench-')}"
         parser = argparse.ArgumentParser(prog=f"python -m {module}", description="beside RocketMQ")
-        parser.add_argument("--rocketmq", choices=jars.VERSIONS, default=jars.VERSIONS[0])
+        parser.add_argument("--rocketmq", choices=self.versions, default=self.versions[0])
         parser.add_argument(
             "--only",
             nargs="+",
@@ -145,5 +147,5 @@ class Bench:
         """
         Where the results beside a version are kept.
         """
-        more = "" if version == jars.VERSIONS[0] else f"-{version}"
+        more = "" if version == self.versions[0] else f"-{version}"
         return RESULTS / f"RESULTS-{self.name.removeprefix('bench-')}{more}.md"

@@ -1,0 +1,111 @@
+"""
+SYNC writes of a stock producer through a set of three members of ours, through a classic pair of
+ours, and through a set of three stock members, in turn.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from attrs import frozen
+
+from lab.bench.catchup import STOCK
+from lab.bench.report import Row, compared
+from lab.bench.sends import BODY, MANY, PATIENCE, WARM_MESSAGES, Round, Target, of
+from lab.bench.stock import Peer, Stock
+from lab.bench.switches import RunningSet
+from lab.harness.nodes import Node, until
+from lab.stock.brokers import SMALL
+
+GOAL = 0.9
+"""Of the classic pair's speed."""
+
+SET, PAIR, JAVA = "our set of three", "our classic pair", "a stock set of three"
+
+
+@frozen
+class Contender:
+    """
+    Who is written to.
+
+    @ivar stop: Ends it, and deletes what it stored.
+    """
+
+    master: Node | Stock
+    slave: Node | Stock
+    stop: Callable[[], None]
+
+
+def run(folder: Path, tool: Peer, writes: int, rounds: int, stop: float) -> list[Row]:
+    """
+    Measure the rows about a set's SYNC writes.
+
+    @param writes: Writes of one producer in one round.
+    @param stop: When to begin no more rounds, in the monotonic clock's seconds.
+    """
+    found: dict[str, list[Round]] = {SET: [], PAIR: [], JAVA: []}
+    for number in range(rounds):
+        if number and time.monotonic() > stop:
+            break
+        for name, seen in list(found.items())[:: -1 if number % 2 else 1]:
+            contender = _started(folder / f"{name.replace(' ', '-')}-{number}", tool, name)
+            try:
+                seen.append(_round(contender, tool, f"BenchSet{number}", writes))
+            finally:
+                contender.stop()
+            print(f"{name}: {seen[-1]}", flush=True)
+    return [
+        compared(what, unit, *of(path, found[SET], found[name]), goal, most=most, beside=name)
+        for path, what, unit, most in (
+            ("one.p50", f"SYNC writes, one producer, {BODY} bytes, p50", "us", True),
+            ("many.rate", f"SYNC writes, {MANY} producers", "writes/s", False),
+        )
+        for name, goal in ((PAIR, 1 / GOAL if most else GOAL), (JAVA, None))
+    ]
+
+
+def _started(folder: Path, tool: Peer, name: str) -> Contender:
+    if name == PAIR:
+        return _pair(folder, tool)
+    members = RunningSet(folder, tool, "ours" if name == SET else "Java")
+    try:
+        members.start()
+    except BaseException:
+        members.stop()
+        raise
+    master = members.master()
+    slave = next(member for member in members.members if member is not master)
+    return Contender(master, slave, members.stop)
+
+
+def _pair(folder: Path, tool: Peer) -> Contender:
+    keys = {**STOCK, "brokerName": SMALL["brokerName"], "namesrvAddr": tool.names}
+    keys |= {"brokerClusterName": SMALL["brokerClusterName"], "brokerIP1": "127.0.0.1"}
+    master = Node(folder, "master", **{**keys, "brokerRole": "SYNC_MASTER"})
+    slave = Node(folder, "slave", master=master.address, **keys)
+
+    def stop() -> None:
+        for node in (slave, master):
+            node.kill9()
+        shutil.rmtree(folder, ignore_errors=True)
+
+    try:
+        master.start()
+        slave.start()
+    except BaseException:
+        stop()
+        raise
+    return Contender(master, slave, stop)
+
+
+def _round(contender: Contender, tool: Peer, topic: str, writes: int) -> Round:
+    target = Target(tool=tool, topic=topic, master=contender.master, slave=contender.slave)
+    target.make(f"127.0.0.1:{contender.master.port}", queues=8)
+    until(target.answered, "writes are acknowledged", PATIENCE, tell=target.slave.tail, pause=0.2)
+    target.warm_up(min(WARM_MESSAGES, 30 * writes))
+    many = target.send(2 * writes, MANY)
+    target.send(writes // 4, 1)
+    return Round(target.send(writes, 1), many)
