@@ -687,6 +687,7 @@ class Broker:
             "twin": self.siblings.twin or self.twins.twin,
             **self.fencing.status(),
             "delayed": self.schedule.status(),
+            "toOtherNodes": self._client.connections.status(),
             "laneMessages": None if self.lane is None else self.lane.messages,
         }
 

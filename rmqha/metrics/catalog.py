@@ -10,13 +10,20 @@ from collections.abc import Iterator
 
 from rmqha.metrics import broker_families, node_families
 from rmqha.metrics.family import Family, Sample
-from rmqha.metrics.port_families import of_delays, of_name_servers, of_ports, of_processes
+from rmqha.metrics.port_families import (
+    of_certificates,
+    of_delays,
+    of_name_servers,
+    of_ports,
+    of_processes,
+)
 from rmqha.metrics.replication_families import of_masters, of_members, of_slaves
 from rmqha.metrics.status_family import Status, StatusFamily
 from rmqha.metrics.store_families import of_logs, of_readers, of_scrubs
 
 FROM_STATUS: tuple[StatusFamily, ...] = (
     *of_processes(),
+    *of_certificates(),
     *of_masters(),
     *of_members(),
     *of_slaves(),

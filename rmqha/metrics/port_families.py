@@ -53,6 +53,36 @@ def of_processes() -> Iterator[StatusFamily]:
     )
 
 
+def of_certificates() -> Iterator[StatusFamily]:
+    """
+    Of the certificates that the process shows.
+    """
+    yield gauge(
+        "tls_certificate_seconds_left",
+        "seconds",
+        "How long a certificate is still valid, by what it is for; below 0 it is not any more.",
+        "tls.secondsLeft",
+        each("tls", "secondsLeft", "role"),
+        "role",
+    )
+    yield counter(
+        "tls_reloads",
+        "reloads",
+        "Changed certificate files that came into force.",
+        "tls.reloads",
+        each("tls", "reloads", "role"),
+        "role",
+    )
+    yield counter(
+        "tls_reload_failures",
+        "reloads",
+        "Changed certificate files that could not be used.",
+        "tls.reloadFailures",
+        each("tls", "reloadFailures", "role"),
+        "role",
+    )
+
+
 def _info(status: Status) -> Found:
     if "version" in status:
         yield labels_of(status, ("version", "role")), 1
@@ -75,6 +105,14 @@ def of_ports() -> Iterator[StatusFamily]:
         "Ended or refused connections of clients, by reason.",
         "remoting.closed",
         _either("closed", counted("remoting.closed")),
+        "reason",
+    )
+    yield counter(
+        "outgoing_closed",
+        "connections",
+        "Ended connections to name servers and other brokers, by reason.",
+        "remoting.toOtherNodes.closed",
+        counted("remoting.toOtherNodes.closed"),
         "reason",
     )
     yield counter(

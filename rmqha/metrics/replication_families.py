@@ -178,6 +178,14 @@ def of_slaves() -> Iterator[StatusFamily]:
         "upstream.received",
     )
     yield counter(
+        "upstream_tls_refusals",
+        "connections",
+        "Connections to the master that TLS ended, by reason.",
+        "upstream.tlsRefusals",
+        counted("upstream.tlsRefusals"),
+        "reason",
+    )
+    yield counter(
         "upstream_reconnects",
         "connections",
         "Connections to the master after the first.",

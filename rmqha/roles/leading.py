@@ -145,6 +145,7 @@ class LeadingNode(SlaveNode):
             confirm_from=store.readable,
             slots=self.serving.slots,
             most=lambda: self.shares.ha,
+            gate=self.tls.ha_port(),
         )
         master.confirm_moved.append(lambda: store.confirm(master.confirm))
         return master

@@ -66,6 +66,7 @@ class MasterNode(Node):
             shares=self.shares,
             in_thread=self._in_thread,
             known=self.replicas.joined,
+            tls=self.tls.ha_port,
         )
 
     def opening(self) -> Opening:

@@ -32,6 +32,7 @@ from rmqha.health import HealthReason
 from rmqha.logfiles import json_table
 from rmqha.net.allowed_peers import Network
 from rmqha.net.connection_shares import ConnectionShares
+from rmqha.net.tls.gate import CLEAR_TEXT, TlsGate
 from rmqha.net.zero_copy_send import ZeroCopyServerEndpoint
 from rmqha.periodic import Job
 from rmqha.roles.process import listen_now
@@ -80,6 +81,7 @@ class Serving:
     @ivar in_thread: Runs what blocks.
     @ivar standing: What the log is worth.
     @ivar known: Told the address of each replica that has acknowledged what it was sent.
+    @ivar tls: Whether the port speaks TLS, once the certificates are read.
     @ivar factory: Feeds the slaves; C{None} while none is let in.
     @ivar epoch: The log's, as long.
     @ivar ending: Fed them last, while their connections end.
@@ -92,6 +94,7 @@ class Serving:
     in_thread: InThread
     standing: Callable[[], Standing] = lambda: Standing.WHOLE
     known: Callable[[str], None] = lambda host: None
+    tls: Callable[[], TlsGate] = lambda: CLEAR_TEXT
     factory: MasterFactory | None = field(default=None, init=False)
     epoch: Epoch | None = field(default=None, init=False)
     ending: MasterFactory | None = field(default=None, init=False)
@@ -181,6 +184,7 @@ class Serving:
             most=lambda: self.shares.ha,
             slots=self.slots,
             known=self.known,
+            gate=self.tls(),
         )
         factory.start()
         self.factory = self.gate.inner = factory

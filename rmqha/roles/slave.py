@@ -77,6 +77,7 @@ class SlaveNode(Node):
             shares=self.shares,
             in_thread=self._in_thread,
             standing=self._standing,
+            tls=self.tls.ha_port,
         )
         self.upstream = self._upstream()
 

@@ -39,6 +39,7 @@ from rmqha.ha.master.replicas import Timeline
 from rmqha.ha.master.slots import RetentionSlots
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.health import HealthReason
+from rmqha.net.tls.gate import CLEAR_TEXT, TlsGate
 from rmqha.periodic import Job, Periodic
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire.ha_v2 import MAX_BODY, SlaveHandshake
@@ -112,6 +113,7 @@ class SetMaster:
     confirm_from: int = 0
     slots: RetentionSlots | None = None
     most: Callable[[], int] | None = None
+    gate: TlsGate = CLEAR_TEXT
     confirm_moved: list[Callable[[], None]] = field(factory=list, init=False)
     labelled: LabelledLog = field(init=False)
     factory: MasterFactory = field(init=False)
@@ -183,6 +185,7 @@ class SetMaster:
             slots=self.slots,
             dialect=lambda connection: MemberDialect(connection, self),
             timeline=timeline,
+            gate=self.gate,
         )
         self.factory.batch = min(self.factory.batch, MAX_BODY)
         self._looking = Periodic("SyncStateSet", self.clock, self._look, vital=True)

@@ -18,7 +18,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from twisted.internet.interfaces import IDelayedCall, IPushProducer, ITCPTransport
+from twisted.internet.interfaces import (
+    IDelayedCall,
+    IHandshakeListener,
+    IPushProducer,
+    ITCPTransport,
+)
 from twisted.internet.protocol import Protocol, connectionDone
 from twisted.python.failure import Failure
 from zope.interface import implementer
@@ -34,13 +39,16 @@ from rmqha.ha.master.ledger import Claim
 from rmqha.ha.states import Standing
 from rmqha.net.door import peer_of
 from rmqha.net.rate_limit import Speed, TokenBucket
+from rmqha.net.tls.errors import TlsRefused
+from rmqha.net.tls.gate import HANDSHAKE, HANDSHAKE_TIMEOUT, TOO_SLOW
+from rmqha.net.tls.refusals import tls_refusal
 from rmqha.net.zero_copy_send import ZeroCopyServer, regions
 
 if TYPE_CHECKING:
     from rmqha.ha.master.master import MasterFactory
 
 
-@implementer(IPushProducer)
+@implementer(IPushProducer, IHandshakeListener)
 class MasterProtocol(Protocol):
     """
     Feed one slave and believe it as far as the ledger does.
@@ -61,6 +69,8 @@ class MasterProtocol(Protocol):
     _paused = False
     _greeted = False
     _later: IDelayedCall | None = None
+    _greeting = True
+    _handshake: float | None = None
     transport: Any
 
     def __init__(self, factory: MasterFactory, host: str) -> None:
@@ -82,15 +92,19 @@ class MasterProtocol(Protocol):
         if ITCPTransport.providedBy(transport):
             transport.setTcpNoDelay(True)
         self.peer = peer_of(transport.getPeer())
-        self._regions = regions(transport) if self.factory.settings.zero_copy else None
+        self._use_regions()
         transport.registerProducer(self, True)
         self.claim = self.factory.joined(self)
+
+    def _use_regions(self) -> None:
+        self._regions = regions(self.transport) if self.factory.settings.zero_copy else None
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """
         Nothing this peer said counts any longer.
         """
-        self._end("peer", None)
+        refused = None if self.claim is None else tls_refusal(self.transport, reason)
+        self._end("peer" if refused is None else refused.reason, refused)
         self.factory.gone(self)
 
     def close(self, reason: str, error: Exception | None = None, *, gently: bool = False) -> None:
@@ -128,6 +142,8 @@ class MasterProtocol(Protocol):
         Take reports, in any pieces.  Those that came together count together: if one of
         them is wrong, none does.
         """
+        if self._greeting and self._greet(data):
+            return
         claim = self.claim
         if claim is None:
             return
@@ -144,6 +160,30 @@ class MasterProtocol(Protocol):
             self.close(error.reason, error)
             return
         self._reported(claim)
+
+    def _greet(self, data: bytes) -> bool:
+        """
+        See whether the peer speaks TLS, by its first byte.
+
+        @return: Whether the bytes were taken care of.
+        """
+        self._greeting = False
+        hello = data[0] == HANDSHAKE
+        refused = self.factory.gate.refusal(hello)
+        if refused is not None:
+            self.close(refused.reason, refused)
+        elif hello:
+            self._handshake = self._clock.seconds()
+            self.transport.startTLS(self.factory.gate.context)
+            self._use_regions()
+            self.transport.protocol.dataReceived(data)
+        return refused is not None or hello
+
+    def handshakeCompleted(self) -> None:
+        """
+        TLS is up.
+        """
+        self._handshake = None
 
     def take(self, reports: list[int]) -> None:
         """
@@ -301,7 +341,9 @@ class MasterProtocol(Protocol):
             return
         housekeeping = self.factory.settings.housekeeping
         oldest = self.factory.log.min_offset
-        if not claim.live:
+        if self._handshake is not None and now - self._handshake >= HANDSHAKE_TIMEOUT:
+            self.close("tls-handshake", TlsRefused("tls-handshake", TOO_SLOW))
+        elif not claim.live:
             if now - self.opened >= housekeeping:
                 self.close("no-report")
         elif now - self.heard >= housekeeping:

@@ -31,6 +31,7 @@ from rmqha.ha.master.transfer import GroupTransfer
 from rmqha.ha.states import Standing
 from rmqha.health import HealthReason
 from rmqha.net.door import Door, host_of
+from rmqha.net.tls.gate import CLEAR_TEXT, TlsGate
 from rmqha.periodic import Job, Periodic
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire.ha_frame import MAX_BODY
@@ -89,6 +90,7 @@ class MasterFactory(ServerFactory):
     @ivar door: Who is connected, and who may be.
     @ivar slots: What is kept for replicas that are away.
     @ivar dialect: Makes how a connection is spoken with.
+    @ivar gate: Whether TLS is spoken; by default it is not.
     @ivar timeline: When the log had grown to where.
     """
 
@@ -109,6 +111,7 @@ class MasterFactory(ServerFactory):
         known: Callable[[str], None] = lambda host: None,
         dialect: Callable[[MasterProtocol], Dialect] = ClassicDialect,
         timeline: Timeline | None = None,
+        gate: TlsGate = CLEAR_TEXT,
     ) -> None:
         """
         @param most: Most connections at once; what the settings say by default.
@@ -135,6 +138,7 @@ class MasterFactory(ServerFactory):
             strangers=settings.max_unproven,
         )
         self.timeline = timeline or Timeline()
+        self.gate = gate
         self._fed: dict[MasterProtocol, None] = {}
         self._verdicts: dict[str, tuple[float, ReplicaView]] = {}
         self._news = 0
@@ -421,7 +425,7 @@ class MasterFactory(ServerFactory):
         How many connections ended, or were refused, by reason: C{peer} (it left),
         C{not-allowed}, C{too-many}, C{no-report}, C{silent}, C{lost}, C{stopped},
         C{internal}, C{upstream} (our log is doubtful), C{crowded-out} (others came), or the
-        reason of a L{ReportRejected}.
+        reason of a L{ReportRejected} or of a L{TlsRefused <rmqha.net.tls.errors.TlsRefused>}.
         """
         return self.door.closed
 

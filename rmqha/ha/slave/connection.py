@@ -36,6 +36,7 @@ from rmqha.ha.slave.reportable import Reportable, accepted
 from rmqha.ha.slave.their_version import TheirVersion
 from rmqha.net.door import peer_of
 from rmqha.net.rate_limit import Speed, TokenBucket
+from rmqha.net.tls.refusals import tls_refusal
 from rmqha.net.zero_copy_receive import IFrameSink, scatter
 from rmqha.periodic import Periodic
 from rmqha.store.log.commit_log import CommitLog
@@ -231,7 +232,8 @@ class SlaveProtocol(Protocol):
             self._theirs.end()
         self.finish()
         self.log.discard()
-        self.follower.lost(self, reason)
+        refused = tls_refusal(self.transport, reason)
+        self.follower.lost(self, reason if refused is None else Failure(refused))
 
     def finish(self) -> None:
         """

@@ -11,6 +11,7 @@ state means and what to do.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -43,6 +44,7 @@ from rmqha.ha.states import Standing, SyncState
 from rmqha.health import HealthProbe, HealthReason
 from rmqha.net.rate_limit import TokenBucket
 from rmqha.net.rate_limited_log import RateLimitedLog
+from rmqha.net.tls.errors import TlsRefused
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.wire.ha_dialect import ClassicSlaveDialect, SlaveDialect
 
@@ -82,6 +84,7 @@ class FollowState:
         differs, and keeps both versions.  It is told our log, that byte, and the master's bytes
         from there on.
     @ivar state: The slave's state; L{reason} explains it with numbers.
+    @ivar tls_refusals: How many connections TLS ended, by reason.
     @ivar divergence: Where the logs part, while that is known.
     @ivar connection: The one there is.
     @ivar port: What the master's client port says.
@@ -109,6 +112,7 @@ class FollowState:
     received: int = field(default=0, init=False)
     probes: int = field(default=0, init=False)
     reconnects: int = field(default=0, init=False)
+    tls_refusals: Counter[str] = field(factory=Counter, init=False)
     connection: SlaveProtocol | None = field(default=None, init=False)
     port: MasterClientPort = field(init=False)
     damage: MasterDamage = field(init=False)
@@ -426,11 +430,25 @@ class FollowState:
             return
         self.connection = None
         self.reconnects += 1
-        if connection.by_peer and connection.cursor is None:
+        if self.refused_by_tls(reason):
+            pass  # it says nothing about the logs
+        elif connection.by_peer and connection.cursor is None:
             # An rmqha master's way to say "not from there".
             self._follow(self._search.closed(connection.question.ask), "")
         if not self.state.is_stop and not self._backoff.at_once:
             self.become(SyncState.CONNECTING, connection.why or reason.getErrorMessage())
+
+    def refused_by_tls(self, reason: Failure) -> bool:
+        """
+        Count a connection that TLS ended, on either side.
+
+        @return: Whether it was one.
+        """
+        if not isinstance(reason.value, TlsRefused):
+            return False
+        self.tls_refusals[reason.value.reason] += 1
+        self._search.failed()
+        return True
 
     # --- what they mean -----------------------------------------------------
 
@@ -654,6 +672,7 @@ class FollowState:
             "secondsDisconnected": 0.0 if self.connection is not None else self.silent(),
             "probes": self.probes,
             "reconnects": self.reconnects,
+            "tlsRefusals": dict(self.tls_refusals),
             "bootstrapping": self.is_bootstrapping,
             **self.port.status(),
         }

@@ -233,7 +233,7 @@ class Follower(Service):
         return protocol
 
     def _not_connected(self, failure: Failure) -> Failure:
-        if not failure.check(*UNREACHED):
+        if not (self.sync.refused_by_tls(failure) or failure.check(*UNREACHED)):
             self._log.failure("Connecting to master {master} failed", failure, master=self.address)
         if not self.sync.state.is_stop:
             self.sync.become(SyncState.CONNECTING, failure.getErrorMessage())

@@ -25,6 +25,7 @@ from twisted.python.failure import Failure
 from zope.interface import implementer
 
 from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
+from rmqha.net.tls.refusals import tls_refusal
 from rmqha.net.zero_copy_receive import ZeroCopyClientEndpoint
 
 FIRST_BACKOFF = 1.0
@@ -175,7 +176,8 @@ class _Held(Protocol):
         """
         Pass it on, or ask no longer.
         """
-        self._lost = reason
+        refused = tls_refusal(self.transport, reason)
+        self._lost = reason if refused is None else Failure(refused)
         if self._protocol is not None:
             self._protocol.connectionLost(reason)
         elif self._asking is not None:

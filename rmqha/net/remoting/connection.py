@@ -34,7 +34,7 @@ from rmqha.net.remoting.handlers import Answer, Scattered, failed, overloaded
 from rmqha.net.remoting.outbox import Outbox
 from rmqha.net.remoting.pending_requests import PendingRequest, PendingRequests
 from rmqha.net.tls.errors import TlsRefused
-from rmqha.net.tls.gate import HANDSHAKE, HANDSHAKE_TIMEOUT, TlsGate
+from rmqha.net.tls.gate import HANDSHAKE, HANDSHAKE_TIMEOUT, TOO_SLOW, TlsGate
 from rmqha.net.tls.refusals import tls_refusal
 from rmqha.wire.remoting.command import ONEWAY, Command
 from rmqha.wire.remoting.fastjson import slowly_read
@@ -48,8 +48,6 @@ RUN = 16 * 1024
 
 SLICE = 256
 """Bytes after which the time is looked at: one pull, or one message."""
-
-TOO_SLOW = f"it did not end the TLS handshake in {HANDSHAKE_TIMEOUT:.0f} s"
 
 REQUEST_TIMEOUT = 3.0
 """Seconds a request waits for its answer where its sender does not say; stock clients' default."""
@@ -268,10 +266,7 @@ class RemotingProtocol(Protocol):
         """
         Requests that wait for answers fail.
         """
-        refused = None
-        if self.opened:
-            shaking_hands = self._handshake is not None
-            refused = tls_refusal(self.transport, reason, shaking_hands=shaking_hands)
+        refused = tls_refusal(self.transport, reason) if self.opened else None
         self._end("peer" if refused is None else refused.reason, refused)
         self._all.gone(self)
 

@@ -25,6 +25,8 @@ any limit, or a report of more bytes than any log has.
 HANDSHAKE_TIMEOUT = 10.0
 """Seconds a handshake may take; the default of the library RocketMQ uses."""
 
+TOO_SLOW = f"it did not end the TLS handshake in {HANDSHAKE_TIMEOUT:.0f} s"
+
 
 @frozen
 class TlsGate:

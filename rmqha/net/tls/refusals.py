@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 from OpenSSL import SSL
 from service_identity import VerificationError
+from twisted.internet.interfaces import ISSLTransport
 from twisted.python.failure import Failure
 
 from rmqha.net.tls.errors import TlsRefused
@@ -27,6 +28,9 @@ _refused: WeakKeyDictionary[SSL.Connection, str] = WeakKeyDictionary()
 _SHOWN_TO_US = "certificate verify failed"
 _NONE_SHOWN = "peer did not return a certificate"
 _WE_SHOW_NONE = "certificate required"
+_NOT_OURS = ("certificate", "unknown ca", "decrypt error")
+"""Alerts about a certificate; the last where two roots have one name, and another key."""
+
 _NOT_TLS = (
     "wrong version number",
     "http request",
@@ -56,37 +60,47 @@ def _name(certificate: Any) -> str:
     return certificate.to_cryptography().subject.rfc4514_string() or "a certificate without a name"
 
 
-def tls_refusal(transport: Any, reason: Failure, *, shaking_hands: bool) -> TlsRefused | None:
+def tls_refusal(transport: Any, reason: Failure) -> TlsRefused | None:
     """
-    What the end of a connection has to do with TLS.
+    What the end of a connection has to do with TLS; asked in C{connectionLost}.
 
     @param transport: The connection's.
     @param reason: What its protocol is told.
-    @param shaking_hands: Whether the handshake was begun and did not end.
     @return: C{None} if it has nothing to do with it.
     """
+    if not ISSLTransport.providedBy(transport):
+        return None
+    handle: Any = transport.getHandle()  # type: ignore[attr-defined]
     error = reason.value
     if isinstance(error, VerificationError):
         return TlsRefused("tls-certificate", "its certificate is of another host")
     if isinstance(error, SSL.Error):
-        return _of(error, transport)
-    if shaking_hands:
+        return _of(error, handle)
+    if _shaking_hands(handle):
         return TlsRefused("tls-handshake", "it closed the connection during the TLS handshake")
     return None
 
 
-def _of(error: SSL.Error, transport: Any) -> TlsRefused:
+def _shaking_hands(handle: Any) -> bool:
+    """
+    Whether a handshake was begun and is not over.
+    """
+    if not isinstance(handle, SSL.Connection):
+        return False
+    return handle.get_finished() is None or handle.get_peer_finished() is None
+
+
+def _of(error: SSL.Error, handle: Any) -> TlsRefused:
     texts = [str(each[-1]) for each in error.args[0]] if error.args else []
     text = ", ".join(texts) or type(error).__name__
     if _SHOWN_TO_US in text:
-        handle = transport.getHandle()
         verdict = _refused.get(handle, text) if isinstance(handle, SSL.Connection) else text
         return TlsRefused("tls-certificate", f"its certificate is not accepted: {verdict}")
     if _NONE_SHOWN in text:
         return TlsRefused("tls-no-certificate", "it shows no certificate")
     if _WE_SHOW_NONE in text:
         return TlsRefused("tls-no-certificate", "it wants a certificate, and we have none")
-    if "alert" in text and any(word in text for word in ("certificate", "unknown ca")):
+    if "alert" in text and any(word in text for word in _NOT_OURS):
         return TlsRefused("tls-certificate", f"it does not accept our certificate: {text}")
     if any(word in text for word in _NOT_TLS):
         return TlsRefused("tls-handshake", f"it does not speak TLS: {text}")

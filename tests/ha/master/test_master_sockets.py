@@ -21,6 +21,7 @@ from rmqha.config.ha_settings import HASettings
 from rmqha.ha.master.ledger import Ledger
 from rmqha.ha.master.master import MasterFactory
 from rmqha.ha.master.transfer import GroupTransfer, PutStatus
+from rmqha.net.tls.gate import CLEAR_TEXT, TlsGate
 from rmqha.net.zero_copy_send import ZeroCopyServerEndpoint
 from rmqha.wire.ha_frame import BodyPart, TransferDecoder, encode_report
 from tests.support.effort import slow
@@ -69,14 +70,21 @@ class Copier(Protocol):
         self.closed.callback(None)
 
 
-def master(log: MemoryLog, clock: Any, **settings: Any) -> MasterFactory:
+def master(
+    log: MemoryLog, clock: Any, *, gate: TlsGate = CLEAR_TEXT, **settings: Any
+) -> MasterFactory:
     """
     A master of a log in memory.
     """
     ledger = Ledger(log=log, start=log.end)
     transfer = GroupTransfer(ledger=ledger, clock=clock, needed=1)
     return MasterFactory(
-        log=log, settings=HASettings(**settings), clock=clock, ledger=ledger, transfer=transfer
+        log=log,
+        settings=HASettings(**settings),
+        clock=clock,
+        ledger=ledger,
+        transfer=transfer,
+        gate=gate,
     )
 
 
