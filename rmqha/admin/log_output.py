@@ -20,6 +20,7 @@ from twisted.logger import (
     FilteringLogObserver,
     ILogObserver,
     LogEvent,
+    Logger,
     LogLevel,
     LogLevelFilterPredicate,
     eventAsText,
@@ -27,34 +28,60 @@ from twisted.logger import (
 )
 from twisted.python.logfile import LogFile
 
-from rmqha.config.settings import LogFormat, LogSettings
+from rmqha.config.settings import LogFormat, LogLevelName, LogSettings
 
 OURS = "rmqha."
 LEGACY = "log_legacy"
 """Where events are from that Twisted writes in its old way."""
 
 
-def observer(settings: LogSettings, node: str, path: str) -> ILogObserver:
+class LogThreshold:
+    """
+    C{logLevel} as it is now: below it nothing is logged.
+    """
+
+    _log = Logger()
+
+    def __init__(self, level: LogLevelName) -> None:
+        self._level = level
+        self.predicate = LogLevelFilterPredicate(LogLevel.lookupByName(level.value))
+
+    def set(self, level: LogLevelName) -> None:
+        """
+        Log from another level on.  Of one that hides more this tells before: what tells who has
+        changed it may be hidden already.
+        """
+        if level is self._level:
+            return
+        self._log.info("The log has what is {least} and above from here on", least=level.value)
+        self._level = level
+        self.predicate.setLogLevelForNamespace("", LogLevel.lookupByName(level.value))
+
+
+def observer(
+    settings: LogSettings, node: str, path: str, threshold: LogThreshold | None = None
+) -> ILogObserver:
     """
     What twistd is to log with.
 
     @param node: Who logs.
     @param path: The file, C{--logfile}; empty or C{-} is stdout.
+    @param threshold: For a level that may change.
     """
     out: Any = sys.stdout if path in ("", "-") else log_file(settings, path)
-    return written_to(out, settings, node)
+    return written_to(out, settings, node, threshold)
 
 
-def written_to(out: IO[str], settings: LogSettings, node: str) -> ILogObserver:
+def written_to(
+    out: IO[str], settings: LogSettings, node: str, threshold: LogThreshold | None = None
+) -> ILogObserver:
     """
     Write what is logged somewhere.
     """
     form: Callable[[LogEvent, str], str] = _json if settings.format is LogFormat.JSON else _text
     plain = FileLogObserver(out, lambda event: form(event, node))
-    level = LogLevel.lookupByName(settings.level.value)
-    filtered: ILogObserver = FilteringLogObserver(
-        plain, [LogLevelFilterPredicate(defaultLogLevel=level)]
-    )
+    threshold = threshold or LogThreshold(settings.level)
+    filtered: ILogObserver = FilteringLogObserver(plain, [threshold.predicate])
     return filtered
 
 

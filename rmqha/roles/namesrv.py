@@ -71,17 +71,19 @@ class NamesrvNode(Process):
 
     def adopt(self, settings: Settings) -> None:
         """
-        Take over the lists of who may connect, and who may change something.
+        Take over the log's level, and the lists of who may connect, and change something.
         """
+        self.log_from(settings.log.level)
         self.settings = evolve(
             self.settings,
+            log=evolve(self.settings.log, level=settings.log.level),
             remoting=evolve(self.settings.remoting, allowed_peers=settings.remoting.allowed_peers),
         )
         self._admin_peers.change(settings.admin.port_allowed_peers)
         self.server.allow(settings.remoting.allowed_peers, settings.namesrv.allowed_peers)
         self._log.info(
-            "A reload of the configuration set clientAllowedPeers, namesrvAllowedPeers and "
-            "adminPortAllowedPeers; all else needs a restart"
+            "A reload of the configuration set clientAllowedPeers, namesrvAllowedPeers, "
+            "adminPortAllowedPeers and logLevel; all else needs a restart"
         )
 
     async def end(self) -> None:

@@ -375,8 +375,9 @@ class Node(Process):
 
     def settings_changed(self) -> None:
         """
-        Some of the settings are others now: let in whom they name.
+        Some of the settings are others now: let in whom they name, and log what they say.
         """
+        self.log_from(self.settings.log.level)
         self.clients.allow(self.settings.remoting.allowed_peers)
         self._admin_peers.change(self.settings.admin.port_allowed_peers)
 

@@ -30,7 +30,7 @@ from rmqha.admin.hosts import OwnNames
 from rmqha.admin.http import AdminPort, AdminSite
 from rmqha.admin.reactor_delay import ReactorDelay
 from rmqha.config.load import NAMESRV
-from rmqha.config.settings import Settings
+from rmqha.config.settings import LogLevelName, Settings
 from rmqha.errors import ConfigError, RmqhaError
 from rmqha.health import HealthProbe, HealthReason, failing
 from rmqha.metrics import node_families
@@ -125,6 +125,7 @@ class Process(Service):
     @ivar events: What happened to the node.
     @ivar reread: Reads the configuration once more.
     @ivar tls: Its certificates, and which connections speak TLS.
+    @ivar log_from: Told the C{logLevel}, where it is ours to say.
     @ivar shares: How many files this process may open, and how many connections each port
         may have of them.
     """
@@ -146,6 +147,7 @@ class Process(Service):
         self.shares = self.connection_shares(settings)
         self.tls = NodeTls(settings.remoting, settings.tls, reactor, self._in_thread)
         self.reread: Callable[[], Settings] = lambda: settings
+        self.log_from: Callable[[LogLevelName], None] = lambda level: None
         self._admin_peers = Allowed(settings.admin.port_allowed_peers)
         self._unmet: list[str] = []
         self._ports: list[IListeningPort] = []

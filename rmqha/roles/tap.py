@@ -17,7 +17,7 @@ from twisted.logger import ILogObserver
 from twisted.python import usage
 from twisted.python.reflect import namedAny
 
-from rmqha.admin.log_output import observer
+from rmqha.admin.log_output import LogThreshold, observer
 from rmqha.config.errors import ConfigProblems
 from rmqha.config.load import MEMBER, NAMESRV, load
 from rmqha.config.settings import Settings
@@ -51,6 +51,7 @@ class Options(usage.Options):
     The command line of C{twistd rmqha}.
     """
 
+    threshold: LogThreshold | None = None
     synopsis = "[--role master|slave|member|namesrv] [--conf FILE] [--set KEY=VALUE]..."
     optParameters = [
         [
@@ -147,7 +148,8 @@ class Options(usage.Options):
         path = twistd.get("logfile") or ("" if twistd.get("nodaemon") else "twistd.log")
         settings, server = self.settings, self.role == NAMESRV
         who = "namesrv" if server else f"{settings.broker.name}/{settings.broker.id}"
-        LogChoice.made = staticmethod(lambda: observer(settings.log, who, path))
+        self.threshold = LogThreshold(settings.log.level)
+        LogChoice.made = staticmethod(lambda: observer(settings.log, who, path, self.threshold))
         # It takes names only.
         twistd["logger"] = f"{__name__}.{LogChoice.__name__}.made"
 
@@ -171,6 +173,8 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         how["force"] = bool(options["force"])
     made = node(options.settings, reactor, **how)
     made.reread = options.read
+    if options.threshold is not None:
+        made.log_from = options.threshold.set
     if own:
         made.set_aside = SetAside()
         # What would end the process by default.

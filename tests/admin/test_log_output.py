@@ -14,7 +14,7 @@ from pathlib import Path
 from twisted.logger import ILogObserver, Logger
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.admin.log_output import log_file, observer, written_to
+from rmqha.admin.log_output import LogThreshold, log_file, observer, written_to
 from rmqha.config.settings import LogFormat, LogLevelName, LogSettings
 
 
@@ -39,6 +39,33 @@ class LogOutputTests(SynchronousTestCase):
             log.failure("it failed")
         Logger("twisted.application", observer=to).info("Server Shut Down.")
         return out.getvalue().splitlines()
+
+    def test_threshold(self) -> None:
+        """
+        Another level is in force at once; the change to one that hides more is told before it.
+        """
+        out = io.StringIO()
+        threshold = LogThreshold(LogLevelName.INFO)
+        to = written_to(out, LogSettings(), "broker-a/0", threshold)
+        self.patch(LogThreshold, "_log", Logger("rmqha.admin.log_output", observer=to))
+        log = Logger("rmqha.roles.node", observer=to)
+        for level in (LogLevelName.INFO, LogLevelName.WARN, LogLevelName.DEBUG):
+            threshold.set(level)
+            log.debug("detail at {least}", least=level.value)
+            log.info("info at {least}", least=level.value)
+            log.warn("warning at {least}", least=level.value)
+        self.assertEqual(
+            [
+                "info at info",
+                "warning at info",
+                "The log has what is warn and above from here on",
+                "warning at warn",
+                "detail at debug",
+                "info at debug",
+                "warning at debug",
+            ],
+            [line.partition("] ")[2] for line in out.getvalue().splitlines()],
+        )
 
     def test_text(self) -> None:
         """

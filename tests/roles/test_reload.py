@@ -11,7 +11,7 @@ from twisted.logger import formatEvent, globalLogPublisher
 
 from rmqha.config.errors import ConfigProblems
 from rmqha.config.load import load
-from rmqha.config.settings import Settings
+from rmqha.config.settings import LogLevelName, Settings
 from rmqha.config.values import Networks
 from rmqha.errors import BadValue
 from tests.roles.nodes import NodeReactor, PuppetSlave, settings
@@ -80,6 +80,20 @@ class ReloadTests(LogTestCase):
         self.assertEqual(flushing.interval, 0.25)
         self.assertIn(
             "A reload of the configuration changed fileReservedTime from 72 to 2", self.told()
+        )
+
+    def test_log_level(self) -> None:
+        """
+        The log's level changes by a reload, and by request.
+        """
+        levels: list[str] = []
+        self.node.log_from = lambda level: levels.append(level.value)
+        self.edit(log={"level": LogLevelName.DEBUG})
+        assert self.node.broker is not None
+        self.node.broker.current.change({"logLevel": "warn"})
+        self.assertEqual(["debug", "warn"], levels)
+        self.assertIn(
+            "A reload of the configuration changed logLevel from info to debug", self.told()
         )
 
     def test_restart(self) -> None:

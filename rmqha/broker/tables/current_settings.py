@@ -43,7 +43,7 @@ LISTS = frozenset(
 
 CHANGEABLE = (
     {key.name for key in KEYS if key.section in ("pull", "registration", "transactions")}
-    | {"brokerPermission", "storeReplyMessageEnable"}
+    | {"brokerPermission", "logLevel", "storeReplyMessageEnable"}
     | _OF_THE_STORE
     | LISTS
 ) - {"defaultQueryMaxNum", "notifyConsumerIdsChangedEnable"}
