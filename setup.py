@@ -72,7 +72,11 @@ setup(
         (f"share/rmqha/{folder}", sorted(map(str, Path(folder).glob("*.*"))))
         for folder in ("conf", *sorted(map(str, Path("conf").glob("*/"))))
     ],
-    package_data={"rmqha": ["py.typed"], "rmqha.wire.lane": ["*.pyi"]},
+    package_data={
+        "rmqha": ["py.typed"],
+        "rmqha.page": ["static/*"],
+        "rmqha.wire.lane": ["*.pyi"],
+    },
     install_requires=[
         "attrs>=23.1",
         "click>=8.1",
@@ -85,6 +89,8 @@ setup(
         "treq>=23.11",
         "Twisted[tls]>=24.7",
         "typing-extensions>=4.6",
+        # D3's script for the page of a node, and nothing else; 4 has other names.
+        "XStatic-D3>=3.5.17.1,<4",
         "zope.interface>=6",
     ],
     extras_require={

@@ -100,24 +100,45 @@ class Answer(Resource):
         """
         Answer a request; this never fails on what it contains.
         """
-        if request.method not in (b"GET", b"HEAD"):
-            request.setHeader(b"allow", b"GET, HEAD")
-            return say(request, http.NOT_ALLOWED, {"error": "only GET and HEAD are allowed here"})
+        refused = only_reading(request)
+        if refused is not None:
+            return refused
         if request.postpath and request.postpath != [b""]:
             return say(request, http.NOT_FOUND, {"error": "there is nothing below this path"})
         ready = self.ready()
         if ready.called:
             return say(request, *self.answer())
-        gone: list[object] = []
-        request.notifyFinish().addErrback(gone.append)
+        return later(request, ready.addCallback(lambda _: say(request, *self.answer())))
 
-        def late(_: None) -> None:
-            if not gone:
-                request.write(say(request, *self.answer()))
-                request.finish()
 
-        ready.addCallback(late)
-        return NOT_DONE_YET
+def only_reading(request: Request) -> bytes | None:
+    """
+    Refuse what is not C{GET} or C{HEAD}.
+
+    @return: The answer; C{None} if it is one of them.
+    """
+    if request.method in (b"GET", b"HEAD"):
+        return None
+    request.setHeader(b"allow", b"GET, HEAD")
+    return say(request, http.NOT_ALLOWED, {"error": "only GET and HEAD are allowed here"})
+
+
+def later(request: Request, body: Deferred[bytes]) -> int:
+    """
+    Answer a request when the answer is there, if its client still waits.
+
+    @param body: Fires with what to write.
+    """
+    gone: list[object] = []
+    request.notifyFinish().addErrback(gone.append)
+
+    def finish(content: bytes) -> None:
+        if not gone:
+            request.write(content)
+            request.finish()
+
+    body.addCallback(finish)
+    return NOT_DONE_YET
 
 
 def say(request: Request, code: int, content: dict[str, Any]) -> bytes:
@@ -212,11 +233,9 @@ class MetricsResource(Resource):
         """
         Answer a request when the text is made, if its client still waits.
         """
-        if request.method not in (b"GET", b"HEAD"):
-            request.setHeader(b"allow", b"GET, HEAD")
-            return say(request, http.NOT_ALLOWED, {"error": "only GET and HEAD are allowed here"})
-        gone: list[object] = []
-        request.notifyFinish().addErrback(gone.append)
+        refused = only_reading(request)
+        if refused is not None:
+            return refused
 
         def made(text: bytes) -> bytes:
             return send(request, http.OK, METRICS_TYPE, text)
@@ -225,13 +244,7 @@ class MetricsResource(Resource):
             error = f"the metrics cannot be read now: {failure.getErrorMessage()}"
             return say(request, http.SERVICE_UNAVAILABLE, {"error": error})
 
-        def finish(body: bytes) -> None:
-            if not gone:
-                request.write(body)
-                request.finish()
-
-        self.node.metrics().addCallbacks(made, failed).addCallback(finish)
-        return NOT_DONE_YET
+        return later(request, self.node.metrics().addCallbacks(made, failed))
 
 
 class SlotsResource(Resource):

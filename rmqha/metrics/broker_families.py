@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Iterator
 
 from rmqha.broker.broker import Broker
-from rmqha.broker.clients.registry import ConsumerGroup
 from rmqha.broker.meters.latency import ALONE, PutTimes
 from rmqha.broker.meters.meters import SIZES
 from rmqha.broker.sending.put_status import STORED
@@ -24,7 +23,6 @@ from rmqha.ha.master.transfer import PutStatus
 from rmqha.metrics.family import Buckets, Family, MetricType, Sample
 from rmqha.net.remoting.calls import Calls, Kind, name_of
 from rmqha.wire.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_GROUP_PREFIX
-from rmqha.wire.remoting.bodies.clients import MessageModel
 from rmqha.wire.remoting.codes import ResponseCode
 
 MILLIS = 1000.0
@@ -158,22 +156,16 @@ def _behind(broker: Broker) -> Iterator[Sample | None]:
     How far each group is in each topic it consumes.
     """
     now = broker.store.now_ms()
-    for topic, group in broker.lags.pairs():
-        if topic.startswith(DLQ_PREFIX) or _broadcasts(broker.consumers.group(group)):
-            continue
-        lag = broker.lags.lag(topic, group)
-        if lag is None:
+    for found in broker.lags.each(broker.consumers.broadcasts):
+        if found is None:
             yield None
             continue
+        topic, group, lag = found
         labels = _group_labels(broker, topic, group)
         yield LAG, labels, lag.messages
         yield INFLIGHT, labels, lag.inflight
         yield READY, labels, lag.messages - lag.inflight
         yield LATENCY, labels, 0 if lag.since is None else max(0, now - lag.since)
-
-
-def _broadcasts(online: ConsumerGroup | None) -> bool:
-    return online is not None and online.message_model is MessageModel.BROADCASTING
 
 
 def _written(broker: Broker) -> Iterator[Sample]:

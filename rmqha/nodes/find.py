@@ -7,6 +7,7 @@ default it is three above (docs/guide/configuration.rst).
 
 from __future__ import annotations
 
+from attrs import frozen
 from twisted.internet.interfaces import IReactorTCP
 
 from rmqha.config.settings import ADMIN_PORT_STEP
@@ -30,21 +31,52 @@ def admin_of(address: str) -> str:
     return Endpoint().show((host, port + ADMIN_PORT_STEP))
 
 
+@frozen
+class KnownBroker:
+    """
+    A broker as a name server knows it.
+
+    @ivar address: Where its clients connect.
+    """
+
+    name: str
+    id: int
+    cluster: str
+    address: str
+
+    @property
+    def admin(self) -> str:
+        """
+        Where its admin port is by default.
+
+        @raise ValueError: If its address is none.
+        """
+        return admin_of(self.address)
+
+
+def brokers_in(info: ClusterInfo) -> list[KnownBroker]:
+    """
+    All brokers, masters before their slaves.
+    """
+    return [
+        KnownBroker(name, number, broker.cluster or "", address)
+        for name, broker in sorted(info.broker_addr_table.items())
+        for number, address in sorted(broker.broker_addrs.items())
+    ]
+
+
 def nodes_in(info: ClusterInfo) -> list[str]:
     """
     The admin ports of all brokers, masters before their slaves.
     """
-    found = []
-    for _, broker in sorted(info.broker_addr_table.items()):
-        found += [admin_of(at) for _, at in sorted(broker.broker_addrs.items())]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(broker.admin for broker in brokers_in(info)))
 
 
 async def known_to(
     server: str, reactor: IReactorTCP, tls: OutgoingTls = IN_CLEAR_TEXT
 ) -> list[str]:
     """
-    Ask a name server for its brokers.
+    Ask a name server for its nodes.
 
     @param server: Where its clients connect.
     @return: The admin ports of all, the name server's own first.
@@ -52,9 +84,18 @@ async def known_to(
     """
     client = RemotingClient(reactor, tls=tls)
     try:
-        answer = await client.request(server, Command.request(RequestCode.GET_BROKER_CLUSTER_INFO))
+        return [admin_of(server), *nodes_in(await cluster_of(server, client))]
     finally:
         await client.close()
+
+
+async def cluster_of(server: str, client: RemotingClient) -> ClusterInfo:
+    """
+    Ask a name server for its brokers.
+
+    @raise ValueError: If what answers is no name server.
+    """
+    answer = await client.request(server, Command.request(RequestCode.GET_BROKER_CLUSTER_INFO))
     if answer.code != ResponseCode.SUCCESS:
         raise ValueError(f"{server} is not a name server: {answer.remark}")
-    return [admin_of(server), *nodes_in(read(ClusterInfo, answer.body))]
+    return read(ClusterInfo, answer.body)

@@ -80,7 +80,10 @@ class Look:
         url = f"http://{self.address}/{path}"
         # Not the name in the address, which the node need not know for its own.
         headers = {"host": "localhost"}
-        answer: Deferred[Any] = self.client.get(url, headers=headers, timeout=TIMEOUT)
+        # No redirects: what answers there is a node, or nobody.
+        answer: Deferred[Any] = self.client.get(
+            url, headers=headers, timeout=TIMEOUT, allow_redirects=False
+        )
         response = await answer
         body = bytearray()
 

@@ -50,7 +50,7 @@ def lines(seen: Seen) -> list[tuple[str, str]]:
     The six lines of a node, each with its name.
     """
     status = seen.status or {}
-    body = _names(status) if status.get("role") == NAMESRV else _broker(status)
+    body = brokers_and_masters(status) if status.get("role") == NAMESRV else _broker(status)
     wrong = [*([seen.problem] if seen.problem else []), *attention(status)]
     return [
         ("node", _identity(status)),
@@ -90,26 +90,42 @@ def state_of(status: Status) -> str:
 
 
 def _broker(status: Status) -> list[tuple[str, str]]:
+    log, use = log_of(status), disk_of(status)
     return [
-        ("log", _log(status)),
-        ("replication", _upstream(status) or _downstream(status)),
+        ("log", f"{log}; disk {use}" if use else log),
+        ("replication", replication_of(status)),
         ("clients", _clients(status)),
     ]
 
 
-def _log(status: Status) -> str:
+def log_of(status: Status) -> str:
+    """
+    Which bytes the log holds, and what of them is not where it belongs yet.
+    """
     first, end = status.get("minOffset"), status.get("maxOffset")
     if first is None or end is None:
         return "not open yet"
-    use = (status.get("retention") or {}).get("diskUse")
     parts = [f"bytes {first} to {end} ({size(end - first)})"]
     for name, text in (("flushedOffset", "on the disk"), ("dispatchedOffset", "in the queues")):
         at = status.get(name)
         if at is not None and at < end:
             parts.append(f"{size(end - at)} not yet {text}")
-    if use is not None:
-        parts.append(f"disk {use:.0%} full")
     return "; ".join(parts)
+
+
+def disk_of(status: Status) -> str:
+    """
+    How full the disk of the log is; empty where that is not known.
+    """
+    use = (status.get("retention") or {}).get("diskUse")
+    return "" if use is None else f"{use:.0%} full"
+
+
+def replication_of(status: Status) -> str:
+    """
+    How it goes with the master of a slave, or with the replicas of a master.
+    """
+    return _upstream(status) or _downstream(status)
 
 
 def _upstream(status: Status) -> str:
@@ -168,13 +184,32 @@ def _clients(status: Status) -> str:
     if servers:
         there = sum(said == "registered" for said in servers.values())
         parts.append(f"registered at {there} of {len(servers)} name servers")
-    writes = [f"{count} {name}" for name, count in (status.get("writes") or {}).items() if count]
+    writes = writes_of(status)
     if writes:
-        parts.append("SYNC writes " + ", ".join(writes))
+        parts.append(f"SYNC writes {writes}")
     return "; ".join(parts)
 
 
-def _names(status: Status) -> list[tuple[str, str]]:
+def writes_of(status: Status) -> str:
+    """
+    How many writes a master has answered with which status; empty without any.
+    """
+    found = (status.get("writes") or {}).items()
+    return ", ".join(f"{count} {name}" for name, count in found if count)
+
+
+def registration_of(status: Status) -> str:
+    """
+    What each name server said last; empty without any.
+    """
+    servers = (status.get("remoting") or {}).get("nameServers") or {}
+    return "; ".join(f"{server} {said}" for server, said in servers.items())
+
+
+def brokers_and_masters(status: Status) -> list[tuple[str, str]]:
+    """
+    What a name server knows, each with its name.
+    """
     rows = status.get("brokers") or []
     brokers = [
         f"{row['brokerName']}/{row['brokerId']} {row['address']} heard "

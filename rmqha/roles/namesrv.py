@@ -23,6 +23,7 @@ from rmqha.net.remoting.listening import listen
 from rmqha.periodic import Job
 from rmqha.roles.process import Process
 from rmqha.roles.service_manager import READY
+from rmqha.wire.remoting.bodies.route import ClusterInfo
 
 
 class NamesrvNode(Process):
@@ -107,6 +108,12 @@ class NamesrvNode(Process):
         """
         yield from super().jobs()
         yield from self.server.jobs()
+
+    def known_brokers(self) -> ClusterInfo | None:
+        """
+        All brokers that are registered.
+        """
+        return self.server.table.cluster_info()
 
     def metric_labels(self) -> dict[str, str]:
         """

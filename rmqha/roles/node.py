@@ -10,7 +10,7 @@ logs the reason, stops the reactor and ends the process with exit code 1.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -44,7 +44,9 @@ from rmqha.metrics.broker_families import of_broker
 from rmqha.metrics.family import Sample
 from rmqha.net.connection_shares import ConnectionShares
 from rmqha.net.remoting import config_changes
+from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.remoting.credentials import read_credentials
+from rmqha.page.told import GroupRow
 from rmqha.periodic import Job, rows_of
 from rmqha.roles.process import NAMED, Process
 from rmqha.roles.service_manager import READY
@@ -517,6 +519,7 @@ class Node(Process):
             "recovery": self._recovery(),
             "lostTail": None if lost is None else {"from": lost.start, "to": lost.to},
             "retention": store.retention.status() if store is not None else None,
+            "putMillis": self._put_millis(),
             "servedFaults": self.broker.served.faults if self.broker is not None else None,
             "derivedFaults": store.dispatcher.fault_count if store is not None else None,
             "published": store.publisher.status() if store is not None else None,
@@ -545,6 +548,34 @@ class Node(Process):
             found["damaged ranges"] = str(store.scrubber.status()["faultCount"]), ""
             found["bytes deleted that a replica needed"] = str(retention.lost_bytes), ""
         return found
+
+    def groups_behind(self) -> Iterator[GroupRow | None]:
+        """
+        The consumer groups that have something to consume.
+        """
+        broker = self.broker
+        if broker is None:
+            return
+        now = broker.store.now_ms()
+        for found in broker.lags.each(broker.consumers.broadcasts):
+            if found is None or not found[2].messages:
+                yield None
+                continue
+            topic, group, lag = found
+            seconds = None if lag.since is None else max(0, now - lag.since) / 1000
+            yield GroupRow(group=group, topic=topic, messages=lag.messages, seconds=seconds)
+
+    def name_servers(self) -> Sequence[str]:
+        """
+        Those it registers at.
+        """
+        return [server for server in self.settings.broker.namesrv.split(";") if server]
+
+    def connect(self) -> RemotingClient:
+        """
+        A client that signs what it asks, where there are accounts.
+        """
+        return RemotingClient(self.reactor, credentials=self.credentials)
 
     def metric_labels(self) -> dict[str, str]:
         """
@@ -606,6 +637,19 @@ class Node(Process):
         What an acknowledged write means here, in words.
         """
         return "none: a slave takes no writes"
+
+    def _put_millis(self) -> dict[str, float] | None:
+        """
+        How long writes of the last minute or two took.
+        """
+        if self.broker is None or self.broker.writer is None:
+            return None
+        took = self.broker.counts.puts_took.all()
+        return {
+            "p50": took.below(0.5) * 1000,
+            "p99": took.below(0.99) * 1000,
+            "max": took.longest * 1000,
+        }
 
     def _remoting(self) -> dict[str, Any]:
         broker = self.broker

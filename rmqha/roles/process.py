@@ -11,10 +11,11 @@ import atexit
 import os
 import resource
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
+from treq.client import HTTPClient
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.error import CannotListenError
@@ -23,11 +24,12 @@ from twisted.internet.protocol import ServerFactory
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
+from twisted.web.client import Agent
 
 from rmqha.admin.events import Events, Facts
 from rmqha.admin.health_log import HealthLog
 from rmqha.admin.hosts import OwnNames
-from rmqha.admin.http import AdminPort, AdminSite
+from rmqha.admin.http import AdminPort
 from rmqha.admin.reactor_delay import ReactorDelay
 from rmqha.config.load import NAMESRV
 from rmqha.config.settings import LogLevelName, Settings
@@ -40,11 +42,18 @@ from rmqha.metrics.scrape import Scrape
 from rmqha.net.accepting import PatientPort
 from rmqha.net.allowed_peers import Allowed
 from rmqha.net.connection_shares import ConnectionShares
+from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.tls.node_tls import NodeTls
+from rmqha.page.cluster import ClusterPages
+from rmqha.page.history import History
+from rmqha.page.own import OwnPage
+from rmqha.page.site import PageSite
+from rmqha.page.told import GroupRow
 from rmqha.periodic import Job, health_of, rows_of
 from rmqha.roles.advice import open_warning
 from rmqha.roles.service_manager import STOPPING, notify
 from rmqha.shutdown import Shutdown
+from rmqha.wire.remoting.bodies.route import ClusterInfo
 
 NAMED = (RmqhaError, OSError, CannotListenError)
 """What can keep a process from starting and says all there is to say; else it is a bug."""
@@ -123,6 +132,7 @@ class Process(Service):
     @ivar health_log: Logs the edges of L{health}, from when the role is at work to its stop.
     @ivar reactor_delay: Measures how late the reactor is, as long.
     @ivar events: What happened to the node.
+    @ivar history: The last quarter of an hour of its lag and rates.
     @ivar reread: Reads the configuration once more.
     @ivar tls: Its certificates, and which connections speak TLS.
     @ivar log_from: Told the C{logLevel}, where it is ours to say.
@@ -142,6 +152,7 @@ class Process(Service):
         self.health_log = HealthLog(self.health, reactor)
         self.reactor_delay = ReactorDelay(reactor)
         self.events = Events(self.facts, reactor, self._in_thread)
+        self.history = History(self.status, reactor)
         self._scrape = Scrape(self, reactor, self._in_thread)
         self._begun = reactor.seconds()
         self.shares = self.connection_shares(settings)
@@ -198,6 +209,7 @@ class Process(Service):
         yield from self.health_log.jobs()
         yield from self.events.jobs()
         yield from self.tls.identities.jobs()
+        yield from self.history.jobs()
 
     def status(self) -> dict[str, Any]:
         """
@@ -235,6 +247,30 @@ class Process(Service):
         What C{/events} says.
         """
         return self.events.rows()
+
+    def groups_behind(self) -> Iterator[GroupRow | None]:
+        """
+        The consumer groups that are behind; C{None} where a turn of the reactor may end.
+        """
+        return iter(())
+
+    def name_servers(self) -> Sequence[str]:
+        """
+        Whom to ask for other nodes.
+        """
+        return ()
+
+    def known_brokers(self) -> ClusterInfo | None:
+        """
+        The other nodes, if they register here.
+        """
+        return None
+
+    def connect(self) -> RemotingClient:
+        """
+        A client for asking other nodes.
+        """
+        return RemotingClient(self.reactor)
 
     def metric_labels(self) -> dict[str, str]:
         """
@@ -325,6 +361,7 @@ class Process(Service):
         self.tls.identities.start()
         self.events.note("start", f"{self.role} started, rmqha {VERSION}, process {os.getpid()}")
         self.events.start()
+        self.history.start()
         super().startService()
 
     def tell_shares(self) -> None:
@@ -352,6 +389,7 @@ class Process(Service):
         self.health_log.stop()
         self.reactor_delay.stop()
         self.events.stop()
+        self.history.stop()
         self.events.note("stop", f"{self.role} is stopping")
         return Deferred.fromCoroutine(self._stop())
 
@@ -370,7 +408,7 @@ class Process(Service):
         if not admin.listen_port:
             return []
         site = AdminPort(
-            AdminSite(self),
+            self._page_site(),
             allowed=self._admin_peers,
             names=OwnNames.of(admin.hosts),
             clock=self.reactor,
@@ -380,6 +418,18 @@ class Process(Service):
         )
         port.startListening()
         return [port]
+
+    def _page_site(self) -> PageSite:
+        own = OwnPage(self, self.history, self.reactor)
+        cluster = ClusterPages(
+            own=own,
+            clock=self.reactor,
+            http=HTTPClient(Agent(self.reactor)),
+            connect=self.connect,
+            servers=self.name_servers,
+            table=self.known_brokers,
+        )
+        return PageSite(self, own=own.told, cluster=cluster.told, in_thread=self._in_thread)
 
     def _in_thread(self, function: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
         pool = self.reactor.getThreadPool()

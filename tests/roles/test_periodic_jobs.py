@@ -30,6 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 OF_ALL_BROKERS = {
     "looking at the node's health",
     "recording events",
+    "remembering lag and rates",
     "deleting old log files",
     "flushing queues and index",
     "flushing the log",
@@ -172,7 +173,12 @@ class NameServerTests(SynchronousTestCase):
         self.addCleanup(node.stopService)
         self.assertEqual(
             names(node.status()),
-            {"looking at the node's health", "recording events", "removing silent brokers"},
+            {
+                "looking at the node's health",
+                "recording events",
+                "remembering lag and rates",
+                "removing silent brokers",
+            },
         )
         self.patch(RouteTable, "expire", lambda table, now: 1 / 0)
         for _ in range(RED_AFTER):

@@ -246,6 +246,13 @@ class Consumers(_Groups[ConsumerGroup]):
     def __init__(self) -> None:
         super().__init__(ConsumerGroup)
 
+    def broadcasts(self, name: str) -> bool:
+        """
+        Whether each member of a group gets all messages, so that no broker knows how far they are.
+        """
+        group = self.group(name)
+        return group is not None and group.message_model is MessageModel.BROADCASTING
+
     def heard(self, name: str, member: Member) -> tuple[ConsumerGroup, bool]:
         """
         A consumer said that it is there, and what it wants.

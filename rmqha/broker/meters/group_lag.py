@@ -10,6 +10,8 @@ Source: docs/guide/metrics.rst.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+
 from attrs import define, field, frozen
 
 from rmqha.broker.meters.meters import Meters
@@ -17,6 +19,7 @@ from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.broker.tables.topics import Topics
 from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.lookup import Lookup
+from rmqha.wire.names import DLQ_PREFIX
 
 
 @frozen
@@ -59,6 +62,19 @@ class GroupLags:
         if len(self._seen) > len(found):
             self._seen = {pair: self._seen[pair] for pair in found if pair in self._seen}
         return found
+
+    def each(self, without: Callable[[str], bool]) -> Iterator[tuple[str, str, GroupLag] | None]:
+        """
+        How far each group is in each topic that it consumes, as topic, group and lag; C{None}
+        where a topic is gone.  Dead letters are not consumed.
+
+        @param without: Groups that are left out.
+        """
+        for topic, group in self.pairs():
+            if topic.startswith(DLQ_PREFIX) or without(group):
+                continue
+            lag = self.lag(topic, group)
+            yield None if lag is None else (topic, group, lag)
 
     def lag(self, topic: str, group: str) -> GroupLag | None:
         """

@@ -124,7 +124,7 @@ class Broken:
     def __init__(self, error: BaseException) -> None:
         self.error = error
 
-    async def get(self, url: str, headers: object, timeout: float) -> None:
+    async def get(self, url: str, **more: object) -> None:
         """
         Fail.
         """

@@ -1,0 +1,190 @@
+"""
+The page of a cluster: a node asks the others how they are, while somebody looks at its page.
+
+Where they are it asks name servers.  A node's own page is asked on its admin port, which is three
+above its client port and often open on its own machine alone; then its client port says what it
+says to any client, and so does one of a stock broker, which has no other.
+
+Source: docs/guide/page.rst.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from attrs import define, evolve, field
+from twisted.internet.defer import Deferred, ensureDeferred, gatherResults
+from twisted.internet.error import ConnectionClosed
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+
+from rmqha.config.load import NAMESRV
+from rmqha.errors import RequestRefused, RmqhaError
+from rmqha.net.remoting.client import RemotingClient
+from rmqha.nodes.facts import Fact
+from rmqha.nodes.find import KnownBroker, admin_of, brokers_in, cluster_of
+from rmqha.nodes.poll import UNREACHED, Look, unreached
+from rmqha.nodes.runtime_facts import runtime_facts
+from rmqha.page.own import OwnPage, of_status
+from rmqha.page.told import ClusterPage, NodePage
+from rmqha.wire.remoting.bodies.route import ClusterInfo, KvTable
+from rmqha.wire.remoting.codes import RequestCode, ResponseCode
+from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.json_body import from_json, read
+
+FRESH = 4.0
+"""Seconds for which what others said is not asked again."""
+
+PATIENCE = 1.0
+"""Seconds that a page waits for others; then it gets what they said before."""
+
+CLIENT_PORT_TIMEOUT = 3.0
+"""Seconds a client port has for its answer."""
+
+MOST_BROKERS = 100
+"""Brokers that are asked."""
+
+ALONE = "no name server is configured here, so this is one node"
+
+
+@define(eq=False, kw_only=True)
+class ClusterPages:
+    """
+    Asks all nodes, once for all who look.
+
+    @ivar http: C{treq}, or what looks like it.
+    @ivar connect: Makes a client for name servers and client ports.
+    @ivar servers: The name servers that are known.
+    @ivar table: What this node knows if it is a name server itself; else C{None}.
+    """
+
+    own: OwnPage
+    clock: IReactorTime
+    http: Any
+    connect: Callable[[], RemotingClient]
+    servers: Callable[[], Sequence[str]]
+    table: Callable[[], ClusterInfo | None]
+    _others: tuple[NodePage, ...] = field(default=(), init=False)
+    _note: str = field(default="", init=False)
+    _looked: float = field(default=float("-inf"), init=False)
+    _looking: bool = field(default=False, init=False)
+    _waiting: list[Deferred[None]] = field(factory=list, init=False)
+
+    _log = Logger()
+
+    async def told(self) -> ClusterPage:
+        """
+        How all are: this node now, the others a moment ago.
+        """
+        own = await self.own.told()
+        if self.clock.seconds() - self._looked >= FRESH:
+            done: Deferred[None] = Deferred()
+            self._waiting.append(done)
+            if not self._looking:
+                self._looking = True
+                Deferred.fromCoroutine(self._look(own)).addErrback(
+                    lambda failure: self._log.failure("Cannot ask the other nodes", failure)
+                ).addBoth(self._over)
+            await done.addTimeout(PATIENCE, self.clock, lambda _, __: None)
+        return ClusterPage(own=own.name, note=self._note, nodes=(own, *self._others))
+
+    def _over(self, _: object) -> None:
+        self._looking, self._looked = False, self.clock.seconds()
+        waiting, self._waiting = self._waiting, []
+        for done in waiting:
+            done.callback(None)
+
+    async def _look(self, own: NodePage) -> None:
+        servers, info = self.servers(), self.table()
+        if not servers and info is None:
+            self._note = ALONE
+            return
+        client = self.connect()
+        try:
+            asked = await gatherResults(
+                [ensureDeferred(self._server(client, server)) for server in servers]
+            )
+            found = [known for _, known in asked if known is not None]
+            brokers = brokers_in(info or (found[0] if found else ClusterInfo()))
+            others = [one for one in brokers if _name(one) != own.name]
+            self._note = _note(servers, found, len(others)) if info is None else ""
+            pages = await gatherResults(
+                [ensureDeferred(self._broker(client, one)) for one in others[:MOST_BROKERS]]
+            )
+        finally:
+            client.close()
+        self._others = (*(page for page, _ in asked), *pages)
+
+    async def _server(
+        self, client: RemotingClient, server: str
+    ) -> tuple[NodePage, ClusterInfo | None]:
+        """
+        A name server, and what it knows.
+        """
+        name = f"name server {server}"
+        try:
+            info = await cluster_of(server, client)
+        except (RmqhaError, ConnectionClosed, ValueError) as error:
+            return NodePage(name=name, role=NAMESRV, problem=str(error)), None
+        try:
+            page = evolve(await self._page(admin_of(server)), name=name)
+        except (*UNREACHED, ValueError, RmqhaError):
+            page = NodePage(name=name, role=NAMESRV, facts=(Fact("state", "answers"),))
+        return page, info
+
+    async def _broker(self, client: RemotingClient, broker: KnownBroker) -> NodePage:
+        name = _name(broker)
+        try:
+            page = await self._page(broker.admin)
+            if page.name == name:
+                return page
+            why = f"{broker.admin} is the admin port of {page.name}"
+        except (*UNREACHED, ValueError, RmqhaError) as failed:
+            why = unreached(broker.address, failed)
+        known = NodePage(
+            name=name,
+            role="slave" if broker.id else "master",
+            cluster=broker.cluster,
+            broker_name=broker.name,
+            broker_id=broker.id,
+        )
+        try:
+            answer = await client.request(
+                broker.address,
+                Command.request(RequestCode.GET_BROKER_RUNTIME_INFO),
+                CLIENT_PORT_TIMEOUT,
+            )
+            if answer.code != ResponseCode.SUCCESS:
+                raise RequestRefused(answer.code, answer.remark or "no reason was given")
+            table = read(KvTable, answer.body).table
+        except (RmqhaError, ConnectionClosed) as failed:
+            return evolve(known, problem=f"{why}; its client port: {failed}")
+        return evolve(known, facts=(*runtime_facts(table), Fact("admin port", why)))
+
+    async def _page(self, address: str) -> NodePage:
+        """
+        A node's own page; of an older node its status.
+
+        @param address: Of its admin port.
+        """
+        look = Look(self.http, address, self.clock)
+        code, content = await look.get("page/node")
+        if code == 200:
+            return from_json(NodePage, content)
+        seen = await look.once()
+        if seen.status is None:
+            raise ValueError(seen.problem)
+        return of_status(seen.status, seen.problem)
+
+
+def _name(broker: KnownBroker) -> str:
+    return f"{broker.name}/{broker.id}"
+
+
+def _note(servers: Sequence[str], found: Sequence[ClusterInfo], others: int) -> str:
+    if not found:
+        return f"no name server answers ({', '.join(servers)}), so this is one node"
+    if others > MOST_BROKERS:
+        return f"{MOST_BROKERS} of {others} other brokers are shown"
+    return ""

@@ -1,0 +1,134 @@
+"""
+What the page tells of a node, in words.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from rmqha.nodes.facts import facts_of
+from rmqha.nodes.runtime_facts import runtime_facts
+from tests.nodes.test_summary import MASTER, NAMESRV, SLAVE
+
+
+def told(status: dict[str, Any]) -> dict[str, str]:
+    """
+    The facts by name.
+    """
+    return {fact.name: fact.text for fact in facts_of(status)}
+
+
+class FactsTests(SynchronousTestCase):
+    """
+    L{facts_of}.
+    """
+
+    def test_master(self) -> None:
+        """
+        A master tells its epoch, its writes, its disk, what is scrubbed and kept, and who knows it.
+        """
+        status = MASTER | {
+            "masterEpoch": 3,
+            "putMillis": {"p50": 0.5, "p99": 4.25, "max": 9.0},
+            "scrub": {
+                "bytesPerSecond": 100,
+                "position": 50,
+                "passFrom": 0,
+                "passTo": 200,
+                "faultCount": 0,
+            },
+            "retentionSlots": [
+                {"address": "10.0.0.2", "connected": True, "bytes": 0},
+                {"address": "10.0.0.9", "connected": False, "bytes": 5000},
+            ],
+        }
+        self.assertEqual(
+            told(status),
+            {
+                "state": "serving",
+                "version": "rmqha 0.1, up 3 h 12 min",
+                "epoch": "master epoch 3",
+                "replication": "1 of 2 replicas in sync; 10.0.0.2 in-sync, 0 bytes and 0.0 s "
+                "behind; 10.0.0.3 feeding, 70.0 kB and 1 min 5 s behind",
+                "log": "bytes 0 to 2660709 (2.7 MB); 1.0 kB not yet in the queues",
+                "writes": "10200 PUT_OK, 7 SLAVE_NOT_AVAILABLE",
+                "put p99": "4.2 ms",
+                "disk": "41% full",
+                "scrub": "25% of a pass; nothing damaged",
+                "slots": "5.0 kB kept for 10.0.0.9",
+                "registration": "a:9876 registered; b:9876 not yet",
+                "clients": "12 connections",
+                "attention": "5.0 kB kept for replicas that are away: 10.0.0.9",
+            },
+        )
+
+    def test_scrub(self) -> None:
+        """
+        How far a scrub is, when the last was, and what it found.
+        """
+        for scrub, text in (
+            ({"bytesPerSecond": 0}, "off; nothing damaged"),
+            ({"bytesPerSecond": 9, "faultCount": 2}, "no pass yet; 2 damaged ranges"),
+            (
+                {"bytesPerSecond": 9, "lastPassAge": 60.0},
+                "last pass 1 min 0 s ago; nothing damaged",
+            ),
+        ):
+            self.assertEqual(told(MASTER | {"scrub": scrub})["scrub"], text)
+
+    def test_others(self) -> None:
+        """
+        A slave has no writes, and a name server no log; a master without any says so.
+        """
+        slave = dict(SLAVE)
+        del slave["writes"]
+        self.assertNotIn("writes", told(slave))
+        self.assertIn("3.2 s behind", told(slave)["replication"])
+        self.assertEqual(told(MASTER | {"writes": {}})["writes"], "none yet")
+        names = told(NAMESRV)
+        self.assertEqual(names["masters"], "none of a")
+        self.assertNotIn("log", names)
+
+    def test_an_older_node(self) -> None:
+        """
+        One that tells next to nothing is shown all the same.
+        """
+        self.assertEqual(told({"state": "serving"})["state"], "serving")
+
+
+class RuntimeFactsTests(SynchronousTestCase):
+    """
+    L{runtime_facts}.
+    """
+
+    def test_stock(self) -> None:
+        """
+        What a stock broker tells is shown in the same words.
+        """
+        table = {
+            "brokerVersionDesc": "V5_3_3",
+            "bootTimestamp": "1000000",
+            "commitLogMinOffset": "0",
+            "commitLogMaxOffset": "2500000",
+            "putTps": "12.5 11.0 9.9",
+            "commitLogDiskRatio": "0.41",
+        }
+        self.assertEqual(
+            {fact.name: fact.text for fact in runtime_facts(table, lambda: 4600.0)},
+            {
+                "state": "answers its clients",
+                "version": "V5_3_3, up 1 h 0 min",
+                "log": "bytes 0 to 2500000 (2.5 MB)",
+                "writes": "12.5 a second",
+                "disk": "41% full",
+            },
+        )
+
+    def test_nonsense(self) -> None:
+        """
+        What is no number is left out.
+        """
+        facts = runtime_facts({"bootTimestamp": "soon", "putTps": "", "commitLogDiskRatio": "x"})
+        self.assertEqual([fact.name for fact in facts], ["state"])
