@@ -104,6 +104,7 @@ HOUSE: dict[str, set[str]] = {
     "pipeline.producing": {"pipeline.log", "wire.remoting.bodies", "wire.remoting.headers"},
     "pipeline.sinks": {"pipeline.log"},
     "pipeline.spark": {"pipeline.producing"},
+    "pipeline.read": {"pipeline.spark"},
     "pipeline.jobs": {"pipeline.sinks", "pipeline.spark"},
     "pipeline.jobs.rebuild": {"pipeline.jobs"},
     "pipeline.jobs.stats": {"pipeline.jobs"},

@@ -26,12 +26,14 @@ from rmqha.wire.log.copied_damage import CopiedDamage
 from rmqha.wire.log.published import SPAN_SIZE, TAIL, Point, parse_point, parse_spans
 from rmqha.wire.log.topic_runs import TopicSpan, parse_topic_spans
 from rmqha.wire.store_layout import (
+    CONFIG,
     COPIED_DAMAGE,
     DELETED_TOPICS,
     OWN_FOLDER,
     POINT,
     SPLITS,
     TOPIC_INDEX,
+    TOPICS,
 )
 
 DELETED = Path(OWN_FOLDER) / DELETED_TOPICS
@@ -126,6 +128,17 @@ def read_runs(path: Path, span: TopicSpan) -> bytes:
             return os.pread(fd, span.size, span.place)
     except FileNotFoundError:
         return b""
+
+
+def read_topic_names(root: Path) -> tuple[str, ...]:
+    """
+    The topics that a store's broker has in its table; none if the table cannot be read.
+    """
+    try:
+        table = json_table.read(root / CONFIG / TOPICS)
+        return tuple((table or {})["topicConfigTable"])
+    except (OSError, TableUnreadable, KeyError, TypeError, ValueError):
+        return ()
 
 
 def read_deleted_topics(root: Path, log: LogReader, end: int) -> dict[str, int]:

@@ -18,7 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from rmqha.pipeline.errors import OptionInvalid
 from rmqha.pipeline.jobs.progress import Shown, silent
 from rmqha.pipeline.jobs.spark_work import Path, Stores, options_for, ranges_of, run, spread
-from rmqha.pipeline.log.options import ReadOptions
+from rmqha.pipeline.log.options import OF_ROWS, ReadOptions
 from rmqha.pipeline.sinks.encoding import Compression, Encoding
 from rmqha.pipeline.sinks.gather import Gather
 from rmqha.pipeline.sinks.position import TablePosition
@@ -34,11 +34,7 @@ from rmqha.pipeline.sinks.written import (
 
 Choice = TypeVar("Choice", bound=StrEnum)
 
-OF_ROWS = frozenset(
-    name.lower()
-    for name in ("columns", "columnStyle", "topic", "subscribePattern", "tags", "queueIds", "mode")
-)
-"""Options that say which rows a range gives, and nothing about ranges."""
+_OF_ROWS = frozenset(name.lower() for name in OF_ROWS)
 
 
 @frozen
@@ -158,7 +154,7 @@ def of_ranges(options: Mapping[str, object]) -> dict[str, object]:
     """
     The options that ranges are planned with.
     """
-    return {name: value for name, value in options.items() if name.lower() not in OF_ROWS}
+    return {name: value for name, value in options.items() if name.lower() not in _OF_ROWS}
 
 
 def _summary(files: list[WrittenFile], held: Mapping[str, TablePosition]) -> Exported:

@@ -25,7 +25,8 @@ from rmqha.pipeline.log.positions import Position, from_json
 from rmqha.pipeline.log.stores import StoreView
 from rmqha.pipeline.sinks.encoding import Compression
 from rmqha.pipeline.sinks.parquet import OURS
-from rmqha.pipeline.sinks.target import Appending, Format, IcebergPlace, local
+from rmqha.pipeline.sinks.position import selection_of
+from rmqha.pipeline.sinks.target import Appending, Format, IcebergPlace, Target, local
 from rmqha.pipeline.spark.source import NAME
 
 CHECKPOINT = "checkpoint"
@@ -101,7 +102,7 @@ def stream(
     for name, value in of_ranges(chosen).items():
         reader = reader.option(name, value)  # type: ignore[arg-type]
     writer = reader.load().writeStream.foreachBatch(Batches(table))
-    writer = writer.option("checkpointLocation", str(place))
+    writer = writer.option("checkpointLocation", str(place)).queryName(_name(parsed, target))
     writer = (
         writer.trigger(availableNow=True) if every is None else writer.trigger(processingTime=every)
     )
@@ -109,6 +110,18 @@ def stream(
     if listener is not None:
         listener.run = str(query.runId)
     return query
+
+
+def _name(options: ReadOptions, target: Target) -> str:
+    """
+    What Spark's pages call a stream; no two that run at once have one name.
+    """
+    chosen = options.topic or sorted(options.assign or ())
+    pattern = options.subscribe_pattern
+    topics = ", ".join(chosen) or (pattern.pattern if pattern else "all topics")
+    return (
+        f"rmqha {', '.join(options.names)}: {topics} into {target.root} ({selection_of(options)})"
+    )
 
 
 def checkpoint_of(root: LocalPath, given: Path | None, fresh: bool) -> LocalPath:

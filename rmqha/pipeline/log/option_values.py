@@ -21,6 +21,8 @@ from rmqha.config.values import Kind
 _SIZE = re.compile(r"(\d{1,18})\s*(|b|k|kb|m|mb|g|gb|t|tb)", re.ASCII | re.IGNORECASE)
 _POWERS = {"": 0, "b": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?(.*)", re.ASCII | re.DOTALL)
+_DELAY = re.compile(r"(\d{1,9})\s*(ms|s|m|h)", re.ASCII)
+_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _OFFSET_MAX = 2**63 - 1
 
 
@@ -33,12 +35,16 @@ class Edge(StrEnum):
     LATEST = "latest"
 
 
+LATEST, EARLIEST = -1, -2
+"""What Spark's Kafka source calls the end and the beginning, where a number is needed."""
+
+
 @frozen
 class QueueOffsets:
     """
     Places in some queues; of the others everything is meant.
 
-    @ivar queues: Queue offsets by topic and queue id.
+    @ivar queues: Queue offsets by topic and queue id, or L{LATEST} or L{EARLIEST}; or times.
     """
 
     queues: dict[str, dict[int, int]]
@@ -150,7 +156,7 @@ class Positions(Kind):
     def allowed(self) -> str:
         return (
             'earliest, latest, physical offsets by store, like {"store": 0}, or queue offsets '
-            'by topic and queue id, like {"orders": {"0": 17}}'
+            'by topic and queue id, like {"orders": {"0": 17}}; -1 is latest and -2 earliest'
         )
 
     def parse(self, text: str) -> Any:
@@ -170,9 +176,52 @@ class Positions(Kind):
 
     @staticmethod
     def _offset(value: object) -> int:
-        if type(value) is not int or not 0 <= value <= _OFFSET_MAX:
+        if type(value) is not int or not EARLIEST <= value <= _OFFSET_MAX:
             raise ValueError(value)
         return value
+
+
+@frozen
+class QueueTimes(Kind):
+    """
+    Times in queues.
+    """
+
+    @property
+    def allowed(self) -> str:
+        return (
+            'milliseconds since 1970 by topic and queue id, like {"orders": {"0": 1700000000000}}'
+        )
+
+    def parse(self, text: str) -> Any:
+        found = Positions().parse(text)
+        if not isinstance(found, QueueOffsets):
+            raise ValueError(text)
+        if any(time < 0 for queues in found.queues.values() for time in queues.values()):
+            raise ValueError(text)
+        return found
+
+
+@frozen
+class Queues(Kind):
+    """
+    Some queues of topics.
+    """
+
+    @property
+    def allowed(self) -> str:
+        return 'queue ids by topic, like {"orders": [0, 1]}'
+
+    def parse(self, text: str) -> Any:
+        found = json.loads(text)
+        if not isinstance(found, dict) or not found:
+            raise ValueError(text)
+        for queues in found.values():
+            if not isinstance(queues, list) or not queues:
+                raise ValueError(text)
+            if any(type(queue) is not int or queue < 0 for queue in queues):
+                raise ValueError(text)
+        return {topic: frozenset(queues) for topic, queues in found.items()}
 
 
 @frozen
@@ -192,6 +241,23 @@ class Time(Kind):
         if time.tzinfo is None:
             raise ValueError(text)
         return round(time.timestamp() * 1000)
+
+
+@frozen
+class Delay(Kind):
+    """
+    A length of time, as seconds.
+    """
+
+    @property
+    def allowed(self) -> str:
+        return "a time with its unit, like 500ms, 30s, 15m or 2h"
+
+    def parse(self, text: str) -> Any:
+        match = _DELAY.fullmatch(text.strip())
+        if match is None:
+            raise ValueError(text)
+        return int(match[1]) * _SECONDS[match[2]]
 
 
 @frozen

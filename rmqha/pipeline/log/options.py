@@ -22,6 +22,8 @@ from rmqha.config.values import Choice, Integer, Kind, Levels, Switch, Text
 from rmqha.errors import ExpressionInvalid
 from rmqha.pipeline.errors import OptionInvalid, OptionMissing, OptionUnknown
 from rmqha.pipeline.log.option_values import (
+    LATEST,
+    Delay,
     Edge,
     LocalPath,
     Names,
@@ -31,6 +33,8 @@ from rmqha.pipeline.log.option_values import (
     Pattern,
     Positions,
     QueueOffsets,
+    Queues,
+    QueueTimes,
     Size,
     TierUrls,
     Time,
@@ -56,6 +60,7 @@ CORRUPT = "_corrupt_record"
 """Spark's name for the column that says what is wrong with a damaged record."""
 
 ROWS_MAX = 2**63 - 1
+PARTITIONS_MAX = 1_000_000
 READER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,126}", re.ASCII)
 _CAPITAL = re.compile(r"[A-Z]")
 _UNDERSCORE = re.compile(r"_([a-z])")
@@ -172,6 +177,7 @@ class ReadOptions:
     table: RowKind = option(Choice(RowKind), RowKind.MESSAGES)
     topic: tuple[str, ...] | None = option(Names())
     subscribe_pattern: re.Pattern[str] | None = option(Pattern())
+    assign: dict[str, frozenset[int]] | None = option(Queues())
     tags: tuple[str, ...] | None = option(Names("||"))
     property_filter: str | None = option(Text(empty=False))
     queue_ids: frozenset[int] | None = option(Numbers())
@@ -180,6 +186,7 @@ class ReadOptions:
     ending_offsets: Offsets = option(Positions(), Edge.LATEST)
     starting_timestamp: int | None = option(Time())
     ending_timestamp: int | None = option(Time())
+    starting_offsets_by_timestamp: QueueOffsets | None = option(QueueTimes())
     columns: tuple[str, ...] | None = option(Names())
     column_style: Style = option(Choice(Style), Style.RMQHA)
     verify_crc: bool = option(Switch(), True)
@@ -192,6 +199,9 @@ class ReadOptions:
     keep_page_cache: bool = option(Switch(), False)
     max_read_bytes_per_second: int | None = option(Size())
     priority: Priority = option(Choice(Priority), Priority.IDLE)
+    min_partitions: int | None = option(Integer(1, PARTITIONS_MAX))
+    min_bytes_per_trigger: int | None = option(Size())
+    max_trigger_delay: float = option(Delay(), 900.0)
     max_bytes_per_trigger: int | None = option(Size())
     max_rows_per_trigger: int | None = option(Integer(1, ROWS_MAX))
     fail_on_data_loss: bool = option(Switch(), True)
@@ -230,6 +240,8 @@ class ReadOptions:
             raise OptionMissing("path", NO_PATH)
         if len(paths) > 1:
             raise draft.invalid(paths[1], f"cannot be combined with {paths[0]}")
+        if "subscribe" in found:
+            found["topic"] = found.pop("subscribe")
         if "path" in found:
             found["stores"] = ((ONLY, found.pop("path")),)
         elif "paths" in found:
@@ -306,10 +318,38 @@ def kinds_of(cls: type[AttrsInstance]) -> dict[str, Kind]:
     }
 
 
-KINDS: dict[str, Kind] = {**kinds_of(ReadOptions), "path": LocalPath(), "paths": Paths()}
-"""Every option there is; C{paths} is what Spark makes of a list given to C{load}."""
+KINDS: dict[str, Kind] = {
+    **kinds_of(ReadOptions),
+    "path": LocalPath(),
+    "paths": Paths(),
+    "subscribe": Names(),
+}
+"""Every option there is; C{paths} is what Spark makes of a list given to C{load}, C{subscribe} what
+its Kafka source calls C{topic}."""
 
-_STREAM_ONLY = ("maxBytesPerTrigger", "maxRowsPerTrigger", "missingStores", "readerName")
+OF_ROWS = (
+    "columns",
+    "columnStyle",
+    "topic",
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "tags",
+    "propertyFilter",
+    "queueIds",
+    "startingOffsetsByTimestamp",
+    "mode",
+)
+"""Options that say which rows a range gives, and nothing about ranges."""
+
+_STREAM_ONLY = (
+    "maxBytesPerTrigger",
+    "maxRowsPerTrigger",
+    "minBytesPerTrigger",
+    "maxTriggerDelay",
+    "missingStores",
+    "readerName",
+)
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "paths")
 
 
@@ -379,7 +419,13 @@ def nearest(unknown: str, known: Mapping[str, str]) -> str:
 
 def _check_together(options: ReadOptions, draft: OptionsDraft) -> None:
     for one, other in (
+        ("subscribe", "topic"),
         ("subscribePattern", "topic"),
+        ("subscribePattern", "subscribe"),
+        ("assign", "topic"),
+        ("assign", "subscribe"),
+        ("assign", "subscribePattern"),
+        ("assign", "queueIds"),
         ("startingTimestamp", "startingOffsets"),
         ("endingTimestamp", "endingOffsets"),
     ):
@@ -407,19 +453,7 @@ def _check_together(options: ReadOptions, draft: OptionsDraft) -> None:
     if options.ending_offsets is Edge.EARLIEST:
         raise draft.invalid("endingOffsets", "latest, or physical offsets by store")
     if options.table is not RowKind.MESSAGES:
-        draft.refuse(
-            (
-                "columns",
-                "columnStyle",
-                "topic",
-                "subscribePattern",
-                "tags",
-                "propertyFilter",
-                "queueIds",
-                "mode",
-            ),
-            "only with table=messages",
-        )
+        draft.refuse(OF_ROWS, "only with table=messages")
 
 
 def _check_batch(draft: OptionsDraft) -> None:
@@ -428,7 +462,13 @@ def _check_batch(draft: OptionsDraft) -> None:
 
 def _check_streaming(draft: OptionsDraft) -> None:
     draft.refuse(_BATCH_ONLY, "not allowed in a stream")
-    if isinstance(draft.values.get("startingOffsets"), QueueOffsets):
-        raise draft.invalid("startingOffsets", "queue offsets are not allowed in a stream")
+    starting = draft.values.get("startingOffsets")
+    if isinstance(starting, QueueOffsets) and any(
+        LATEST in queues.values() for queues in starting.queues.values()
+    ):
+        raise draft.invalid(
+            "startingOffsets",
+            "a queue of a stream has no latest: its checkpoint has places of the log only",
+        )
     if draft.values.get("table") is RowKind.FILES:
         raise draft.invalid("table", "only messages or ranges are allowed in a stream")

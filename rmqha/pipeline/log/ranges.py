@@ -16,13 +16,14 @@ from logging import getLogger
 from pathlib import Path
 from typing import Self
 
-from attrs import asdict, frozen
+from attrs import asdict, evolve, frozen
 
 from rmqha.logfiles.listing import LogFile
 from rmqha.logfiles.log_files import LogFiles
+from rmqha.logfiles.published import read_topic_names
 from rmqha.pipeline.log.errors import DataLost
-from rmqha.pipeline.log.option_values import Edge
-from rmqha.pipeline.log.options import ReadOptions
+from rmqha.pipeline.log.option_values import EARLIEST, LATEST, Edge
+from rmqha.pipeline.log.options import ReadOptions, nearest
 from rmqha.pipeline.log.positions import Position, fingerprint
 from rmqha.pipeline.log.stores import StoreView
 from rmqha.pipeline.log.topic_parts import Weights, chosen_topics, spans_of
@@ -196,7 +197,8 @@ def bounds(store: StoreView, options: ReadOptions) -> tuple[int, int]:
     if options.ending_timestamp is not None:
         end = store.stored_from(options.ending_timestamp)
     elif isinstance(options.ending_offsets, dict):
-        end = store.aligned(options.ending_offsets[store.name])
+        offset = options.ending_offsets[store.name]
+        end = store.end if offset == LATEST else store.aligned(max(offset, store.first))
     return start, max(start, end)
 
 
@@ -213,6 +215,15 @@ def starting(store: StoreView, options: ReadOptions) -> int:
     if not isinstance(options.starting_offsets, dict):
         return store.first
     offset = options.starting_offsets[store.name]
+    if offset in (LATEST, EARLIEST):
+        return store.end if offset == LATEST else store.first
+    if offset > store.end:
+        _log.warning(
+            "startingOffsets of %s is %d, but its log ends at byte %d: nothing to read yet",
+            store.name,
+            offset,
+            store.end,
+        )
     begin = store.present(offset)
     if offset < begin:
         lost = DataLost(store.name, offset, begin)
@@ -226,8 +237,35 @@ def plan(stores: Iterable[StoreView], options: ReadOptions) -> list[Range]:
     """
     The ranges of a batch.
     """
-    return [
-        found
-        for store in stores
-        for found in ranges_between(store, *bounds(store, options), options)
-    ]
+    stores = list(stores)
+    hint_at_topics(stores, options)
+    parts = [(store, *bounds(store, options)) for store in stores]
+    options = at_least(options, sum(end - start for _, start, end in parts))
+    return [found for part in parts for found in ranges_between(*part, options)]
+
+
+def hint_at_topics(stores: Iterable[StoreView], options: ReadOptions) -> None:
+    """
+    Warn of topics that no broker of these stores has: rows of theirs would be a surprise.
+    """
+    tables = [read_topic_names(store.files.root) for store in stores]
+    if not all(tables):
+        return
+    known = {name.lower(): name for table in tables for name in table}
+    for topic in [*(options.topic or ()), *(options.assign or ())]:
+        if topic not in known.values():
+            near = nearest(topic, known)
+            hint = f"; did you mean {near}?" if near else ""
+            _log.warning("no broker of these stores has a topic %s%s", topic, hint)
+
+
+def at_least(options: ReadOptions, size: int) -> ReadOptions:
+    """
+    Options with ranges so small that there are as many as wanted, if the index allows it.
+
+    @param size: Bytes of all of them together.
+    """
+    if options.min_partitions is None:
+        return options
+    most = max(1, size // options.min_partitions)
+    return evolve(options, max_partition_bytes=min(options.max_partition_bytes, most))

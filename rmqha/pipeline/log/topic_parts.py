@@ -52,7 +52,9 @@ def chosen_topics(options: ReadOptions) -> Takes | None:
     are no rows.
     """
     told = options.fail_on_queue_gap or options.mode is Mode.PERMISSIVE
-    if told or (options.topic is None and options.subscribe_pattern is None):
+    if told or all(
+        each is None for each in (options.topic, options.subscribe_pattern, options.assign)
+    ):
         return None
     return Selection.of(options).takes
 

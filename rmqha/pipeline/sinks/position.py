@@ -96,7 +96,7 @@ def selection_of(options: ReadOptions) -> str:
 
     Where a read begins and ends is no part of it, nor what its rows look like.
     """
-    chosen = {
+    chosen: dict[str, object] = {
         "first": _queues(options.starting_offsets),
         "last": _queues(options.ending_offsets),
         "pattern": options.subscribe_pattern and options.subscribe_pattern.pattern,
@@ -105,6 +105,14 @@ def selection_of(options: ReadOptions) -> str:
         "topics": options.topic and sorted(options.topic),
         "visibility": options.visibility.value,
     }
+    # What came later is left out where it chooses nothing: tables know themselves by this.
+    since = options.starting_offsets_by_timestamp
+    later: dict[str, object] = {
+        "assigned": options.assign and {t: sorted(queues) for t, queues in options.assign.items()},
+        "passing": options.property_filter,
+        "since": since and since.queues,
+    }
+    chosen.update((name, value) for name, value in later.items() if value is not None)
     return digest_of(chosen)
 
 

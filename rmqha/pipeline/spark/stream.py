@@ -8,7 +8,7 @@ and from another copy of the log, so both are proved before a range is made of t
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from logging import getLogger
 from typing import Any
@@ -28,7 +28,7 @@ from rmqha.logfiles.log_files import settled
 from rmqha.pipeline.log.errors import CopyBehind, PositionInvalid, StoresDiffer
 from rmqha.pipeline.log.options import MissingStores, ReadOptions
 from rmqha.pipeline.log.positions import Position, from_json, to_json
-from rmqha.pipeline.log.ranges import ranges_between, starting
+from rmqha.pipeline.log.ranges import at_least, hint_at_topics, ranges_between, starting
 from rmqha.pipeline.log.reader_offsets import publish
 from rmqha.pipeline.log.reading import PATIENCE
 from rmqha.pipeline.log.stores import StoreView, open_stores
@@ -54,12 +54,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planned_to: dict[str, Position] = {}
         self._held_up: dict[str, Exception] = {}
         self._states: dict[str, str] = {}
+        self._batch_at: float | None = None
 
     def initialOffset(self) -> dict[str, Any]:
         """
         Where a stream without a checkpoint begins.
         """
-        return settled(lambda: to_json(self._with_new({}, self._stores())))
+
+        def begun() -> dict[str, Any]:
+            stores = self._stores()
+            hint_at_topics(stores, self._options)
+            return to_json(self._with_new({}, stores))
+
+        return settled(begun)
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """
@@ -92,6 +99,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         size = limit.max_bytes if isinstance(limit, ReadMaxBytes) else None
         limits = BatchLimits(size, self._options.max_rows_per_trigger)
         backlog = {store.name: ends[store.name] - positions[store.name].offset for store in known}
+        if self._targets is None and self._too_few(backlog):
+            known = []
         parts = shares(limits, backlog)
         after = dict(positions)
         for store in known:
@@ -106,6 +115,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if state != before.get(name):
                 _log.warning("store %s is held up: %s", name, state)
         return to_json(self._planned_to)
+
+    def _too_few(self, backlog: Mapping[str, int]) -> bool:
+        """
+        Whether more should come before there is a batch.
+        """
+        least, now = self._options.min_bytes_per_trigger, time.monotonic()
+        since = now if self._batch_at is None else self._batch_at
+        late = now - since >= self._options.max_trigger_delay
+        few = least is not None and sum(backlog.values()) < least and not late
+        self._batch_at = since if few else now
+        return few
 
     def _with_new(
         self, positions: dict[str, Position], stores: list[StoreView]
@@ -150,6 +170,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if before.get(name) != last
         }
         found: list[InputPartition] = []
+        options = at_least(self._options, _bytes(moved.values()))
         for store in stores:
             first, last = moved.pop(store.name, (None, None))
             if first is None or last is None:
@@ -157,7 +178,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if first.offset > last.offset:
                 raise PositionInvalid(str(after), f"the position of store {store.name} moves back")
             store = self._proved(store, first, last)
-            ranges = ranges_between(store, first.offset, last.offset, self._options, last)
+            ranges = ranges_between(store, first.offset, last.offset, options, last)
             found += [RangePartition(each) for each in ranges]
         for name, (first, last) in moved.items():
             if first is None:
@@ -280,3 +301,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             time.sleep(_POLL)
             store = store.again(self._options)
         return store
+
+
+def _bytes(moves: Iterable[tuple[Position | None, Position]]) -> int:
+    """
+    How much of logs lies between positions.
+    """
+    return sum(last.offset - first.offset for first, last in moves if first is not None)

@@ -114,7 +114,13 @@ class RefusalTests(SynchronousTestCase):
             ("queueIds", "1,x"),
             ("visibility", "all"),
             ("startingOffsets", "first"),
-            ("startingOffsets", '{"store": -1}'),
+            ("startingOffsets", '{"store": -3}'),
+            ("assign", '{"a": []}'),
+            ("assign", '{"a": [-1]}'),
+            ("assign", '["a"]'),
+            ("startingOffsetsByTimestamp", '{"store": 1}'),
+            ("startingOffsetsByTimestamp", '{"a": {"0": -1}}'),
+            ("minPartitions", "0"),
             ("startingOffsets", '{"store": {"zero": 1}}'),
             ("startingOffsets", '{"store": {"0": "1"}}'),
             ("startingOffsets", '{"other": 1}'),
@@ -145,6 +151,9 @@ class RefusalTests(SynchronousTestCase):
         """
         for given in (
             {"topic": "a", "subscribePattern": "b"},
+            {"topic": "a", "subscribe": "b"},
+            {"assign": '{"a": [0]}', "queueIds": "1"},
+            {"assign": '{"a": [0]}', "topic": "a"},
             {"startingOffsets": "latest", "startingTimestamp": "1"},
             {"endingOffsets": "latest", "endingTimestamp": "1"},
             {"stores": '{"a": "/a"}'},
@@ -178,6 +187,10 @@ class RefusalTests(SynchronousTestCase):
             given = {"path": "/s", name: value}
             self.assertRaises(OptionInvalid, ReadOptions.parse, given, streaming=True)
             ReadOptions.parse(given, streaming=None)
-        given = {"path": "/s", "startingOffsets": '{"topic": {"0": 1}}'}
+        for places in ('{"topic": {"0": 1}}', '{"topic": {"0": -2}}', '{"s": -1}'):
+            given = {"stores": '{"s": "/s"}', "startingOffsets": places}
+            ReadOptions.parse(given)
+            ReadOptions.parse(given, streaming=True)
+        given["startingOffsets"] = '{"topic": {"0": 5, "1": -1}}'
         ReadOptions.parse(given)
         self.assertRaises(OptionInvalid, ReadOptions.parse, given, streaming=True)

@@ -11,13 +11,10 @@ from typing import Any
 from attrs import evolve
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.store.published import topic_index
-from rmqha.store.published.split_index import SplitIndex
 from rmqha.wire.log import split_spans
 from rmqha.wire.store_layout import OWN_FOLDER, TOPIC_INDEX
-from tests.support.rows import publish
-from tests.wire.records import PLAIN, stored
+from tests.support.topic_store import FILE, TopicStore
 
 try:
     from rmqha.pipeline.log import topic_parts
@@ -29,73 +26,20 @@ try:
 except ImportError as missing:  # without the extra
     skip = f"the extra pipeline is not installed: {missing}"
 
-FILE = 4 << 20
-BODY = b"b" * 1000
-
-
-class Store:
-    """
-    A log whose records have some topics, in files of 4 MiB, with the index of a node.
-
-    @ivar root: Where it is.
-    @ivar topics: The topic of each record.
-    @ivar starts: Where it begins.
-    @ivar end: Where the log ends.
-    """
-
-    def __init__(self, root: Path, topics: list[str], began: int) -> None:
-        self.root, self.topics, self.starts = root, topics, list[int]()
-        data = bytearray()
-        for number, topic in enumerate(topics):
-            message = evolve(PLAIN, topic=topic, body=BODY)
-            size = len(stored(message))
-            left = FILE - len(data) % FILE
-            if size + 8 > left:
-                data += left.to_bytes(4, "big") + b"\xcb\xd4\x31\x94" + bytes(left - 8)
-            self.starts.append(len(data))
-            data += stored(
-                message, queue_offset=number, offset=len(data), store_timestamp=began + number
-            )
-        self.end = len(data)
-        (root / "commitlog").mkdir(parents=True)
-        for start in range(0, len(data), FILE):
-            file = root / "commitlog" / f"{start:020d}"
-            file.write_bytes(data[start : start + FILE].ljust(FILE, b"\0"))
-        publish(root, self.end)
-        self.index()
-
-    def index(self) -> None:
-        """
-        Make the index as a node does.
-        """
-        log = OfflineLog(self.root)
-        made = SplitIndex.open(self.root, log)
-        while made.position < self.end:
-            stop = log.file_end(made.position)
-            view = log.read(made.position, min(stop, self.end) - made.position)
-            assert made.advance(view, stop)
-
-    def of(self, *topics: str) -> list[int]:
-        """
-        Where records of topics begin.
-        """
-        pairs = zip(self.starts, self.topics, strict=True)
-        return [start for start, topic in pairs if topic in topics]
-
 
 class TopicPartsTests(SynchronousTestCase):
     """
     Rows are those of a read of everything, and fewer bytes are read.
     """
 
-    def store(self, topics: list[str], span: int = 1 << 20, began: int = 1000) -> Store:
+    def store(self, topics: list[str], span: int = 1 << 20, began: int = 1000) -> TopicStore:
         """
         A store with spans of so many bytes.
         """
         self.patch(split_spans, "SPAN", span)
-        return Store(Path(self.mktemp()), topics, began)
+        return TopicStore(Path(self.mktemp()), topics, began)
 
-    def offsets(self, store: Store, **options: Any) -> list[int]:
+    def offsets(self, store: TopicStore, **options: Any) -> list[int]:
         """
         Where the rows of a read begin.
         """
@@ -103,7 +47,7 @@ class TopicPartsTests(SynchronousTestCase):
         found: list[int] = scan(store.root, **given).read_all()["physical_offset"].to_pylist()
         return found
 
-    def bytes_read(self, store: Store, **options: Any) -> int:
+    def bytes_read(self, store: TopicStore, **options: Any) -> int:
         """
         The bytes that a read takes from the files of the log and from its index.
         """

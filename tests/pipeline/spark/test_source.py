@@ -22,6 +22,7 @@ try:
     from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame
 
+    from rmqha.pipeline.read import read as read_where
     from rmqha.pipeline.scan import snapshot
     from tests.support.spark import folder, session
 except ImportError as missing:  # without the extra
@@ -113,6 +114,19 @@ class BatchTests(SynchronousTestCase):
             len(wanted), session().sql("SELECT * FROM kept WHERE topic = 'GoldenA'").count()
         )
         self.assertEqual(len(self.all), session().sql("SELECT * FROM kept").count())
+
+    def test_filter_as_options(self) -> None:
+        """
+        A filter that is given to C{read} chooses the rows it would choose in Spark.
+        """
+        frame = read(path=str(self.store), visibility="log")
+        for where in (
+            "topic IN ('GoldenA') AND queue_id = 1 AND store_size > 150",
+            "topic = 'GoldenA' OR queue_id = 1",
+        ):
+            found = read_where(session(), self.store, where=where, visibility="log")
+            self.assertTrue(offsets(found))
+            self.assertEqual(offsets(frame.where(where)), offsets(found), where)
 
     def test_end_is_frozen(self) -> None:
         """
