@@ -36,18 +36,9 @@ class ScenarioTestCase(MemberTestCase):
         super().setUp()
         self.acked: list[Sent] = []
         self.seen: set[Row] = set()
-        self.members: list[Node] = []
         # What GROUP has committed, and what each member of ours was seen to have of that.
         self.committed = 0
         self.had: dict[str, int] = {}
-
-    def ours(self, name: str, controller: StockController, **keys: Any) -> Node:
-        """
-        One of ours, not started.
-        """
-        node = super().ours(name, controller, **keys)
-        self.members.append(node)
-        return node
 
     def set_of(self, count: int, **keys: Any) -> list[Node]:
         """
@@ -151,7 +142,7 @@ class ScenarioTestCase(MemberTestCase):
         """
         The group is further, where a member of ours leads; the others of ours know it soon.
         """
-        living = [node for node in self.members if node.running]
+        living = [each for each in self._processes if isinstance(each, Node) and each.running]
         master = self.leader(living)
         if master is None:
             return
@@ -208,6 +199,7 @@ class ScenarioTestCase(MemberTestCase):
                 self.assert_holds(each, self.acked)
             for other in others:
                 self.assert_derived(other, exact=False, index=False)
+                self.assert_same_units(master, other)
             self.assertEqual(set(), self.seen - set(self.log_rows(master)))
             for node in nodes:
                 self.assert_quiet(node)
