@@ -16,13 +16,15 @@ from setuptools import Extension, find_packages, setup
 # What is compiled, if there is a compiler: without it everything works, and slower.
 LANE = cythonize(
     [
-        Extension(f"rmqha.wire.lane.{name}", [f"rmqha/wire/lane/{name}.py"], optional=True)
+        Extension(f"rmqha.wire.lane.{name}", [f"rmqha/wire/lane/{name}.py"])
         for name in ("send_run", "batch_run", "dispatch_run", "check_run", "pull_run")
     ],
     build_dir="build",
     compiler_directives={"language_level": 3, "wraparound": False, "cdivision": True},
     quiet=True,
 )
+for extension in LANE:
+    extension.optional = True  # cythonize does not take it over
 
 FAST = ["numba>=0.59"]
 # Spark 4.2 is the first whose Python sources may limit a batch; it does not know pandas 3.
@@ -69,7 +71,10 @@ setup(
     packages=[*find_packages(include=["rmqha", "rmqha.*", "pyspark_rmqha"]), "twisted.plugins"],
     # Examples, below the environment's share/rmqha.
     data_files=[
-        (f"share/rmqha/{folder}", sorted(map(str, Path(folder).glob("*.*"))))
+        (
+            f"share/rmqha/{folder}",
+            sorted(str(path) for path in Path(folder).iterdir() if path.is_file()),
+        )
         for folder in ("conf", *sorted(map(str, Path("conf").glob("*/"))))
     ],
     package_data={

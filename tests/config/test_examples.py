@@ -4,8 +4,11 @@ The files of conf/ and the guide.
 
 from __future__ import annotations
 
+import re
+import subprocess
 from pathlib import Path
 
+import yaml
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.config.broker_settings import BrokerRole
@@ -33,6 +36,49 @@ def layout(name: str) -> dict[str, Settings]:
     }
 
 
+class ContainerTests(SynchronousTestCase):
+    """
+    C{conf/container}, as far as it can be looked at where no image can be built.
+    """
+
+    FOLDER = ROOT / "conf" / "container"
+
+    def test_compose(self) -> None:
+        """
+        Each service runs a role, with a file that is mounted there and is of that role.
+        """
+        whole = yaml.safe_load((self.FOLDER / "compose.yaml").read_text(encoding="utf-8"))
+        roles = {}
+        for name, service in whole["services"].items():
+            run, role, option, path = service["command"]
+            self.assertEqual(("run", "--conf"), (run, option))
+            mounts = [volume.split(":") for volume in service["volumes"]]
+            sources = {mount[1]: mount[0] for mount in mounts}
+            settings = load(self.FOLDER / sources[path], role=role)
+            self.assertEqual(((), ()), (settings.ignored, settings.notes))
+            self.assertIn(sources["/var/lib/rmqha"], whole["volumes"])
+            port = service["healthcheck"]["test"][-1].rpartition(":")[2]
+            self.assertEqual(settings.admin.listen_port, int(port))
+            roles[name] = role
+        self.assertEqual({"names": "namesrv", "master": "master", "slave": "slave"}, roles)
+
+    def test_image(self) -> None:
+        """
+        What the image is made of is there, and each pinned version can be read.
+        """
+        text = (self.FOLDER / "Containerfile").read_text(encoding="utf-8")
+        copied = re.findall(r"(?m)^COPY (?!--from)(.+) \S+$", text)
+        for name in " ".join(copied).split():
+            self.assertTrue((ROOT / name).exists(), name)
+        expression = re.findall(r"sed -n '(.+?)' requirements.txt", text)[0]
+        locked = ROOT / "requirements.txt"
+        found = subprocess.run(
+            ["sed", "-n", expression, locked], check=True, capture_output=True, text=True
+        ).stdout.split()
+        wanted = re.findall(r"(?m)^([\w.-]+)(?:\[.*?\])?==([^ ;\\]+)", locked.read_text("utf-8"))
+        self.assertEqual(["==".join(each) for each in wanted], found)
+
+
 class ExampleTests(SynchronousTestCase):
     """
     C{conf/} runs as it is.
@@ -41,11 +87,12 @@ class ExampleTests(SynchronousTestCase):
     def test_files(self) -> None:
         """
         The layouts are RocketMQ's: two masters, with or without a slave each; and a name server.
-        Beside them is what watches them, and units for systemd.
+        Beside them is what watches them, units for systemd, and an image.
         """
         names = {path.name for path in (ROOT / "conf").iterdir()}
         self.assertEqual(
-            names, {*LAYOUTS, "controller", "namesrv.properties", "prometheus", "systemd"}
+            names,
+            {*LAYOUTS, "container", "controller", "namesrv.properties", "prometheus", "systemd"},
         )
         self.assertEqual(set(layout("2m-noslave")), set(PAIRS))
         for name in ("2m-2s-async", "2m-2s-sync"):

@@ -1,0 +1,92 @@
+"""
+What is in the wheel.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from email import message_from_bytes
+from email.message import Message
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from zipfile import ZipFile
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from tests.support.effort import slow
+
+ROOT = Path(__file__).resolve().parent.parent
+
+#: What a wheel is built from.
+SOURCES = ("rmqha", "pyspark_rmqha", "twisted", "conf")
+
+
+@cache
+def wheel() -> tuple[Message, frozenset[str]]:
+    """
+    Build it, in a copy and with a compiler that can do nothing, once.
+
+    @return: Its metadata, and the names of its files.
+    """
+    folder = Path(mkdtemp(prefix="wheel-"))
+    try:
+        for name in SOURCES:
+            skipped = shutil.ignore_patterns("__pycache__", "*.so", "dropin.cache")
+            shutil.copytree(ROOT / name, folder / name, ignore=skipped)
+        for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE", "MANIFEST.in"):
+            shutil.copy(ROOT / name, folder)
+        subprocess.run(
+            [sys.executable, "setup.py", "--quiet", "bdist_wheel"],
+            check=True,
+            cwd=folder,
+            env=dict(os.environ, CC="false"),
+            capture_output=True,
+            timeout=300,
+        )
+        (path,) = (folder / "dist").glob("*.whl")
+        with ZipFile(path) as archive:
+            names = archive.namelist()
+            (metadata,) = (name for name in names if name.endswith(".dist-info/METADATA"))
+            return message_from_bytes(archive.read(metadata)), frozenset(names)
+    finally:
+        shutil.rmtree(folder)
+
+
+class WheelTests(SynchronousTestCase):
+    """
+    Who installs rmqha from a wheel has all but the checkout.
+    """
+
+    @slow
+    def test_files(self) -> None:
+        """
+        The package, its plugin, and each example of C{conf}.
+        """
+        _, names = wheel()
+        for name in ("rmqha/py.typed", "rmqha/cli/main.py", "twisted/plugins/rmqha_plugin.py"):
+            self.assertIn(name, names)
+        self.assertEqual([], [name for name in names if name.startswith(("tests/", "lab/"))])
+        shared = {name.partition("/share/rmqha/")[2] for name in names if "/share/rmqha/" in name}
+        wanted = {str(path.relative_to(ROOT)) for path in (ROOT / "conf").rglob("*.*")}
+        wanted |= {"conf/container/Containerfile"}
+        self.assertEqual({name for name in wanted if (ROOT / name).is_file()}, shared)
+
+    @slow
+    def test_metadata(self) -> None:
+        """
+        A package index has something to show.
+        """
+        metadata, _ = wheel()
+        self.assertEqual("rmqha", metadata["Name"])
+        self.assertEqual("Apache-2.0", metadata["License"] or metadata["License-Expression"])
+        self.assertEqual("text/markdown", metadata["Description-Content-Type"])
+        self.assertIn("# rmqha", str(metadata.get_payload()))
+        self.assertEqual(">=3.11", metadata["Requires-Python"])
+        classifiers = metadata.get_all("Classifier") or []
+        self.assertIn("Framework :: Twisted", classifiers)
+        extras = set(metadata.get_all("Provides-Extra") or [])
+        self.assertLessEqual({"fast", "pipeline", "java", "delta", "iceberg"}, extras)
