@@ -575,7 +575,7 @@ class Node(Process):
         """
         A client that signs what it asks, where there are accounts.
         """
-        return RemotingClient(self.reactor, credentials=self.credentials)
+        return RemotingClient(self.reactor, credentials=self.credentials, tls=self.tls.requests)
 
     def metric_labels(self) -> dict[str, str]:
         """

@@ -270,7 +270,7 @@ class Process(Service):
         """
         A client for asking other nodes.
         """
-        return RemotingClient(self.reactor)
+        return RemotingClient(self.reactor, tls=self.tls.requests)
 
     def metric_labels(self) -> dict[str, str]:
         """

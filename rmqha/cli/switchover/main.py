@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-from twisted.internet.defer import ensureDeferred
-from twisted.internet.task import react
 
+from rmqha.cli.common import TLS, in_reactor
 from rmqha.cli.reach import CREDENTIALS, address_of
 from rmqha.config.values import Endpoint
 from rmqha.net.remoting.client import RemotingClient
+from rmqha.net.tls.tool_tls import ToolTls
 from rmqha.switchover.acts import Act, Hands
 from rmqha.switchover.asked_broker import AskedBroker
 from rmqha.switchover.journal import SwitchoverJournal
@@ -66,6 +66,7 @@ def _act(act: Act, does: str) -> Callable[[Any], Any]:
     help="How long a step may take; what you have to do yourself is waited for without limit.",
 )
 @CREDENTIALS
+@TLS
 def switchover(
     master: str,
     slave: str,
@@ -74,6 +75,7 @@ def switchover(
     journal: Path,
     timeout: float,
     credentials: Credentials | None,
+    tls: ToolTls,
     **commands: str | None,
 ) -> None:
     """Let MASTER and SLAVE, a pair, change their roles.
@@ -92,6 +94,7 @@ def switchover(
         SwitchoverJournal(journal),
         timeout,
         credentials,
+        tls,
         lambda change: change.check() if check else change.back() if back else change.run(),
     )
 
@@ -102,19 +105,21 @@ def _run(
     journal: SwitchoverJournal,
     timeout: float,
     credentials: Credentials | None,
+    tls: ToolTls,
     what: Callable[[Switchover], Any],
 ) -> None:
     """
     Do it while a reactor runs.
     """
-    outcome: list[Exception | None] = []
     begun = time.monotonic()
 
     def say(text: str) -> None:
         click.echo(f"{time.monotonic() - begun:7.1f} s  {text}")
 
     async def done(reactor: Any) -> None:
-        client = RemotingClient(reactor, close_on_timeout=True, credentials=credentials)
+        client = RemotingClient(
+            reactor, close_on_timeout=True, credentials=credentials, tls=tls.requests
+        )
         old, new = (AskedBroker(address, client) for address in pair)
         change = Switchover(
             old=old,
@@ -127,15 +132,7 @@ def _run(
         )
         try:
             await what(change)
-            outcome.append(None)
-        except Exception as error:
-            outcome.append(error)
-        await client.close()
+        finally:
+            await client.close()
 
-    try:
-        react(lambda reactor: ensureDeferred(done(reactor)))
-    except SystemExit as ended:
-        if not outcome:
-            raise click.Abort() from ended
-    if outcome[0] is not None:
-        raise outcome[0]
+    in_reactor(done)
