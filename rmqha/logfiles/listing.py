@@ -23,7 +23,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from rmqha.logfiles.reader import OpenLocalFile, OpenLogFile
+from rmqha.logfiles.blocks.open_file import OpenLocalFile, OpenLogFile
 from rmqha.wire.store_layout import (
     COMMITLOG,
     LOG_PLACE,

@@ -21,8 +21,8 @@ from typing import Self, TypeVar
 from attrs import field, frozen
 
 from rmqha.errors import NotAStore
+from rmqha.logfiles.blocks.open_file import OpenLogFile
 from rmqha.logfiles.listing import LogFile, likely_size, list_log, log_folder, root_of
-from rmqha.logfiles.reader import OpenLogFile
 from rmqha.wire.store_layout import COMMITLOG
 
 DLEDGER = "dledger-*/data"

@@ -13,9 +13,9 @@ from typing import Self
 
 from attrs import define, field
 
+from rmqha.logfiles.blocks.open_file import OpenLogFile
 from rmqha.logfiles.listing import LogFile
 from rmqha.logfiles.log_files import LogFiles
-from rmqha.logfiles.reader import OpenLogFile
 
 
 @define(eq=False)

@@ -17,6 +17,7 @@ from typing import Self
 from attrs import define, field
 
 from rmqha.errors import NotAStore
+from rmqha.logfiles.blocks.open_file import OpenLogFile, read_at
 from rmqha.logfiles.listing import (
     LOG_NAME,
     STRAY,
@@ -28,7 +29,6 @@ from rmqha.logfiles.listing import (
 )
 from rmqha.logfiles.log_writer import LogWriter
 from rmqha.logfiles.quarantine_file import QUARANTINE_NAME, in_quarantine
-from rmqha.logfiles.reader import OpenLogFile, read_at
 from rmqha.wire.store_layout import CHECKPOINT, COMMITLOG, CONSUMEQUEUE, LOCK, PARTIAL_SUFFIX
 
 BESIDE = (CHECKPOINT, CONSUMEQUEUE, LOCK)

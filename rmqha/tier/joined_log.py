@@ -17,12 +17,12 @@ from typing import TypeVar
 from attrs import evolve, frozen
 from isal.isal_zlib import crc32
 
+from rmqha.logfiles.blocks.open_file import read_at
 from rmqha.logfiles.listing import LogFile, likely_size
 from rmqha.logfiles.log_files import LogFiles, opened_log
 from rmqha.logfiles.log_writer import LogWriter
 from rmqha.logfiles.published import Split, read_point
 from rmqha.logfiles.raw_log import RawLog
-from rmqha.logfiles.reader import read_at
 from rmqha.tier.errors import TierOfAnotherLog
 from rmqha.tier.manifest import MANIFESTS, FileManifest, range_of
 from rmqha.tier.objects import ObjectFolder

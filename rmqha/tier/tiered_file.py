@@ -15,8 +15,8 @@ from typing import Any, Self
 
 from attrs import define, field, frozen
 
+from rmqha.logfiles.blocks.open_file import OpenLogFile
 from rmqha.logfiles.listing import FoundFile
-from rmqha.logfiles.reader import OpenLogFile
 from rmqha.tier.errors import TierBytesChanged, TierObjectSize
 from rmqha.tier.manifest import FileManifest, manifest_name, object_name, sums_of
 from rmqha.tier.objects import ObjectFolder

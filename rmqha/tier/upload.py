@@ -17,10 +17,10 @@ from pathlib import Path
 from attrs import field, frozen
 
 from rmqha.errors import Refused
+from rmqha.logfiles.blocks.open_file import read_at
 from rmqha.logfiles.listing import LogFile
 from rmqha.logfiles.log_files import LogFiles, opened_log
 from rmqha.logfiles.published import read_point, read_splits, stale_end
-from rmqha.logfiles.reader import read_at
 from rmqha.store.files.uncached import UncachedFile
 from rmqha.tier.errors import LogCutMeanwhile, LogFileShort, TierBytesChanged, TierObjectSize
 from rmqha.tier.joined_log import list_tier, require_same_file, require_same_log

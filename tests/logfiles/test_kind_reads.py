@@ -12,7 +12,7 @@ from twisted.trial.unittest import SkipTest, SynchronousTestCase
 
 from rmqha.logfiles.blocks.blocks import Blocks
 from rmqha.logfiles.blocks.kind_reads import PIECE, KindReads
-from rmqha.logfiles.reader import OpenLocalFile
+from rmqha.logfiles.blocks.open_file import OpenLocalFile
 
 SIZE = 4 * PIECE + 12_345
 

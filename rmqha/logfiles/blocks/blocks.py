@@ -5,7 +5,7 @@ One file of a log, read front to back into one buffer.
 from __future__ import annotations
 
 from rmqha.logfiles.blocks.kind_reads import Read, plain
-from rmqha.logfiles.reader import OpenLogFile
+from rmqha.logfiles.blocks.open_file import OpenLogFile
 
 BLOCK = 8 << 20
 """Bytes read at once: few enough to stay in the cache, many enough for numpy."""

@@ -15,7 +15,7 @@ from errno import EAGAIN, EINVAL, ENOSYS, EOPNOTSUPP
 
 from attrs import define, field
 
-from rmqha.logfiles.reader import OpenLocalFile, OpenLogFile
+from rmqha.logfiles.blocks.open_file import OpenLocalFile, OpenLogFile
 
 PIECE = 1 << 20
 """Bytes that are cached or not, as far as it is looked at."""

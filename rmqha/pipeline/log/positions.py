@@ -17,8 +17,8 @@ from typing import Any
 
 from attrs import frozen
 
+from rmqha.logfiles.blocks.open_file import read_at
 from rmqha.logfiles.log_files import LogFiles, opened_log
-from rmqha.logfiles.reader import read_at
 from rmqha.pipeline.log.errors import PositionInvalid
 from rmqha.wire.log.layout import (
     BODY_AT,

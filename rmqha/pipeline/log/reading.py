@@ -19,9 +19,9 @@ from attrs import define, evolve, frozen
 from rmqha.errors import RecordDamaged
 from rmqha.logfiles.blocks.blocks import Blocks
 from rmqha.logfiles.blocks.kind_reads import KindReads
+from rmqha.logfiles.blocks.open_file import OpenLogFile
 from rmqha.logfiles.log_files import LogFiles, opened_log
 from rmqha.logfiles.published import read_point
-from rmqha.logfiles.reader import OpenLogFile
 from rmqha.pipeline.log.cached_splits import believed_splits
 from rmqha.pipeline.log.damage import behind, corrupt_column, corrupt_row, widened, with_corrupt
 from rmqha.pipeline.log.errors import (

@@ -34,9 +34,9 @@ from rmqha.errors import (
     FlushFailed,
     OutOfDescriptors,
 )
+from rmqha.logfiles.blocks.open_file import data_extents
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.listing import LOG_NAME, file_name, list_log
-from rmqha.logfiles.reader import data_extents
 from rmqha.store.files.pages import populate
 from rmqha.wire.store_layout import PARTIAL_SUFFIX
 

@@ -19,8 +19,8 @@ from collections.abc import Iterator
 from attrs import asdict, define, field, frozen
 
 from rmqha.errors import LogCorrupt
+from rmqha.logfiles.blocks.open_file import data_extents
 from rmqha.logfiles.log_end import LogEnd, Progress, damage_behind, find_log_end
-from rmqha.logfiles.reader import data_extents
 from rmqha.logfiles.scan import HEAD, candidates, data_end
 from rmqha.store.files.mapped import LogFolder, MappedFile
 from rmqha.wire.log.copied_damage import CopiedDamage
