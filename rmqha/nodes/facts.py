@@ -69,8 +69,9 @@ def _broker(status: Status) -> list[tuple[str, str]]:
 
 
 def _p99(status: Status) -> str:
+    # 0 is that there were no writes lately.
     found = (status.get("putMillis") or {}).get("p99")
-    return "" if found is None else f"{found:.1f} ms"
+    return f"{found:.1f} ms" if found else ""
 
 
 def _scrub(status: Status) -> str:
@@ -96,7 +97,7 @@ def _slots(status: Status) -> str:
         return ""
     away = [row for row in rows if not row.get("connected")]
     if not away:
-        return f"{len(rows)} replicas known, none away"
+        return f"{len(rows)} known, none away" if rows else "none"
     held = size(sum(row.get("bytes") or 0 for row in away))
     return f"{held} kept for {', '.join(str(row.get('address')) for row in away)}"
 

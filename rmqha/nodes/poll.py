@@ -48,11 +48,13 @@ class Look:
     @ivar client: C{treq}, or what looks like it.
     @ivar address: C{host:port} of its admin port.
     @ivar clock: For the time an answer may take.
+    @ivar most: The largest answer that is read, in bytes.
     """
 
     client: Any
     address: str
     clock: IReactorTime
+    most: int = MOST_BYTES
 
     async def once(self) -> Seen:
         """
@@ -89,12 +91,15 @@ class Look:
 
         def take(piece: bytes) -> None:
             body.extend(piece)
-            if len(body) > MOST_BYTES:
-                raise ValueError(f"/{path} has more than {MOST_BYTES} bytes")
+            if len(body) > self.most:
+                raise ValueError(f"/{path} has more than {self.most} bytes")
 
         taken: Deferred[None] = treq.collect(response, take)
         await taken.addTimeout(TIMEOUT, self.clock)
-        content = json.loads(body)
+        try:
+            content = json.loads(body)
+        except RecursionError:
+            content = None
         if not isinstance(content, dict):
             raise ValueError(f"/{path} is not a JSON object")
         return response.code, content

@@ -20,7 +20,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from rmqha.config.load import NAMESRV
-from rmqha.errors import RequestRefused, RmqhaError
+from rmqha.errors import BodyInvalid, RequestRefused, RmqhaError
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.nodes.facts import Fact
 from rmqha.nodes.find import KnownBroker, admin_of, brokers_in, cluster_of
@@ -44,6 +44,9 @@ CLIENT_PORT_TIMEOUT = 3.0
 
 MOST_BROKERS = 100
 """Brokers that are asked."""
+
+MOST_BYTES = 2 << 20
+"""The largest page of another node; one with the longest events has half a megabyte."""
 
 ALONE = "no name server is configured here, so this is one node"
 
@@ -113,7 +116,7 @@ class ClusterPages:
                 [ensureDeferred(self._broker(client, one)) for one in others[:MOST_BROKERS]]
             )
         finally:
-            client.close()
+            await client.close()
         self._others = (*(page for page, _ in asked), *pages)
 
     async def _server(
@@ -129,19 +132,20 @@ class ClusterPages:
             return NodePage(name=name, role=NAMESRV, problem=str(error)), None
         try:
             page = evolve(await self._page(admin_of(server)), name=name)
-        except (*UNREACHED, ValueError, RmqhaError):
+        except (*UNREACHED, ValueError):
             page = NodePage(name=name, role=NAMESRV, facts=(Fact("state", "answers"),))
         return page, info
 
     async def _broker(self, client: RemotingClient, broker: KnownBroker) -> NodePage:
-        name = _name(broker)
+        name, address = _name(broker), broker.address
         try:
-            page = await self._page(broker.admin)
+            address = broker.admin
+            page = await self._page(address)
             if page.name == name:
                 return page
-            why = f"{broker.admin} is the admin port of {page.name}"
-        except (*UNREACHED, ValueError, RmqhaError) as failed:
-            why = unreached(broker.address, failed)
+            why = f"{address} is the admin port of {page.name}"
+        except (*UNREACHED, ValueError) as failed:
+            why = unreached(address, failed)
         known = NodePage(
             name=name,
             role="slave" if broker.id else "master",
@@ -167,11 +171,15 @@ class ClusterPages:
         A node's own page; of an older node its status.
 
         @param address: Of its admin port.
+        @raise ValueError: If what answers there has neither.
         """
-        look = Look(self.http, address, self.clock)
+        look = Look(self.http, address, self.clock, MOST_BYTES)
         code, content = await look.get("page/node")
         if code == 200:
-            return from_json(NodePage, content)
+            try:
+                return from_json(NodePage, content)
+            except BodyInvalid as error:
+                raise ValueError(str(error)) from error
         seen = await look.once()
         if seen.status is None:
             raise ValueError(seen.problem)

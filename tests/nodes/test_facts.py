@@ -86,7 +86,9 @@ class FactsTests(SynchronousTestCase):
         del slave["writes"]
         self.assertNotIn("writes", told(slave))
         self.assertIn("3.2 s behind", told(slave)["replication"])
-        self.assertEqual(told(MASTER | {"writes": {}})["writes"], "none yet")
+        idle = told(MASTER | {"writes": {}, "putMillis": {"p99": 0.0}, "retentionSlots": []})
+        self.assertEqual((idle["writes"], idle["slots"]), ("none yet", "none"))
+        self.assertNotIn("put p99", idle)
         names = told(NAMESRV)
         self.assertEqual(names["masters"], "none of a")
         self.assertNotIn("log", names)

@@ -13,8 +13,8 @@ from twisted.trial.unittest import SynchronousTestCase
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Request
 
-from rmqha.nodes import poll
 from rmqha.nodes.poll import TIMEOUT, Look, Seen
+from tests.cli.nodes.test_status import Page
 
 
 class Piecemeal(Resource):
@@ -41,14 +41,14 @@ class SlowAnswerTests(SynchronousTestCase):
     Peers that answer in no way that a node should bear.
     """
 
-    def asked(self, body: bytes) -> tuple[Any, StubTreq, Clock]:
+    def asked(self, body: bytes, most: int = 1000) -> tuple[Any, StubTreq, Clock]:
         """
         What a look at such a peer has come to.
         """
         root, clock = Resource(), Clock()
         root.putChild(b"healthz", Piecemeal(body))
         treq = StubTreq(root)
-        found = ensureDeferred(Look(treq, "10.0.0.1:10914", clock).once())
+        found = ensureDeferred(Look(treq, "10.0.0.1:10914", clock, most).once())
         treq.flush()
         return found, treq, clock
 
@@ -66,7 +66,16 @@ class SlowAnswerTests(SynchronousTestCase):
         """
         One that is larger than any status is not read to its end.
         """
-        self.patch(poll, "MOST_BYTES", 1000)
         found, _, _ = self.asked(b"{" + b" " * 1000)
         seen: Seen = self.successResultOf(found)
         self.assertIn("/healthz has more than 1000 bytes", seen.problem)
+
+    def test_deep(self) -> None:
+        """
+        One that is nested without end is no answer.
+        """
+        root = Resource()
+        root.putChild(b"healthz", Page("[" * 100_000))
+        found = ensureDeferred(Look(StubTreq(root), "10.0.0.1:10914", Clock()).once())
+        seen: Seen = self.successResultOf(found)
+        self.assertIn("is not an admin port of rmqha", seen.problem)

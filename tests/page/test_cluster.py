@@ -160,7 +160,7 @@ class ClusterTests(SynchronousTestCase):
         self.assertEqual(self.facts(found["broker-a/1"])["state"], "serving, catching-up")
         stock = self.facts(found["stock/0"])
         self.assertEqual((stock["state"], stock["version"]), ("answers its clients", "V4_9_7"))
-        self.assertIn("cannot be reached", stock["admin port"])
+        self.assertIn("10.0.0.5:10914 cannot be reached", stock["admin port"])
         self.assertEqual(found["stock/0"]["problem"], "")
         self.assertEqual({node["problem"] for node in found.values()}, {""})
         self.assertFalse([url for url in self.others.asked if "10.0.0.1" in url])

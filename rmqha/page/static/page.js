@@ -5,7 +5,7 @@
 const AGAIN = 5000; // milliseconds between an answer and the next question
 const MOST = { groups: 20, refused: 20, events: 100 }; // rows of the tables
 
-const WIDTH = 300, HEIGHT = 64, TOP = 12, BOTTOM = 14; // of a plot, in its own units
+const WIDTH = 190, HEIGHT = 64, TOP = 13, BOTTOM = 13; // of a plot, in its own units
 
 function make(tag, name, ...content) {
   const made = document.createElement(tag);
