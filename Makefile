@@ -45,7 +45,7 @@ MAKEFLAGS += --no-builtin-rules
 .SUFFIXES:
 .DELETE_ON_ERROR:
 .PHONY: help setup spark test-core test test-faults test-quick test-spark trial trial-quick lint format docs demo demo-failover cluster demo-pipeline \
-    spark-cluster interop interop-full bench bench-java bench-clients bench-sets bench-spark lock clean distclean
+    spark-cluster s3-server interop interop-full bench bench-java bench-clients bench-sets bench-spark lock clean distclean
 
 help: ## list the targets
 	@echo "usage: make TARGET [ARGS=...]"
@@ -144,6 +144,9 @@ demo-pipeline: $(SPARK) ## a pair and a C++ client, and Spark: from the slave's 
 
 spark-cluster: $(SPARK) ## Spark's own master, two workers and a Connect server here, until Ctrl-C
 	@$(PY) -m lab.spark_cluster $(ARGS)
+
+s3-server: $(READY) ## fetch the S3 server that tests of object stores need (needs Maven and a JDK)
+	@$(PY) -m lab.stock.s3_server
 
 interop: $(READY) ## run beside real RocketMQ brokers (needs Maven and a JDK), write docs/interop.md
 	@$(PY) -m tests.interop $(ARGS)
