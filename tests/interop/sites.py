@@ -12,13 +12,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from lab.harness.certificates import certificate
 from lab.harness.nodes import NameServer, Node, Process, until
 from lab.stock import jars
 from lab.stock.brokers import BOOT, Broker, broker_ports
 from lab.stock.clients import OTHERS, Client, Other, java_client, report_missing
 from tests.interop import matrix
 from tests.interop.cases import InteropTestCase
-from tests.support.certificates import certificate
 
 T = TypeVar("T")
 
@@ -157,20 +157,25 @@ class SiteTestCase(InteropTestCase):
             yield
             result = matrix.OK
         finally:
-            seconds = time.monotonic() - begun
-            sys.stdout.write(f"{seconds:6.1f} s  {self.roles} {client.title}: {what}: {result}\n")
-            sys.stdout.flush()
-            matrix.record(
-                matrix.Result(
-                    peer=client.title,
-                    version=self.version,
-                    roles=self.roles,
-                    scenario=what,
-                    result=result,
-                    seconds=round(seconds, 1),
-                    table="clients",
-                )
+            self.fill(client, what, result, time.monotonic() - begun)
+
+    def fill(self, client: Client, what: str, result: str, seconds: float = 0.0) -> None:
+        """
+        Write into such a cell.
+        """
+        sys.stdout.write(f"{seconds:6.1f} s  {self.roles} {client.title}: {what}: {result}\n")
+        sys.stdout.flush()
+        matrix.record(
+            matrix.Result(
+                peer=client.title,
+                version=self.version,
+                roles=self.roles,
+                scenario=what,
+                result=result,
+                seconds=round(seconds, 1),
+                table="clients",
             )
+        )
 
     def side_by_side(self, what: Callable[[T], object], each: Iterable[T]) -> None:
         """

@@ -136,7 +136,8 @@ class RemotingClient:
         @param address: C{host:port}, an IPv6 host in brackets.
         @param timeout: Seconds for all of it, connecting included.
         @return: The answer, whatever its code.  Fails with L{RemotingUnreachable},
-            L{RemotingTimeout} or C{ConnectionLost}.
+            L{RemotingTimeout} or L{ConnectionEnded
+            <rmqha.net.remoting.errors.ConnectionEnded>}.
         """
         connection = self._open.get(address)
         if connection is not None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 from typing import Any
 
 from twisted.internet.defer import CancelledError, Deferred, fail
-from twisted.internet.error import ConnectionLost
 from twisted.internet.interfaces import (
     IDelayedCall,
     IHandshakeListener,
@@ -30,6 +29,7 @@ from zope.interface import implementer
 from rmqha.errors import PeerNotReading, RemotingFrameError, RemotingTimeout
 from rmqha.net.door import host_of, peer_of
 from rmqha.net.remoting.connections import Connections
+from rmqha.net.remoting.errors import ConnectionEnded
 from rmqha.net.remoting.handlers import Answer, Scattered, failed, overloaded
 from rmqha.net.remoting.outbox import Outbox
 from rmqha.net.remoting.pending_requests import PendingRequest, PendingRequests
@@ -310,7 +310,8 @@ class RemotingProtocol(Protocol):
         for answer in serving:
             answer.cancel()
         if self._outstanding is not None:
-            self._outstanding.fail(ConnectionLost(f"{self.address}: {error or reason}"))
+            cause = "the peer closed it" if reason == "peer" else str(error or reason)
+            self._outstanding.fail(ConnectionEnded(self.address, cause))
         self._all.ended(self, reason, error)
         return True
 
@@ -338,11 +339,11 @@ class RemotingProtocol(Protocol):
         @param command: The request; it is given this connection's next number.
         @param timeout: Seconds to wait.
         @return: The answer, whatever its code.  Fails with L{RemotingTimeout},
-            C{ConnectionLost} or, if the request cannot be a frame, L{RemotingFrameError}.
+            L{ConnectionEnded} or, if the request cannot be a frame, L{RemotingFrameError}.
             Cancelling it forgets the request.
         """
         if not self.opened:
-            return fail(ConnectionLost(f"{self.address}: closed"))
+            return fail(ConnectionEnded(self.address, "it was closed before"))
         outstanding = self._outstanding
         if outstanding is None:
             outstanding = self._outstanding = PendingRequests(self._all.clock, self._expired)

@@ -5,7 +5,7 @@ Connections that there are keep what they began with; the next ones take what is
 cannot be used change nothing: what was read before stays in force, and the node says so until they
 are mended.
 
-Source: docs/protocol/remoting.md, TLS.
+Source: docs/guide/tls.rst.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from twisted.internet.task import Clock, deferLater
 from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase, TestCase
 
+from lab.harness.certificates import Authority
 from rmqha.config.settings import ClientAuth, TlsMode
 from rmqha.ha.master.master import MasterFactory
 from rmqha.ha.master.transfer import PutStatus
@@ -28,7 +29,6 @@ from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
 from rmqha.net.zero_copy_send import ZeroCopyServerEndpoint
 from rmqha.wire.ha_frame import encode_report
 from tests.ha.master.test_master_sockets import Copier, master
-from tests.support.certificates import Authority
 from tests.support.sending_log import MemoryLog
 
 reactor: Any = _reactor

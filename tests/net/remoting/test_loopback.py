@@ -16,6 +16,7 @@ from twisted.internet.defer import Deferred, gatherResults, maybeDeferred
 from twisted.internet.error import CannotListenError, ConnectionLost
 from twisted.trial.unittest import TestCase
 
+from lab.harness.certificates import Authority, certificate
 from rmqha.config.settings import ClientAuth, TlsMode
 from rmqha.errors import RemotingUnreachable
 from rmqha.net.remoting.client import RemotingClient
@@ -31,7 +32,6 @@ from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
 from rmqha.net.zero_copy_send import regions
 from rmqha.wire.remoting.command import Command, SerializeType
 from rmqha.wire.remoting.frame import encode
-from tests.support.certificates import Authority, certificate
 from tests.support.effort import slow
 
 reactor: Any = _reactor

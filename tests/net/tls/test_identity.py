@@ -13,12 +13,12 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
+from lab.harness.certificates import Authority, certificate
 from rmqha.config.settings import RemotingSettings, TlsMode, TlsSettings
 from rmqha.net.tls.errors import TlsFilesInvalid
 from rmqha.net.tls.identity import DAY, LOOK_EVERY
 from rmqha.net.tls.material import TlsFiles, TlsMaterial
 from rmqha.net.tls.node_tls import NodeTls
-from tests.support.certificates import Authority, certificate
 
 
 def at_once(function: Callable[..., Any], *args: Any) -> Deferred[Any]:

@@ -1,5 +1,5 @@
 """
-Certificates for servers and clients in tests.
+Certificates for nodes and clients in tests and measurements.
 """
 
 from __future__ import annotations
