@@ -2,7 +2,7 @@
 Run all measurements and write lab/bench/RESULTS.md: C{python -m lab.bench [NAME...] [--quick]}.
 
 Names: C{catchup}, C{latency}, C{recovery}, C{connections}, C{idle}, C{cold},
-C{offsets}, C{floods}, C{queues}, C{trickle}; all by default.
+C{offsets}, C{floods}, C{queues}, C{trickle}, C{ha_tls}; all by default.
 C{--quick} measures on smaller logs and writes nothing.
 """
 
@@ -20,6 +20,7 @@ from lab.bench import (
     cold,
     connections,
     floods,
+    ha_tls,
     idle,
     latency,
     offsets,
@@ -93,6 +94,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
             1000 if options.quick else 10_000,
             5 if options.quick else 20,
             1 if options.quick else rounds,
+        ),
+        "ha_tls": lambda folder: ha_tls.run(
+            folder, GIB, 1000 if options.quick else 10_000, 1 if options.quick else rounds
         ),
     }
     unknown = [name for name in options.names if name not in runs]

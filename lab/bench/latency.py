@@ -63,10 +63,10 @@ def run(folder: Path, writes: int, rounds: int) -> list[Row]:
             # The first write waits until the slave has asked; the rest warms both up.
             master.put(1, tell=False).wait(PATIENCE)
             slave.until_upstream("in-sync", timeout=PATIENCE)
-            _writes(master, writes // 4)
+            sync_writes(master, writes // 4)
             for _ in range(rounds):
                 raw.append([1e6 * seconds for seconds in ping_pong(writes)])
-                ours.append(_writes(master, writes))
+                ours.append(sync_writes(master, writes))
         finally:
             slave.kill9()
     finally:
@@ -75,7 +75,12 @@ def run(folder: Path, writes: int, rounds: int) -> list[Row]:
     return _rows(raw, ours, parts)
 
 
-def _writes(master: Driver, count: int) -> list[float]:
+def sync_writes(master: Driver, count: int) -> list[float]:
+    """
+    Write one after the other.
+
+    @return: Microseconds of each.
+    """
     found = master.put(count, size=BODY, concurrency=1, tell=False).summary(PATIENCE)
     if found is None or found["statuses"] != {"PUT_OK": count}:
         raise AssertionError(f"not all were acknowledged: {found and found['statuses']}")

@@ -37,6 +37,7 @@ the same SHA-256 on both sides; "derived files" are the consume queues and the i
 """
 
 OK, FAILED, SECOND = "ok", "failed", "ok at the second try"
+NO_TLS = "no TLS in it"
 """What may come of it."""
 
 CLIENTS = """

@@ -17,11 +17,12 @@ import yaml
 from lab.harness.nodes import Node, until
 from lab.stock import jars
 from lab.stock.brokers import BOOT, broker_ports
-from lab.stock.clients import Client, CppClient, NodeClient
+from lab.stock.clients import Client, CppClient, NodeClient, Other
 from rmqha.pipeline.producing.connection import BlockingConnection
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import to_ext
 from rmqha.wire.remoting.headers.admin import CreateTopicRequest
+from tests.interop import matrix
 from tests.interop.cases import InteropTestCase
 from tests.interop.sites import SiteTestCase
 from tests.support.access_table import PLAIN_ACL, AccessRow, access_rows, credentials
@@ -203,6 +204,20 @@ class OursAccessClientsTests(SiteTestCase):
             consumer = client.consume("Allowed", f"{client.slug}-readers", **account)
             consumer.until_got(bodies)
             consumer.stop()
+        what = "signs, and speaks TLS"
+        if isinstance(client.process, Other):
+            # Neither ali-ons 3.12 nor the library of rocketmq 0.4.4 has a word of TLS: the one
+            # opens plain sockets alone, the other's library names no key and no call for it.
+            self.fill(client, what, matrix.NO_TLS)
+        else:
+            with self.row(client, what):
+                bodies = [f"{client.slug} encrypted {n}" for n in range(5)]
+                answers = send("Allowed", bodies, tls=True)
+                self.assertEqual(["SEND_OK"] * 5, [answer.status for answer in answers], answers)
+                group = f"{client.slug}-encrypted"
+                consumer = client.consume("Allowed", group, tls=True, **account)
+                consumer.until_got(bodies)
+                consumer.stop()
         with self.row(client, "signs: what is denied is refused"):
             self.assert_refused(send("Denied", ["x"]))
             wrong = account | {"accessKey": "everything", "secretKey": "wrong-secret"}
@@ -236,3 +251,74 @@ class OursAccessClients5Tests(OursAccessClientsTests):
         Those of other languages were asked already.
         """
         return []
+
+
+class OursTlsClientsTests(SiteTestCase):
+    """
+    Clients at a name server and a broker of ours that take TLS alone.
+    """
+
+    version = "5.3.3"
+
+    def our_broker(self, **keys: object) -> Node:
+        """
+        One that takes nothing else.
+        """
+        return super().our_broker(tlsMode="enforcing", **keys)
+
+    def certified(self) -> dict[str, object]:
+        """
+        The name server takes nothing else either.
+        """
+        return {**super().certified(), "tlsMode": "enforcing"}
+
+    def start_broker(self) -> None:
+        """
+        Start it; that it is registered it says itself, as the helper asks in clear text.
+        """
+        broker = self.our_broker_started()
+        broker.until(
+            lambda status: "registered" in status["remoting"]["nameServers"].values(), "registered"
+        )
+
+    def our_broker_started(self) -> Node:
+        """
+        The broker, which is one of ours.
+        """
+        assert isinstance(self.serving, Node), "it is ours"
+        return self.serving.start()
+
+    def test_clients(self) -> None:
+        """
+        The Java client sends and consumes with TLS; without, it and those that have none are
+        refused, each with a line.
+        """
+        clients = [self.java(), *self.others((NodeClient, CppClient))]
+        self.side_by_side(self.enters, clients)
+        status = self.name_server.status()
+        self.assertGreaterEqual(status["closed"]["clear-text"], len(clients))
+        self.assertIn("it speaks clear text, and tlsMode is enforcing", self.name_server.log())
+        self.assert_well()
+
+    def enters(self, client: Client) -> None:
+        """
+        What one client meets.
+        """
+        topic = f"Strict-{client.slug}"
+        with self.row(client, "clear text where TLS alone is taken: refused"):
+            try:
+                answers = client.send(topic, ["x"], group=f"{client.slug}-clear")
+            except AssertionError:
+                answers = []  # it did not even start
+            self.assertNotIn("SEND_OK", [answer.status for answer in answers], answers)
+        what = "TLS where nothing else is taken"
+        if isinstance(client.process, Other):
+            self.fill(client, what, matrix.NO_TLS)
+            return
+        with self.row(client, what):
+            sent = [f"strict {n}" for n in range(5)]
+            answers = client.send(topic, sent, tls=True)
+            self.assertEqual({"SEND_OK"}, {answer.status for answer in answers}, answers)
+            consumer = client.consume(topic, f"{client.slug}-strict", tls=True)
+            consumer.until_got(sent)
+            consumer.stop()
