@@ -15,7 +15,7 @@ from lab.harness.nodes import Node, until
 from lab.harness.power_cut import cut
 from lab.harness.writer import Driver
 from lab.stock.brokers import BOOT
-from tests.interop import cases
+from tests.interop.cases import rounds
 from tests.interop.linked_cases import LinkedTestCase
 
 PROMOTION = ("lead", "lead-epoch", "lead-written", "lead-dispatched", "lead-lets-in", "lead-tables")
@@ -26,7 +26,7 @@ KILLED = -9
 KEPT = (0.0, 0.5, 0.9)
 """How likely a page stays that nobody waited for: none, some, most."""
 
-ROUNDS = 6 if cases.WANTED == "full" else 2
+ROUNDS = rounds(3, 6)
 
 LONG = 12.0
 """Seconds in which controllers would take a member for dead that they do not hear."""

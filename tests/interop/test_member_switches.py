@@ -1,7 +1,7 @@
 """
 A mixed set under load whose master changes again and again, in whatever way.
 
-How often is C{RMQHA_SWITCHES}, 10 by default; C{RMQHA_SEED} has the same ways chosen again.
+How often is C{RMQHA_INTEROP_ROUNDS}, 10 by default; C{RMQHA_SEED} has the same ways chosen again.
 """
 
 from __future__ import annotations
@@ -11,15 +11,18 @@ import random
 import sys
 import time
 
-from lab.harness import compare_stores
-from lab.harness.nodes import Node, until
-from lab.stock.brokers import BOOT, Broker
+from lab.harness.nodes import until
+from lab.stock.brokers import BOOT, Broker, Sends
 from lab.stock.controllers import answered
 from rmqha.controller.coordinator import SetState
+from tests.interop.cases import rounds
 from tests.interop.test_member import Member
 from tests.interop.test_member_controllers import ControllerTestCase
 
-SWITCHES = int(os.environ.get("RMQHA_SWITCHES", "10"))
+SWITCHES = rounds(3, 10)
+
+SIZE = 200
+"""Bytes of a body."""
 
 WAYS = ("killed (-9)", "killed (-9)", "stopped (SIGTERM)", "replaced by an operator")
 """What becomes of the master."""
@@ -66,6 +69,17 @@ class SwitchTests(ControllerTestCase):
         tell = "\n".join(member.tail() for member in members.values())
         until(whole, "all in sync", BOOT, tell=lambda: tell, pause=0.2)
 
+    def load_of(self, number: int) -> Sends:
+        """
+        Small messages to a topic of their own: all that is read is kept, by the helper too.
+        """
+        topic = f"{self.topic}-{number}"
+        load = self.tool.put(1_000_000, topic, size=SIZE, threads=2)
+        self.until_some(load.sent, 200)
+        self.commit()
+        self.seen.update(self.tool.pull(topic))
+        return load
+
     def switch(self, members: dict[int, Member], way: str, chance: random.Random) -> Member:
         """
         Have another one be master.
@@ -93,22 +107,6 @@ class SwitchTests(ControllerTestCase):
         )
         return master
 
-    def assert_begins(self, whole: Node, part: Broker) -> None:
-        """
-        One stopped store's log begins as another's.
-        """
-        ours, theirs = (compare_stores.open_log(self.settings(member)) for member in (whole, part))
-        try:
-            self.assertEqual((ours.min_offset, theirs.min_offset), (0, 0))
-            at = 0
-            while at < theirs.end:
-                size = min(1 << 16, theirs.end - at, ours.file_end(at) - at)
-                self.assertEqual(bytes(ours.read(at, size)), bytes(theirs.read(at, size)), at)
-                at += size
-        finally:
-            for log in (ours, theirs):
-                log.folder.close()
-
     def test_switches(self) -> None:
         """
         Nothing acknowledged is missing, all logs are equal, and no offset is lowered.
@@ -125,11 +123,13 @@ class SwitchTests(ControllerTestCase):
             for each in members.values():
                 each.start()
             self.until_whole(members)
+            # What the group commits has to be there.
+            self.assertEqual({"SEND_OK": 1000}, self.tool.put(1000, self.topic).wait())
         with self.scenario(f"the master is killed, stopped or replaced under load: {SWITCHES}x"):
             for number in range(SWITCHES):
                 way = chance.choice(WAYS)
                 begun = time.monotonic()
-                load = self.load()
+                load = self.load_of(number)
                 master = self.switch(members, way, chance)
                 self.until_again(load)
                 self.enough(load)
@@ -139,16 +139,6 @@ class SwitchTests(ControllerTestCase):
                 took = time.monotonic() - begun
                 sys.stdout.write(f"{number + 1}: {master.name} is {way}: {took:.1f} s\n")
                 sys.stdout.flush()
-        with self.scenario("a member of ours leads, Java's has the same log"):
-            if self.leader(nodes) is None:
-                self.elect(self.asking, self.id_of(nodes[0]))
-                self.until_led(nodes)
-                self.until_whole(members)
-            master = self.led(nodes)
-            self.until_in_sync(master, 3)
-            java.until_max(master.status()["maxOffset"])
-            java.stop()
-            self.until_in_sync(master, 2)
-            self.assert_holds(java, self.acked)
-        self.assert_settled(nodes)
-        self.assert_begins(nodes[0], java)
+        if self.leader(nodes) is None:
+            self.elect(self.asking, self.id_of(nodes[0]))
+        self.assert_settled(nodes, java)
