@@ -93,9 +93,9 @@ class Switchover:
         if under_way is None:
             raise PairUnfit(f"there is no way back, as {self.journal.path} tells of no switchover")
         new = await self.new.seen()
-        if new is not None and new.is_master:
+        if under_way.phase is Phase.FOLLOWING or (new is not None and new.is_master):
             raise PairUnfit(
-                f"{self.new.address} is master already and may have taken writes; run the command "
+                f"{self.new.address} became master and may have taken writes; run the command "
                 f"to its end, then go back by `rmqha switchover {self.new.address} "
                 f"{self.old.address}`"
             )

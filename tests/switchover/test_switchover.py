@@ -337,6 +337,15 @@ class SwitchoverTests(SynchronousTestCase):
         self.assertIn("`rmqha switchover b:10911 a:10911`", error)
         self.assertIsNone(self.old.state)
 
+    def test_no_way_back_from_a_lost_one(self) -> None:
+        """
+        Nor is there one when the new master is gone: it may have taken writes.
+        """
+        self.killed(Act.FOLLOW)
+        self.become(self.new, None)
+        self.assertIn("may have taken writes", self.fails(self.change().back(), PairUnfit))
+        self.assertEqual(Act.FOLLOW, self.hands.acts[-1])
+
     def test_nothing_under_way(self) -> None:
         """
         There is no way back from nothing.
