@@ -39,9 +39,11 @@ def _brokers(settings: Settings) -> Iterator[str]:
     port = settings.broker.listen_port
     if port and _everybody(settings.remoting) and not settings.access.enabled:
         yield f"client port {port} (aclEnable, clientAllowedPeers)"
-    ha = settings.ha
-    if ha.listen_port and not ha.allowed_peers and _beyond(ha.listen_address):
-        yield f"HA port {ha.listen_port} (haAllowedPeers)"
+    ha, tls = settings.ha, settings.tls
+    certified = tls.ha_mode is TlsMode.ENFORCING and tls.ha_trusted is not None
+    restricted = certified or bool(ha.allowed_peers)
+    if ha.listen_port and not restricted and _beyond(ha.listen_address):
+        yield f"HA port {ha.listen_port} (haAllowedPeers, haTlsMode)"
 
 
 def _everybody(remoting: RemotingSettings) -> bool:

@@ -33,7 +33,7 @@ class AdviceTests(SynchronousTestCase):
         for text, words in ((client, ("10911", "aclEnable", "clientAllowedPeers")),):
             for word in words:
                 self.assertIn(word, text)
-        self.assertIn("10912 (haAllowedPeers)", ha)
+        self.assertIn("10912 (haAllowedPeers", ha)
         admin = self.ports(*CLOSED, "adminListenAddress=0.0.0.0")
         self.assertEqual(admin, ["admin port 10914 (adminPortAllowedPeers)"])
         (names,) = self.ports(role=NAMESRV)
@@ -62,6 +62,10 @@ class AdviceTests(SynchronousTestCase):
         (ha,) = self.ports(*certificates)
         self.assertIn("HA port", ha)
         self.assertEqual(2, len(self.ports(*certificates[:-1])))
+        of_replicas = ("haTlsMode=enforcing", "haTlsKeyPath=/k", "haTlsCertPath=/c")
+        self.assertEqual([], self.ports(*certificates, *of_replicas, "haTlsTrustCertPath=/t"))
+        (ha,) = self.ports(*certificates, *of_replicas)
+        self.assertIn("haTlsMode", ha)
 
     def test_slave(self) -> None:
         """
