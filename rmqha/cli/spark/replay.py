@@ -48,6 +48,13 @@ from rmqha.pipeline.producing.settings import SendOptions
     help="Sign with this account: accessKey and secretKey as in mqadmin's tools.yml.",
 )
 @click.option(
+    "--tls",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Connect with TLS, by the keys in this file, a client's in mqadmin's tls.config.file; it "
+    "lies at the same path wherever tasks run.",
+)
+@click.option(
     "--tasks",
     type=click.IntRange(1),
     default=TASKS,
@@ -76,6 +83,7 @@ def replay(
     retries: str | None,
     send_timeout: str | None,
     credentials: Path | None,
+    tls: Path | None,
     tasks: int,
     dedupe: bool,
     dry_run: bool,
@@ -95,6 +103,7 @@ def replay(
         "sendTimeout": send_timeout,
         "accessKey": account and account.access_key,
         "secretKey": account and account.secret_key,
+        "tlsConfigFile": tls and str(tls.absolute()),
     }
     sending = SendOptions.parse({name: text for name, text in given.items() if text is not None})
     chosen: dict[str, Any] = {

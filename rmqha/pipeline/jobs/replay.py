@@ -255,7 +255,7 @@ def _queues(
     outcomes: Iterable[Outcome], sending: SendOptions, to_topic: str | None
 ) -> dict[str, int]:
     topics = sorted({to_topic or each.topic for each in outcomes if each.sent})
-    with Peers(sending.send_timeout, sending.credentials) as peers:
+    with Peers(sending.send_timeout, sending.credentials, sending.tls) as peers:
         routes = Routes(sending.name_server, peers)
         found = {topic: routes.route(topic) for topic in topics}
     return {topic: 0 if route is None else len(writable(route)) for topic, route in found.items()}

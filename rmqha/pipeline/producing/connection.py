@@ -14,6 +14,7 @@ import time
 from typing import Self
 
 from rmqha.config.values import Endpoint
+from rmqha.pipeline.producing.tls import SocketTls
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import FrameDecoder, encode
 
@@ -28,9 +29,10 @@ class BlockingConnection:
     @ivar address: Its C{host:port}.
     """
 
-    def __init__(self, address: str, timeout: float) -> None:
+    def __init__(self, address: str, timeout: float, tls: SocketTls | None = None) -> None:
         """
         @param timeout: Seconds it may take to connect, and to take a request.
+        @param tls: C{None} for clear text.
         @raise OSError: If the address cannot be connected to.
         @raise ValueError: If this is not an address.
         """
@@ -39,9 +41,10 @@ class BlockingConnection:
         place = Endpoint().parse(address)
         if place is None:
             raise ValueError("there is no address")
-        self._socket = socket.create_connection(place, timeout)
+        plain = socket.create_connection(place, timeout)
         # A request is one write, and the next may come before it is answered.
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = plain if tls is None else tls.wrap(plain, place[0])
         self._decoder = FrameDecoder()
         self._open: set[int] = set()
         self._answers: dict[int, Command] = {}

@@ -12,6 +12,7 @@ from attrs import define, field
 from rmqha.errors import RemotingFrameError, RemotingTimeout, RemotingUnreachable, RmqhaError
 from rmqha.pipeline.producing.connection import BlockingConnection
 from rmqha.pipeline.producing.errors import RemotingClosed
+from rmqha.pipeline.producing.tls import SocketTls
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.signature import Credentials
 
@@ -23,10 +24,12 @@ class Peers:
 
     @ivar timeout: Seconds to connect, and to wait for an answer.
     @ivar credentials: What requests are signed with, if they are.
+    @ivar tls: How peers are connected to; C{None} is clear text.
     """
 
     timeout: float
     credentials: Credentials | None = None
+    tls: SocketTls | None = None
     _open: dict[str, BlockingConnection] = field(factory=dict, init=False)
 
     def __enter__(self) -> Self:
@@ -74,7 +77,9 @@ class Peers:
             self.credentials.sign(command)
         try:
             if connection is None:
-                connection = self._open[address] = BlockingConnection(address, self.timeout)
+                connection = self._open[address] = BlockingConnection(
+                    address, self.timeout, self.tls
+                )
         except (OSError, ValueError) as error:
             return RemotingUnreachable(address, _reason(error))
         try:

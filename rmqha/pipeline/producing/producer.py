@@ -89,7 +89,7 @@ class Producer:
 
     def __attrs_post_init__(self) -> None:
         options = self.options
-        self.peers = Peers(options.send_timeout, options.credentials)
+        self.peers = Peers(options.send_timeout, options.credentials, options.tls)
         self.routes = Routes(options.name_server, self.peers)
         rows, size = options.max_rows_per_second, options.max_bytes_per_second
         self._pace = Pace(rows or 0, size or 0, sleep=self.sleep)

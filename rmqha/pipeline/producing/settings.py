@@ -7,14 +7,16 @@ Source: docs/guide/replay.rst, Options.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Self
 
 from attrs import frozen
 
-from rmqha.config.values import INT_MAX, Endpoints, Integer, Millis, Text
+from rmqha.config.values import INT_MAX, Endpoints, FilePath, Integer, Millis, Text
 from rmqha.pipeline.errors import OptionMissing
 from rmqha.pipeline.log.option_values import Size, as_text
 from rmqha.pipeline.log.options import OptionsDraft, kinds_of, option
+from rmqha.pipeline.producing.tls import SocketTls
 from rmqha.wire.remoting.signature import Credentials
 
 TIMEOUT = 3.0
@@ -57,6 +59,7 @@ class SendOptions:
     @ivar batch_bytes: Bytes of a request with more than one message.
     @ivar access_key: The account that signs requests, where brokers have access control.
     @ivar secret_key: That account's secret.
+    @ivar tls_config_file: The file of the keys of TLS, where brokers take nothing else.
     @ivar max_rows_per_second: The most messages a second that one producer sends.
     @ivar max_bytes_per_second: The same in bytes of bodies.
     """
@@ -69,6 +72,7 @@ class SendOptions:
     batch_bytes: int = option(Size(), BATCH)
     access_key: str | None = option(Text(empty=False))
     secret_key: str | None = option(Text(empty=False), secret=True)
+    tls_config_file: Path | None = option(FilePath(empty=False))
     max_rows_per_second: int | None = option(Integer(1, INT_MAX))
     max_bytes_per_second: int | None = option(Size())
 
@@ -100,6 +104,16 @@ class SendOptions:
         if self.access_key is None or self.secret_key is None:
             return None
         return Credentials(self.access_key, self.secret_key)
+
+    @property
+    def tls(self) -> SocketTls | None:
+        """
+        What peers are connected to with.
+
+        @raise ConfigProblems: If the file is wrong.
+        @raise OSError: If one that it names is.
+        """
+        return SocketTls.read(self.tls_config_file)
 
 
 SEND_KINDS = kinds_of(SendOptions)
