@@ -11,17 +11,21 @@ import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
 from attrs import field, frozen
 
 from rmqha.errors import ExtraMissing
-from rmqha.tier.errors import TierPlaceInvalid, TierUnreachable
+from rmqha.tier.errors import TierObjectSize, TierPlaceInvalid, TierUnreachable
 from rmqha.wire.store_layout import NEW_SUFFIX
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
+
+_AT_ONCE = 8 << 20
+"""Bytes of a file that are in memory while it is sent."""
 
 WITH_FOLDERS = ("local", "hdfs")
 """Kinds of file systems, in pyarrow's words, on which a file that is being written is seen."""
@@ -147,6 +151,22 @@ class ObjectFolder:
         except OSError as error:
             reason = " ".join(str(error).split())
             raise TierUnreachable(self.shown(name), reason) from error
+
+
+def put_file(path: Path, url: str, name: str) -> None:
+    """
+    Put a file into a folder of objects, and make sure that all of it is there.
+
+    @param url: The folder's.
+    @raise TierUnreachable: If that is not possible.
+    @raise TierObjectSize: If the object has another size afterwards.
+    """
+    folder = ObjectFolder.at(url)
+    with open(path, "rb") as file:
+        folder.write(name, iter(lambda: file.read(_AT_ONCE), b""))
+        expected = file.tell()
+    if (size := folder.size(name)) != expected:
+        raise TierObjectSize(folder.shown(name), size, expected)
 
 
 @lru_cache(maxsize=256)

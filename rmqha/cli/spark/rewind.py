@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from rmqha.cli.spark.tables import iceberg_options
+from rmqha.cli.spark.tables import TablePlace, iceberg_options
 from rmqha.pipeline.jobs import rewind as job
 from rmqha.pipeline.sinks.target import IcebergPlace
 
@@ -17,13 +17,13 @@ from rmqha.pipeline.sinks.target import IcebergPlace
 @click.option(
     "--table",
     required=True,
-    type=click.Path(exists=True, file_okay=False, path_type=Path),
-    help="The table's folder.",
+    type=TablePlace(exists=True),
+    help="The table's folder, or the s3:// URL of a Delta table.",
 )
 @click.option("--to", required=True, type=click.IntRange(0), help="Physical offset of the cut.")
 @click.option("--store", help="The store whose rows are removed, if the table has several.")
 @iceberg_options
-def rewind(table: Path, to: int, store: str | None, iceberg: IcebergPlace | None) -> None:
+def rewind(table: Path | str, to: int, store: str | None, iceberg: IcebergPlace | None) -> None:
     """Remove the rows of a table from a physical offset on.
 
     For a log that was cut back: the error of its stream names the offset.  A stream goes on

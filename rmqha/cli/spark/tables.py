@@ -17,6 +17,31 @@ from rmqha.pipeline.sinks.encoding import Compression
 from rmqha.pipeline.sinks.target import Format, IcebergPlace
 
 
+class TablePlace(click.ParamType[Path | str]):
+    """
+    A folder, or a URL as a text.
+    """
+
+    name = "place"
+
+    def __init__(self, *, exists: bool = False) -> None:
+        """
+        @param exists: Whether a folder has to be there.
+        """
+        self._folder = click.Path(exists=exists, file_okay=not exists, path_type=Path)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, context: click.Context | None
+    ) -> Path | str:
+        """
+        Look at the folder, unless it is a URL.
+        """
+        if isinstance(value, str) and "://" in value:
+            return value
+        found: Path = self._folder.convert(value, param, context)
+        return found
+
+
 def iceberg_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """
     Give a command C{--catalog}, C{--catalog-property} and C{--name}, as one argument
@@ -53,7 +78,7 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @click.option(
-        "--out", required=True, type=click.Path(path_type=Path), help="The table's folder."
+        "--out", required=True, type=TablePlace(), help="The table's folder, or its s3:// URL."
     )
     @click.option(
         "--format",
@@ -84,7 +109,7 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
         help="An option of the data source, like topic=orders; may be repeated.",
     )
     def given(
-        out: Path,
+        out: Path | str,
         format: str,
         compression: str,
         level: int | None,

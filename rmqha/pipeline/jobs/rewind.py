@@ -40,5 +40,5 @@ def only_store(table: LakeTable) -> str:
     names = sorted({store for _, store in table.sources()})
     if len(names) != 1:
         found = ", ".join(names) or "nothing"
-        raise TableRefused(str(table.shape.root), f"give --store: the table has rows of {found}")
+        raise TableRefused(table.shape.place, f"give --store: the table has rows of {found}")
     return names[0]

@@ -89,6 +89,8 @@ def stream(
     chosen = given(options)
     parsed = ReadOptions.parse({**options_for(stores), **chosen}, streaming=True)
     table = Appending(target, parsed)
+    if target.url and checkpoint is None:
+        raise TableRefused(target.url, "say where Spark's checkpoint is to be (--checkpoint)")
     place = checkpoint_of(target.root, checkpoint, resume_from_table)
     if resume_from_table:
         chosen["startingOffsets"] = json.dumps(next_offsets(table))

@@ -14,7 +14,6 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from pathlib import Path
 from typing import Any, Self
 
 import pyarrow as pa
@@ -36,6 +35,7 @@ from rmqha.pipeline.sinks.table import (
     require_same,
 )
 from rmqha.pipeline.sinks.written import WrittenFile
+from rmqha.tier.objects import ObjectFolder
 
 LOG = "_delta_log"
 
@@ -85,9 +85,10 @@ class DeltaSink(LakeTable):
         @param schema: Of files that are to come; without it the table has to be there.
         @raise TableRefused: If it has other columns, or is none.
         """
-        root = str(shape.root)
-        if schema is None or (shape.root / LOG).is_dir():
-            if not DeltaTable.is_deltatable(root):
+        root = shape.place
+        there = DeltaTable.is_deltatable(root)
+        if schema is None or there or (shape.root / LOG).is_dir():
+            if not there:
                 raise TableRefused(root, "it is not a Delta table")
             table = DeltaTable(root)
             if schema is not None:
@@ -95,7 +96,7 @@ class DeltaSink(LakeTable):
                 require_same(root, wanted.names, [each.name for each in table.schema().fields])
                 require_same(root, folder_columns(shape.by), table.metadata().partition_columns)
             return cls(shape, table)
-        if next(Path(root).glob("*.parquet"), None) or (shape.root / "_rmqha" / "commits").exists():
+        if _has_files(shape):
             raise TableRefused(root, "it has files, but is not a Delta table")
         made = DeltaTable.create(
             root,
@@ -202,11 +203,22 @@ class DeltaSink(LakeTable):
         """
         for version in range(self._table.version(), -1, -1):
             try:
-                lines = (self.shape.root / LOG / f"{version:020d}.json").read_text().splitlines()
+                lines = self._log(f"{LOG}/{version:020d}.json").splitlines()
             except FileNotFoundError:
                 return
             said: list[Any] = [json.loads(line) for line in lines if line.startswith(_INFO)]
             yield {**(said[0]["commitInfo"] if said else {}), "version": version}
+
+    def _log(self, name: str) -> str:
+        """
+        A file of the table's log.
+
+        @raise FileNotFoundError: If it was cleaned.
+        """
+        shape = self.shape
+        if shape.url:
+            return ObjectFolder.at(shape.url).read(name).decode()
+        return (shape.root / name).read_text(encoding="utf-8")
 
     def _restored(self, commit: Mapping[str, Any]) -> int:
         """
@@ -260,6 +272,16 @@ class DeltaSink(LakeTable):
                 commit_properties=_said_of(now, {}, self._table.version()),
             )
             self._table.update_incremental()
+
+
+def _has_files(shape: Shape) -> bool:
+    """
+    Whether something lies where a table is to be made.
+    """
+    if shape.url:
+        return any(name.endswith(".parquet") for name in ObjectFolder.at(shape.url).names(""))
+    found = next(shape.root.glob("*.parquet"), None)
+    return found is not None or (shape.root / "_rmqha" / "commits").exists()
 
 
 def _now() -> int:

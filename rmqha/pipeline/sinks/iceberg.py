@@ -57,12 +57,19 @@ getLogger("pyiceberg.io.pyarrow").addFilter(
 )
 
 
-def catalog_of(place: IcebergPlace, root: Path) -> Catalog:
+def catalog_of(place: IcebergPlace, shape: Shape) -> Catalog:
     """
     The catalog that lists a table.
+
+    @raise TableRefused: If none is named, and there is no folder where one could be.
     """
+    root = shape.root
     if place.catalog is not None or place.properties:
         return load_catalog(place.catalog or "rmqha", **dict(place.properties))
+    if shape.url:
+        raise TableRefused(
+            shape.url, "an Iceberg table in an object store needs a catalog: name it (--catalog)"
+        )
     (root / OURS).mkdir(parents=True, exist_ok=True)
     uri = f"sqlite:///{root / OURS / CATALOG}"
     return load_catalog("rmqha", type="sql", uri=uri, warehouse=f"{_SCHEME}{root}")
@@ -85,14 +92,12 @@ class IcebergSink(LakeTable):
         @param schema: Of files that are to come; without it the table has to be there.
         @raise TableRefused: If it has other columns, or is none.
         """
-        catalog = catalog_of(place, shape.root)
+        catalog = catalog_of(place, shape)
         try:
             table = catalog.load_table(place.table)
         except NoSuchTableError:
             if schema is None:
-                raise TableRefused(
-                    str(shape.root), f"the catalog has no table {place.table}"
-                ) from None
+                raise TableRefused(shape.place, f"the catalog has no table {place.table}") from None
             table = _made(catalog, place, shape, schema)
         if schema is not None:
             found = [each.name for each in table.schema().fields]
@@ -126,7 +131,7 @@ class IcebergSink(LakeTable):
         return found
 
     def commit(self, files: Iterable[WrittenFile], moved: Mapping[Source, TablePosition]) -> None:
-        paths = [f"{_SCHEME}{self.shape.root / each.path}" for each in files]
+        paths = [f"{_location(self.shape)}/{each.path}" for each in files]
 
         def commit(held: Mapping[Source, TablePosition]) -> None:
             self._change(held, {}, [], paths)
@@ -134,6 +139,12 @@ class IcebergSink(LakeTable):
         self._committed(moved, self._table.refresh, commit, CommitFailedException)
 
     def take_off(self, store: str, to: int) -> Taken:
+        if self.shape.url:
+            raise TableRefused(
+                self.shape.url,
+                "rows of an Iceberg table in an object store are not taken off: roll it back to a "
+                "snapshot",
+            )
         moved = self._cut_back(store, to)
         generation = self.generation + 1
         removed, added, rows = [], [], 0
@@ -194,6 +205,13 @@ class IcebergSink(LakeTable):
         pass
 
 
+def _location(shape: Shape) -> str:
+    """
+    Where a table's files are, as Iceberg says it.
+    """
+    return shape.url or f"{_SCHEME}{shape.root}"
+
+
 def _sequence(table: Iceberg) -> int:
     """
     The sequence number of the last snapshot of a table; 0 in one of the first format.
@@ -219,7 +237,7 @@ def _made(catalog: Catalog, place: IcebergPlace, shape: Shape, schema: pa.Schema
     time = "store_timestamp" if "store_timestamp" in schema.names else "storeTimestamp"
     with (
         catalog.create_table_transaction(
-            place.table, schema, location=f"{_SCHEME}{shape.root}", properties=_PROPERTIES
+            place.table, schema, location=_location(shape), properties=_PROPERTIES
         ) as made,
         made.update_spec() as spec,
     ):

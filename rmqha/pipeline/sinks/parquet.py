@@ -31,6 +31,7 @@ from rmqha.pipeline.sinks.position import digest_of, selection_of
 from rmqha.pipeline.sinks.stats import stats_of
 from rmqha.pipeline.sinks.table_layout import By, Partition, encoded, parts
 from rmqha.pipeline.sinks.written import Written, WrittenFile, to_row
+from rmqha.tier.objects import put_file
 
 OURS = "_rmqha"
 """Folder below a table's for what is no table; readers pass over what begins so."""
@@ -50,7 +51,9 @@ class Shape:
     """
     What tasks have to know of a table.
 
-    @ivar root: Its folder.
+    @ivar root: Its folder; where it is in an object store, one of each host for what is not
+        finished.
+    @ivar url: Where it is in an object store, C{""} if it is on a file system.
     @ivar by: What there is a folder for.
     @ivar encoding: How files are written.
     @ivar staged: Whether files wait in L{STAGED} until they are committed.
@@ -58,10 +61,18 @@ class Shape:
     """
 
     root: Path
+    url: str = ""
     by: By = By.DATE
     encoding: Encoding = field(factory=Encoding)
     staged: bool = False
     whole: bool = False
+
+    @property
+    def place(self) -> str:
+        """
+        Where it is, for libraries and for people.
+        """
+        return self.url or str(self.root)
 
 
 @frozen(kw_only=True)
@@ -294,9 +305,12 @@ class Files:
         final = Path(shape.root, path)
         if shape.staged:
             final = Path(shape.root, STAGED, path).with_name(path.name + WAITING)
-        final.parent.mkdir(parents=True, exist_ok=True)
         size = opened.place.stat().st_size
-        os.replace(opened.place, final)
+        if shape.url:
+            put_file(opened.place, shape.url, str(path))
+        else:
+            final.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(opened.place, final)
         return WrittenFile(
             path=str(path),
             values=opened.part.values(shape.by),

@@ -119,13 +119,13 @@ class LakeTable(ABC):
             refresh()
             now = self.sources()
             if any(before.get(source) != now.get(source) for source in moved):
-                raise TableRefused(str(self.shape.root), "another job has added the same rows")
+                raise TableRefused(self.shape.place, "another job has added the same rows")
             try:
                 commit({**now, **moved})
                 return
             except conflict as error:
                 if tries == 1:
-                    raise TableRefused(str(self.shape.root), str(error)) from error
+                    raise TableRefused(self.shape.place, str(error)) from error
 
     def _said(self) -> dict[Source, TablePosition]:
         """
@@ -137,9 +137,9 @@ class LakeTable(ABC):
         """
         The error of a table that does not say any more how far it is.
         """
-        name, root = " ".join(sorted(set(stores))), self.shape.root
+        name, root = " ".join(sorted(set(stores))), self.shape.place
         return TableRefused(
-            str(root),
+            root,
             f"{why}, and it does not say how far it is now; find the end of its last row (offset "
             f"plus size) and say so: rmqha spark rewind --table {root} --store {name} --to OFFSET",
         )
@@ -155,7 +155,7 @@ class LakeTable(ABC):
         if not found:
             known = ", ".join(sorted({name for _, name in every})) or "nothing"
             raise TableRefused(
-                str(self.shape.root), f"it has no rows of store {store}, only of {known}"
+                self.shape.place, f"it has no rows of store {store}, only of {known}"
             )
         return {source: held.cut(to) for source, held in found.items()}
 

@@ -4,7 +4,10 @@ Where rows are to go, as a caller says it, and how a table goes on.
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
+import tempfile
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from os import PathLike, fspath
@@ -26,9 +29,11 @@ from rmqha.pipeline.sinks.table import LakeTable
 from rmqha.pipeline.sinks.table_layout import By
 from rmqha.pipeline.sinks.written import Written, WrittenFile, files_of
 from rmqha.tier.joined_log import find_log
+from rmqha.tier.objects import shown_url
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:", re.ASCII)
 _FILE = "file:"
+_S3 = "s3://"
 
 
 class Format(StrEnum):
@@ -62,7 +67,9 @@ class Target:
     """
     A table that is written to.
 
-    @ivar root: Its folder.
+    @ivar root: Its folder; where it is in an object store, one of each host for what is not
+        finished.
+    @ivar url: Where it is in an object store, C{""} if it is on a file system.
     @ivar format: What kind it is.
     @ivar by: What there is a folder for.
     @ivar encoding: How files are written.
@@ -70,6 +77,7 @@ class Target:
     """
 
     root: Path
+    url: str = ""
     format: Format = Format.PARQUET
     by: By = By.DATE
     encoding: Encoding = field(factory=Encoding)
@@ -80,10 +88,12 @@ class Target:
         """
         A table in a folder.
 
-        @param out: The folder, which tasks see under the same path.
-        @raise TableRefused: If it is not on a file system.
+        @param out: The folder, which tasks see under the same path, or a URL of S3's.
+        @raise TableRefused: If it is elsewhere.
         """
-        return cls(root=local(out), **more)  # type: ignore[arg-type]
+        url = object_url(out)
+        root = scratch_root(url) if url else local(out)
+        return cls(root=root, url=url, **more)  # type: ignore[arg-type]
 
     @property
     def shape(self) -> Shape:
@@ -92,6 +102,7 @@ class Target:
         """
         return Shape(
             root=self.root,
+            url=self.url,
             by=self.by,
             encoding=self.encoding,
             staged=self.format is Format.PARQUET,
@@ -106,11 +117,14 @@ class Target:
         @raise TableRefused: If it is something else.
         @raise ExtraMissing: If what knows its format is not installed.
         """
+        if self.url:
+            self._require_objects()
         if self.format is Format.PARQUET:
             return FolderTable.open(self.shape, schema)
         if self.by is By.TABLE:
             raise TableRefused(
-                str(self.root), "a table for each topic is only possible with Parquet files"
+                self.shape.place,
+                "a table for each topic is only possible with Parquet files",
             )
         try:
             if self.format is Format.DELTA:
@@ -126,6 +140,47 @@ class Target:
             name = self.format.value
             raise ExtraMissing(f"a {name} table", name, error.name or "") from error
 
+    def _require_objects(self) -> None:
+        """
+        @raise TableRefused: If such a table is only exact on a file system.
+        """
+        if self.format is Format.PARQUET:
+            raise TableRefused(
+                self.url,
+                "a folder of Parquet files is committed by renaming, which an object store cannot: "
+                "write a Delta or an Iceberg table there",
+            )
+        if self.by is not By.DATE:
+            raise TableRefused(
+                self.url,
+                "tasks gather folders by topic through files that all of them see: write it to a "
+                "file system, or with folders by day",
+            )
+
+
+def object_url(out: str | PathLike[str]) -> str:
+    """
+    The URL of a place in S3, C{""} if it is none.
+
+    @raise TableRefused: If it has options, which only one of the libraries that go there knows.
+    """
+    text = fspath(out).rstrip("/")
+    if not text.startswith(_S3):
+        return ""
+    if "?" in text or "@" in text:
+        raise TableRefused(
+            shown_url(text), "keys and options of S3 are given in the environment, as AWS_..."
+        )
+    return text
+
+
+def scratch_root(url: str) -> Path:
+    """
+    Where a host has what is not finished of a table in an object store.
+    """
+    digest = hashlib.sha256(url.encode()).hexdigest()[:16]
+    return Path(tempfile.gettempdir(), f"rmqha-{os.getuid()}", digest)
+
 
 def local(out: str | PathLike[str]) -> Path:
     """
@@ -137,7 +192,7 @@ def local(out: str | PathLike[str]) -> Path:
     if text.lower().startswith(_FILE):
         text = re.sub("^/{2,}", "/", text[len(_FILE) :])
     elif _SCHEME.match(text):
-        raise TableRefused(text, "it is not on a mounted file system")
+        raise TableRefused(text, "it is neither on a mounted file system nor an s3:// URL")
     return Path(text).expanduser().absolute()
 
 
@@ -148,6 +203,10 @@ def found_at(out: str | PathLike[str], iceberg: IcebergPlace | None = None) -> L
     @param iceberg: Where it is listed, if that is not beside its files.
     @raise TableRefused: If there is none of ours.
     """
+    if object_url(out):
+        place = iceberg or IcebergPlace()
+        format = Format.DELTA if iceberg is None else Format.ICEBERG
+        return Target.at(out, format=format, iceberg=place).open()
     root = local(out)
     if (root / "_delta_log").is_dir():
         return Target(root=root, format=Format.DELTA).open()

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 import os
 import shutil
+import textwrap
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from lab.harness import golden
+from lab.harness.nodes import ROOT
 from rmqha.errors import NotAStore
 from rmqha.tier.errors import (
     TierBytesChanged,
@@ -276,6 +278,35 @@ class DamagedTests(TierReadCase):
         self.patch(ObjectFolder, "open", refuse)
         error = self.assertRaises(TierUnreachable, self.offsets)
         self.assertIn("EXPIRED_TOKEN", str(error))
+
+
+class GuideTests(TierReadCase):
+    """
+    What the guide shows does what it says.
+    """
+
+    def test_recipe(self) -> None:
+        """
+        The recipe counts what retention deleted as well.
+        """
+        text = (ROOT / "docs" / "guide" / "tier.rst").read_text(encoding="utf-8")
+        block = text.partition(":name: recipe-history\n\n")[2].partition("\n\nOn a host")[0]
+        code = textwrap.dedent(block)
+        for shown, here in (
+            ("/var/lib/rmqha", str(self.store)),
+            ("s3://archive/broker-a", self.url),
+            ("2026-01-01T00:00:00Z", "2020-01-01T00:00:00Z"),
+        ):
+            self.assertIn(shown, code)
+            code = code.replace(shown, here)
+        found: list[list[dict[str, Any]]] = []
+        for count in (0, FULL):
+            self.retention(count)
+            names: dict[str, Any] = {}
+            exec(code, names)
+            found.append(sorted(names["sizes"].to_pylist(), key=lambda row: row["topic"]))
+        self.assertEqual(found[0], found[1])
+        self.assertGreater(sum(row["store_size_sum"] for row in found[0]), SIZE)
 
 
 class OptionTests(TierCase):

@@ -322,7 +322,7 @@ class RefusedTests(LakeTestCase):
         """
         Tables lie on file systems, and are what they are said to be.
         """
-        self.assertRaises(TableRefused, local, "s3://bucket/table")
+        self.assertRaises(TableRefused, local, "hdfs://host/table")
         self.assertEqual(Path("/data/lake"), local("file:///data/lake"))
         target = self.target("delta")
         append(target, self.store)

@@ -1,0 +1,182 @@
+"""
+Tests of tables in an S3 server.
+"""
+
+from __future__ import annotations
+
+import random
+import subprocess
+import sys
+from typing import Any
+
+from lab.harness import golden
+from tests.support.effort import slow, tries
+from tests.support.rows import expected, publish
+from tests.support.s3 import S3Case
+from tests.support.tiers import END, SIZE
+
+try:
+    import deltalake
+    import pyiceberg  # noqa: F401
+
+    from rmqha.pipeline.errors import TableRefused
+    from rmqha.pipeline.sinks.table_layout import By
+    from rmqha.pipeline.sinks.target import Format, IcebergPlace, Target, found_at, object_url
+    from rmqha.tier.errors import TierError
+    from tests.support.lake import append
+except ImportError as missing:  # without the extras
+    skip = f"an extra is not installed: {missing}"
+
+WRITE = """
+import sys
+from pathlib import Path
+from tests.support.lake import append
+from rmqha.pipeline.sinks.target import Target
+append(Target.at(sys.argv[1], format="delta"), Path(sys.argv[2]))
+"""
+
+
+@slow
+class ObjectTableTests(S3Case):
+    """
+    Delta and Iceberg tables whose files are objects.
+    """
+
+    def setUp(self) -> None:
+        super().setUp()
+        every = expected(golden.VERSIONS[0], "store")
+        self.all = [record["physicalOffset"] for record in every]
+        self.out = self.url.partition("?")[0]
+
+    def delta(self) -> list[int]:
+        """
+        Physical offsets of the rows of a Delta table, as its own library reads it.
+        """
+        found = deltalake.DeltaTable(self.out).to_pyarrow_table(columns=["physical_offset"])
+        return sorted(found.column(0).to_pylist())
+
+    def test_delta(self) -> None:
+        """
+        Each record is a row once, when a table is added to and when a batch is repeated; it knows
+        how far it is, and rows can be taken off it.
+        """
+        target = Target.at(self.out, format=Format.DELTA)
+        publish(self.store, self.all[500])
+        append(target, self.store)
+        self.assertEqual(self.all[:500], self.delta())
+        publish(self.store, END)
+        append(target, self.store, commit=False)
+        append(target, self.store)
+        append(target, self.store)
+        self.assertEqual(self.all, self.delta())
+        with found_at(self.out) as table:
+            self.assertEqual(END, next(iter(table.sources().values())).end)
+            table.take_off("store", self.all[300])
+        self.assertEqual(self.all[:300], self.delta())
+        append(target, self.store)
+        self.assertEqual(self.all, self.delta())
+
+    def test_iceberg(self) -> None:
+        """
+        So it is with an Iceberg table of a catalog that was named; without one it is refused.
+        """
+        catalog = {
+            "type": "sql",
+            "uri": f"sqlite:///{self.folder() / 'catalog.db'}",
+            "warehouse": self.out,
+            "s3.endpoint": f"http://{self.server.address}",
+            "s3.access-key-id": self.server.key,
+            "s3.secret-access-key": self.server.secret,
+            "s3.region": "us-east-1",
+        }
+        place = IcebergPlace("tests", tuple(catalog.items()))
+        target = Target.at(self.out, format=Format.ICEBERG, iceberg=place)
+        publish(self.store, self.all[500])
+        append(target, self.store)
+        publish(self.store, END)
+        append(target, self.store, commit=False)
+        append(target, self.store)
+        from pyiceberg.catalog import load_catalog
+
+        table = load_catalog("tests", **catalog).load_table("rmqha.messages")
+        found = table.scan(selected_fields=("physical_offset",)).to_arrow().column(0).to_pylist()
+        self.assertEqual(self.all, sorted(found))
+        with found_at(self.out, place) as opened:
+            self.assertRaises(TableRefused, opened.take_off, "store", 0)
+        bare = Target.at(self.out, format=Format.ICEBERG)
+        self.assertIn("needs a catalog", str(self.assertRaises(TableRefused, bare.open)))
+
+    def test_from_the_tier(self) -> None:
+        """
+        From one bucket into another table of it: what retention deleted is a row too.
+        """
+        tier = f"{self.out}/tier"
+        self.url = self.server.url(tier.partition("archive/")[2])
+        self.upload()
+        self.retention(6)
+        self.out += "/table"
+        append(Target.at(self.out, format=Format.DELTA), self.store, tier=self.url)
+        self.assertEqual(self.all, self.delta())
+        self.assertGreater(self.all[-1], 6 * SIZE)
+
+    def test_killed(self) -> None:
+        """
+        After kill -9 at any moment each row is there once.
+        """
+        seed = random.SystemRandom().getrandbits(32)
+        moments = random.Random(seed)
+        command = [sys.executable, "-c", WRITE, self.out, str(self.store)]
+        for part in range(1, tries(6) + 1):
+            publish(self.store, self.all[part * 100])
+            process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+            try:
+                process.wait(moments.uniform(1.0, 5.0))
+            except subprocess.TimeoutExpired:
+                process.kill()
+            process.wait()
+        publish(self.store, END)
+        append(Target.at(self.out, format=Format.DELTA), self.store)
+        self.assertEqual(self.all, self.delta(), f"seed {seed}")
+
+    def test_wrong_keys(self) -> None:
+        """
+        Keys that the server does not take make no table, and are told.
+        """
+        append(Target.at(self.out, format=Format.DELTA), self.store)
+        before = self.delta()
+        self.patch_environment("AWS_SECRET_ACCESS_KEY", "expired")
+        found: Any = None
+        try:
+            append(Target.at(self.out, format=Format.DELTA), self.store)
+        except (TierError, TableRefused, OSError) as error:
+            found = error
+        self.assertIsNotNone(found)
+        self.patch_environment("AWS_SECRET_ACCESS_KEY", self.server.secret)
+        self.assertEqual(before, self.delta())
+
+
+class RefusedTests(S3Case):
+    """
+    What is not exact in an object store is refused, without any server.
+    """
+
+    def setUp(self) -> None:
+        pass
+
+    def test_refused(self) -> None:
+        """
+        A folder of Parquet files, folders by topic, and keys or options in the URL.
+        """
+        out = "s3://bucket/table"
+        for more, word in (
+            ({"format": Format.PARQUET}, "renaming"),
+            ({"format": Format.DELTA, "by": By.TOPIC}, "by topic"),
+            ({"format": Format.ICEBERG, "by": By.TOPIC}, "by topic"),
+        ):
+            error = self.assertRaises(TableRefused, Target.at(out, **more).open)
+            self.assertIn(word, str(error))
+        for url in ("s3://bucket/table?region=x", "s3://key:hidden@bucket/table"):
+            error = self.assertRaises(TableRefused, object_url, url)
+            self.assertNotIn("hidden", str(error))
+        for url in ("gs://bucket/table", "hdfs://host/table", "s3a://bucket/table"):
+            self.assertRaises(TableRefused, Target.at, url)
