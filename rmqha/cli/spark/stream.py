@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,9 @@ from rmqha.pipeline.jobs import stream as job
 from rmqha.pipeline.jobs.lag import Lag, Told
 from rmqha.pipeline.jobs.spark_work import Stores
 from rmqha.pipeline.spark.failures import is_ours, reason_of
+
+TOPICS = 3
+"""Topics whose lag is shown, those with the most bytes."""
 
 STEADY = 30.0
 """Seconds that a stream has to run to be begun again when Spark fails."""
@@ -116,4 +120,5 @@ def line(lag: Lag) -> str:
     waits = "" if lag.seconds is None else f" and {lag.seconds:.1f} s"
     batch = f"{lag.ranges} ranges in {lag.took:.1f} s"
     held_up = "".join(f"; {name} is held up: {why}" for name, why in lag.held_up.items())
-    return f"{ends}: {lag.bytes} bytes{waits} behind; last batch {batch}{held_up}"
+    topics = "".join(f", {size} of {topic}" for topic, size in islice(lag.topics.items(), TOPICS))
+    return f"{ends}: {lag.bytes} bytes{topics}{waits} behind; last batch {batch}{held_up}"

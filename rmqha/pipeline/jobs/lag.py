@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,10 +18,12 @@ from typing import Any
 from attrs import field, frozen
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from rmqha.errors import NotAStore
+from rmqha.errors import NotAStore, RmqhaError
 from rmqha.logfiles.log_files import LogFiles, opened
 from rmqha.pipeline.log.positions import from_json
+from rmqha.pipeline.log.topic_parts import bytes_of_topics
 from rmqha.wire.log.layout import FIELDS, IP6_EXTRA, MAGIC_BYTES
+from rmqha.wire.log.published import SPAN
 
 _SYS_FLAG, _STORED = FIELDS["sys_flag"], FIELDS["store_timestamp"]
 _HEAD = _STORED.place.stop + IP6_EXTRA
@@ -38,6 +41,8 @@ class Lag:
     @ivar ends: The stream's position, physical offsets by store.
     @ivar took: How long the batch took, in seconds.
     @ivar held_up: Stores that do not get on, and why.
+    @ivar topics: Bytes behind the position by topic, the most first, as far as the topic indexes
+        that this machine sees speak of it: the last 16 MiB of a log are in none.
     """
 
     ranges: int
@@ -46,6 +51,7 @@ class Lag:
     ends: Mapping[str, int]
     took: float
     held_up: Mapping[str, str] = field(factory=dict)
+    topics: Mapping[str, int] = field(factory=dict)
 
 
 Told = Callable[[Lag], None]
@@ -83,7 +89,24 @@ def lag_of(progress: Any, stores: Mapping[str, Path]) -> Lag | None:
         ends=ends,
         took=int((progress.durationMs or {}).get("triggerExecution", 0)) / 1000,
         held_up=held_up,
+        topics=_by_topic(stores, ends, logs),
     )
+
+
+def _by_topic(
+    stores: Mapping[str, Path], ends: Mapping[str, int], logs: Mapping[str, int]
+) -> dict[str, int]:
+    """
+    Bytes between two places of logs by topic.
+    """
+    found: Counter[str] = Counter()
+    for name, path in stores.items():
+        if name in ends and logs[name] - ends[name] >= SPAN:
+            try:
+                found.update(bytes_of_topics(path, ends[name], logs[name]))
+            except (OSError, RmqhaError):
+                continue  # a store that this machine does not see
+    return dict(found.most_common())
 
 
 def _known(offset: str | None) -> bool:

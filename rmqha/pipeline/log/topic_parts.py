@@ -13,6 +13,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from attrs import define, field, frozen
@@ -20,10 +21,12 @@ from attrs import define, field, frozen
 from rmqha.logfiles.log_files import LogFiles
 from rmqha.logfiles.published import (
     Split,
+    read_point,
     read_runs,
     read_topic_spans,
     topic_index_of,
 )
+from rmqha.pipeline.log.cached_splits import believed_splits
 from rmqha.pipeline.log.options import Mode, ReadOptions
 from rmqha.pipeline.log.selection import Selection
 from rmqha.wire.log.topic_runs import TopicSpan
@@ -72,6 +75,25 @@ def spans_of(files: LogFiles, file_start: int, splits: Iterable[Split]) -> list[
         follows = not found or span.start >= found[-1].end
         if follows and (span.start, span.end, span.latest) in known:
             found.append(span)
+    return found
+
+
+def bytes_of_topics(path: Path, start: int, end: int) -> dict[str, int]:
+    """
+    How many bytes of a part of a log each topic has.  What no index speaks of is not in it.
+
+    @param path: The store.
+    @param start: Where the part begins, a physical offset.
+    @param end: Where it ends.
+    """
+    files = LogFiles.find(path)
+    pointed = read_point(files.root) is not None
+    found: dict[str, int] = {}
+    for file, low, high in files.pieces(start, end):
+        for span in spans_of(files, file.start, believed_splits(files, pointed, low, high)):
+            if low <= span.start and span.end <= high:
+                for topic, size in span.topics.items():
+                    found[topic] = found.get(topic, 0) + size
     return found
 
 
