@@ -18,10 +18,12 @@ from tests.support.topic_store import TopicStore
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable
 
+    from rmqha.pipeline.jobs.export import of_ranges
     from rmqha.pipeline.log.options import ReadOptions
     from rmqha.pipeline.log.tables import schema_of
     from rmqha.pipeline.read import options_of
     from rmqha.pipeline.scan import scan
+    from rmqha.pipeline.sinks.position import selection_of
     from rmqha.pipeline.spark import stream
     from rmqha.pipeline.spark.types import spark_schema
 except ImportError as missing:  # without the extra
@@ -125,6 +127,38 @@ class SelectionTests(SynchronousTestCase):
         self.assertIn(f"did you mean {self.topic}?", logs.output[0])
         with self.assertNoLogs("rmqha.pipeline.log.ranges", "WARNING"):
             rows(self.store, topic=self.topic)
+
+
+class ExportTests(SynchronousTestCase):
+    """
+    Exports plan ranges without the options that choose rows, and tables know their rows by them.
+    """
+
+    def test_ranges(self) -> None:
+        """
+        An option of rows is not given to ranges, which would refuse it.
+        """
+        given = {"propertyFilter": "a > 1", "assign": '{"a": [0]}', "subscribe": "a", "mode": "x"}
+        self.assertEqual({"minPartitions": 3}, of_ranges({**given, "minPartitions": 3}))
+
+    def test_selections(self) -> None:
+        """
+        Two choices of rows are two selections of a table; what chooses nothing changes none.
+        """
+        found = [
+            selection_of(ReadOptions.parse({"path": "/s", **given}))
+            for given in (
+                {},
+                {"keepPageCache": "true", "minPartitions": "3"},
+                {"propertyFilter": "a > 1"},
+                {"propertyFilter": "a > 2"},
+                {"assign": '{"a": [0]}'},
+                {"assign": '{"a": [1]}'},
+                {"startingOffsetsByTimestamp": '{"a": {"0": 5}}'},
+            )
+        ]
+        self.assertEqual(found[0], found[1])
+        self.assertEqual(len(found) - 1, len(set(found)))
 
 
 class PartitionTests(SynchronousTestCase):
