@@ -26,6 +26,8 @@ from lab.stock.clients import Client
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.pipeline.jobs.lag import Lag
 from rmqha.pipeline.jobs.stream import stream
+from rmqha.pipeline.log.options import Priority
+from rmqha.pipeline.spark.priority import VARIABLE
 from rmqha.pipeline.spark.session import builder
 
 TOPICS = {"Orders": 300.0, "Payments": 120.0, "Refunds": 30.0}
@@ -143,6 +145,8 @@ class PipelineStory(Story):
         """
         log = self.out / "spark.log"
         log.unlink(missing_ok=True)
+        # Who started the demo waits for it, with nothing else to do on this machine.
+        os.environ.setdefault(VARIABLE, Priority.NORMAL)
         with log_to(log):
             self._spark = builder("local[2]", "rmqha demo", SETTINGS).getOrCreate()
 

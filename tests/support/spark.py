@@ -13,12 +13,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from rmqha.pipeline.log.options import Priority
-from rmqha.pipeline.spark.priority import VARIABLE
 from rmqha.pipeline.spark.session import builder
-
-# On a busy machine tests would take for ever otherwise.
-os.environ[VARIABLE] = Priority.NORMAL
+from tests.support.spark_needs import not_idle
 
 SETTINGS = {
     "spark.driver.memory": "1g",
@@ -57,6 +53,7 @@ def session() -> SparkSession:
         "spark.python.unix.domain.socket.dir": str(place),
         "spark.sql.warehouse.dir": str(place / "warehouse"),
     }
+    not_idle()
     started = builder("local[2]", "rmqha tests", {**SETTINGS, **places}).getOrCreate()
     atexit.register(started.stop)
     return started

@@ -11,6 +11,17 @@ from rmqha.pipeline.errors import JavaMissing
 from rmqha.pipeline.spark.java import java_home
 
 
+def not_idle() -> None:
+    """
+    Let workers of this process, and of those it starts, take their share: on a busy machine tests
+    would take for ever otherwise.
+    """
+    os.environ["RMQHA_PRIORITY"] = "normal"
+
+
+not_idle()
+
+
 def why_no_java() -> str:
     """
     Why Spark cannot be started here; empty if it can.
