@@ -45,7 +45,7 @@ MAKEFLAGS += --no-builtin-rules
 .SUFFIXES:
 .DELETE_ON_ERROR:
 .PHONY: help setup spark test-core test test-faults test-quick test-spark trial trial-quick lint format docs demo demo-failover cluster demo-pipeline \
-    spark-cluster s3-server interop interop-full bench bench-java bench-clients bench-sets bench-spark lock clean distclean
+    pictures spark-cluster s3-server interop interop-full bench bench-java bench-clients bench-sets bench-spark lock clean distclean
 
 help: ## list the targets
 	@echo "usage: make TARGET [ARGS=...]"
@@ -138,6 +138,9 @@ demo-failover: $(READY) ## a set of a Java broker and two members, its master ki
 
 cluster: $(READY) ## two masters, two slaves, a name server: conf/2m-2s-sync, until Ctrl-C
 	@$(PY) -m lab.cluster $(ARGS)
+
+pictures: $(READY) ## make the pictures of the page and of commands in docs/_static, ten minutes (needs chromium)
+	@$(PY) -m lab.pictures $(ARGS)
 
 demo-pipeline: $(SPARK) ## a pair and a C++ client, and Spark: from the slave's files into a table, the master killed
 	@$(PY) -m lab.demo_pipeline $(ARGS)

@@ -138,6 +138,7 @@ LAB: dict[str, set[str]] = {
     "harness": set(),
     "stock": {"harness"},
     "cluster": {"harness"},
+    "pictures": {"cluster"},
     "spark_cluster": {"harness"},
     "demo": {"stock"},
     "demo_failover": {"stock"},

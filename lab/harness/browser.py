@@ -230,9 +230,7 @@ class Tab:
 
     async def picture(self) -> bytes:
         """
-        The whole page as a PNG.
+        What is on the screen, as a PNG.
         """
-        found = await self.ask(
-            "Page.captureScreenshot", {"format": "png", "captureBeyondViewport": True}
-        )
+        found = await self.ask("Page.captureScreenshot", {"format": "png"})
         return base64.b64decode(found["data"])

@@ -1,0 +1,3 @@
+"""
+The pictures of the guide, made from a cluster that runs.
+"""
