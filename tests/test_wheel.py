@@ -64,11 +64,14 @@ class WheelTests(SynchronousTestCase):
     @slow
     def test_files(self) -> None:
         """
-        The package, its plugin, and each example of C{conf}.
+        The package, what browsers get of it, its plugin, and each example of C{conf}.
         """
         _, names = wheel()
         for name in ("rmqha/py.typed", "rmqha/cli/main.py", "twisted/plugins/rmqha_plugin.py"):
             self.assertIn(name, names)
+        pages = {str(path.relative_to(ROOT)) for path in (ROOT / "rmqha/page/static").iterdir()}
+        self.assertGreater(len(pages), 2)
+        self.assertEqual(set(), pages - names)
         self.assertEqual([], [name for name in names if name.startswith(("tests/", "lab/"))])
         shared = {name.partition("/share/rmqha/")[2] for name in names if "/share/rmqha/" in name}
         wanted = {str(path.relative_to(ROOT)) for path in (ROOT / "conf").rglob("*.*")}
