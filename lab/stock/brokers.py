@@ -365,9 +365,9 @@ class Broker(Process):
         return self
 
     def _answers(self) -> bool:
-        # 4.9.7 cannot answer in its first second
+        # 4.9.7 cannot answer in its first second, and 5.3.3 has nothing to say in its first moment.
         try:
-            return self.max_offset() >= 0
+            return bool(self.runtime()) and self.max_offset() >= 0
         except AssertionError:
             return False
 

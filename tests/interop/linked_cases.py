@@ -11,6 +11,7 @@ from attrs import frozen
 from lab.harness.nodes import Node
 from lab.harness.proxy import Proxy
 from tests.interop.member_cases import ScenarioTestCase
+from tests.interop.test_member import Member
 
 
 @frozen
@@ -55,7 +56,7 @@ class LinkedTestCase(ScenarioTestCase):
 
     roles = "two members of ours"
 
-    def around(self, node: Node) -> Links:
+    def around(self, node: Member) -> Links:
         """
         Put a network around a member that is not started.
         """
@@ -67,7 +68,7 @@ class LinkedTestCase(ScenarioTestCase):
         )
         links.controllers.swap("down", decider.address, told(links.controllers))
         links.controllers.swap("up", f"127.0.0.1:{node.port}", told(links.clients))
-        links.clients.swap("down", f"127.0.0.1:{node.ha_port}", told(links.replication))
+        links.clients.swap("down", f"127.0.0.1:{node.address[1]}", told(links.replication))
         node.keys["controllerAddr"] = told(links.controllers)
         return links
 

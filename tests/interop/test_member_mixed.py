@@ -5,178 +5,20 @@ Sets of members of ours and Java members: who leads changes from one kind to the
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from typing import Any
 
 from lab.harness.nodes import Node, until
 from lab.harness.proxy import Proxy
 from lab.stock.brokers import BOOT, Broker
 from lab.stock.controllers import StockController
-from rmqha.controller.coordinator import SetState
-from rmqha.controller.identity import IdentityFiles
-from rmqha.errors import RmqhaError
 from rmqha.ha.master_epoch import EpochJournal
 from rmqha.store.tables import epoch_file
 from rmqha.wire.ha_v2 import EpochLabel
 from rmqha.wire.store_layout import EPOCH_FILE_CHECKPOINT
 from tests.interop.cases import rounds
-from tests.interop.member_cases import ScenarioTestCase
+from tests.interop.linked_cases import LinkedTestCase, Links
+from tests.interop.mixed_cases import MixedTestCase
 from tests.interop.test_member import Member
-from tests.support import client
-
-KEPT = "SEND_OK"
-
-
-class MixedTestCase(ScenarioTestCase):
-    """
-    A set of both kinds.
-
-    @ivar nodes: Members of ours.
-    @ivar javas: Java's.
-    """
-
-    def begin(self, ours: int = 1, javas: int = 1, *, java_first: bool = False) -> None:
-        """
-        Start a set, whose first master is of one kind or the other.
-        """
-        decider = self.decider = self.controller()
-        self.asked = self.group(decider)
-        self.nodes = [self.ours(f"ours-{number + 1}", decider) for number in range(ours)]
-        self.javas = [self.java(f"java-{number + 1}", decider) for number in range(javas)]
-        members: list[Member] = [*self.nodes, *self.javas]
-        with self.scenario(f"{ours} of ours and {javas} of Java's join"):
-            members.sort(key=lambda each: isinstance(each, Node) is java_first)
-            first, *others = members
-            self.start(first)
-            self.until_master(lambda master: True)
-            for member in others:
-                self.start(member)
-            self.until_whole()
-            # Name servers may know it a little later.
-            until(
-                lambda: self.tool.put(1, self.topic).wait() == {KEPT: 1},
-                "a write is taken",
-                BOOT,
-                tell=self.tool.tail,
-                pause=0.2,
-            )
-            # They copy what topics there are once in ten seconds; elected before that they would
-            # not know this one.
-            for java in self.javas:
-                until(
-                    lambda java=java: self.topic in client.topic_names(java.client_address),
-                    f"{java.name} knows the topic",
-                    BOOT,
-                    tell=java.tail,
-                    pause=0.5,
-                )
-
-    @property
-    def members(self) -> list[Member]:
-        """
-        All.
-        """
-        return [*self.nodes, *self.javas]
-
-    def start(self, member: Member) -> None:
-        """
-        Start one, and wait until it can be asked.
-        """
-        member.start()
-
-    def stop(self, member: Member) -> None:
-        """
-        End one cleanly.
-        """
-        if isinstance(member, Broker):
-            member.stop()
-        else:
-            member.term()
-
-    # --- what the controller says ---------------------------------------------------------
-
-    def number_of(self, member: Member) -> int:
-        """
-        A member's controller id, also while it is not there.
-        """
-        known = IdentityFiles.of(member.root, "interop", "broker-a").read()
-        assert known is not None, "it has joined once"
-        return known.id
-
-    def decision(self) -> SetState | None:
-        """
-        What is decided of the set; C{None} if nobody says.
-        """
-        found: list[Any] = []
-        self.asked.current().addBoth(found.append)
-        if isinstance(found[0], SetState):
-            return found[0]
-        found[0].trap(RmqhaError)
-        return None
-
-    def until_master(self, wanted: Callable[[Member], bool]) -> Member:
-        """
-        Wait until one is elected that is wanted, and leads.
-        """
-
-        def elected() -> Member | None:
-            state = self.decision()
-            if state is None or state.master is None:
-                return None
-            for member in self.members:
-                if not member.running or self.number_of(member) != state.master.id:
-                    continue
-                if wanted(member) and (isinstance(member, Broker) or self.leader([member])):
-                    return member
-            return None
-
-        found: Member = until(elected, "another master", BOOT, tell=self.tell, pause=0.2)
-        return found
-
-    def until_whole(self) -> None:
-        """
-        Wait until all members are in the SyncStateSet.
-        """
-
-        def whole() -> bool:
-            state = self.decision()
-            return state is not None and len(state.in_sync) == len(self.members)
-
-        until(whole, "all are in the SyncStateSet", BOOT, tell=self.tell, pause=0.2)
-
-    def tell(self) -> str:
-        """
-        What may help where something did not come true.
-        """
-        ours = (f"{each.name}:\n{each.tail()}" for each in self.nodes)
-        return "\n".join((str(self.decision()), *ours))
-
-    def end_with_ours(self) -> None:
-        """
-        All holds in the end, when a member of ours leads.
-        """
-        if self.leader(self.nodes) is None:
-            self.elect(self.asked, self.number_of(self.nodes[0]))
-        self.assert_settled(self.nodes, *self.javas)
-
-    # --- what befalls it --------------------------------------------------------------------
-
-    def replaced(self, what: str, end: Callable[[Member], object], count: int) -> None:
-        """
-        Whoever is master is ended under load, again and again, and comes back.
-        """
-        for number in range(count):
-            master = self.until_master(lambda master: True)
-            self.until_whole()
-            with self.scenario(f"the master {what} under load: {number + 1}, {master.name}"):
-                load = self.load()
-                end(master)
-                self.until_master(lambda member, gone=master: member is not gone)
-                self.start(master)
-                self.until_whole()
-                self.until_again(load)
-                self.enough(load)
-        self.end_with_ours()
 
 
 class MixedPairTests(MixedTestCase):
@@ -370,3 +212,67 @@ class ForgottenLabelTests(MixedTestCase):
         Two.
         """
         self.broken(2)
+
+
+class MixedPartitionTests(MixedTestCase, LinkedTestCase):
+    """
+    One of each, with a network around each.
+    """
+
+    roles = "a member of ours, a Java member"
+    full_only = ("test_ours_without_anybody", "test_java_without_anybody")
+
+    def setUp(self) -> None:
+        """
+        No network yet.
+        """
+        super().setUp()
+        self.links: dict[str, Links] = {}
+
+    def ours(self, name: str, controller: StockController, **keys: Any) -> Node:
+        """
+        One of ours, and a network around it.
+        """
+        node = super().ours(name, controller, **keys)
+        self.links[node.name] = self.around(node)
+        return node
+
+    def java(self, name: str, controller: StockController) -> Broker:
+        """
+        One of Java's, and a network around it.
+        """
+        member = super().java(name, controller)
+        self.links[member.name] = self.around(member)
+        return member
+
+    def parted(self, *, java_first: bool) -> None:
+        """
+        The master is cut off from the controllers and from the other member, and load goes on at
+        both.
+        """
+        self.begin(java_first=java_first)
+        master = self.until_master(lambda master: True)
+        links = self.links[master.name]
+        with self.scenario(f"{master.name} leads and is cut off from all members; healed"):
+            load = self.load()
+            links.part(True, controllers=True, members=True)
+            self.until_master(lambda member: member is not master)
+            if isinstance(master, Node):
+                self.until_state(master, "fenced")
+            links.part(False, controllers=True, members=True)
+            self.until_whole()
+            self.until_again(load)
+            self.enough(load)
+        self.end_with_ours()
+
+    def test_ours_without_anybody(self) -> None:
+        """
+        Ours: it takes no write, and follows when it is back.
+        """
+        self.parted(java_first=False)
+
+    def test_java_without_anybody(self) -> None:
+        """
+        Java's: what it wrote alone it cuts by our labels when it is back.
+        """
+        self.parted(java_first=True)
