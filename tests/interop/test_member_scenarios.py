@@ -48,6 +48,40 @@ class OurScenarioTests(ScenarioTestCase):
         "test_without_controllers",
     )
 
+    def kills(self, count: int) -> None:
+        """
+        Whoever is master is killed under load, again and again; with three, writes go on while it
+        is away.
+        """
+        nodes = self.set_of(count)
+        for number in range(cases.rounds(3, 20)):
+            with self.scenario(f"the master of {count} is killed (-9) under load: {number + 1}"):
+                killed = self.led(nodes)
+                rest = [node for node in nodes if node is not killed]
+                load = self.load()
+                killed.kill9()
+                self.until_led(rest)
+                if count > 2:
+                    self.until_in_sync(self.led(rest), count - 1)
+                    self.until_again(load)
+                killed.start()
+                self.until_in_sync(self.led(rest), count)
+                self.until_again(load)
+                self.enough(load)
+        self.assert_settled(nodes)
+
+    def test_kills(self) -> None:
+        """
+        Of two.
+        """
+        self.kills(2)
+
+    def test_kills_of_three(self) -> None:
+        """
+        Of three.
+        """
+        self.kills(3)
+
     def test_stop(self) -> None:
         """
         The master is stopped under load: it answers what waits, and another one leads.
