@@ -25,11 +25,10 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from rmqha.errors import RmqhaError
 from rmqha.ha.master_epoch import HigherMaster, MasterEpochs
 from rmqha.ha.slave.master_bounds import MasterBounds
 from rmqha.net.allowed_peers import Allowed
-from rmqha.net.remoting.client import split_address
+from rmqha.net.remoting.client import UNREACHED, split_address
 from rmqha.wire.remoting.headers.slave import EpochClaim
 
 CHECK_EVERY = 10.0
@@ -114,7 +113,7 @@ class Fencing:
             identity = (await self.ask(address)).identity
             epoch = identity.epoch if identity.name == self.name else 0
             said = f"it says that its master epoch is {epoch}"
-        except (RmqhaError, OSError) as error:
+        except UNREACHED as error:
             epoch, said = 0, str(error)
         finally:
             self._checking, self._checked = False, self.clock.seconds()

@@ -20,10 +20,10 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from rmqha.broker.cluster.broker_members import Members
-from rmqha.errors import RmqhaError
 from rmqha.ha.master_epoch import HigherMaster, MasterEpochs
 from rmqha.ha.slave.master_bounds import MasterBounds
 from rmqha.health import HealthReason
+from rmqha.net.remoting.client import UNREACHED
 from rmqha.periodic import Job, Periodic
 
 PERIOD = 10.0
@@ -86,7 +86,7 @@ class TwinSearch:
     async def _who(self, address: str) -> LiveMaster | None:
         try:
             identity = (await self.ask(address)).identity
-        except (RmqhaError, OSError):
+        except UNREACHED:
             return None  # dead, or no broker
         if identity.run_id == self.run_id or identity.id not in (None, MASTER_ID):
             return None

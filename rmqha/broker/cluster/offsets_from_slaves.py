@@ -21,8 +21,8 @@ from rmqha.broker.cluster import metadata_rules
 from rmqha.broker.cluster.broker_members import Members
 from rmqha.broker.cluster.metadata_offsets import merge
 from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
-from rmqha.errors import RequestRefused, RmqhaError
-from rmqha.net.remoting.client import RemotingClient
+from rmqha.errors import RequestRefused
+from rmqha.net.remoting.client import UNREACHED, RemotingClient
 from rmqha.store.files.allocate import InThread
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets as OffsetTable
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
@@ -95,7 +95,7 @@ class Return:
             if answer.code != ResponseCode.SUCCESS:
                 raise RequestRefused(answer.code, answer.remark, request.code)
             table = await self.in_thread(metadata_rules.offsets, bytes(answer.body), False)
-        except (RmqhaError, OSError) as error:
+        except UNREACHED as error:
             self._log.warn(
                 "No consumer offsets from slave {slave}: {error}",
                 slave=slave,

@@ -27,7 +27,7 @@ from rmqha.broker.tables.topics import READ_WRITE, Topics
 from rmqha.errors import RequestRefused, RmqhaError
 from rmqha.ha.master_epoch import MasterEpochs
 from rmqha.net.rate_limited_log import RateLimitedLog
-from rmqha.net.remoting.client import RemotingClient
+from rmqha.net.remoting.client import UNREACHED, RemotingClient
 from rmqha.periodic import Job, Periodic
 from rmqha.store.files.allocate import InThread
 from rmqha.wire.ports import HA_PORT_STEP
@@ -343,7 +343,7 @@ class Registration:
         except Exception:
             failure = Failure()
             self._known[server] = failure.getErrorMessage()
-            ours = {} if failure.check(RmqhaError, OSError) else {"log_failure": failure}
+            ours = {} if failure.check(*UNREACHED) else {"log_failure": failure}
             self._quiet.warn(
                 type(failure.value).__name__,
                 server,

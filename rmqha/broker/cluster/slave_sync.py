@@ -18,7 +18,6 @@ from typing import Any
 
 from attrs import define, field
 from twisted.internet.defer import CancelledError, Deferred, succeed
-from twisted.internet.error import ConnectionClosed
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -31,12 +30,11 @@ from rmqha.errors import (
     MetadataRefused,
     RemotingTimeout,
     RequestRefused,
-    RmqhaError,
     StoreError,
 )
 from rmqha.ha.slave.master_bounds import MasterBounds
 from rmqha.net.rate_limited_log import RateLimitedLog
-from rmqha.net.remoting.client import RemotingClient
+from rmqha.net.remoting.client import UNREACHED, RemotingClient
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.periodic import Job, Periodic
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
@@ -64,9 +62,6 @@ CODES = {
 
 WHOLE = ConsumerOffsetsRequest(offsets_since="")
 """Asks for all consumer offsets, and for their version."""
-
-UNREACHED = (RmqhaError, OSError, ConnectionClosed)
-"""How an answer may fail to come."""
 
 UNRECOGNIZED = "waiting for the master's topic table, which identifies the broker"
 """Why other tables are refused until the first table of topics was believed."""

@@ -17,11 +17,12 @@ from twisted.internet.endpoints import (
     TCP4ClientEndpoint,
     TCP6ClientEndpoint,
 )
+from twisted.internet.error import ConnectionClosed
 from twisted.internet.interfaces import IAddress, IStreamClientEndpoint
 from twisted.internet.protocol import Factory
 from twisted.python.failure import Failure
 
-from rmqha.errors import RemotingTimeout, RemotingUnreachable
+from rmqha.errors import RemotingTimeout, RemotingUnreachable, RmqhaError
 from rmqha.net.remoting.connection import REQUEST_TIMEOUT, RemotingProtocol
 from rmqha.net.remoting.connections import ConnectionLimits, Connections
 from rmqha.net.remoting.handlers import Registry
@@ -31,6 +32,9 @@ from rmqha.wire.remoting.signature import Credentials
 
 CONNECT_TIMEOUT = 3.0
 """Seconds a connection may take to be made; stock clients' value."""
+
+UNREACHED = (RmqhaError, OSError, ConnectionClosed)
+"""How an answer may fail to come."""
 
 Endpoints = Callable[[str, int], IStreamClientEndpoint]
 """Where a host's port is."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from attrs import define, field
 from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.error import ConnectionLost
 
 from rmqha.broker.cluster import registration
 from rmqha.broker.cluster.registration import Registration
@@ -22,6 +23,7 @@ from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import from_ext
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer, RegisterBrokerRequest
 from tests.broker.support import BrokerTestCase
+from tests.support.bad_input import Complaints
 from tests.support.frames import frames
 from tests.support.health import unhealthy
 from tests.support.logs import now
@@ -182,6 +184,19 @@ class RegistrationTests(BrokerTestCase):
             self.clock.advance(0)
         (job,) = self.registration.jobs()
         self.assertEqual((job.failures, job.runs), (0, 5))
+
+    def test_one_that_goes(self) -> None:
+        """
+        A name server whose connection ends before it has answered is a line that names it, and no
+        traceback.
+        """
+        self.begin()
+        complaints = Complaints.of(self)
+        self.servers.answers[ONE] = ConnectionLost("stopped")
+        self.clock.advance(30)
+        self.clock.advance(0)
+        self.assertFalse(complaints.events)
+        self.assertIn("stopped", self.registration.status()[ONE])
 
     def test_again(self) -> None:
         """
