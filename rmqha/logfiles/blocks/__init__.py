@@ -1,3 +1,4 @@
 """
-A file of a log, open wherever it lies, read front to back, and what that does to others on the host.
+A file of a log, open wherever it lies, read front to back, and what that does to others on the
+host.
 """
