@@ -26,7 +26,7 @@ from rmqha.controller.coordinator import SetState
 from rmqha.controller.followed_set import FollowedSet
 from rmqha.controller.group import TIMEOUT, ControllerGroup
 from rmqha.controller.set_watch import SetWatch
-from rmqha.errors import CutBelowConfirm, Refused, RemotingUnreachable, RequestRefused
+from rmqha.errors import CutBelowConfirm, NotWritable, Refused, RemotingUnreachable, RequestRefused
 from rmqha.ha.master_epoch import MasterEpochs
 from rmqha.ha.slave import master_bounds
 from rmqha.ha.slave.connection import SetListener
@@ -365,6 +365,15 @@ class ElectedUpstream:
             "masterEpoch": None if state is None else state.master_epoch,
             "syncStateSet": [] if state is None else sorted(state.in_sync),
             "syncStateSetEpoch": None if state is None else state.set_epoch,
-            "confirmOffset": self.store().readable,
+            "confirmOffset": self._readable(),
         }
         return self.follower.sync.status(last_stored) | {"controller": controller}
+
+    def _readable(self) -> int | None:
+        """
+        Up to where readers see the log; C{None} while a repair has it closed.
+        """
+        try:
+            return self.store().readable
+        except NotWritable:
+            return None

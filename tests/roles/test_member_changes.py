@@ -124,6 +124,7 @@ class PromotionTests(MemberChangeCase):
         master.feed(other, self.labels(master), common, *labels)
         self.pass_time(1.0)
         self.assertIsNone(self.node.store_service.opened, "the store is closed")
+        self.assertIsNone(self.node.status()["upstream"]["controller"]["confirmOffset"])
         self.set.make_master(OURS)
         self.pass_time(2.0)
         self.node.run = now
