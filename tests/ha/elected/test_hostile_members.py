@@ -114,7 +114,7 @@ class HostileMemberTests(SetCase):
         """
         Its bytes arrive, unless it was closed.
         """
-        if not transport.disconnecting:
+        if data and not transport.disconnecting:
             protocol.dataReceived(data)
 
     def assertNothingCounted(self) -> None:
@@ -151,7 +151,8 @@ class HostileMemberTests(SetCase):
                     protocol, transport = self.stranger()
                     for piece in pieces(data, cuts):
                         self.say(protocol, transport, piece)
-                    self.assertClosed(transport, "other-protocol")
+                    tls = name == "TLS"
+                    self.assertClosed(transport, "tls-disabled" if tls else "other-protocol")
                     self.assertEqual(transport.value(), b"")
                     self.assertNothingCounted()
                     self.assertWorks()
