@@ -15,7 +15,7 @@ import treq
 from twisted.internet import reactor
 from twisted.internet.error import CannotListenError
 from twisted.internet.task import deferLater
-from twisted.logger import globalLogPublisher
+from twisted.logger import LogLevel, globalLogPublisher
 from twisted.trial.unittest import TestCase
 from twisted.web.client import Agent, HTTPConnectionPool
 
@@ -110,7 +110,7 @@ class NamesrvTests(TestCase):
                 node.startService()
             finally:
                 globalLogPublisher.removeObserver(events.append)
-            texts = [str(e["warning"]) for e in events if "warning" in e]
+            texts = [str(e["text"]) for e in events if e["log_level"] is LogLevel.warn]
             self.assertEqual(warnings, len(texts), texts)
             for text in texts:
                 self.assertIn(f"name server port {self.port} (namesrvAllowedPeers", text)

@@ -84,7 +84,7 @@ class TailRecoveryTests(LogTestCase):
         )
         self.dialled: list[tuple[str, int]] = []
 
-        def dial(reactor: Any, host: str, port: int, *, local_address: str) -> Wire:
+        def dial(reactor: Any, host: str, port: int, *, local_address: str, tls: Any) -> Wire:
             self.dialled.append((host, port))
             self.local_address = local_address
             return self.wire

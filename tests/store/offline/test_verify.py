@@ -303,14 +303,14 @@ class Damage(SynchronousTestCase):
         A read that fails is a finding too, once for each file.
         """
         raw = RawLog.open(self.store)
-        real = os.pread
+        real = os.preadv
 
-        def failing(fd: int, size: int, place: int) -> bytes:
+        def failing(fd: int, buffers: list[memoryview], place: int) -> int:
             if os.readlink(f"/proc/self/fd/{fd}").endswith(f"{3 * damage.SIZE:020d}"):
                 raise OSError(5, "bad disk")
-            return real(fd, size, place)
+            return real(fd, buffers, place)
 
-        self.patch(os, "pread", failing)
+        self.patch(os, "preadv", failing)
         found = [*LogCheck(raw).findings()]
         path = str(damage.log_file(self.store, 3))
         failed = [finding for finding in found if "Input/output error" in finding.reason]
