@@ -11,6 +11,7 @@ from attrs import define, evolve, field
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred
 
+from lab.harness.ports import client_port
 from rmqha.config.broker_settings import BrokerRole
 from rmqha.config.controller_settings import ControllerSettings
 from rmqha.controller.member_state import MemberState
@@ -149,15 +150,17 @@ class MemberCase(SlaveCase):
         """
         super().setUp()
         self.set = WholeSet((CONTROLLER,), CONTROLLER)
+        # Clients' ports are real ones.
+        self.port = client_port()
 
     def member(self, role: BrokerRole = BrokerRole.SYNC_MASTER, **keys: Any) -> PuppetMember:
         """
         Start it.
         """
         made = settings(self.root, master=None, listen_port=10912, **keys)
-        broker = evolve(made.broker, role=role, ip1="10.0.0.1", listen_port=10911)
+        broker = evolve(made.broker, role=role, ip1="10.0.0.1", listen_port=self.port)
         mode = ControllerSettings(enabled=True, addresses=CONTROLLER)
-        self.set.address = "10.0.0.1:10911"
+        self.set.address = f"10.0.0.1:{self.port}"
         self.set.names = (made.broker.name,)
         made = evolve(made, controller=mode, broker=broker)
         self.node: Any = PuppetMember(made, self.reactor)
