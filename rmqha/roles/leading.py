@@ -27,8 +27,8 @@ from rmqha.ha.elected.counted_on import CountedOn
 from rmqha.ha.elected.set_master import SetMaster, SetRules
 from rmqha.ha.master.put_service import Writer
 from rmqha.ha.master_epoch import EpochJournal
-from rmqha.roles.elected import ElectedUpstream
 from rmqha.roles.slave import SlaveNode
+from rmqha.roles.upstream.elected import ElectedUpstream
 from rmqha.shutdown import Shutdown
 from rmqha.store.store import Store
 from rmqha.wire.ha_v2 import EpochLabel

@@ -42,8 +42,8 @@ from rmqha.metrics import node_families
 from rmqha.metrics.family import Sample
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.periodic import Job, Periodic
-from rmqha.roles.elected import ElectedUpstream, controllers
 from rmqha.roles.leading import LeadingNode
+from rmqha.roles.upstream.elected import ElectedUpstream, controllers
 from rmqha.shutdown import Shutdown
 from rmqha.store.store import Store
 from rmqha.store.tables import epoch_file

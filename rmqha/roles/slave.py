@@ -29,10 +29,10 @@ from rmqha.health import HealthReason
 from rmqha.logfiles import json_table
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.periodic import Job
-from rmqha.roles.elected import ElectedUpstream
 from rmqha.roles.node import Node
 from rmqha.roles.serving import Serving
-from rmqha.roles.upstream import Upstream
+from rmqha.roles.upstream.elected import ElectedUpstream
+from rmqha.roles.upstream.upstream import Upstream
 from rmqha.shutdown import Shutdown
 from rmqha.store import lost_tail
 from rmqha.store.files.mapped import LogFolder, disk_error
