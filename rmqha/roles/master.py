@@ -26,9 +26,9 @@ from rmqha.metrics import node_families
 from rmqha.metrics.family import Sample
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.periodic import Job
-from rmqha.roles.node import UNHEALTHY, Node
 from rmqha.roles.serving import Serving
 from rmqha.roles.tail_recovery import TailRecovery
+from rmqha.roles.telling import UNHEALTHY, TellingNode
 from rmqha.shutdown import Shutdown
 from rmqha.store.log.bootstrap_marker import refuse_unfinished
 from rmqha.store.opening import Opening
@@ -39,7 +39,7 @@ from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 T = TypeVar("T")
 
 
-class MasterNode(Node):
+class MasterNode(TellingNode):
     """
     A master's service tree.
 

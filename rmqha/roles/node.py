@@ -9,8 +9,7 @@ logs the reason, stops the reactor and ends the process with exit code 1.
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,7 +19,6 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.python.threadpool import ThreadPool
 
-from rmqha.admin.events import Facts
 from rmqha.broker.access.acl_file import AclFile
 from rmqha.broker.broker import TABLES, Broker, RequestHandler
 from rmqha.broker.clients.registry import Present
@@ -38,43 +36,27 @@ from rmqha.event_file import event_path
 from rmqha.ha.master.put_service import Putter
 from rmqha.ha.master_epoch import MasterEpochs
 from rmqha.ha.states import NodeState
-from rmqha.health import HealthProbe, HealthReason
-from rmqha.metrics import node_families
-from rmqha.metrics.broker_families import of_broker
-from rmqha.metrics.family import Sample
 from rmqha.net.connection_shares import ConnectionShares
 from rmqha.net.remoting import config_changes
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.remoting.credentials import read_credentials
-from rmqha.page.told import GroupRow
-from rmqha.periodic import Job, rows_of
 from rmqha.roles.process import NAMED, Process
 from rmqha.roles.service_manager import READY
 from rmqha.shutdown import Shutdown
 from rmqha.store.environment import StoreEnvironment
 from rmqha.store.lost_tail import LostTail
 from rmqha.store.opening import Opening
-from rmqha.store.published import readers
 from rmqha.store.service import StoreService
 from rmqha.store.store import Store
 from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.wire.remoting.bodies.status import HaStatus
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 
-UNHEALTHY = frozenset(NodeState) - {NodeState.SERVING}
-"""States in which C{/healthz} says 503."""
-
-CLOSED = frozenset({NodeState.RECOVERING, NodeState.STOPPED, NodeState.FAILED})
-"""States in which C{/readyz} says so too, whatever the role; a master has others."""
-
 ALARMING = frozenset({NodeState.READ_ONLY, NodeState.DISK_FULL, NodeState.FENCED, NodeState.FAILED})
 """States the log warns of: each start and clean stop passes through the others."""
 
 RELOAD = "A reload of the configuration"
 """Who has changed settings, for the log."""
-
-LOOK_PATIENCE = 1.0
-"""Seconds that a status waits for a disk."""
 
 
 class Node(Process):
@@ -86,13 +68,11 @@ class Node(Process):
     @ivar clients: The client ports.
     @ivar broker: What they serve, while the store is open.
     @ivar decided: Keys that others decide about while this role runs.
-    @ivar unready: States in which this role does not do what it promises its clients.
     @ivar epochs: The master epochs of the log.
     @ivar set_aside: Called before clients are let in: what there is now is there to stay.
     """
 
     _log = Logger()
-    unready = CLOSED
     decided: frozenset[str] = frozenset()
     set_aside: Callable[[], None] = staticmethod(lambda: None)
 
@@ -113,8 +93,6 @@ class Node(Process):
         self.credentials = read_credentials(settings.access.credentials)
         self.broker: Broker | None = None
         self._present = Present()
-        self._readers: list[dict[str, Any]] = []
-        self._looking = False
         self._tables: CheckedTables | None = None
         self.epochs = MasterEpochs(settings.store.root, self._in_thread)
         self.environment = self._environment()
@@ -441,7 +419,21 @@ class Node(Process):
         A slave of ours at C{host} has told its HA port, 0 for none.
         """
 
-    # --- the status -----------------------------------------------------------------
+    # --- other nodes ----------------------------------------------------------------
+
+    def name_servers(self) -> Sequence[str]:
+        """
+        Those it registers at.
+        """
+        return [server for server in self.settings.broker.namesrv.split(";") if server]
+
+    def connect(self) -> RemotingClient:
+        """
+        A client that signs what it asks, where there are accounts.
+        """
+        return RemotingClient(self.reactor, credentials=self.credentials, tls=self.tls.requests)
+
+    # --- what it can do -------------------------------------------------------------
 
     @property
     def state(self) -> NodeState:
@@ -460,211 +452,6 @@ class Node(Process):
         Why, in words; empty when all is well.
         """
         return self.store_service.reason
-
-    def health(self) -> Iterator[HealthReason]:
-        """
-        What is wrong now: the node's own state, and what the store and the broker give.
-        """
-        if self.state in UNHEALTHY:
-            ready = HealthProbe.READY if self.state in self.unready else HealthProbe(0)
-            yield HealthReason(
-                self.state.value, self.reason, fails=HealthProbe.HEALTH | ready, told=True
-            )
-        if self.store_service.opened is not None:
-            yield from self.store_service.opened.health()
-        if self.broker is not None:
-            yield from self.broker.health()
-        lost = self.lost_tail()
-        if lost is not None:
-            yield HealthReason("lost-tail", lost.text)
-        if self.accounts is not None:
-            yield from self.accounts.health()
-        yield from super().health()
-
-    def jobs(self) -> Iterator[Job]:
-        """
-        What the store, the client ports and the broker do again and again.
-        """
-        yield from super().jobs()
-        if self.store_service.opened is not None:
-            yield from self.store_service.opened.jobs()
-        yield from self.clients.jobs()
-        if self.accounts is not None:
-            yield from self.accounts.jobs()
-        if self.broker is not None:
-            yield from self.broker.jobs()
-
-    def status(self) -> dict[str, Any]:
-        """
-        What C{/status} says; docs/operations.rst, Status, lists the fields.
-        """
-        store = self.store_service.opened
-        log = None if store is None else store.log
-        lost = self.lost_tail()
-        return {
-            **self.identity(),
-            "state": self.state.value,
-            "reason": self.reason,
-            "minOffset": log.min_offset if log is not None else None,
-            "maxOffset": log.end if log is not None else None,
-            "confirmedOffset": log.confirmed if log is not None else None,
-            "flushedOffset": log.flushed if log is not None else None,
-            "dispatchedOffset": store.dispatcher.position if store is not None else None,
-            "syncGuarantee": self.guarantee(),
-            **self.epochs.status(),
-            "clusterName": self.settings.broker.cluster,
-            "brokerName": self.settings.broker.name,
-            "brokerId": self.settings.broker.id,
-            "store": str(self.settings.store.root),
-            "recovery": self._recovery(),
-            "lostTail": None if lost is None else {"from": lost.start, "to": lost.to},
-            "retention": store.retention.status() if store is not None else None,
-            "putMillis": self._put_millis(),
-            "servedFaults": self.broker.served.faults if self.broker is not None else None,
-            "derivedFaults": store.dispatcher.fault_count if store is not None else None,
-            "published": store.publisher.status() if store is not None else None,
-            "faultsFromMaster": store.faults_from_master() if store is not None else None,
-            "scrub": store.scrubber.status() if store is not None else None,
-            "readers": self._readers,
-            "remoting": self._remoting(),
-            "fileLimit": self.shares.files,
-            "connectionLimits": self.shares.status(),
-            "tls": self.tls.identities.status(),
-            "pid": os.getpid(),
-            "periodicJobs": rows_of(self.jobs()),
-        }
-
-    def facts(self) -> Facts:
-        """
-        A process's, the state, and what the log has lost and got.
-        """
-        found = {"state": (self.state.value, self.reason), **super().facts()}
-        fenced, store = self.epochs.journal.fenced_by, self.store_service.opened
-        found["master epoch"] = str(self.epochs.number), ""
-        found["fenced"] = "no" if fenced is None else "yes", str(fenced or "")
-        if store is not None:
-            retention = store.retention
-            found["cuts of published bytes"] = str(len(store.publisher.point.cuts)), ""
-            found["damaged ranges"] = str(store.scrubber.status()["faultCount"]), ""
-            found["bytes deleted that a replica needed"] = str(retention.lost_bytes), ""
-        return found
-
-    def groups_behind(self) -> Iterator[GroupRow | None]:
-        """
-        The consumer groups that have something to consume.
-        """
-        broker = self.broker
-        if broker is None:
-            return
-        now = broker.store.now_ms()
-        for found in broker.lags.each(broker.consumers.broadcasts):
-            if found is None or not found[2].messages:
-                yield None
-                continue
-            topic, group, lag = found
-            seconds = None if lag.since is None else max(0, now - lag.since) / 1000
-            yield GroupRow(group=group, topic=topic, messages=lag.messages, seconds=seconds)
-
-    def name_servers(self) -> Sequence[str]:
-        """
-        Those it registers at.
-        """
-        return [server for server in self.settings.broker.namesrv.split(";") if server]
-
-    def connect(self) -> RemotingClient:
-        """
-        A client that signs what it asks, where there are accounts.
-        """
-        return RemotingClient(self.reactor, credentials=self.credentials, tls=self.tls.requests)
-
-    def metric_labels(self) -> dict[str, str]:
-        """
-        A broker's, by the names that RocketMQ has for them.
-        """
-        broker = self.settings.broker
-        return {
-            "cluster": broker.cluster,
-            "node_type": "broker",
-            "node_id": broker.name,
-            "broker_id": str(broker.id),
-        }
-
-    def samples(self) -> Iterator[Sample | None]:
-        """
-        A process's, and those of the store and the broker.
-        """
-        yield from super().samples()
-        store, broker = self.store_service.opened, self.broker
-        if store is not None:
-            yield node_families.of_durations(node_families.FSYNC, store.flusher.took)
-        if broker is None:
-            return
-        yield node_families.of_durations(node_families.READ_LATENCY, broker.counts.reads_took)
-        if broker.writer is not None:
-            yield from node_families.of_writes(broker.writer)
-        yield from of_broker(broker)
-
-    def looked(self) -> Deferred[None]:
-        """
-        Look at what L{status} tells and only a thread may read: the readers of the files.
-
-        @return: Fires when that is done, or takes too long: then what was seen last is told.
-        """
-        store = self.store_service.opened
-        if store is None or self._looking:
-            return succeed(None)
-        settings, confirm = self.settings.store, store.publisher.point.confirm
-        place = settings.root, settings.commitlog, settings.file_size
-        self._looking = True
-        done: Deferred[None] = Deferred()
-        late = self.reactor.callLater(LOOK_PATIENCE, done.callback, None)
-
-        def over(result: object) -> None:
-            self._looking = False
-            if isinstance(result, Failure):
-                self._log.failure("Cannot read the positions of readers", result)
-            elif isinstance(result, list):
-                self._readers = result
-            if late.active():
-                late.cancel()
-                done.callback(None)
-
-        self._in_thread(readers.look, *place, confirm, self.environment.now_ms()).addBoth(over)
-        return done
-
-    def guarantee(self) -> str:
-        """
-        What an acknowledged write means here, in words.
-        """
-        return "none: a slave takes no writes"
-
-    def _put_millis(self) -> dict[str, float] | None:
-        """
-        How long writes of the last minute or two took.
-        """
-        if self.broker is None or self.broker.writer is None:
-            return None
-        took = self.broker.counts.puts_took.all()
-        return {
-            "p50": took.below(0.5) * 1000,
-            "p99": took.below(0.99) * 1000,
-            "max": took.longest * 1000,
-        }
-
-    def _remoting(self) -> dict[str, Any]:
-        broker = self.broker
-        return self.clients.status() | (broker.status() if broker is not None else {})
-
-    def _recovery(self) -> dict[str, Any] | None:
-        found = self.store_service.recovery
-        if found is None:
-            return None
-        return {
-            "from": found.start,
-            "end": found.end,
-            "records": found.records,
-            "endedBy": found.reason.value if found.reason is not None else "end of files",
-        }
 
     def _changed(self) -> None:
         state = f"{self.state}: {self.reason}".rstrip(": ")

@@ -29,8 +29,8 @@ from rmqha.health import HealthReason
 from rmqha.logfiles import json_table
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.periodic import Job
-from rmqha.roles.node import Node
 from rmqha.roles.serving import Serving
+from rmqha.roles.telling import TellingNode
 from rmqha.roles.upstream.elected import ElectedUpstream
 from rmqha.roles.upstream.upstream import Upstream
 from rmqha.shutdown import Shutdown
@@ -52,7 +52,7 @@ LET_IN_RETRY = 5.0
 """Seconds between two tries to write down that serving begins."""
 
 
-class SlaveNode(Node):
+class SlaveNode(TellingNode):
     """
     A slave's service tree.
 

@@ -30,7 +30,7 @@ from rmqha.ha.slave import follow_state
 from rmqha.logfiles import json_table
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.tls.errors import TlsFilesInvalid
-from rmqha.roles import node as node_module
+from rmqha.roles import telling
 from rmqha.roles.master import MasterNode
 from rmqha.roles.node import Node
 from rmqha.roles.slave import SlaveNode
@@ -236,7 +236,7 @@ class HealthTests(NodeCase):
             (row,) = (await self._get(node, "status"))[1]["readers"]
             self.assertEqual(("lake", "ahead", 7), (row["name"], row["state"], row["offset"]))
             (folder / "lake.json").unlink()
-            self.patch(node_module, "LOOK_PATIENCE", 0.01)
+            self.patch(telling, "LOOK_PATIENCE", 0.01)
             stuck: Deferred[Any] = Deferred()
             self.patch(node, "_in_thread", lambda *arguments: stuck)
             for _ in range(2):
