@@ -130,9 +130,9 @@ def _step(node: Any, wanted: str, trigger: Trigger) -> None:
 
     _with_environment(node, step=step)
     # A slave's own repair does not pass by its store.
-    slave = namedAny("rmqha.roles.slave")
-    intend = slave.intend
-    slave.intend = lambda root, folder, at, end: intend(root, folder, at, end, step)
+    repair = namedAny("rmqha.roles.policy_repair")
+    intend = repair.intend
+    repair.intend = lambda root, folder, at, end: intend(root, folder, at, end, step)
 
 
 def _with_environment(node: Any, **changes: Any) -> None:

@@ -6,14 +6,14 @@ what it holds to further slaves (docs/architecture.rst, Cascades).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 from attrs import evolve
-from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IListeningPort, IStreamClientEndpoint
 
 from rmqha.admin.events import Facts
-from rmqha.config.ha_settings import DivergencePolicy
 from rmqha.config.settings import Settings
 from rmqha.config.store_settings import FlushDisk, StoreSettings
 from rmqha.errors import Refused, RmqhaError, StoreError
@@ -22,31 +22,25 @@ from rmqha.ha.fetch_range import MasterReplica
 from rmqha.ha.live_repair import LiveRepair
 from rmqha.ha.slave.follower import Follower
 from rmqha.ha.slave.reconnect import ha_endpoint
-from rmqha.ha.slave.repair import Divergence, plan_cut
 from rmqha.ha.slave.reportable import accepted, flushed
 from rmqha.ha.states import NodeState, Standing, SyncState
 from rmqha.health import HealthReason
-from rmqha.logfiles import json_table
-from rmqha.logfiles.json_table import fsync_folder
 from rmqha.periodic import Job
+from rmqha.roles.policy_repair import PolicyRepair
 from rmqha.roles.serving import Serving
 from rmqha.roles.telling import TellingNode
 from rmqha.roles.upstream.elected import ElectedUpstream
 from rmqha.roles.upstream.upstream import Upstream
 from rmqha.shutdown import Shutdown
 from rmqha.store import lost_tail
-from rmqha.store.files.mapped import LogFolder, disk_error
-from rmqha.store.log import copied_damage_file
-from rmqha.store.log.bootstrap_marker import marker
+from rmqha.store.log import bootstrap_marker, copied_damage_file
 from rmqha.store.log.commit_log import CommitLog
-from rmqha.store.log.truncate import aside_of, intend, set_log_aside
 from rmqha.store.log.two_versions import keep_versions
-from rmqha.store.lost_tail import LostTail, begin_anew
+from rmqha.store.lost_tail import LostTail
 from rmqha.store.opening import Opening
 from rmqha.store.store import Store
 from rmqha.wire.remoting.bodies.status import HaClientInfo, HaStatus
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
-from rmqha.wire.store_layout import BACKUP_SUFFIX
 
 LET_IN_RETRY = 5.0
 """Seconds between two tries to write down that serving begins."""
@@ -58,6 +52,7 @@ class SlaveNode(TellingNode):
 
     @ivar follower: Replication, once C{ready} has fired.
     @ivar upstream: Where the master is.
+    @ivar policy_repair: What is done to a log that is not the master's.
     @ivar serving: The slaves behind this one.
     @ivar repairs: Mends the log of the store that is open.
     @ivar comparison: Compares it with the master's while nothing else is to do.
@@ -80,6 +75,14 @@ class SlaveNode(TellingNode):
             tls=self.tls.ha_port,
         )
         self.upstream = self._upstream()
+        self.policy_repair = PolicyRepair(
+            settings=settings,
+            log=lambda: self.store.log,
+            permit=self.upstream.permit,
+            reopen=self._reopen,
+            in_thread=self._in_thread,
+            now_ms=self.environment.now_ms,
+        )
 
     def _upstream(self) -> Upstream | ElectedUpstream:
         if self.settings.controller.enabled:
@@ -158,7 +161,7 @@ class SlaveNode(TellingNode):
             current_log=lambda: self.store.log,
             settings=evolve(self.settings.ha, policy=upstream.policy),
             clock=self.reactor,
-            repair=self._repair,
+            repair=self.policy_repair.repair,
             bootstrapping=self._mark_bootstrap,
             is_bootstrapping=self._marker.exists(),
             reportable=upstream.reportable(
@@ -365,25 +368,16 @@ class SlaveNode(TellingNode):
     # --- bootstrap ----------------------------------------------------------------
 
     @property
-    def _marker(self) -> Any:
-        return marker(self.settings.store.root)
+    def _marker(self) -> Path:
+        return bootstrap_marker.marker(self.settings.store.root)
 
     def _mark_bootstrap(self, on: bool) -> None:
-        try:
-            self._write_marker(on)
-        except OSError as error:
-            raise disk_error(error, str(self._marker), 0) from error
-        if not on:
-            self._let_in(self.store)
-
-    def _write_marker(self, on: bool) -> None:
+        root = self.settings.store.root
         if on:
-            self._marker.parent.mkdir(parents=True, exist_ok=True)
-            json_table.replace(self._marker, {"master": str(self.settings.ha.master)})
+            bootstrap_marker.begin(root, str(self.settings.ha.master))
         else:
-            for name in (self._marker, self._marker.with_name(self._marker.name + BACKUP_SUFFIX)):
-                name.unlink(missing_ok=True)
-            fsync_folder(self._marker.parent)
+            bootstrap_marker.end(root)
+            self._let_in(self.store)
 
     def _keep_copied(self, log: CommitLog) -> None:
         """
@@ -408,55 +402,6 @@ class SlaveNode(TellingNode):
         return judged.addCallback(lambda found: f"{found[0].told()}; {found[1]}")
 
     # --- repairs ------------------------------------------------------------------
-
-    def _repair(self, policy: DivergencePolicy, divergence: Divergence | None) -> Deferred[str]:
-        """
-        Carry a policy out: close the store, do it under the lock while opening anew.
-        """
-        if policy is DivergencePolicy.TRUNCATE:
-            if divergence is None:
-                return fail(Refused("truncate", "it is not known where the logs part"))
-            return self._in_thread(
-                plan_cut, self.store.log, divergence, self.settings.ha.max_truncate
-            ).addCallback(self._truncate)
-        if self._marker.exists():
-            return self._reopen(self._start_over, "starting the unfinished copy over")
-        aside = aside_of(self.settings.store.commitlog)
-        if aside.exists():
-            return fail(Refused("rebootstrap", f"{aside} exists: only one old log is kept aside"))
-        permitted = Deferred.fromCoroutine(
-            self.upstream.permit(policy, at=0, end=self.store.log.end)
-        )
-        text = f"the old log is now {aside}; copying the master's from its start"
-        return permitted.addCallback(lambda _: self._reopen(self._set_aside, text))
-
-    def _truncate(self, at: int) -> Deferred[str]:
-        end = self.store.log.end
-
-        def cut(settings: StoreSettings) -> None:
-            folder = LogFolder.load(settings.commitlog, settings.file_size)
-            try:
-                intend(settings.root, folder, at, end)
-            finally:
-                folder.close()
-
-        permitted = Deferred.fromCoroutine(
-            self.upstream.permit(DivergencePolicy.TRUNCATE, at=at, end=end)
-        )
-        text = f"cut the log from byte {end} back to {at}; the tail is in quarantine"
-        return permitted.addCallback(lambda _: self._reopen(cut, text))
-
-    def _set_aside(self, settings: StoreSettings) -> None:
-        begin_anew(settings.root, self.environment.now_ms)
-        # In this order: a marker beside the old log would let it be deleted.
-        set_log_aside(settings.commitlog)
-        self._mark_bootstrap(True)
-
-    def _start_over(self, settings: StoreSettings) -> None:
-        begin_anew(settings.root, self.environment.now_ms)
-        folder = LogFolder.load(settings.commitlog, settings.file_size)
-        while folder.files:
-            folder.files.pop().remove()
 
     def _reopen(self, before: Callable[[StoreSettings], None], text: str) -> Deferred[str]:
         """

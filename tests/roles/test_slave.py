@@ -18,7 +18,7 @@ from rmqha.config.store_settings import FlushDisk
 from rmqha.errors import DiskFull
 from rmqha.ha.slave.follower import Follower
 from rmqha.ha.states import NodeState
-from rmqha.roles import slave
+from rmqha.roles import policy_repair
 from rmqha.roles.serving import Serving
 from rmqha.store.files.lock import is_locked
 from rmqha.store.log import truncate
@@ -759,7 +759,7 @@ class RepairTests(SlaveCase):
         def fails(commitlog: Path) -> Path:
             raise OSError(30, "Read-only file system")
 
-        self.patch(slave, "set_log_aside", fails)
+        self.patch(policy_repair, "set_log_aside", fails)
         self.parted("rebootstrap")
         self.turn()
         self.assertFalse(self.marker.exists())
@@ -865,7 +865,7 @@ class RepairTests(SlaveCase):
         Then the node says so, and stands.
         """
         self.parted()
-        self.patch(slave, "intend", self._break)
+        self.patch(policy_repair, "intend", self._break)
         self.turn()
         self.assertEqual(self.state, "failed")
         self.assertIs(self.node.state, NodeState.FAILED)

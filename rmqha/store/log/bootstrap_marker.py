@@ -11,8 +11,11 @@ from pathlib import Path
 
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import UnfinishedCopy
+from rmqha.logfiles import json_table
+from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.listing import LOG_NAME
-from rmqha.wire.store_layout import BOOTSTRAPPING, OWN_FOLDER
+from rmqha.store.files.mapped import disk_error
+from rmqha.wire.store_layout import BACKUP_SUFFIX, BOOTSTRAPPING, OWN_FOLDER
 
 
 def marker(root: Path) -> Path:
@@ -20,6 +23,38 @@ def marker(root: Path) -> Path:
     Where a store keeps it.
     """
     return root / OWN_FOLDER / BOOTSTRAPPING
+
+
+def begin(root: Path, master: str) -> None:
+    """
+    Write it: from here on the log is an unfinished copy.
+
+    @param master: Whose log is copied, for whoever reads the file.
+    @raise DiskFull: If there is no room for it.
+    @raise OutOfDescriptors: If no file can be opened.
+    @raise OSError: If it cannot be written for another reason.
+    """
+    path = marker(root)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        json_table.replace(path, {"master": master})
+    except OSError as error:
+        raise disk_error(error, str(path), 0) from error
+
+
+def end(root: Path) -> None:
+    """
+    Remove it, and what is kept of one before: the copy is complete.
+
+    @raise OSError: If it cannot be removed.
+    """
+    path = marker(root)
+    try:
+        for name in (path, path.with_name(path.name + BACKUP_SUFFIX)):
+            name.unlink(missing_ok=True)
+        fsync_folder(path.parent)
+    except OSError as error:
+        raise disk_error(error, str(path), 0) from error
 
 
 def refuse_unfinished(settings: StoreSettings) -> None:
