@@ -21,8 +21,8 @@ from rmqha.namesrv.service import NameServer
 from rmqha.net.remoting.connections import ConnectionLimits
 from rmqha.net.remoting.listening import listen
 from rmqha.periodic import Job
+from rmqha.roles.host.service_manager import READY
 from rmqha.roles.process import Process
-from rmqha.roles.service_manager import READY
 from rmqha.wire.remoting.bodies.route import ClusterInfo
 
 

@@ -40,8 +40,8 @@ from rmqha.net.connection_shares import ConnectionShares
 from rmqha.net.remoting import config_changes
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.remoting.credentials import read_credentials
+from rmqha.roles.host.service_manager import READY
 from rmqha.roles.process import NAMED, Process
-from rmqha.roles.service_manager import READY
 from rmqha.shutdown import Shutdown
 from rmqha.store.environment import StoreEnvironment
 from rmqha.store.lost_tail import LostTail

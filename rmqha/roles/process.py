@@ -51,7 +51,7 @@ from rmqha.page.site import PageSite
 from rmqha.page.told import GroupRow
 from rmqha.periodic import Job, health_of, rows_of
 from rmqha.roles.advice import open_warning
-from rmqha.roles.service_manager import STOPPING, notify
+from rmqha.roles.host.service_manager import STOPPING, notify
 from rmqha.shutdown import Shutdown
 from rmqha.wire.remoting.bodies.route import ClusterInfo
 

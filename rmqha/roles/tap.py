@@ -23,7 +23,7 @@ from rmqha.config.load import MEMBER, NAMESRV, load
 from rmqha.config.settings import Settings
 from rmqha.errors import ConfigError
 from rmqha.net.remoting.credentials import read_credentials
-from rmqha.roles.garbage import SetAside
+from rmqha.roles.host.garbage import SetAside
 
 MASTER = "master"
 

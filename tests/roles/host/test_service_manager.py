@@ -15,11 +15,11 @@ from unittest import skipUnless
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.roles.service_manager import READY, STOPPING, notify
+from rmqha.roles.host.service_manager import READY, STOPPING, notify
 from tests.roles.nodes import NodeReactor, PuppetSlave, settings
 from tests.support.logs import LogTestCase
 
-UNITS = Path(__file__).parents[2] / "conf" / "systemd"
+UNITS = Path(__file__).parents[3] / "conf" / "systemd"
 
 
 class NotifyTests(LogTestCase):

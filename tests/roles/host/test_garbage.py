@@ -12,7 +12,7 @@ import weakref
 from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness.nodes import ROOT
-from rmqha.roles.garbage import SetAside
+from rmqha.roles.host.garbage import SetAside
 
 
 class Part:

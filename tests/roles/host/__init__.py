@@ -1,0 +1,3 @@
+"""
+Tests of L{rmqha.roles.host}.
+"""
