@@ -10,8 +10,8 @@ from attrs import frozen
 
 from lab.harness.nodes import Node
 from lab.harness.proxy import Proxy
-from tests.interop.member_cases import ScenarioTestCase
-from tests.interop.test_member import Member
+from tests.interop.member_cases import Member
+from tests.interop.scenario_cases import ScenarioTestCase
 
 
 @frozen

@@ -11,8 +11,8 @@ from lab.stock.brokers import BOOT, SMALL, Broker
 from lab.stock.controllers import answered
 from rmqha.controller.coordinator import SetState
 from rmqha.controller.identity import IdentityFiles
-from tests.interop.member_cases import ScenarioTestCase
-from tests.interop.test_member import Member
+from tests.interop.member_cases import Member
+from tests.interop.scenario_cases import ScenarioTestCase
 from tests.support import client
 
 KEPT = "SEND_OK"

@@ -15,7 +15,7 @@ from lab.harness.json_child import Piped
 from lab.harness.nodes import until
 from lab.stock.brokers import BOOT
 from lab.stock.controllers import StockController, addresses_of, answered, controllers
-from tests.interop.member_cases import ScenarioTestCase
+from tests.interop.scenario_cases import ScenarioTestCase
 
 SETS = int(os.environ.get("RMQHA_SETS", "100"))
 

@@ -17,8 +17,8 @@ from rmqha.wire.ha_v2 import EpochLabel
 from rmqha.wire.store_layout import EPOCH_FILE_CHECKPOINT
 from tests.interop.cases import rounds
 from tests.interop.linked_cases import LinkedTestCase, Links
+from tests.interop.member_cases import Member
 from tests.interop.mixed_cases import MixedTestCase
-from tests.interop.test_member import Member
 
 
 class MixedPairTests(MixedTestCase):

@@ -12,7 +12,7 @@ from lab.stock.brokers import BOOT
 from rmqha.store.tables import epoch_file
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
-from tests.interop.member_cases import ScenarioTestCase
+from tests.interop.scenario_cases import ScenarioTestCase
 
 OURS_ALONE = {"controllerAloneAnswer": "ok"}
 """Writes are answered as a Java member alone answers them."""

@@ -12,7 +12,7 @@ from lab.harness.nodes import Node, until
 from lab.stock.brokers import BOOT
 from rmqha.wire.ha_frame import encode_report as classic_report
 from rmqha.wire.ha_v2 import SlaveHandshake, encode_handshake, encode_report
-from tests.interop.member_cases import ScenarioTestCase
+from tests.interop.scenario_cases import ScenarioTestCase
 
 NOBODY = 99
 """An id that the controllers do not know."""

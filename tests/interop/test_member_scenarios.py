@@ -17,7 +17,7 @@ from rmqha.wire.remoting.codes import ControllerRequestCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.headers.controller import RoleChangedRequest
 from tests.interop import cases
-from tests.interop.member_cases import ScenarioTestCase
+from tests.interop.scenario_cases import ScenarioTestCase
 
 ROUNDS = cases.rounds(3, 10)
 

@@ -16,7 +16,7 @@ from lab.stock.brokers import BOOT, Broker, Sends
 from lab.stock.controllers import answered
 from rmqha.controller.coordinator import SetState
 from tests.interop.cases import rounds
-from tests.interop.test_member import Member
+from tests.interop.member_cases import Member
 from tests.interop.test_member_controllers import ControllerTestCase
 
 SWITCHES = rounds(3, 10)

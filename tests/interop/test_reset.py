@@ -11,7 +11,7 @@ import time
 
 from lab.harness.nodes import Node, until
 from lab.stock.brokers import BOOT
-from tests.interop.member_cases import ScenarioTestCase
+from tests.interop.scenario_cases import ScenarioTestCase
 
 
 class WipedControllerTests(ScenarioTestCase):
