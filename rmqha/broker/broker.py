@@ -223,7 +223,7 @@ class Broker:
             offsets=levels,
             clock=reactor,
         )
-        self.lags = GroupLags(self.lookup, self.topics, self.offsets, self.counts)
+        self.lags = GroupLags(self.lookup, self.topics, self.offsets, self.counts, reactor)
         present = present or Present()
         self.producers, self.consumers = present.producers, present.consumers
         self.current = CurrentSettings(settings)
@@ -557,6 +557,7 @@ class Broker:
         self._sweeping.start(SWEEP)
         self.counts.start()
         self.counts.watch(self.store.dispatcher, self.store.queues)
+        self.lags.start()
         if self.writer is not None:
             self.transactions.start()
             self.schedule.start()
@@ -586,6 +587,7 @@ class Broker:
             ("long polling", self._holds.stop),
             ("slaves that wait for offsets", self._changes.stop),
             ("statistics", self.counts.stop),
+            ("ages of consumer lag", self.lags.stop),
             ("the check for a duplicate broker id", self.siblings.stop),
             ("the check for another master", self.twins.stop),
         )
@@ -665,6 +667,7 @@ class Broker:
             yield from table.jobs()
         yield from self.schedule.jobs()
         yield from self.counts.jobs()
+        yield from self.lags.jobs()
         yield from self.transactions.jobs()
         yield from self.metadata.jobs()
         yield from self.siblings.jobs()

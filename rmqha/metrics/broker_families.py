@@ -165,7 +165,10 @@ def _behind(broker: Broker) -> Iterator[Sample | None]:
         yield LAG, labels, lag.messages
         yield INFLIGHT, labels, lag.inflight
         yield READY, labels, lag.messages - lag.inflight
-        yield LATENCY, labels, 0 if lag.since is None else max(0, now - lag.since)
+        if lag.since is not None:
+            yield LATENCY, labels, max(0, now - lag.since)
+        elif not lag.messages:
+            yield LATENCY, labels, 0
 
 
 def _written(broker: Broker) -> Iterator[Sample]:

@@ -43,6 +43,7 @@ OF_ALL_BROKERS = {
     "writing delayOffset.json",
     "writing subscriptionGroup.json",
     "adding to the offset journal",
+    "ages of consumer lag",
     "writing topics.json",
 }
 

@@ -2,8 +2,12 @@
 How far groups are behind: in messages, and in time.
 
 The log is in the order of time, so of the messages that wait in the queues of a topic the one at
-the lowest offset of the log is the oldest: one record is read for all queues.  A group that does
-not move is not looked up again.
+the lowest offset of the log is the oldest: one record is read for all queues.  A queue in which a
+group does not move is not looked up again.
+
+Who asks for all groups does not wait until thousands of files were opened: after L{READS} queues
+he is told of the rest when what they waited for at his last question was stored, and they are
+looked up soon after.
 
 Source: docs/guide/metrics.rst.
 """
@@ -13,13 +17,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from attrs import define, field, frozen
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
 
 from rmqha.broker.meters.meters import Meters
 from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.broker.tables.topics import Topics
+from rmqha.periodic import Job, Periodic, in_slices
 from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.lookup import Lookup
 from rmqha.wire.names import DLQ_PREFIX
+from rmqha.wire.store_layout import BLANK_SIZE
+
+READS = 500
+"""Most queues that are read while somebody waits: some 6 ms, if each file has to be opened."""
+
+SOON = 1.0
+"""Seconds between two looks for groups that were left out."""
 
 
 @frozen
@@ -29,13 +43,31 @@ class GroupLag:
 
     @ivar messages: What it has not consumed.
     @ivar inflight: What of that it has pulled.
-    @ivar since: When the oldest of it was stored, in milliseconds since 1970; C{None} without
-        any, or where that cannot be read.
+    @ivar since: When the oldest of it was stored, in milliseconds since 1970, as it was when that
+        was looked up last; C{None} without any, where that cannot be read, and before.
     """
 
     messages: int
     inflight: int
     since: int | None
+
+
+@frozen
+class _Oldest:
+    """
+    What a group waited for when it was looked up.
+
+    @ivar places: By queue id, the queue offset of the first message.
+    @ivar heads: By queue id, where that is in the log; C{None} where it cannot be read.
+    @ivar since: When the first of these was stored.
+    """
+
+    places: dict[int, int] = field(factory=dict)
+    heads: dict[int, int | None] = field(factory=dict)
+    since: int | None = None
+
+
+_NOTHING = _Oldest()
 
 
 @define(eq=False)
@@ -48,11 +80,36 @@ class GroupLags:
     topics: Topics
     offsets: ConsumerOffsetTable
     counts: Meters
-    # By topic and group: where it was in each queue that has more, and when the first of that
-    # was stored.
-    _seen: dict[tuple[str, str], tuple[tuple[int, ...], int | None]] = field(
-        factory=dict, init=False
-    )
+    clock: IReactorTime
+    # By topic and group.
+    _seen: dict[tuple[str, str], _Oldest] = field(factory=dict, init=False)
+    # Those that somebody was told of without being looked up.
+    _owed: dict[tuple[str, str], None] = field(factory=dict, init=False)
+    _catching_up: Periodic = field(init=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._catching_up = Periodic("ages of consumer lag", self.clock, self._catch_up)
+
+    def start(self) -> None:
+        """
+        Begin to look up those that were left out.
+        """
+        self._catching_up.start(SOON)
+
+    def stop(self) -> Deferred[None]:
+        """
+        Look nothing up any more.
+
+        @return: Fires when nothing is being looked up.
+        """
+        self._owed.clear()
+        return self._catching_up.stop()
+
+    def jobs(self) -> Iterator[Job]:
+        """
+        What is done again and again.
+        """
+        yield self._catching_up
 
     def pairs(self) -> tuple[tuple[str, str], ...]:
         """
@@ -70,42 +127,80 @@ class GroupLags:
 
         @param without: Groups that are left out.
         """
-        for topic, group in self.pairs():
+        left = READS
+        for pair in self.pairs():
+            topic, group = pair
             if topic.startswith(DLQ_PREFIX) or without(group):
                 continue
-            lag = self.lag(topic, group)
-            yield None if lag is None else (topic, group, lag)
+            waiting = self._waiting(topic, group)
+            if waiting is None:
+                yield None
+                continue
+            behind, pulled, places = waiting
+            known = self._seen.get(pair, _NOTHING)
+            if known.places != places:
+                reads = sum(known.places.get(number) != at for number, at in places.items())
+                if reads <= left:
+                    left -= reads
+                    known = self._look_up(pair, places)
+                else:
+                    self._owed[pair] = None
+            yield topic, group, GroupLag(behind, pulled, known.since)
 
-    def lag(self, topic: str, group: str) -> GroupLag | None:
+    def _waiting(self, topic: str, group: str) -> tuple[int, int, dict[int, int]] | None:
         """
-        How far a group is in a topic.
-
-        @return: C{None} if there is no such topic any more.
+        How many messages wait for a group, how many of them it has pulled, and by queue id the
+        queue offsets where they begin; C{None} if there is no such topic any more.
         """
         config = self.topics.get(topic)
         if config is None:
             return None
         committed, pulls = self.offsets.queues(group, topic), self.counts.pulled
-        lag = inflight = 0
-        waiting: list[ConsumeQueue] = []
-        places: list[int] = []
+        behind = pulled = 0
+        places: dict[int, int] = {}
         for queue in self.lookup.queues.of(topic):
             number, end = queue.queue_id, queue.max_offset
             # What was deleted by age cannot be consumed any more.
             first = max(committed.get(number, 0), queue.min_offset)
             if first >= end or number >= config.read_queue_nums:
                 continue
-            lag += end - first
-            inflight += max(0, min(pulls.get((group, topic, number), 0), end) - first)
-            waiting.append(queue)
-            places += (number, first)
-        known = self._seen.get((topic, group))
-        if known is None or known[0] != tuple(places):
-            oldest = self._oldest(waiting, places[1::2])
-            known = self._seen[topic, group] = tuple(places), oldest
-        return GroupLag(lag, inflight, known[1])
+            behind += end - first
+            pulled += max(0, min(pulls.get((group, topic, number), 0), end) - first)
+            places[number] = first
+        return behind, pulled, places
 
-    def _oldest(self, queues: list[ConsumeQueue], places: list[int]) -> int | None:
-        units = (queue.unit(place) for queue, place in zip(queues, places, strict=True))
-        lowest = min((unit[0] for unit in units if unit is not None), default=None)
-        return None if lowest is None else self.lookup.stored_at(lowest)
+    def _look_up(self, pair: tuple[str, str], places: dict[int, int]) -> _Oldest:
+        """
+        Find out when the oldest of some messages was stored, and remember it.
+        """
+        known = self._seen.get(pair, _NOTHING)
+        heads = {
+            number: known.heads[number]
+            if known.places.get(number) == place
+            else _head(self.lookup.queues.get(pair[0], number), place)
+            for number, place in places.items()
+        }
+        lowest = min((head for head in heads.values() if head is not None), default=None)
+        since = None if lowest is None else self.lookup.stored_at(lowest)
+        found = self._seen[pair] = _Oldest(places, heads, since)
+        return found
+
+    def _catch_up(self) -> Deferred[None]:
+        return Deferred.fromCoroutine(in_slices(self.clock, self._owing()))
+
+    def _owing(self) -> Iterator[None]:
+        while self._owed:
+            pair = next(iter(self._owed))
+            del self._owed[pair]
+            waiting = self._waiting(*pair)
+            if waiting is not None:
+                self._look_up(pair, waiting[2])
+            yield
+
+
+def _head(queue: ConsumeQueue | None, place: int) -> int | None:
+    """
+    Where in the log the message of a queue offset is; C{None} if there is none.
+    """
+    unit = None if queue is None else queue.unit(place)
+    return None if unit is None or unit[1] == BLANK_SIZE else unit[0]

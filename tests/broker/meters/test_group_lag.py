@@ -1,0 +1,147 @@
+"""
+How far groups are behind, and what it costs to say so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rmqha.broker.meters import group_lag
+from rmqha.broker.meters.group_lag import GroupLag
+from rmqha.metrics.broker_families import LATENCY, of_broker
+from rmqha.store.derived.consume_queue import ConsumeQueue
+from rmqha.wire.remoting.bodies.tables import TopicConfig
+from tests.broker.support import NOW, SEND_V2, BrokerTestCase, sending
+
+QUEUES = 4
+TOPICS = "T0", "T1", "T2"
+
+
+class GroupLagTests(BrokerTestCase):
+    """
+    L{GroupLags<rmqha.broker.meters.group_lag.GroupLags>} of three topics of four queues with five
+    messages each, one message a second, that one group reads; one look may read as many queues as
+    one topic has.
+    """
+
+    def setUp(self) -> None:
+        """
+        Topics with messages, and a group at their beginning.
+        """
+        super().setUp()
+        self.patch(group_lag, "READS", QUEUES)
+        serving = self.broker()
+        serving.lags.start()
+        self.addCleanup(serving.lags.stop)
+        self.offsets = serving.offsets
+        client = self.client()
+        for topic in TOPICS:
+            serving.topics.put(
+                TopicConfig(topic_name=topic, read_queue_nums=QUEUES, write_queue_nums=QUEUES)
+            )
+        for _ in range(5):
+            for topic in TOPICS:
+                for queue_id in range(QUEUES):
+                    client.ask(SEND_V2, sending(topic, queue_id=queue_id), b"x")
+                    self.clock.advance(1)
+        self.reads = 0
+        self.patch(ConsumeQueue, "unit", self.counted(ConsumeQueue.unit))
+        self.go(0)
+
+    def counted(
+        self, unit: Callable[[ConsumeQueue, int], tuple[int, int, int] | None]
+    ) -> Callable[[ConsumeQueue, int], tuple[int, int, int] | None]:
+        """
+        A reading of a queue that is counted.
+        """
+
+        def counting(queue: ConsumeQueue, offset: int) -> tuple[int, int, int] | None:
+            self.reads += 1
+            return unit(queue, offset)
+
+        return counting
+
+    def go(self, offset: int) -> None:
+        """
+        The group comes to an offset in all queues.
+        """
+        for topic in TOPICS:
+            for queue_id in range(QUEUES):
+                self.offsets.commit("cg", topic, queue_id, offset, "test:1")
+
+    def look(self) -> dict[str, GroupLag]:
+        """
+        How far the group is, by topic.
+        """
+        found = [each for each in self.serving.lags.each(lambda _: False) if each is not None]
+        return {topic: lag for topic, _, lag in found}
+
+    def since(self) -> list[float | None]:
+        """
+        When the oldest of each topic was stored, in seconds after the first of all.
+        """
+        found = self.look()
+        return [
+            None if (since := found[topic].since) is None else (since - NOW) / 1000
+            for topic in TOPICS
+        ]
+
+    def test_bounded(self) -> None:
+        """
+        A look reads so many queues and no more, the rest is looked up soon after, and the look
+        then knows everything and reads nothing.
+        """
+        self.assertEqual(self.since(), [0, None, None])
+        self.assertEqual(self.reads, QUEUES)
+        self.clock.pump([1.0] * 2)
+        self.assertEqual(self.reads, 3 * QUEUES)
+        self.assertEqual(self.since(), [0, 4, 8])
+        self.assertEqual(self.reads, 3 * QUEUES)
+
+    def test_moved(self) -> None:
+        """
+        Groups that a look leaves out are told as they were before; their messages are counted.
+        """
+        self.look()
+        self.clock.pump([1.0] * 2)
+        self.go(1)
+        self.assertEqual(self.since(), [12, 4, 8])
+        self.assertEqual({lag.messages for lag in self.look().values()}, {4 * QUEUES})
+        self.clock.pump([1.0] * 2)
+        self.assertEqual(self.since(), [12, 16, 20])
+
+    def test_one_queue(self) -> None:
+        """
+        Only queues in which the group has moved are read.
+        """
+        self.look()
+        self.clock.pump([1.0] * 2)
+        self.reads = 0
+        for topic in TOPICS:
+            self.offsets.commit("cg", topic, 0, 1, "test:1")
+        self.assertEqual(self.since(), [1, 5, 9])
+        self.assertEqual(self.reads, 3)
+
+    def test_no_claim(self) -> None:
+        """
+        An age that is not known yet is no sample; that of nothing is 0.
+        """
+        for queue_id in range(QUEUES):
+            self.offsets.commit("cg", "T2", queue_id, 5, "test:1")
+        now = int(self.clock.seconds() * 1000)
+        found = {
+            sample[1][0]: sample[2]
+            for sample in of_broker(self.serving)
+            if sample is not None and sample[0] is LATENCY
+        }
+        self.assertEqual(found, {"T0": now, "T2": 0})
+
+    def test_gone(self) -> None:
+        """
+        A topic that is deleted before its groups were looked up is passed over.
+        """
+        self.look()
+        self.serving.topics.delete("T1")
+        self.clock.pump([1.0] * 2)
+        self.assertEqual(self.reads, 2 * QUEUES)
+        self.assertEqual(set(self.look()), {"T0", "T2"})
