@@ -18,7 +18,7 @@ from lab.harness.nodes import Node, until
 from lab.stock import jars
 from lab.stock.brokers import BOOT, broker_ports
 from lab.stock.clients import Client, CppClient, NodeClient, Other
-from rmqha.pipeline.producing.connection import BlockingConnection
+from rmqha.pipeline.remoting.connection import BlockingConnection
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import to_ext
 from rmqha.wire.remoting.headers.admin import CreateTopicRequest

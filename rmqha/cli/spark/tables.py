@@ -12,7 +12,8 @@ import click
 
 from rmqha.cli.spark.common import Setting, named_as
 from rmqha.pipeline.errors import OptionUnknown
-from rmqha.pipeline.log.options import KINDS, nearest
+from rmqha.pipeline.log.option_values import nearest
+from rmqha.pipeline.log.options import KINDS
 from rmqha.pipeline.sinks.encoding import Compression
 from rmqha.pipeline.sinks.target import Format, IcebergPlace
 

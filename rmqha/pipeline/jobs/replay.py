@@ -23,9 +23,10 @@ from rmqha.pipeline.jobs.resend import OUTCOMES, READ, SENT, WEAK, Resend
 from rmqha.pipeline.jobs.spark_work import Stores, options_for
 from rmqha.pipeline.log.option_values import Names
 from rmqha.pipeline.producing.messages import topic_fault
-from rmqha.pipeline.producing.peers import Peers
 from rmqha.pipeline.producing.routes import Routes, writable
 from rmqha.pipeline.producing.settings import SendOptions
+from rmqha.pipeline.remoting.name_servers import NameServerClient
+from rmqha.pipeline.remoting.peers import Peers
 from rmqha.pipeline.spark.source import NAME
 from rmqha.pipeline.spark.types import spark_schema
 from rmqha.wire.names import DLQ_PREFIX, RETRY_PREFIX
@@ -256,7 +257,7 @@ def _queues(
 ) -> dict[str, int]:
     topics = sorted({to_topic or each.topic for each in outcomes if each.sent})
     with Peers(sending.send_timeout, sending.credentials, sending.tls) as peers:
-        routes = Routes(sending.name_server, peers)
+        routes = Routes(NameServerClient(sending.name_server, peers))
         found = {topic: routes.route(topic) for topic in topics}
     return {topic: 0 if route is None else len(writable(route)) for topic, route in found.items()}
 

@@ -10,13 +10,15 @@ import json
 import re
 from collections.abc import Mapping
 from datetime import datetime
+from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from attrs import frozen
+from attrs import AttrsInstance, define, field, fields, frozen
 
 from rmqha.config.values import Kind
+from rmqha.pipeline.errors import OptionInvalid, OptionUnknown
 
 _SIZE = re.compile(r"(\d{1,18})\s*(|b|k|kb|m|mb|g|gb|t|tb)", re.ASCII | re.IGNORECASE)
 _POWERS = {"": 0, "b": 0, "k": 1, "m": 2, "g": 3, "t": 4}
@@ -24,6 +26,8 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):(//)?(.*)", re.ASCII | re.DOTAL
 _DELAY = re.compile(r"(\d{1,9})\s*(ms|s|m|h)", re.ASCII)
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _OFFSET_MAX = 2**63 - 1
+_CAPITAL = re.compile(r"[A-Z]")
+_UNDERSCORE = re.compile(r"_([a-z])")
 
 
 class Edge(StrEnum):
@@ -333,3 +337,96 @@ class Paths(Kind):
         if not found:
             raise ValueError(text)
         return tuple(sorted(found.items()))
+
+
+def option(kind: Kind, default: Any = None, *, secret: bool = False) -> Any:
+    """
+    Declare an option.
+
+    @param kind: What its text may be.
+    @param secret: Whether it is shown nowhere.
+    """
+    return field(default=default, metadata={"kind": kind}, repr=not secret)
+
+
+def _snake(name: str) -> str:
+    return _CAPITAL.sub(lambda match: "_" + match[0].lower(), name)
+
+
+def _camel(name: str) -> str:
+    return _UNDERSCORE.sub(lambda match: match[1].upper(), name)
+
+
+def kinds_of(cls: type[AttrsInstance]) -> dict[str, Kind]:
+    """
+    The options that a class declares with L{option}, by Spark's names.
+    """
+    return {
+        _camel(attribute.name): attribute.metadata["kind"]
+        for attribute in fields(cls)
+        if "kind" in attribute.metadata
+    }
+
+
+@define
+class OptionsDraft:
+    """
+    What was given so far.
+
+    @ivar kinds: The options there are.
+    @ivar texts: What was given for them, by Spark's names.
+    @ivar values: The same, parsed.
+    """
+
+    kinds: Mapping[str, Kind]
+    texts: dict[str, str] = field(factory=dict)
+    values: dict[str, Any] = field(factory=dict)
+
+    def take(self, given: str, text: str) -> None:
+        """
+        Read one.
+
+        @raise OptionInvalid: If its value is not allowed.
+        @raise OptionUnknown: If there is no such option.
+        """
+        lowered = {name.lower(): name for name in self.kinds}
+        name = lowered.get(given.lower())
+        if name is None:
+            raise OptionUnknown(given, nearest(given, lowered))
+        self.texts[name] = text
+        kind = self.kinds[name]
+        try:
+            self.values[name] = kind.parse(text)
+        except (ValueError, OverflowError, RecursionError) as error:
+            raise OptionInvalid(name, text, kind.allowed) from error
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """
+        The values by the names of attributes.
+        """
+        return {_snake(name): value for name, value in self.values.items()}
+
+    def invalid(self, name: str, allowed: str) -> OptionInvalid:
+        """
+        The error for a value that is not allowed here.
+        """
+        return OptionInvalid(name, self.texts[name], allowed)
+
+    def refuse(self, names: tuple[str, ...], allowed: str) -> None:
+        """
+        @raise OptionInvalid: If one of these was given.
+        """
+        for name in names:
+            if name in self.texts:
+                raise self.invalid(name, allowed)
+
+
+def nearest(unknown: str, known: Mapping[str, str]) -> str:
+    """
+    The nearest known name, or C{""}.
+
+    @param known: The names, by their lower case.
+    """
+    matches = get_close_matches(unknown.lower(), known, n=1, cutoff=0.6)
+    return known[matches[0]] if matches else ""

@@ -11,16 +11,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
-from attrs import AttrsInstance, define, evolve, field, fields, frozen
+from attrs import evolve, field, frozen
 
 from rmqha.config.values import Choice, Integer, Kind, Levels, Switch, Text
 from rmqha.errors import ExpressionInvalid
-from rmqha.pipeline.errors import OptionInvalid, OptionMissing, OptionUnknown
+from rmqha.pipeline.errors import OptionMissing
 from rmqha.pipeline.log.option_values import (
     LATEST,
     Delay,
@@ -29,6 +28,7 @@ from rmqha.pipeline.log.option_values import (
     Names,
     Numbers,
     Offsets,
+    OptionsDraft,
     Paths,
     Pattern,
     Positions,
@@ -39,6 +39,8 @@ from rmqha.pipeline.log.option_values import (
     TierUrls,
     Time,
     as_text,
+    kinds_of,
+    option,
 )
 from rmqha.tier.joined_log import only_tier
 from rmqha.wire.columnar.decoder import DECOMPRESSED_LIMIT, DECOMPRESSED_MOST, STYLES
@@ -62,8 +64,6 @@ CORRUPT = "_corrupt_record"
 ROWS_MAX = 2**63 - 1
 PARTITIONS_MAX = 1_000_000
 READER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,126}", re.ASCII)
-_CAPITAL = re.compile(r"[A-Z]")
-_UNDERSCORE = re.compile(r"_([a-z])")
 
 
 class RowKind(StrEnum):
@@ -149,16 +149,6 @@ class ReaderName(Kind):
         if READER_NAME.fullmatch(text) is None:
             raise ValueError(text)
         return text
-
-
-def option(kind: Kind, default: Any = None, *, secret: bool = False) -> Any:
-    """
-    Declare an option.
-
-    @param kind: What its text may be.
-    @param secret: Whether it is shown nowhere.
-    """
-    return field(default=default, metadata={"kind": kind}, repr=not secret)
 
 
 @frozen(kw_only=True)
@@ -299,25 +289,6 @@ def _listed(file: Path) -> tuple[tuple[str, Path], ...]:
     return stores
 
 
-def _snake(name: str) -> str:
-    return _CAPITAL.sub(lambda match: "_" + match[0].lower(), name)
-
-
-def _camel(name: str) -> str:
-    return _UNDERSCORE.sub(lambda match: match[1].upper(), name)
-
-
-def kinds_of(cls: type[AttrsInstance]) -> dict[str, Kind]:
-    """
-    The options that a class declares with L{option}, by Spark's names.
-    """
-    return {
-        _camel(attribute.name): attribute.metadata["kind"]
-        for attribute in fields(cls)
-        if "kind" in attribute.metadata
-    }
-
-
 KINDS: dict[str, Kind] = {
     **kinds_of(ReadOptions),
     "path": LocalPath(),
@@ -351,70 +322,6 @@ _STREAM_ONLY = (
     "readerName",
 )
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "paths")
-
-
-@define
-class OptionsDraft:
-    """
-    What was given so far.
-
-    @ivar kinds: The options there are.
-    @ivar texts: What was given for them, by Spark's names.
-    @ivar values: The same, parsed.
-    """
-
-    kinds: Mapping[str, Kind]
-    texts: dict[str, str] = field(factory=dict)
-    values: dict[str, Any] = field(factory=dict)
-
-    def take(self, given: str, text: str) -> None:
-        """
-        Read one.
-
-        @raise OptionInvalid: If its value is not allowed.
-        @raise OptionUnknown: If there is no such option.
-        """
-        lowered = {name.lower(): name for name in self.kinds}
-        name = lowered.get(given.lower())
-        if name is None:
-            raise OptionUnknown(given, nearest(given, lowered))
-        self.texts[name] = text
-        kind = self.kinds[name]
-        try:
-            self.values[name] = kind.parse(text)
-        except (ValueError, OverflowError, RecursionError) as error:
-            raise OptionInvalid(name, text, kind.allowed) from error
-
-    @property
-    def attributes(self) -> dict[str, Any]:
-        """
-        The values by the names of attributes.
-        """
-        return {_snake(name): value for name, value in self.values.items()}
-
-    def invalid(self, name: str, allowed: str) -> OptionInvalid:
-        """
-        The error for a value that is not allowed here.
-        """
-        return OptionInvalid(name, self.texts[name], allowed)
-
-    def refuse(self, names: tuple[str, ...], allowed: str) -> None:
-        """
-        @raise OptionInvalid: If one of these was given.
-        """
-        for name in names:
-            if name in self.texts:
-                raise self.invalid(name, allowed)
-
-
-def nearest(unknown: str, known: Mapping[str, str]) -> str:
-    """
-    The nearest known name, or C{""}.
-
-    @param known: The names, by their lower case.
-    """
-    matches = get_close_matches(unknown.lower(), known, n=1, cutoff=0.6)
-    return known[matches[0]] if matches else ""
 
 
 def _check_together(options: ReadOptions, draft: OptionsDraft) -> None:

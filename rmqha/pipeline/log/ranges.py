@@ -22,8 +22,8 @@ from rmqha.logfiles.listing import LogFile
 from rmqha.logfiles.log_files import LogFiles
 from rmqha.logfiles.published import read_topic_names
 from rmqha.pipeline.log.errors import DataLost
-from rmqha.pipeline.log.option_values import EARLIEST, LATEST, Edge
-from rmqha.pipeline.log.options import ReadOptions, nearest
+from rmqha.pipeline.log.option_values import EARLIEST, LATEST, Edge, nearest
+from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.positions import Position, fingerprint
 from rmqha.pipeline.log.stores import StoreView
 from rmqha.pipeline.log.topic_parts import Weights, chosen_topics, spans_of

@@ -1,3 +1,3 @@
 """
-Sending messages to brokers without a reactor: the caller waits for the answer.
+Sending messages to brokers, by threads that wait for the answers.
 """

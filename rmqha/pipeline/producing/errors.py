@@ -10,24 +10,6 @@ from rmqha.errors import PipelineError
 
 
 @frozen
-class RemotingClosed(PipelineError):
-    """
-    A peer closed the connection before it answered, or sent an answer that cannot be decoded.
-
-    @ivar address: The peer, C{host:port}.
-    @ivar request: The request's code.
-    @ivar reason: What happened.
-    """
-
-    address: str
-    request: int
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.address} did not answer request {self.request}: {self.reason}"
-
-
-@frozen
 class NoRoute(PipelineError):
     """
     No name server has a route for a topic.

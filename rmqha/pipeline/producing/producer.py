@@ -21,9 +21,10 @@ from rmqha.errors import RequestRefused, RmqhaError
 from rmqha.pipeline.producing.errors import QueueUnknown, SendFailed
 from rmqha.pipeline.producing.messages import Outgoing, Parcel, UniqueKeys, parcels
 from rmqha.pipeline.producing.pace import Pace
-from rmqha.pipeline.producing.peers import Peers
 from rmqha.pipeline.producing.routes import Queue, Routes, moved
 from rmqha.pipeline.producing.settings import SendOptions
+from rmqha.pipeline.remoting.name_servers import NameServerClient
+from rmqha.pipeline.remoting.peers import Peers
 from rmqha.wire.log.encode import MAX_BATCH
 from rmqha.wire.names import UNIQUE_KEY
 from rmqha.wire.remoting.codes import ResponseCode as Code
@@ -90,7 +91,7 @@ class Producer:
     def __attrs_post_init__(self) -> None:
         options = self.options
         self.peers = Peers(options.send_timeout, options.credentials, options.tls)
-        self.routes = Routes(options.name_server, self.peers)
+        self.routes = Routes(NameServerClient(options.name_server, self.peers))
         rows, size = options.max_rows_per_second, options.max_bytes_per_second
         self._pace = Pace(rows or 0, size or 0, sleep=self.sleep)
         # What is to go slowly must not go in gusts.

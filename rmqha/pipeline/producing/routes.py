@@ -11,11 +11,10 @@ from collections.abc import Callable
 
 from attrs import define, evolve, field, frozen
 
-from rmqha.errors import RequestRefused, RmqhaError
 from rmqha.pipeline.producing.errors import NoRoute, NoWritableQueue
-from rmqha.pipeline.producing.peers import Peers
+from rmqha.pipeline.remoting.errors import NameServersSilent
+from rmqha.pipeline.remoting.name_servers import FRESH, NameServerClient, read_answer
 from rmqha.wire.names import TEMPLATE_TOPIC
-from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.bodies.route import TopicRoute
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
@@ -23,9 +22,6 @@ from rmqha.wire.remoting.headers.namesrv import RouteRequest
 
 DEFAULT_QUEUES = 4
 """Queues asked for a new topic; stock clients' number."""
-
-FRESH = 30.0
-"""Seconds a route is believed, as by stock clients."""
 
 _MOST = 65_536
 """Most queues of a topic at one broker; a route with more is refused."""
@@ -53,11 +49,10 @@ class Routes:
     """
     Looks topics up.
 
-    @ivar name_servers: C{host:port} of each; the first that answers is asked from then on.
+    @ivar name_servers: Who is asked.
     """
 
-    name_servers: tuple[str, ...]
-    peers: Peers
+    name_servers: NameServerClient
     clock: Callable[[], float] = time.monotonic
     _known: dict[str, tuple[float, tuple[Queue, ...]]] = field(factory=dict, init=False)
 
@@ -95,39 +90,28 @@ class Routes:
 
         @raise NoRoute: If none of them says anything.
         """
-        failure: RmqhaError | None = None
-        for address in self.name_servers:
-            request = Command.request(
-                RequestCode.GET_ROUTEINFO_BY_TOPIC,
-                RouteRequest(topic=topic, accept_standard_json_only=True),
-            )
-            try:
-                answer = self.peers.ask(address, request)
-                if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-                    found = None
-                elif answer.code == ResponseCode.SUCCESS:
-                    found = json_body.read(TopicRoute, answer.body)
-                else:
-                    raise RequestRefused(answer.code, answer.remark, request.code)
-            except RmqhaError as error:
-                failure = error
-                continue
-            self._prefer(address)
-            return found
-        raise NoRoute(topic, ";".join(self.name_servers), str(failure))
-
-    def _prefer(self, address: str) -> None:
-        if self.name_servers[0] != address:
-            others = (other for other in self.name_servers if other != address)
-            self.name_servers = (address, *others)
+        request = Command.request(
+            RequestCode.GET_ROUTEINFO_BY_TOPIC,
+            RouteRequest(topic=topic, accept_standard_json_only=True),
+        )
+        try:
+            return self.name_servers.ask(request, _route)
+        except NameServersSilent as error:
+            raise NoRoute(topic, error.name_servers, error.reason) from error
 
     def _of_new(self, topic: str) -> tuple[Queue, ...]:
         default = self.route(TEMPLATE_TOPIC)
         found = () if default is None else writable(default, DEFAULT_QUEUES)
         if not found:
-            servers = ";".join(self.name_servers)
+            servers = str(self.name_servers)
             raise NoRoute(topic, servers, "the topic does not exist, and no broker creates topics")
         return found
+
+
+def _route(answer: Command) -> TopicRoute | None:
+    if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+        return None
+    return read_answer(TopicRoute, answer, RequestCode.GET_ROUTEINFO_BY_TOPIC)
 
 
 def writable(route: TopicRoute, most: int = _MOST) -> tuple[Queue, ...]:

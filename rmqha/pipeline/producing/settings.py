@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from attrs import frozen
 
-from rmqha.config.values import INT_MAX, Endpoints, FilePath, Integer, Millis, Text
+from rmqha.config.values import INT_MAX, FilePath, Integer, Millis, Text
 from rmqha.pipeline.errors import OptionMissing
-from rmqha.pipeline.log.option_values import Size, as_text
-from rmqha.pipeline.log.options import OptionsDraft, kinds_of, option
-from rmqha.pipeline.producing.tls import SocketTls
+from rmqha.pipeline.log.option_values import OptionsDraft, Size, as_text, kinds_of, option
+from rmqha.pipeline.remoting.name_servers import NameServers
+from rmqha.pipeline.remoting.tls import SocketTls
 from rmqha.wire.remoting.signature import Credentials
 
 TIMEOUT = 3.0
@@ -31,19 +31,6 @@ BATCH = 1 << 20
 GROUP = "rmqha-pipeline"
 
 _MOST_RETRIES = 1000
-
-
-@frozen
-class NameServers(Endpoints):
-    """
-    At least one C{host:port}, with C{;} between.
-    """
-
-    def parse(self, text: str) -> Any:
-        parts = tuple(part.strip() for part in super().parse(text).split(";"))
-        if not all(parts):
-            raise ValueError(text)
-        return parts
 
 
 @frozen(kw_only=True)

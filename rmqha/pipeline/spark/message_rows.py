@@ -14,7 +14,7 @@ from attrs import frozen
 
 from rmqha.errors import ColumnUnknown
 from rmqha.pipeline.errors import ColumnNeeded, ColumnNotOfType, OptionMissing
-from rmqha.pipeline.log.options import nearest
+from rmqha.pipeline.log.option_values import nearest
 from rmqha.pipeline.producing.errors import RowUnsendable
 from rmqha.pipeline.producing.messages import Outgoing
 from rmqha.pipeline.spark.types import spark_type

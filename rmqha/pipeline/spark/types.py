@@ -25,7 +25,7 @@ from pyspark.sql.types import (
 
 from rmqha.errors import ColumnUnknown
 from rmqha.pipeline.errors import ColumnOfOtherType
-from rmqha.pipeline.log.options import nearest
+from rmqha.pipeline.log.option_values import nearest
 
 _SIMPLE: tuple[tuple[pa.DataType, DataType], ...] = (
     (pa.string(), StringType()),

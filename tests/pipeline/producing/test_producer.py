@@ -15,21 +15,22 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.errors import RemotingTimeout, RemotingUnreachable
-from rmqha.pipeline.producing.connection import BlockingConnection
 from rmqha.pipeline.producing.errors import (
     MessageNotSendable,
     NoRoute,
     NoWritableQueue,
     QueueUnknown,
-    RemotingClosed,
     SendFailed,
 )
 from rmqha.pipeline.producing.messages import Outgoing, Parcel, UniqueKeys, parcels
 from rmqha.pipeline.producing.pace import Pace
-from rmqha.pipeline.producing.peers import Peers
 from rmqha.pipeline.producing.producer import Producer
 from rmqha.pipeline.producing.routes import Queue, Routes
 from rmqha.pipeline.producing.settings import SendOptions
+from rmqha.pipeline.remoting.connection import BlockingConnection
+from rmqha.pipeline.remoting.errors import RemotingClosed
+from rmqha.pipeline.remoting.name_servers import NameServerClient
+from rmqha.pipeline.remoting.peers import Peers
 from rmqha.wire.remoting.bodies.route import TopicRoute
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import RESPONSE, Command
@@ -412,9 +413,9 @@ class ProducerTests(SynchronousTestCase):
         broker, gone = self.stand_in(T=1), self.stand_in()
         gone.server.close()
         with Peers(SOON) as peers:
-            routes = Routes((gone.address, broker.address), peers)
+            routes = Routes(NameServerClient((gone.address, broker.address), peers))
             self.assertEqual((Queue("broker-a", 0, broker.address),), routes.queues("T"))
-            self.assertEqual((broker.address, gone.address), routes.name_servers)
+            self.assertEqual((broker.address, gone.address), routes.name_servers.addresses)
 
     def test_no_route(self) -> None:
         """
@@ -441,9 +442,11 @@ class ProducerTests(SynchronousTestCase):
             odd = Answering(nonsense)
             self.addCleanup(odd.close)
             with Peers(SOON) as peers:
-                routes = Routes((odd.address, broker.address), peers)
+                routes = Routes(NameServerClient((odd.address, broker.address), peers))
                 self.assertEqual(1, len(routes.queues("T")))
-                self.assertRaises(NoRoute, Routes((odd.address,), peers).queues, "T")
+                self.assertRaises(
+                    NoRoute, Routes(NameServerClient((odd.address,), peers)).queues, "T"
+                )
 
     def test_new_topic(self) -> None:
         """
@@ -472,7 +475,7 @@ class ProducerTests(SynchronousTestCase):
         broker = self.stand_in(T=1)
         now = [0.0]
         with Peers(SOON) as peers:
-            routes = Routes((broker.address,), peers, clock=lambda: now[0])
+            routes = Routes(NameServerClient((broker.address,), peers), clock=lambda: now[0])
             for at, asked in ((0.0, 1), (29.0, 1), (31.0, 2)):
                 now[0] = at
                 routes.queues("T")

@@ -12,8 +12,8 @@ from threading import Thread
 from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness.certificates import Authority
-from rmqha.pipeline.producing.connection import BlockingConnection
 from rmqha.pipeline.producing.settings import SendOptions
+from rmqha.pipeline.remoting.connection import BlockingConnection
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import FrameDecoder, encode
 

@@ -10,9 +10,9 @@ from typing import Self
 from attrs import define, field
 
 from rmqha.errors import RemotingFrameError, RemotingTimeout, RemotingUnreachable, RmqhaError
-from rmqha.pipeline.producing.connection import BlockingConnection
-from rmqha.pipeline.producing.errors import RemotingClosed
-from rmqha.pipeline.producing.tls import SocketTls
+from rmqha.pipeline.remoting.connection import BlockingConnection
+from rmqha.pipeline.remoting.errors import RemotingClosed
+from rmqha.pipeline.remoting.tls import SocketTls
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.signature import Credentials
 

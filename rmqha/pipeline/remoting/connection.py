@@ -14,7 +14,7 @@ import time
 from typing import Self
 
 from rmqha.config.values import Endpoint
-from rmqha.pipeline.producing.tls import SocketTls
+from rmqha.pipeline.remoting.tls import SocketTls
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import FrameDecoder, encode
 
