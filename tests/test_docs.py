@@ -372,6 +372,13 @@ class FaultMatrixTests(SynchronousTestCase):
             code = (ROOT / path).read_text(encoding="utf-8")
             self.assertTrue(not name or f"class {name}(" in code, f"{path} has no {name}")
 
+    def test_all_named(self) -> None:
+        """
+        Each file of fault tests is on the page.
+        """
+        for path in sorted((ROOT / "tests" / "faults").glob("test_*.py")):
+            self.assertIn(f"``tests/faults/{path.name}``", self.text)
+
 
 class PipelineTests(SynchronousTestCase):
     """

@@ -24,6 +24,8 @@ from tests.faults.harness import NOT_HELD, SOON_SILENT, FaultTestCase, rounds, s
 
 #: Where strangers come from; the nodes' own connections come from 127.0.0.1.
 ELSEWHERE = "127.0.0.9"
+#: Seconds for writes that each wait for a disk: a busy one may take seconds for a flush.
+LONG = 240
 
 
 @define(eq=False)
@@ -142,7 +144,7 @@ class DescriptorTests(FaultTestCase):
         before = slave.status()["upstream"]["reconnects"]
         burst = master.put(3_000, size=4_000, rate=600)
         self.attacked(master, master.port)
-        self.assertEqual({"PUT_OK"}, {write.status for write in burst.wait()}, master.tail())
+        self.assertEqual({"PUT_OK"}, {write.status for write in burst.wait(LONG)}, master.tail())
         self.assertEqual(before, slave.status()["upstream"]["reconnects"], slave.log())
         self.go_on(master, slave)
 
@@ -153,7 +155,7 @@ class DescriptorTests(FaultTestCase):
         master, slave = self.limited(120)
         burst = master.put(1_500, size=4_000, rate=300)
         self.attacked(master, master.port, master.ha_port)
-        self.assertEqual({"PUT_OK"}, {write.status for write in burst.wait()}, master.tail())
+        self.assertEqual({"PUT_OK"}, {write.status for write in burst.wait(LONG)}, master.tail())
         self.go_on(master, slave)
 
     def test_slave(self) -> None:
@@ -163,7 +165,7 @@ class DescriptorTests(FaultTestCase):
         master, slave = self.limited(1024, 120)
         burst = master.put(1_500, size=4_000, rate=300)
         self.attacked(slave, slave.port, slave.ha_port)
-        self.assertEqual({"PUT_OK"}, {write.status for write in burst.wait()}, master.tail())
+        self.assertEqual({"PUT_OK"}, {write.status for write in burst.wait(LONG)}, master.tail())
         self.go_on(master, slave)
 
     def test_none_left(self) -> None:
