@@ -64,6 +64,9 @@ class Onlooker(Protocol):
         self._repeating = Periodic("repeating the report", self.clock, self._ask)
 
     def connectionMade(self) -> None:
+        """
+        Greet, report an offset, and wait L{PROBE_SILENCE} seconds for bytes.
+        """
         self._patience = self.clock.callLater(PROBE_SILENCE, self._silent)
         self.transport.write(self.greeting + encode_report(self.report))
         self._repeating.start(REPORT_EVERY)

@@ -31,6 +31,7 @@ BUSY_PAUSE = 0.004
 came together."""
 
 BUSY = 16 << 10
+"""Bytes of a run from which on the next one waits longer."""
 
 LIVE_SLICE = 0.0001
 """Seconds of dispatch in one reactor turn: what a write that comes meanwhile may wait for it."""

@@ -47,7 +47,7 @@ from rmqha.wire.remoting.headers.admin import (
 )
 from rmqha.wire.remoting.headers.slave import SlaveTablesRequest
 
-MOST_PORT = 65535
+_MOST_PORT = 65535
 
 MOST_QUEUES = 32_768
 """Most queues of a topic, which may also have none; stock brokers take any number.  Of so many the
@@ -59,7 +59,7 @@ LEAST_INT, MOST_INT, MOST_LONG = -(1 << 31), (1 << 31) - 1, (1 << 63) - 1
 PERMISSIONS = frozenset({0, 2, 4, 6, 7})
 """What a topic's permission may be: nothing, write, read, both, or a template too."""
 
-FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
+_FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 
 
 @define(eq=False, kw_only=True)
@@ -149,10 +149,10 @@ class Administration:
         _check_range("topicSysFlag", config.topic_sys_flag, LEAST_INT, MOST_INT)
         if config.perm not in PERMISSIONS:
             raise _invalid(f"perm is {config.perm}, must be one of {sorted(PERMISSIONS)}")
-        if config.topic_filter_type not in FILTER_TYPES:
+        if config.topic_filter_type not in _FILTER_TYPES:
             shown = config.topic_filter_type[:64]
             raise _invalid(
-                f"topicFilterType = [{shown}] value invalid, allowed are {', '.join(FILTER_TYPES)}"
+                f"topicFilterType = [{shown}] value invalid, allowed are {', '.join(_FILTER_TYPES)}"
             )
 
     def _check_ours(self, name: str) -> None:
@@ -177,7 +177,7 @@ class Administration:
         21: the whole table of topics, which slaves copy too; one of ours tells its HA port.
         """
         port = from_ext(SlaveTablesRequest, command.ext).ha_listen_port
-        if port is not None and 0 <= port <= MOST_PORT:
+        if port is not None and 0 <= port <= _MOST_PORT:
             self.slave_listens(connection.host, port)
         return command.answer(body=self.topics.text())
 

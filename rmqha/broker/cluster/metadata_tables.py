@@ -73,6 +73,10 @@ class SyncedTable:
         self.last, self.body = Last(version=version, names=frozenset(names)), body
 
     def status(self) -> dict[str, Any]:
+        """
+        One table of C{metadata} in the status: how it is, what its last version was, and how often
+        it changed.
+        """
         version = self.last.version
         shown = None
         if version is not None:
@@ -216,6 +220,9 @@ class Copies:
         yield self._file.job
 
     def status(self) -> dict[str, Any]:
+        """
+        C{metadata} of the status: whose tables they are, and each of them.
+        """
         offsets = self.offsets
         return {
             "master": self.master or None,

@@ -182,6 +182,9 @@ class MetadataSync:
             yield from self._client.connections.jobs()
 
     def status(self) -> dict[str, Any]:
+        """
+        C{metadata} of the status: the tables, and how consumer offsets come between two rounds.
+        """
         return {**self.copies.status(), "offsetFeed": self._feed.status()}
 
     # --- a round ------------------------------------------------------------------------

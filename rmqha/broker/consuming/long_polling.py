@@ -36,7 +36,9 @@ SKIP = 5.0
 brokers."""
 
 Place: TypeAlias = tuple[str, int]
+"""A topic and a queue id."""
 PassedOver: TypeAlias = Callable[[int], int]
+"""Says of a queue offset up to where nothing is wanted from there on."""
 
 
 @define(eq=False)

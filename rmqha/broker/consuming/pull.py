@@ -72,6 +72,8 @@ def suggested(settings: PullSettings, group: GroupConfig | None, *, lagging: boo
 
 
 Went = Callable[[str, str, int, int, int, int], None]
+"""Told of each answer: group, topic, queue id, the offset asked for and the one to ask for next,
+and the bytes of messages in it."""
 
 
 class Pulls:

@@ -27,6 +27,7 @@ LEASE = 60.0
 """Seconds a lock holds without being asked for again, as in stock brokers."""
 
 Leases: TypeAlias = dict[MessageQueue, tuple[str, float]]
+"""Who has a queue, and until when, in the clock's seconds."""
 
 
 class Locks:

@@ -22,6 +22,11 @@ class Lateness:
     most: int = 0
 
     def note(self, late: int) -> None:
+        """
+        Count a message.
+
+        @param late: Milliseconds between its time and its delivery.
+        """
         self.counts[late.bit_length()] += 1
         self.most = max(self.most, late)
 

@@ -68,6 +68,11 @@ class Meter:
     _samples: dict[float, deque[tuple[float, int, int]]] = field(factory=dict, init=False)
 
     def add(self, count: int) -> None:
+        """
+        Count what happened.
+
+        @param count: How many messages, or bytes, that once.
+        """
         self.total += count
         self.times += 1
 

@@ -44,6 +44,7 @@ Marks = dict[tuple[str, int], int]
 """What changed: the bits of a record's kind, by C{topic@group} and queue id."""
 
 Offsets = Mapping[str, Mapping[int, int]]
+"""Consumer offsets by C{topic@group} and queue id."""
 
 
 @define(eq=False)

@@ -106,10 +106,16 @@ class ConfigTable(Generic[Row, Body]):
         return self._table.get(name)
 
     def names(self) -> tuple[str, ...]:
+        """
+        Of all rows, in the order in which they came.
+        """
         return tuple(self._table)
 
     @property
     def version(self) -> DataVersion:
+        """
+        The version of the whole table, as slaves and name servers compare it.
+        """
         return self._version
 
     @property

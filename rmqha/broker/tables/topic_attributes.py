@@ -22,6 +22,7 @@ from rmqha.wire.remoting.codes import ResponseCode
 ADD, DELETE = "+", "-"
 
 MOST_LONG = (1 << 63) - 1
+"""The most that Java's C{long} holds."""
 
 SHOWN = 64
 """Most characters of a name or a value in a refusal."""

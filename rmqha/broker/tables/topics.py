@@ -48,6 +48,7 @@ FORBIDDEN = frozenset(
 """Topics no client may send to."""
 
 READ_WRITE = READ | WRITE
+"""The permission of a topic that is consumed and sent to."""
 
 UNIT, UNIT_SUBSCRIBED = 1, 2
 """The bits of a topic's C{topic_sys_flag}: its producers' unit mode, and a group's for its retry

@@ -39,6 +39,7 @@ from rmqha.ha.master.replicas import Timeline
 from rmqha.wire.remoting.codes import ControllerResponseCode
 
 Ids = frozenset[int]
+"""The controller ids of members."""
 
 NEAR = 1.0
 """Seconds that a member may lag that is to enter, and that confirm waits for it."""

@@ -44,6 +44,7 @@ ASKING = "its epoch labels are not known yet"
 """Why a member does not count that has not told them."""
 
 LAST_FILE = "it takes the last file of the log only"
+"""Why a member does not count whose copy would begin in the middle of the log."""
 
 
 @define(eq=False, kw_only=True)

@@ -33,7 +33,10 @@ class Dialect(Protocol):
     """
 
     @property
-    def header(self) -> Callable[[int, int], bytes]: ...
+    def header(self) -> Callable[[int, int], bytes]:
+        """
+        Makes the header of a transfer from the offset and the size of its body, both in bytes.
+        """
 
     def single(self, data: bytes) -> int | None:
         """

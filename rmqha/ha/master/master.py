@@ -148,6 +148,9 @@ class MasterFactory(ServerFactory):
     # --- life ---------------------------------------------------------------
 
     def startFactory(self) -> None:
+        """
+        The first port listens: Twisted calls it.
+        """
         self.start()
 
     def start(self) -> None:

@@ -43,6 +43,7 @@ REFRESH = 60.0
 """Least seconds between two writes that only tell how far connected replicas are."""
 
 Save = Callable[[json_table.Table], Deferred[None]]
+"""Writes the slots' table; its Deferred fires when that is durable."""
 
 
 @define(eq=False, kw_only=True)

@@ -59,6 +59,8 @@ DISK_RETRY = 5.0
 
 
 Judge = Callable[[CommitLog, int, bytes], "Deferred[str]"]
+"""Holds the master's bytes of a place against ours; given our log, the offset and the bytes, it
+fires with what came of it, in words."""
 
 
 @define(eq=False, kw_only=True)

@@ -237,6 +237,10 @@ class MasterClientPort:
             await deferLater(self.clock, ASK_AGAIN, lambda: None)
 
     def status(self) -> dict[str, object]:
+        """
+        How the master's client port answers, for C{/status}; its boot time in milliseconds since
+        1970, C{None} before it has told.
+        """
         return {"clientPort": self.state, "masterBootTimestamp": self.boot_timestamp}
 
     def _answered(self, bounds: MasterBounds) -> None:

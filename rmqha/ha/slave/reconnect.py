@@ -103,6 +103,11 @@ class ReportingEndpoint:
     failed: Callable[[Failure], Failure]
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
+        """
+        Connect as the endpoint does.
+
+        @return: Fires with the protocol; what C{failed} makes of a failure is its failure.
+        """
         connecting: Deferred[IProtocol] = self.endpoint.connect(protocolFactory)
         return connecting.addErrback(self.failed)
 
@@ -209,4 +214,7 @@ class SingleConnection(Factory):
         self._make = protocol
 
     def buildProtocol(self, addr: IAddress | None) -> Protocol | None:
+        """
+        The protocol of the connection, wherever it leads.
+        """
         return self._make()

@@ -297,6 +297,9 @@ class ConsumeQueues:
             self._note(queue)
 
     def destroy(self) -> None:
+        """
+        Delete all units of all queues, and their files: they are made anew from the log.
+        """
         for queue in self:
             queue.destroy()
         self._queues.clear()

@@ -53,6 +53,7 @@ _FEWEST, _MOST = 8, 256
 _FAULTS_KEPT = 100
 
 OnUnits = Callable[[str, int, int, int], None]
+"""Told that units came: topic, queue id, and the queue's end before and after, in units."""
 
 
 @frozen(kw_only=True)

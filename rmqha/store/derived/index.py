@@ -31,6 +31,7 @@ DEFAULT_MAX_NUM = 64
 """C{maxMsgsNumBatch}: the most offsets of one query."""
 
 Column = Sequence[int] | Ints
+"""One field of some entries: of a few a list of numbers, of many an array."""
 
 FEW = 32
 """Entries up to which arrays are not worth it."""
@@ -94,6 +95,9 @@ class Index:
 
     @property
     def folder(self) -> Path:
+        """
+        Where its files are.
+        """
         return self.root / INDEX
 
     @property
@@ -269,6 +273,9 @@ class Index:
         return count
 
     def destroy(self) -> None:
+        """
+        Delete all its files: they are made anew from the log.
+        """
         while self._files:
             self._drop_last()
         self._find_tail()

@@ -40,11 +40,20 @@ if TYPE_CHECKING or COMPILED:
     from rmqha.wire.lane.dispatch_run import put_entries
 
 HEADER = Struct(">qqqqii")
+"""What a file begins with: the store times of its first and last message in milliseconds, their
+offsets in the log in bytes, the slots in use, and the number of the next entry, 1 in an empty file.
+Integers are big-endian."""
 HEADER_SIZE = 40
+"""Bytes of L{HEADER}."""
 SLOT_SIZE = 4
+"""Bytes of a slot: the number of the newest entry whose hash falls there."""
 ENTRY = Struct(">iqii")
+"""The hash of a key, its message's offset in the log, seconds since the file's first message, and
+the number of the entry before in the same slot."""
 ENTRY_SIZE = 20
+"""Bytes of L{ENTRY}."""
 ENTRY_TYPE = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("before", ">i4")])
+"""L{ENTRY} as numpy reads it."""
 
 ROOM = 1 << 20
 """Bytes of entries that get blocks at a time: for 52,000 keys."""
@@ -56,7 +65,9 @@ _SLOT = Struct(">i")
 _PAGE = 4096
 
 Ints = NDArray[np.int64]
+"""Numbers of entries, offsets in the log, or times."""
 Slots = np.ndarray[Any, np.dtype[np.int32]]
+"""The slots of a file, as they are on disk."""
 
 
 @frozen

@@ -33,6 +33,7 @@ from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.store_layout import CONSUMEQUEUE, INDEX, UNIT_SIZE
 
 Progress = Callable[[int, int], None]
+"""Told how many bytes of the log are done, and of how many."""
 
 _READ_ENTRIES = 1 << 18
 

@@ -27,6 +27,7 @@ BATCH = 400
 """Queues that are looked at together: less than a millisecond, if none has anything to delete."""
 
 Found = list[tuple[ConsumeQueue, DeletedUnits]]
+"""Queues that have something to delete, each with what."""
 
 
 def look(queues: Iterable[ConsumeQueue], log_min: int) -> Found:

@@ -27,6 +27,7 @@ STEP = 16 << 20
 """Bytes allocated in place when the window is used up."""
 
 PAGE = 4096
+"""Bytes of a page of memory."""
 
 InThread = Callable[..., "Deferred[Any]"]
 """Runs a function in a thread and promises its result, like C{deferToThread}."""

@@ -40,9 +40,10 @@ from rmqha.logfiles.listing import LOG_NAME, file_name, list_log
 from rmqha.store.files.pages import populate
 from rmqha.wire.store_layout import PARTIAL_SUFFIX
 
-ZEROS = bytes(1 << 20)
+_ZEROS = bytes(1 << 20)
 
 NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""What a write fails with when the disk is full, or a quota or a limit of file sizes is reached."""
 
 NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """What C{open} and C{dup} fail with when others have taken all there is.  Nothing was written
@@ -81,11 +82,11 @@ def zero_range(fd: int, start: int, end: int) -> int:
     cleared = 0
     for position, stop in data_extents(fd, start, end):
         while position < stop:
-            piece = os.pread(fd, min(len(ZEROS), stop - position), position)
+            piece = os.pread(fd, min(len(_ZEROS), stop - position), position)
             if not piece:
                 break
             if not is_zero(piece):
-                write_all(fd, memoryview(ZEROS)[: len(piece)], position)
+                write_all(fd, memoryview(_ZEROS)[: len(piece)], position)
                 cleared += len(piece)
             position += len(piece)
     return cleared
@@ -95,7 +96,7 @@ def is_zero(piece: bytes | memoryview) -> bool:
     """
     Whether a piece of at most 1 MiB is all zeros.
     """
-    return piece == (ZEROS if len(piece) == len(ZEROS) else ZEROS[: len(piece)])
+    return piece == (_ZEROS if len(piece) == len(_ZEROS) else _ZEROS[: len(piece)])
 
 
 def write_all(fd: int, data: bytes | memoryview, offset: int) -> None:
@@ -378,5 +379,8 @@ class LogFolder:
         fsync_folder(self.path)
 
     def close(self) -> None:
+        """
+        Close all files; what was written is in the page cache, and not flushed by this.
+        """
         for file in self.files:
             file.close()

@@ -27,6 +27,7 @@ from rmqha.store.files.mapped import NO_DESCRIPTOR
 from rmqha.store.log.commit_log import CommitLog
 
 PAGE = 4096
+"""Bytes of a page, in which C{flushCommitLogLeastPages} counts."""
 
 RETRY = 0.1
 """Seconds until a pass that found no file descriptor is tried again."""

@@ -15,7 +15,10 @@ class RecordRun(Protocol):
     """
 
     @property
-    def count(self) -> int: ...
+    def count(self) -> int:
+        """
+        How many messages it has.
+        """
 
     def fitting(self, room: int) -> tuple[int, int]:
         """
@@ -56,4 +59,7 @@ class RequestRun(RecordRun, Protocol):
     """
 
     @property
-    def code(self) -> int: ...
+    def code(self) -> int:
+        """
+        The code of all its requests.
+        """

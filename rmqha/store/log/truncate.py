@@ -34,6 +34,7 @@ from rmqha.store.log.recovery import FolderReader
 from rmqha.wire.store_layout import BACKUP_SUFFIX, OWN_FOLDER, QUARANTINE, TRUNCATION
 
 PIECE = 1 << 20
+"""Bytes that are copied at a time."""
 
 IGNORED_SUFFIX = ".ignored"
 """Of an intent that was not believed and is not to be met again."""

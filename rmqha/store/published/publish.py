@@ -216,6 +216,9 @@ class Publisher:
     _log = Logger()
 
     def start(self) -> None:
+        """
+        Follow the log from now on, and publish what it has already.
+        """
         self._stopped = False
         self.log.appended.append(self._wake)
         self.log.flush_listeners.append(self._wake)

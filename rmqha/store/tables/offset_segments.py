@@ -27,6 +27,7 @@ from rmqha.logfiles.json_table import fsync_folder
 from rmqha.wire.store_layout import JOURNAL_SUFFIX, OFFSET_JOURNAL, OWN_FOLDER
 
 MAGIC = b"RMQHAOJ1"
+"""What a file of the journal begins with."""
 
 BACK, DROPPED, BY_CLIENT = 1, 2, 4
 """The bits of a record's kind: the offset counts though it may be lower; the group has no offsets
