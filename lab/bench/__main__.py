@@ -2,7 +2,7 @@
 Run all measurements and write lab/bench/RESULTS.md: C{python -m lab.bench [NAME...] [--quick]}.
 
 Names: C{catchup}, C{latency}, C{recovery}, C{connections}, C{idle}, C{cold},
-C{offsets}, C{floods}, C{queues}, C{trickle}, C{ha_tls}; all by default.
+C{offsets}, C{metrics}, C{floods}, C{queues}, C{trickle}, C{ha_tls}; all by default.
 C{--quick} measures on smaller logs and writes nothing.
 """
 
@@ -23,6 +23,7 @@ from lab.bench import (
     ha_tls,
     idle,
     latency,
+    metrics,
     offsets,
     queues,
     recovery,
@@ -86,6 +87,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "latency": lambda folder: latency.run(folder, 4000 if options.quick else 20_000, rounds),
         "idle": lambda folder: idle.run(folder, GIB, 10.0 if options.quick else 20.0),
         "offsets": lambda folder: offsets.run(folder, 60, (4 if options.quick else 30) * rounds),
+        "metrics": lambda folder: metrics.run(
+            folder,
+            60,
+            (4 if options.quick else 25) * rounds,
+            3 if options.quick else 5,
+        ),
         "cold": lambda folder: cold.run(folder, GIB, 10.0 if options.quick else 40.0, rounds),
         "floods": lambda folder: floods.run(folder, 3.0 if options.quick else 10.0, rounds),
         "queues": lambda folder: queues.run(folder, 1000 if options.quick else 10_000, rounds),

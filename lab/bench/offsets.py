@@ -1,196 +1,33 @@
 """
-What the journal of consumer offsets costs a busy master: writes and commits on one connection, with
-the journal and without it, in turn.
+What the journal of consumer offsets costs a busy master (L{lab.bench.busy_master}).
 
-A node has one thread for all of this, so what it can take is one second by the processor time of a
-write.  That says more than writes a second: those are also the client's, and the machine's.
-
-Other work of the machine makes a round up to three times as dear, and never cheaper.  So many
-rounds are run, and the quiet tenth of them is compared.  A round is longer than the interval of the
-journal: none is cheap because nothing was synced in it.
+A round is longer than the interval of the journal: none is cheap because nothing was synced in it.
 """
 
 from __future__ import annotations
 
-import socket
-import statistics
-import time
 from pathlib import Path
 
-from attrs import define, field
-
+from lab.bench.busy_master import Load, cost_rows, in_turn
 from lab.bench.catchup import STOCK
-from lab.bench.report import Row, spread
+from lab.bench.report import Row
 from lab.harness.nodes import Node
-from lab.harness.remote import SOON, commit, send
-from rmqha.wire.remoting.bodies.tables import GroupConfig
-from rmqha.wire.remoting.codes import RequestCode
-from rmqha.wire.remoting.command import Command
-from rmqha.wire.remoting.frame import FrameDecoder, encode
-from rmqha.wire.remoting.headers.admin import CreateTopicRequest
-from rmqha.wire.remoting.json_body import write
-
-BODY = 1024
-TOPIC, QUEUES, GROUPS = "BenchOffsets", 16, 4
-
-WRITES, COMMITS = 224, 32
-"""Requests that are sent together: a consumer that commits every seventh message is a busy one."""
 
 GOAL = 0.98
 """The least part of its writes that a master with a journal takes."""
-
-
-@define(eq=False)
-class Load:
-    """
-    A master and a connection to it.
-
-    @ivar rates: Writes a second, of each round.
-    @ivar costs: Microseconds of the master's processor time a write, of each round.
-    """
-
-    node: Node
-    rates: list[float] = field(factory=list, init=False)
-    costs: list[float] = field(factory=list, init=False)
-    _socket: socket.socket = field(init=False)
-    _decoder: FrameDecoder = field(factory=FrameDecoder, init=False)
-    _sends: bytes = field(init=False)
-    _batches: int = field(default=0, init=False)
-
-    def __attrs_post_init__(self) -> None:
-        body = b"x" * BODY
-        self._sends = b"".join(encode(send(TOPIC, body, n % QUEUES)) for n in range(WRITES))
-
-    def start(self) -> None:
-        """
-        Start the master, and make what the writes and commits are for.
-        """
-        self.node.start()
-        self._socket = socket.create_connection(("127.0.0.1", self.node.port), SOON)
-        topic = CreateTopicRequest(
-            topic=TOPIC,
-            default_topic="TBW102",
-            read_queue_nums=QUEUES,
-            write_queue_nums=QUEUES,
-            perm=6,
-            topic_filter_type="SINGLE_TAG",
-        )
-        self._ask(encode(Command.request(RequestCode.UPDATE_AND_CREATE_TOPIC, topic)), 1)
-        for number in range(GROUPS):
-            group = write(GroupConfig(group_name=f"g{number}"))
-            code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
-            self._ask(encode(Command(code=code, body=group)), 1)
-
-    def stop(self) -> None:
-        """
-        End both.
-        """
-        self._socket.close()
-        self.node.kill9()
-
-    def round(self, batches: int, *, kept: bool = True) -> None:
-        """
-        Write and commit.
-
-        @param kept: Whether this is one that counts.
-        """
-        begun, used = time.perf_counter(), _processor(self.node.pid)
-        for _ in range(batches):
-            self._batches += 1
-            self._ask(self._sends + self._commits(), WRITES + COMMITS)
-        took = time.perf_counter() - begun
-        if kept:
-            self.rates.append(batches * WRITES / took)
-            cost = _processor(self.node.pid) - used
-            self.costs.append(1e6 * cost / (batches * WRITES))
-
-    def _commits(self) -> bytes:
-        """
-        Commits of another part of the queues each time; each is further than the one before.
-        """
-        first = self._batches * COMMITS
-        places = [divmod(number % (QUEUES * GROUPS), QUEUES) for number in range(first, first + 32)]
-        return b"".join(
-            encode(commit(TOPIC, f"g{group}", self._batches, queue)) for group, queue in places
-        )
-
-    def _ask(self, data: bytes, answers: int) -> None:
-        """
-        @raise AssertionError: If one is not answered well.
-        """
-        self._socket.sendall(data)
-        while answers:
-            for answer in self._decoder.receive(self._socket.recv(1 << 20)):
-                if answer.code:
-                    raise AssertionError(f"answered {answer.code}: {answer.remark}")
-                answers -= 1
-
-
-def _processor(pid: int) -> float:
-    """
-    Seconds of processor time that a process's threads have used, to the nanosecond: what
-    C{/proc/PID/stat} counts are hundredths.
-    """
-    tasks = Path(f"/proc/{pid}/task").iterdir()
-    spent = [(task / "schedstat").read_text(encoding="ascii").split()[0] for task in tasks]
-    return sum(map(int, spent)) / 1e9
 
 
 def run(folder: Path, batches: int, rounds: int) -> list[Row]:
     """
     Measure the rows about the journal of offsets.
 
-    @param batches: Of L{WRITES} writes and L{COMMITS} commits, in one round.
+    @param batches: Of writes and commits, in one round.
     """
-    loads = {
-        name: Load(Node(folder, "master", name, **STOCK, offsetJournalInterval=interval))
+    ours, plain = (
+        Load(Node(folder, "master", name, **STOCK, offsetJournalInterval=interval))
         for name, interval in (("with", 150), ("without", 0))
-    }
-    try:
-        for load in loads.values():
-            load.start()
-            load.round(batches // 4, kept=False)
-        for number in range(rounds):
-            # In either order: what runs later finds a warmer machine.
-            for load in list(loads.values())[:: -1 if number % 2 else 1]:
-                load.round(batches)
-        written = loads["with"].node.status()["remoting"]["offsetJournal"]["batches"]
-    finally:
-        for load in loads.values():
-            load.stop()
-    return _rows(loads["with"], loads["without"], written)
-
-
-def _quiet(costs: list[float]) -> float:
-    """
-    What a tenth of the rounds does not exceed.
-    """
-    return statistics.quantiles(costs, n=10)[0]
-
-
-def _rows(ours: Load, plain: Load, written: int) -> list[Row]:
-    rate = statistics.median(a / b for a, b in zip(ours.rates, plain.rates, strict=True))
-    cost = _quiet(plain.costs) / _quiet(ours.costs)
-    what = f"offset journal, {WRITES} writes of {BODY} bytes to {COMMITS} commits"
-    return [
-        Row(
-            what=f"{what}: writes that a master's processor time is enough for",
-            ours=f"{_quiet(ours.costs):.1f} us a write in quiet rounds",
-            beside=f"without it {_quiet(plain.costs):.1f} us a write",
-            ratio=f"{cost:.3f}",
-            goal=f">= {GOAL:g}x",
-            met=cost >= GOAL,
-            notes=(
-                (
-                    f"offset journal: {written} batches were synced; all rounds with it "
-                    f"{spread(ours.costs, 'us')}, without it {spread(plain.costs, 'us')} a write"
-                ),
-            ),
-        ),
-        Row(
-            what="the same, writes a second",
-            ours=spread(ours.rates, "writes/s"),
-            beside="without it " + spread(plain.rates, "writes/s"),
-            ratio=f"{rate:.3f}",
-        ),
-    ]
+    )
+    with ours, plain:
+        in_turn(ours, plain, batches, rounds)
+        written = ours.node.status()["remoting"]["offsetJournal"]["batches"]
+    return cost_rows("offset journal", ours, plain, GOAL, (f"{written} batches were synced",))

@@ -281,9 +281,11 @@ class Node(Process):
     @ivar root: The store.
     @ivar arguments: More of the command line.
     @ivar launch_options: More for twistd itself.
+    @ivar program: What is run as twistd.
     """
 
     launch_options: Sequence[str] = ()
+    program: Sequence[str] = (str(Path(sys.executable).parent / "twistd"),)
 
     def __init__(
         self,
@@ -351,9 +353,8 @@ class Node(Process):
         """
         pidfile = self.folder / f"{self.name}.pid"
         pidfile.unlink(missing_ok=True)
-        twistd = str(Path(sys.executable).parent / "twistd")
         own = ["-n", "--pidfile", str(pidfile), *self.launch_options]
-        command = [twistd, *own, "rmqha", *self.write_conf()]
+        command = [*self.program, *own, "rmqha", *self.write_conf()]
         self.spawn([sys.executable, *command])
 
     def start(self, timeout: float = PATIENCE) -> Self:
