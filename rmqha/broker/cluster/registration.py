@@ -5,6 +5,9 @@ All name servers are told at once: at the start, when topics change, again and a
 the end.  Of their answers the one with the highest master epoch is believed, and of several with
 the same, or with none, the first in the order of the configuration.
 
+A slave that is told of no master, and a broker that no name server answers, does not wait that
+long: it tries again after one, two, four, eight seconds, and every L{SHORTEST} from then on.
+
 A master that was fenced tells them nothing more, not even that it goes: a stock name server would
 take the other master out of the routes, because it looks at name and id alone.
 
@@ -18,7 +21,7 @@ from typing import Any
 
 from attrs import define, evolve, field
 from twisted.internet.defer import Deferred, DeferredList, maybeDeferred, succeed
-from twisted.internet.interfaces import IReactorTime
+from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -85,6 +88,12 @@ class Registration:
     _permission: int = field(default=READ_WRITE, init=False)
     _busy: bool = field(default=False, init=False)
     _stale: bool = field(default=False, init=False)
+    # While a master or all name servers are looked for: how often that was, and the next time.
+    _tries: int = field(default=0, init=False)
+    _sooner: IDelayedCall | None = field(default=None, init=False)
+    _has_master: bool = field(default=False, init=False)
+    # Name servers that could not be told the last time.
+    _silent: set[str] = field(factory=set, init=False)
     _waiting: list[Deferred[None]] = field(factory=list, init=False)
     _rounds: list[Deferred[None]] = field(factory=list, init=False)
     _known: dict[str, str] = field(factory=dict, init=False)
@@ -146,6 +155,7 @@ class Registration:
             return succeed(None)
         self._running = False
         self._timed.stop()
+        self._plan()
         self.topics.changed.remove(self._changed)
         self._release()
         if self.suspended:
@@ -241,10 +251,30 @@ class Registration:
                 told.errback(result)
             else:
                 told.callback(None)
+        self._plan()
         if self._stale and self._running:
             self.clock.callLater(0, self._go)
         else:
             self._release()
+
+    def _plan(self) -> None:
+        """
+        Try again soon, if what a broker cannot do without is not known.
+        """
+        if self._sooner is not None and self._sooner.active():
+            self._sooner.cancel()
+        if not self._running or self.suspended or not self._lacks():
+            self._tries = 0
+            return
+        pause = min(2.0**self._tries, SHORTEST)
+        if pause < SHORTEST:
+            self._tries += 1
+        self._sooner = self.clock.callLater(pause, self._changed, None)
+
+    def _lacks(self) -> bool:
+        if self._silent.issuperset(self.servers):
+            return True
+        return not (self._has_master or self.current.settings.broker.role.is_master)
 
     def _release(self) -> None:
         self._busy = False
@@ -296,6 +326,7 @@ class Registration:
             return
         self._compare([answer for _, answer in results])
         said = [from_ext(RegisterBrokerAnswer, answer.ext) for answer in answers]
+        self._has_master = any(one.ha_server_addr for one in said)
         self.told(max(said, key=lambda one: -1 if one.master_epoch is None else one.master_epoch))
         if answers[0].body:
             self._order(json_body.read(KvTable, answers[0].body).table)
@@ -331,6 +362,7 @@ class Registration:
         settings = self.current.settings
         try:
             # A slave asks for more than to be known: where its master is.
+            self._silent.discard(server)
             ask_first = settings.broker.role.is_master and not settings.registration.force
             if ask_first and not await self._is_news(server, version):
                 return None
@@ -342,6 +374,7 @@ class Registration:
             return answer
         except Exception:
             failure = Failure()
+            self._silent.add(server)
             self._known[server] = failure.getErrorMessage()
             ours = {} if failure.check(*UNREACHED) else {"log_failure": failure}
             self._quiet.warn(

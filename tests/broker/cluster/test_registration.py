@@ -14,7 +14,7 @@ from twisted.internet.error import ConnectionLost
 
 from rmqha.broker.cluster import registration
 from rmqha.broker.cluster.registration import Registration
-from rmqha.config.broker_settings import RegistrationSettings
+from rmqha.config.broker_settings import BrokerRole, RegistrationSettings
 from rmqha.errors import RemotingUnreachable
 from rmqha.wire.remoting.bodies import register
 from rmqha.wire.remoting.bodies.tables import TopicConfig
@@ -213,6 +213,59 @@ class RegistrationTests(BrokerTestCase):
         self.clock.advance(1)
         self.clock.advance(0)
         self.assertEqual(len(self.servers.taken()), 2)
+
+    def rounds(self, seconds: int) -> list[int]:
+        """
+        In which of the next seconds the first name server is told.
+        """
+        found = []
+        for second in range(1, seconds + 1):
+            self.servers.taken()
+            self.clock.advance(1)
+            self.clock.advance(0)
+            if ONE in dict(self.servers.taken()):
+                found.append(second)
+        return found
+
+    def test_no_master_yet(self) -> None:
+        """
+        A slave that starts before its master asks again after one second, two, four, eight, and
+        every ten; with a master it asks in its period.
+        """
+        self.begin(slave=True, role=BrokerRole.SLAVE)
+        self.serving.current.change({"registerNameServerPeriod": "60000"})
+        self.assertEqual(self.rounds(30), [1, 3, 7, 15, 25])
+        theirs = {"haServerAddr": "10.0.0.8:10912", "masterAddr": "10.0.0.8:10911"}
+        self.servers.answers = {ONE: (theirs, b"")}
+        self.assertEqual(self.rounds(29), [5])
+        self.assertEqual(self.heard[-1].master_addr, "10.0.0.8:10911")
+        self.assertEqual(self.rounds(60), [1])
+        # It has lost it.
+        self.servers.answers = {}
+        self.assertEqual(self.rounds(10), [1, 2, 4, 8])
+
+    def test_silent(self) -> None:
+        """
+        A broker that none of its name servers answers does so too, and not when one does.
+        """
+        self.begin(registration=RegistrationSettings(force=False))
+        theirs = RemotingUnreachable(ONE, "refused")
+        self.servers.answers = {ONE: theirs, TWO: theirs}
+        # The next of its period.
+        self.clock.advance(29)
+        self.assertEqual(self.rounds(12), [1, 2, 4, 8])
+        self.servers.answers[TWO] = ({"changed": "false"}, b"")
+        self.assertEqual(self.rounds(15), [4])
+
+    def test_sooner_ends(self) -> None:
+        """
+        One that stops, or was fenced, looks for nobody.
+        """
+        self.begin(slave=True, role=BrokerRole.SLAVE)
+        self.registration.suspend("fenced")
+        self.assertEqual(self.rounds(20), [])
+        self.successResultOf(self.registration.stop())
+        self.assertEqual(self.rounds(20), [])
 
     def test_change(self) -> None:
         """
