@@ -31,6 +31,7 @@ from rmqha.broker.admin.reset_offsets import Resets
 from rmqha.broker.admin.runtime_info import Runtime
 from rmqha.broker.admin.statistics import Statistics
 from rmqha.broker.admin.topics_and_groups import Administration
+from rmqha.broker.bring_back import bring_back
 from rmqha.broker.clients.heartbeats import SWEEP, Heartbeats
 from rmqha.broker.clients.registry import Present
 from rmqha.broker.cluster.broker_members import Members
@@ -80,7 +81,7 @@ from rmqha.net.allowed_peers import Allowed, Network
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.remoting.handlers import Handler, Registry
 from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
-from rmqha.periodic import Job, Periodic
+from rmqha.periodic import Job, Periodic, in_slices
 from rmqha.shutdown import Shutdown
 from rmqha.store.derived.deleted_topics import Deletion
 from rmqha.store.derived.lookup import Lookup
@@ -199,16 +200,7 @@ class Broker:
         self._tables = (self.topics, self.groups, self.offsets)
         for table in self._tables:
             table.load()
-        if writer is not None:
-            lacking = (topic for topic in store.queues.topics if self.topics.get(topic) is None)
-            self.topics.bring_back(
-                (queue.topic, queue.queue_id)
-                for topic in lacking
-                for queue in store.queues.of(topic)
-                if queue.max_offset
-            )
-            if not store.dispatcher.behind:
-                self.offsets.bring_back(self._queue_end)
+        self._bringing_back = bring_back(self.topics, self.offsets, store)
         self.served = ServedRecords(store.log, store.scrubber.doubt, doubt)
         self.messages = Messages.of(settings)
         self.lookup = Lookup(store.log, store.queues, store.index, self.messages.levels)
@@ -530,23 +522,23 @@ class Broker:
         config = self.topics.get(topic)
         return config is not None and 0 <= queue_id < config.read_queue_nums
 
-    def _queue_end(self, topic: str, queue_id: int) -> int | None:
-        queue = self.store.queues.get(topic, queue_id)
-        return None if queue is None else queue.max_offset
-
     # --- life -------------------------------------------------------------------------
 
     def prepare(self) -> Deferred[None]:
         """
-        Learn of a master's slaves how far consumers came while it was away.  One that was fenced
-        before is so from now on.
+        Make good what a crash took from a master's tables, and learn of its slaves how far
+        consumers came while it was away.  One that was fenced before is so from now on.
 
         @return: Fires when it may serve, after some seconds at the latest.
         """
         if self.writer is None:
             return succeed(None)
         self.fencing.start()
-        return self._return.gather()
+        return Deferred.fromCoroutine(self._prepare())
+
+    async def _prepare(self) -> None:
+        await in_slices(self.reactor, self._bringing_back)
+        await self._return.gather()
 
     def start(self, ports: ClientPorts) -> None:
         """
@@ -583,6 +575,7 @@ class Broker:
     async def _stop(self) -> None:
         shutdown = Shutdown("the broker", self.reactor, deadline=STOP_WITHIN)
         at_once = (
+            ("bringing tables back", self._bringing_back.close),
             ("forgetting silent clients", self._sweeping.stop),
             ("long polling", self._holds.stop),
             ("slaves that wait for offsets", self._changes.stop),

@@ -199,26 +199,23 @@ class Topics(ConfigTable[TopicConfig, TopicTable]):
             self.put(found)
         return found
 
-    def bring_back(self, queues: Iterable[tuple[str, int]]) -> None:
+    def bring_back(self, name: str, used: Iterable[int]) -> None:
         """
-        Make the topics again that have messages, and that the table does not have: it is
-        written after the messages, so a crash between the two leaves it behind the log.
+        Make a topic again that has messages, and that the table does not have: it is written
+        after the messages, so a crash between the two leaves it behind the log.
 
-        @param queues: Topic and queue id of each consume queue; those of deleted topics are
-            not among them.
+        @param used: The ids of its queues that have messages; a deleted topic has none.
         """
-        counts: dict[str, int] = {}
-        for topic, queue_id in queues:
-            if topic not in self._table and not self.is_system(topic):
-                counts[topic] = max(counts.get(topic, 0), queue_id + 1)
-        for topic, count in counts.items():
-            self._log.warn(
-                "Topic {topic} has messages and is not in {path}: made again with {count} queues",
-                topic=topic,
-                path=self.file.path.name,
-                count=count,
-            )
-            self.ensure(topic, count)
+        count = max(used, default=-1) + 1
+        if not count or name in self._table or self.is_system(name):
+            return
+        self._log.warn(
+            "Topic {topic} has messages and is not in {path}: made again with {count} queues",
+            topic=name,
+            path=self.file.path.name,
+            count=count,
+        )
+        self.ensure(name, count)
 
 
 def _presets(settings: BrokerSettings) -> Iterable[TopicConfig]:

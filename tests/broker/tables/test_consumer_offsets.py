@@ -205,5 +205,7 @@ class StartTests(BrokerTestCase):
         self.clock.advance(INTERVAL + 1)
         for slave, expected in ((True, 9), (False, 5)):
             self.close_store(self.serving.store)
-            offsets = self.broker(slave=slave, id=int(slave)).offsets
+            broker = self.broker(slave=slave, id=int(slave))
+            self.successResultOf(broker.prepare())
+            offsets = broker.offsets
             self.assertEqual((offsets.get("g", "T", 0), offsets.get("h", "T", 0)), (expected, 3))

@@ -398,7 +398,8 @@ class LostMessagesTests(JournalTestCase):
         self.clock.advance(PAUSE)
         again = self.offsets = self.made()
         ends = {("T", 0): 45, ("T", 1): 30}
-        self.assertEqual(again.bring_back(lambda topic, queue_id: ends.get((topic, queue_id))), 1)
+        for _ in again.bring_back(lambda topic, queue_id: ends.get((topic, queue_id))):
+            pass
         self.clock.advance(PAUSE)
         expected = {"T@g": {0: 45, 1: 20}, "Elsewhere@g": {0: 7}}
         self.assertEqual(self.held(again), expected)

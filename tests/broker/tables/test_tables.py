@@ -82,14 +82,15 @@ class TopicsTests(TableTestCase):
         """
         (self.config / "topics.json").write_text(STOCK, encoding="utf-8")
         topics = self.made(Topics)
-        topics.bring_back(
-            [("Late", 3), ("Late", 11), ("Orders", 60), ("rmq_sys_x", 0), ("%RETRY%g", 0)]
-        )
+        used = {"Late": [3, 11], "Orders": [60], "rmq_sys_x": [0], "%RETRY%g": [0], "None": []}
+        for name, queue_ids in used.items():
+            topics.bring_back(name, queue_ids)
         late, retry = topics.get("Late"), topics.get("%RETRY%g")
         self.assertEqual((late.read_queue_nums, late.write_queue_nums, late.perm), (12, 12, 6))
         self.assertEqual(retry.read_queue_nums, 1)
         self.assertEqual(topics.get("Orders").write_queue_nums, 4)
         self.assertIsNone(topics.get("rmq_sys_x"))
+        self.assertIsNone(topics.get("None"))
         self.assertIn("Late", self.written("topics.json")["topicConfigTable"])
 
     def test_presets(self) -> None:

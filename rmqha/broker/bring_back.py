@@ -1,0 +1,38 @@
+"""
+What a crash took from a master's tables, or from its log behind them, made good before it serves.
+
+Topics are written after their messages, so a topic may be missing that has some.  The log may have
+lost its last messages, and offsets point at them still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
+from rmqha.broker.tables.topics import Topics
+from rmqha.store.store import Store
+
+
+def bring_back(
+    topics: Topics, offsets: ConsumerOffsetTable, store: Store
+) -> Generator[None, None, None]:
+    """
+    Make the tables agree with the queues, a topic or an offset before each C{yield}: there may be
+    a hundred thousand.
+
+    Offsets stay where queues are still being built: where those end is not known yet.
+    """
+    queues = store.queues
+    for topic in tuple(queues.topics):
+        if topics.get(topic) is None:
+            used = (queue.queue_id for queue in queues.of(topic) if queue.max_offset)
+            topics.bring_back(topic, used)
+        yield
+
+    def end(topic: str, queue_id: int) -> int | None:
+        queue = queues.get(topic, queue_id)
+        return None if queue is None else queue.max_offset
+
+    if not store.dispatcher.behind:
+        yield from offsets.bring_back(end)

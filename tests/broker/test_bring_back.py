@@ -1,0 +1,144 @@
+"""
+A master's tables after a crash: they agree with its log again before clients are let in, and no
+turn of the reactor does all of that.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from rmqha import periodic
+from rmqha.periodic import SLICE
+from rmqha.store.derived.consume_queue import ConsumeQueue
+from rmqha.wire.remoting.bodies.tables import TopicConfig
+from rmqha.wire.remoting.codes import RequestCode
+from tests.broker.support import BrokerTestCase, Client, sending
+
+QUEUES = 12
+"""Queues of each topic that has messages."""
+
+TOPICS = ("A", "B", "C")
+
+EACH_TURN = 4
+"""Queues that fill a turn."""
+
+
+class BringBackTests(BrokerTestCase):
+    """
+    A master whose table of topics and whose log are both behind what there was.
+    """
+
+    def setUp(self) -> None:
+        """
+        Each queue has one message; a group is at offset 5 in all of them, and one topic's row is
+        gone.
+        """
+        super().setUp()
+        self.master = self.broker()
+        client = self.client()
+        for topic in TOPICS:
+            self.master.topics.put(
+                TopicConfig(topic_name=topic, read_queue_nums=QUEUES, write_queue_nums=QUEUES)
+            )
+            for queue_id in range(QUEUES):
+                self.send(client, topic, queue_id)
+                self.master.offsets.advance("g", topic, queue_id, 5)
+        self.clock.advance(0.1)
+        self.master.topics.delete("B")
+
+    def send(self, client: Client, topic: str, queue_id: int) -> None:
+        """
+        Store a message.
+        """
+        fields = sending(topic, queue_id=queue_id)
+        self.assertEqual(client.ask(RequestCode.SEND_MESSAGE_V2, fields, b"x").code, 0)
+
+    def offsets(self) -> list[int | None]:
+        """
+        Where the group is, in all queues.
+        """
+        ids = range(QUEUES)
+        return [self.master.offsets.get("g", topic, number) for topic in TOPICS for number in ids]
+
+    def slow(self) -> list[str]:
+        """
+        Let each look at the end of a queue take its part of a turn, and the next turn wait until
+        it is wanted.
+
+        @return: The topic of each that was looked at.
+        """
+        looked: list[str] = []
+        self.next: list[Deferred[None]] = []
+
+        def later(clock: Clock, delay: float) -> Deferred[None]:
+            self.next.append(Deferred())
+            return self.next[-1]
+
+        self.patch(periodic, "deferLater", later)
+        slot = ConsumeQueue.__dict__["max_offset"]
+
+        def look(queue: ConsumeQueue) -> Any:
+            looked.append(queue.topic)
+            self.clock.rightNow += SLICE / EACH_TURN
+            return slot.__get__(queue)
+
+        self.patch(ConsumeQueue, "max_offset", property(look, slot.__set__))
+        return looked
+
+    def prepare(self, looked: list[str]) -> Deferred[None]:
+        """
+        Prepare it, a turn after the other.
+        """
+        preparing = self.master.prepare()
+        while not preparing.called:
+            before = len(looked)
+            self.next.pop().callback(None)
+            # A topic that is made again is not made in parts.
+            self.assertLessEqual(len(looked) - before, max(QUEUES, EACH_TURN))
+        return preparing
+
+    def test_bounded(self) -> None:
+        """
+        Each turn looks at a few queues, and in the end all are as they should be.
+        """
+        looked = self.slow()
+        self.successResultOf(self.prepare(looked))
+        self.assertEqual(len(looked), (len(TOPICS) + 1) * QUEUES, "and once for the lost topic")
+        self.assertEqual(self.offsets(), [1] * len(TOPICS) * QUEUES)
+        topic = self.master.topics.get("B")
+        assert topic is not None, "it has messages"
+        self.assertEqual((topic.read_queue_nums, topic.write_queue_nums), (QUEUES, QUEUES))
+
+    def test_idle(self) -> None:
+        """
+        With few queues all is done in one turn.
+        """
+        self.successResultOf(self.master.prepare())
+        self.assertEqual(self.offsets(), [1] * len(TOPICS) * QUEUES)
+
+    def test_behind(self) -> None:
+        """
+        Offsets stay where the queues are still being built.
+        """
+        self.send(self.client(), "A", 0)
+        self.assertTrue(self.master.store.dispatcher.behind)
+        self.successResultOf(self.master.prepare())
+        self.assertEqual(self.offsets(), [5] * len(TOPICS) * QUEUES)
+
+    def test_stopped(self) -> None:
+        """
+        A stop ends it: nothing changes any more, and the next start does it anew.
+        """
+        looked = self.slow()
+        preparing = self.master.prepare()
+        self.assertNoResult(preparing)
+        self.successResultOf(self.master.stop())
+        many, offsets = len(looked), self.offsets()
+        self.next.pop().callback(None)
+        self.successResultOf(preparing)
+        self.assertEqual(len(looked), many)
+        self.assertEqual(self.offsets(), offsets)
+        self.assertIn(5, offsets)
