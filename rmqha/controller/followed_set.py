@@ -61,12 +61,11 @@ class FollowedSet:
         More of the log, or a sign of life.
         """
         self.confirmed = max(self.confirmed, header.confirm)
-        label = EpochLabel(header.label, header.start)
         is_new = not self.labels or (
-            label.label > self.labels[-1].label and label.start >= self.labels[-1].start
+            header.label > self.labels[-1].label and header.start >= self.labels[-1].start
         )
-        if is_new and label.label >= 0:
-            self.labels = (*self.labels, label)
+        if is_new and header.label >= 0:
+            self.labels = (*self.labels, EpochLabel(header.label, header.start))
         if self._proven:
             self.confirm(self.confirmed)
             end = header.offset + header.size
@@ -111,7 +110,10 @@ class FollowedSet:
         """
         Whether bytes up to C{end} are the first of a label that was told before.
         """
-        return any(self._end < label.start <= end for label in self.labels)
+        labels = self.labels
+        if not labels or labels[-1].start <= self._end:
+            return False  # as nearly always
+        return any(self._end < label.start <= end for label in labels)
 
     def _file(self) -> None:
         """

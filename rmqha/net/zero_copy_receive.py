@@ -13,8 +13,8 @@ frame, or many, and their bodies are copied from there.
 
 A body goes to the log only after its header was accepted: a refused frame leaves nothing there.
 
-The layout of frames is that of L{rmqha.wire.ha_frame}, the tested reference; a stream may be
-handed over from its decoder at any byte.
+What stands before a frame's body is told by whoever hands the stream over, which may happen at any
+byte; the decoders of L{rmqha.wire.ha_frame} and L{rmqha.wire.ha_v2} are the tested reference.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ from twisted.python.failure import Failure
 from zope.interface import Interface, implementer
 
 from rmqha.errors import FrameSizeOutOfRange, RmqhaError
-from rmqha.wire.ha_dialect import Handover
-from rmqha.wire.ha_frame import TRANSFER_HEADER
+from rmqha.wire.ha_dialect import CLASSIC_HEADERS, FrameHeaders, Handover
 
 TURN = 1024 * 1024
 """
@@ -54,10 +53,6 @@ BUFFER = 32 * 1024
 """
 Most bytes that are read at once to be copied.
 """
-
-_HEADER = TRANSFER_HEADER.size
-_unpack_header = TRANSFER_HEADER.unpack
-_unpack_header_from = TRANSFER_HEADER.unpack_from
 
 
 class IFrameSink(Interface):
@@ -127,7 +122,9 @@ class ZeroCopyClient(tcp.Client):
     @ivar _sink: Who gets the frames; C{None} as long as bytes go to C{dataReceived}.
     @ivar _max_body: The largest body that is accepted, in bytes.
     @ivar _header: The bytes of a header as they come.
-    @ivar _header_size: How many of them are there.
+    @ivar _header_size: How many of them are there...
+    @ivar _header_whole: ... of how many.
+    @ivar _read_header: Reads a whole one.
     @ivar _offset: Where the next byte of the body belongs.
     @ivar _left: Bytes of the body still to come.
     @ivar _large: Whether the frame is not L{SMALL}.
@@ -144,7 +141,13 @@ class ZeroCopyClient(tcp.Client):
     _at = 0
     _filled = 0
 
-    def start_scatter(self, sink: Any, handover: Handover, max_body: int) -> None:
+    def start_scatter(
+        self,
+        sink: Any,
+        handover: Handover,
+        max_body: int,
+        headers: FrameHeaders = CLASSIC_HEADERS,
+    ) -> None:
         """
         From the next byte on, read frames into a sink instead of calling C{dataReceived}.
 
@@ -155,11 +158,13 @@ class ZeroCopyClient(tcp.Client):
         @param sink: An L{IFrameSink}.
         @param handover: Where the stream stands.
         @param max_body: The largest body that is accepted, in bytes.
+        @param headers: What stands before bodies.
         """
         if self.TLS:
             raise RuntimeError("a TLS connection cannot receive by zero copy")
         header, offset, left, size = handover
-        self._header = memoryview(bytearray(TRANSFER_HEADER.size))
+        self._header_whole, self._read_header = headers.size, headers.read
+        self._header = memoryview(bytearray(headers.size))
         self._header[: len(header)] = header
         self._header_size = len(header)
         self._offset = offset
@@ -215,7 +220,7 @@ class ZeroCopyClient(tcp.Client):
                     if scatters:
                         count, wanted = self._read()
                     else:
-                        wanted = min(BUFFER, budget + _HEADER)
+                        wanted = min(BUFFER, budget + self._header_whole)
                         count = self.socket.recv_into(self._buffer, wanted)
                 except OSError as error:
                     if error.errno not in (EAGAIN, EINTR):
@@ -289,6 +294,7 @@ class ZeroCopyClient(tcp.Client):
         Take frames out of the buffer, as far as it goes or until a pause.
         """
         sink, buffer, at, filled = self._sink, self._buffer, self._at, self._filled
+        whole, read = self._header_whole, self._read_header
         while at < filled and self._sink is not None:
             left = self._left
             if left:
@@ -310,17 +316,17 @@ class ZeroCopyClient(tcp.Client):
                     sink.frame_ends()
             elif self._closing():
                 at = filled
-            elif self._header_size or filled - at < _HEADER:
+            elif self._header_size or filled - at < whole:
                 have = self._header_size
-                more = min(_HEADER - have, filled - at)
+                more = min(whole - have, filled - at)
                 self._header[have : have + more] = buffer[at : at + more]
                 at += more
                 self._header_size = have + more
-                if self._header_size == _HEADER:
-                    self._header_received(*_unpack_header(self._header))
+                if self._header_size == whole:
+                    self._header_received(*read(self._header, 0))
             else:
-                at += _HEADER
-                self._header_received(*_unpack_header_from(buffer, at - _HEADER))
+                at += whole
+                self._header_received(*read(buffer, at - whole))
         if self._sink is not None:
             self._at = at
 
@@ -336,7 +342,7 @@ class ZeroCopyClient(tcp.Client):
         size = len(room)
         if size == left:
             count = self.socket.recvmsg_into((room, self._header))[0]
-            return count, size + _HEADER
+            return count, size + self._header_whole
         if not 0 < size < left:
             raise self._wrong_room(size)
         return self.socket.recv_into(room), size
@@ -358,8 +364,8 @@ class ZeroCopyClient(tcp.Client):
         if self._sink is not None:
             self._sink.frame_ends()
         self._header_size = count - size
-        if self._header_size == _HEADER and not self._closing():
-            self._header_received(*_unpack_header(self._header))
+        if self._header_size == self._header_whole and not self._closing():
+            self._header_received(*self._read_header(self._header, 0))
 
     def _header_received(self, offset: int, size: int) -> None:
         """

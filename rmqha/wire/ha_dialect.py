@@ -9,15 +9,16 @@ Source: docs/protocol/ha.rst and docs/protocol/controller.rst, Bytes on the wire
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol
 
-from attrs import define, field
+from attrs import define, field, frozen
 
-from rmqha.errors import EpochLabelWentBack, HandshakeUnexpected
+from rmqha.errors import EpochLabelWentBack, HandshakeUnexpected, HaStateUnexpected
 from rmqha.wire import ha_frame, ha_v2
 from rmqha.wire.ha_frame import MAX_BODY, ONLOOKER, BodyPart, HaHeartbeat, TransferDecoder
 from rmqha.wire.ha_v2 import (
+    HANDSHAKE,
     LEARNER_ID,
     EpochLabel,
     HandshakeAnswer,
@@ -31,8 +32,28 @@ Handover = tuple[bytes, int, int, int]
 """Where a stream stands: header bytes so far, offset of the next body byte, body bytes left, size
 of the frame they belong to."""
 
+Bytes = bytes | bytearray | memoryview
+
 Said = HaHeartbeat | BodyPart | HandshakeAnswer | TransferHeader
 """What a master says."""
+
+
+@frozen
+class FrameHeaders:
+    """
+    What stands before the frames of a stream, for a reader that takes only frames.
+
+    @ivar size: Bytes of each.
+    @ivar read: Reads a whole one, by where it begins in some bytes: gives the physical offset of
+        the body's first byte, and the body's size, which is 0 in a heartbeat.  It may raise a
+        C{ProtocolViolation}.
+    """
+
+    size: int
+    read: Callable[[Bytes, int], tuple[int, int]]
+
+
+CLASSIC_HEADERS = FrameHeaders(ha_frame.TRANSFER_HEADER.size, ha_frame.TRANSFER_HEADER.unpack_from)
 
 
 class SlaveDialect(Protocol):
@@ -67,6 +88,13 @@ class SlaveDialect(Protocol):
     def handover(self) -> Handover | None:
         """
         Where the stream stands, for another reader to go on from; C{None} if none can.
+        """
+
+    def headers(self, hear: Callable[[TransferHeader], None]) -> FrameHeaders:
+        """
+        What that reader meets before bodies.
+
+        @param hear: Is told what else than offset and size a header says, before the frame is.
         """
 
 
@@ -106,6 +134,14 @@ class ClassicSlaveDialect:
         """
         return self._decoder.handover()
 
+    def headers(self, hear: Callable[[TransferHeader], None]) -> FrameHeaders:
+        """
+        Offset and size, and nothing else.
+        """
+        return CLASSIC_HEADERS
+
+
+SECOND_ANSWER = "a second answer to one handshake"
 
 LEARNER = SlaveHandshake(id=LEARNER_ID, learner=True)
 """What one says that is no member of the set."""
@@ -154,7 +190,7 @@ class SetSlaveDialect:
                 yield BodyPart(message.offset, message.data, size, message.left)
             elif isinstance(message, HandshakeAnswer):
                 if self.admitted:
-                    raise HandshakeUnexpected("a second answer to one handshake")
+                    raise HandshakeUnexpected(SECOND_ANSWER)
                 self._check_answer(message)
                 self.admitted = True
                 yield message
@@ -177,8 +213,10 @@ class SetSlaveDialect:
             before = now
 
     def _check(self, header: TransferHeader) -> None:
-        before, now = self._label, EpochLabel(header.label, header.start)
-        end = max(header.offset, 0) + header.size
+        before, end = self._label, max(header.offset, 0) + header.size
+        if header.label == before.label and header.start == before.start <= end:
+            return  # as nearly always
+        now = EpochLabel(header.label, header.start)
         known = now.label == before.label and now.start != before.start
         if now.label < before.label or now.start < before.start or known or now.start > end:
             raise EpochLabelWentBack(now.label, now.start, before.label, before.start, end)
@@ -186,6 +224,25 @@ class SetSlaveDialect:
 
     def handover(self) -> Handover | None:
         """
-        Nobody else reads these frames.
+        Where the stream stands, once the handshake is answered.
         """
-        return None
+        return self._decoder.handover() if self.admitted else None
+
+    def headers(self, hear: Callable[[TransferHeader], None]) -> FrameHeaders:
+        """
+        Those of transfers, checked as L{receive} does; nothing else may come.
+        """
+
+        def read(data: Bytes, at: int) -> tuple[int, int]:
+            try:
+                header = ha_v2.read_transfer_header(data, at)
+            except HaStateUnexpected as error:
+                if error.state == HANDSHAKE:
+                    raise HandshakeUnexpected(SECOND_ANSWER) from None
+                raise
+            self._check(header)
+            hear(header)
+            # A master without a log file says -1.
+            return header.offset if header.size else max(header.offset, 0), header.size
+
+        return FrameHeaders(ha_v2.TRANSFER_HEADER.size, read)

@@ -160,6 +160,25 @@ def encode_answer(end: int, labels: Sequence[EpochLabel]) -> bytes:
     return head + b"".join(LABEL.pack(each.label, each.start) for each in labels)
 
 
+def read_transfer_header(
+    data: bytes | bytearray | memoryview, at: int = 0, max_body: int = MAX_BODY
+) -> TransferHeader:
+    """
+    What stands before a transfer's body.
+
+    @param data: Holds all of it, from C{at} on.
+    @param max_body: The largest body accepted, in bytes.
+    @raise HaStateUnexpected: If it is no transfer.
+    @raise FrameSizeOutOfRange: If it announces an impossible body.
+    """
+    state, size, offset, label, start, confirm = TRANSFER_HEADER.unpack_from(data, at)
+    if state != TRANSFER:
+        raise HaStateUnexpected(state)
+    if not 0 <= size <= max_body:
+        raise FrameSizeOutOfRange(size, max_body)
+    return TransferHeader(size, offset, label, start, confirm)
+
+
 def encode_transfer_header(header: TransferHeader) -> bytes:
     """
     What stands before a transfer's body.
@@ -271,6 +290,20 @@ class MasterMessages:
                 self._head, self._need = bytearray(), _STATE.size
                 yield message
 
+    def handover(self) -> tuple[bytes, int, int, int] | None:
+        """
+        Where the stream stands, for another reader of transfers to go on from.
+
+        @return: Header bytes so far, offset of the next body byte, bytes of that body still to
+            come, size of that body.  C{None} in the midst of an answer.
+        """
+        head, header, left = bytes(self._head), self._header, self._left
+        if len(head) >= _STATE.size and _STATE.unpack_from(head)[0] != TRANSFER:
+            return None
+        if header is None:
+            return head, 0, 0, 0
+        return head, header.offset + header.size - left, left, header.size
+
     def _whole(self) -> HandshakeAnswer | TransferHeader | None:
         """
         Read what has come, or find out how much more is needed.
@@ -281,9 +314,7 @@ class MasterMessages:
             if len(head) < TRANSFER_HEADER.size:
                 self._need = TRANSFER_HEADER.size
                 return None
-            header = TransferHeader(*TRANSFER_HEADER.unpack(head)[1:])
-            if not 0 <= header.size <= self.max_body:
-                raise FrameSizeOutOfRange(header.size, self.max_body)
+            header = read_transfer_header(head, max_body=self.max_body)
             self._header, self._left = header, header.size
             return header
         if state != HANDSHAKE:

@@ -22,10 +22,17 @@ from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 from zope.interface.verify import verifyObject
 
-from rmqha.errors import FrameOffsetMismatch, FrameSizeOutOfRange, ProtocolViolation
+from rmqha.errors import (
+    EpochLabelWentBack,
+    FrameOffsetMismatch,
+    FrameSizeOutOfRange,
+    ProtocolViolation,
+)
 from rmqha.net import zero_copy_receive
 from rmqha.net.zero_copy_receive import IFrameSink, ZeroCopyClient
+from rmqha.wire.ha_dialect import SetSlaveDialect
 from rmqha.wire.ha_frame import BodyPart, TransferDecoder
+from rmqha.wire.ha_v2 import TransferHeader, encode_answer, encode_transfer_header
 from tests.support.ha_frames import encode_header
 from tests.support.sinks import Event, MemorySink
 
@@ -318,6 +325,66 @@ class ChunkingTests(SynchronousTestCase):
         self.assertTrue(900 <= sink.received <= 1100, sink.received)
         pair.client.doRead()
         self.assertEqual(sink.received, 10_000)
+
+
+class ElectedTests(SynchronousTestCase):
+    """
+    Transfers of an elected master, whose headers say more.
+    """
+
+    @given(
+        st.lists(st.tuples(st.sampled_from([0, 1, 50, 3000, 9000]), st.integers(0, 99))),
+        st.lists(st.integers(0, 1 << 20), max_size=40),
+        st.data(),
+    )
+    def test_equals_portable(
+        self, shape: list[tuple[int, int]], places: list[int], data: st.DataObject
+    ) -> None:
+        """
+        However a stream is chunked and at whatever byte it is handed over, each header is heard
+        once, before its body, and all bytes arrive.
+        """
+        stream, at, sent = b"", 0, []
+        for size, confirm in shape:
+            sent.append(TransferHeader(size, at, 1, 0, confirm))
+            stream += encode_transfer_header(sent[-1]) + random.Random(at).randbytes(size)
+            at += size
+        dialect, heard, sink = SetSlaveDialect(), list[Event](), MemorySink(file_size=4000)
+        list(dialect.receive(encode_answer(0, [])))
+        switch = data.draw(st.integers(0, len(stream)))
+        for event in dialect.receive(stream[:switch]):
+            if isinstance(event, TransferHeader):
+                heard.append((event, sink.received))
+            elif isinstance(event, BodyPart):
+                sink.log[event.offset : event.offset + len(event.data)] = event.data
+                sink.received += len(event.data)
+        headers = dialect.headers(lambda header: heard.append((header, sink.received)))
+        pair = Pair()
+        try:
+            handover = dialect.handover()
+            assert handover is not None, "it is answered"
+            pair.client.start_scatter(sink, handover, MAX, headers)
+            for chunk in cut(stream[switch:], places):
+                self.assertIsNone(pair.feed(chunk))
+        finally:
+            pair.close()
+        self.assertEqual(heard, [(header, header.offset) for header in sent])
+        self.assertEqual(sink.received, at)
+        body = b"".join(random.Random(each.offset).randbytes(each.size) for each in sent)
+        self.assertEqual(bytes(sink.log[:at]), body)
+
+    def test_refused(self) -> None:
+        """
+        What no master says at this place ends the stream, and nothing of it is log.
+        """
+        dialect, sink, pair = SetSlaveDialect(), MemorySink(), Pair()
+        self.addCleanup(pair.close)
+        list(dialect.receive(encode_answer(0, [])))
+        pair.client.start_scatter(sink, FRESH, MAX, dialect.headers(lambda header: None))
+        pair.feed(encode_transfer_header(TransferHeader(4, 0, 1, 9, 0)) + b"abcd")
+        self.assertEqual([type(each) for each in sink.violations], [EpochLabelWentBack])
+        self.assertEqual(sink.received, 0)
+        self.assertNotIn(pair.client, pair.reactor.readers)
 
 
 class RefusalTests(SynchronousTestCase):

@@ -12,6 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.errors import (
     EpochLabelWentBack,
+    FrameSizeOutOfRange,
     HandshakeUnexpected,
     HaStateUnexpected,
     ProtocolViolation,
@@ -83,7 +84,51 @@ class LearnerTests(SynchronousTestCase):
         self.assertEqual(said(dialect, ha_v2.encode_answer(60, labels)), [answer])
         self.assertTrue(dialect.admitted)
         self.assertEqual(dialect.report(7), bytes.fromhex("00000002 0000000000000007"))
+
+    def test_handover(self) -> None:
+        """
+        Another reader may go on once the handshake is answered, at any byte of a transfer; not in
+        the midst of an answer.
+        """
+        dialect = SetSlaveDialect()
         self.assertIsNone(dialect.handover())
+        said(dialect, ANSWER)
+        self.assertEqual(dialect.handover(), (b"", 0, 0, 0))
+        sent = transfer(5, b"abcdef")
+        said(dialect, sent[:7])
+        self.assertEqual(dialect.handover(), (sent[:7], 0, 0, 0))
+        said(dialect, sent[7:36])
+        self.assertEqual(dialect.handover(), (b"", 5, 6, 6))
+        said(dialect, sent[36:38])
+        self.assertEqual(dialect.handover(), (b"", 7, 4, 6))
+        said(dialect, sent[38:] + ANSWER[:6])
+        self.assertIsNone(dialect.handover())
+
+    def test_headers(self) -> None:
+        """
+        That reader is told offset and size, and whoever listens the rest; what may not come is
+        refused as by the decoder.
+        """
+        dialect, heard = SetSlaveDialect(), list[TransferHeader]()
+        said(dialect, ANSWER)
+        headers = dialect.headers(heard.append)
+        self.assertEqual(headers.size, 36)
+        stream = b"xx" + transfer(5, b"abc", 3, 5, 4)
+        self.assertEqual(headers.read(memoryview(stream), 2), (5, 3))
+        self.assertEqual(headers.read(transfer(8, b"", 3, 5, 6), 0), (8, 0))
+        told = [TransferHeader(3, 5, 3, 5, 4), TransferHeader(0, 8, 3, 5, 6)]
+        self.assertEqual(heard, told)
+        for bad, error in (
+            (transfer(8, b"d", 2, 5), EpochLabelWentBack),
+            (ANSWER + bytes(40), HandshakeUnexpected),
+            (b"HTTP/1.1 400" + bytes(40), HaStateUnexpected),
+            (bytes.fromhex("00000002 7fffffff") + bytes(40), FrameSizeOutOfRange),
+        ):
+            with self.assertRaises(error):
+                headers.read(bad, 0)
+        self.assertEqual(heard, told)
+        fresh = SetSlaveDialect().headers(heard.append)
+        self.assertEqual(fresh.read(transfer(-1, b"", -1, 0, 0), 0), (0, 0))
 
     @given(CUTS)
     def test_captured(self, cuts: list[int]) -> None:

@@ -605,4 +605,5 @@ class SlaveProtocol(Protocol):
         if client is not None and self._head is None:
             handover = self.dialect.handover()
             if handover is not None:
-                client.start_scatter(self, handover, MAX_BODY)
+                headers = self.dialect.headers(self._elected_says)
+                client.start_scatter(self, handover, MAX_BODY, headers)

@@ -7,7 +7,9 @@ from __future__ import annotations
 import random
 import struct
 from typing import Any
+from unittest.mock import patch
 
+from attrs import field, frozen
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from twisted.internet.error import ConnectionDone
@@ -24,7 +26,17 @@ from rmqha.net.rate_limit import TokenBucket
 from rmqha.store.files.allocate import Allocator
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.commit_log import CommitLog
+from rmqha.wire.ha_dialect import SetSlaveDialect
 from rmqha.wire.ha_frame import MAX_BODY
+from rmqha.wire.ha_v2 import (
+    EpochLabel,
+    HandshakeAnswer,
+    TransferHeader,
+    encode_answer,
+    encode_report,
+    encode_transfer_header,
+)
+from tests.net.test_zero_copy_receive import Pair
 from tests.support.effort import tries
 from tests.support.ha_frames import encode_header
 from tests.support.logs import FILE_SIZE, Disk, LogTestCase, content, encoded
@@ -699,3 +711,96 @@ class SinkTests(SlaveCase):
         self.slave.turn_ends()
         self.assertIsInstance(self.owner.error, RecordFault)
         self.assertFalse(connection.open)
+
+
+@frozen
+class Heard:
+    """
+    What an elected master said beside bytes.
+    """
+
+    answers: list[HandshakeAnswer] = field(factory=list)
+    transfers: list[TransferHeader] = field(factory=list)
+
+    def answered(self, answer: HandshakeAnswer) -> None:
+        """
+        The labels of its log.
+        """
+        self.answers.append(answer)
+
+    def transfer(self, header: TransferHeader) -> None:
+        """
+        Where its set has the log.
+        """
+        self.transfers.append(header)
+
+
+class ElectedTests(SlaveCase):
+    """
+    Behind an elected master, on a socket that can read into the log.
+    """
+
+    def follow(self, log: CommitLog) -> Pair:
+        """
+        An empty slave that was sent its first transfer, of 700 bytes.
+        """
+        self.heard, pair = Heard(), Pair()
+        self.addCleanup(pair.close)
+        self.slave = SlaveProtocol(
+            log=log,
+            question=Probe(ProbeKind.EMPTY, 0),
+            settings=HASettings(),
+            clock=self.clock,
+            follower=Recorder(),
+            dialect=SetSlaveDialect(),
+            listener=self.heard,
+        )
+        # What a socket pair does not know.
+        for name in ("setTcpNoDelay", "setTcpKeepAlive"):
+            setattr(pair.client, name, bool)
+        pair.client.protocol = self.slave
+        self.slave.makeConnection(pair.client)
+        pair.feed(encode_answer(0, [EpochLabel(3, 0)]))
+        pair.feed(self.transfer(0, 700, 0))
+        return pair
+
+    def transfer(self, begin: int, end: int, confirm: int, *, offset: int | None = None) -> bytes:
+        """
+        A part of the master's log.
+        """
+        body = content(self.theirs, begin, end)
+        at = begin if offset is None else offset
+        return encode_transfer_header(TransferHeader(len(body), at, 3, 0, confirm)) + body
+
+    def test_no_copies(self) -> None:
+        """
+        Once it only appends, no bytes go through the decoder, as with a classic master; all headers
+        are heard, and what came together is reported once.
+        """
+        self.theirs = self.filled(*((700, 1500, 900, 600) * 3))
+        log = self.log()
+        pair = self.follow(log)
+        pair.peer.recv(1000)
+        with patch.object(self.slave, "_decode", side_effect=AssertionError("it was copied")):
+            pair.feed(
+                self.transfer(700, 2200, 700)
+                + self.transfer(2200, 3100, 700)
+                + self.transfer(3100, 3100, 2200)
+            )
+            self.assertEqual(pair.peer.recv(1000), encode_report(3100))
+            pair.feed(self.transfer(3100, self.theirs.end, 3100))
+        self.assertEqual(content(log), content(self.theirs))
+        self.assertEqual([each.confirm for each in self.heard.transfers], [0, 700, 700, 2200, 3100])
+        self.assertEqual(pair.peer.recv(1000), encode_report(self.theirs.end))
+
+    def test_gap(self) -> None:
+        """
+        What does not continue the log ends the connection before its label is believed.
+        """
+        self.theirs = self.filled(700, 1500)
+        log = self.log()
+        pair = self.follow(log)
+        pair.feed(self.transfer(700, 2200, 2200, offset=701))
+        self.assertEqual([each.confirm for each in self.heard.transfers], [0])
+        self.assertEqual(log.end, 700)
+        self.assertTrue(self.slave.finished)
