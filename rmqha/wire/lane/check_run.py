@@ -68,18 +68,57 @@ def sound_records(
     @return: How many there are.
     """
     count: cython.Py_ssize_t = 0
-    at: cython.Py_ssize_t = 0
-    size: cython.longlong
-    while stop - at >= _LEAST:
-        size = int4(data, at)
-        if size < _LEAST or size > max_size or size > stop - at:
-            break
-        if not _sound(data, at, at + size, base + at, crc, nul_is_torn):
-            break
-        at += size
+    at: cython.Py_ssize_t = _end(data, 0, base, stop, crc, max_size, nul_is_torn)
+    while at:
         ends[count] = at
         count += 1
+        at = _end(data, at, base, stop, crc, max_size, nul_is_torn)
     return count
+
+
+def sound_stretch(
+    data: cython.const[cython.uchar][::1],
+    at: cython.Py_ssize_t,
+    base: cython.longlong,
+    stop: cython.Py_ssize_t,
+    crc: cython.bint,
+    max_size: cython.longlong,
+) -> tuple:
+    """
+    Follow records from a position on, as L{sound_records} does, where only the end is asked for.
+
+    @return: The position of the last one, -1 for none, and the position just past it.
+    """
+    last: cython.Py_ssize_t = -1
+    end: cython.Py_ssize_t = _end(data, at, base, stop, crc, max_size, False)
+    while end:
+        last, at = at, end
+        end = _end(data, at, base, stop, crc, max_size, False)
+    return last, at
+
+
+@cython.cfunc
+@cython.exceptval(-1)
+def _end(
+    data: cython.const[cython.uchar][::1],
+    at: cython.Py_ssize_t,
+    base: cython.longlong,
+    stop: cython.Py_ssize_t,
+    crc: cython.bint,
+    max_size: cython.longlong,
+    nul_is_torn: cython.bint,
+) -> cython.Py_ssize_t:
+    """
+    The position just past the record at C{at}; 0 if it is not sound or not whole.
+    """
+    if stop - at < _LEAST:
+        return 0
+    size: cython.longlong = int4(data, at)
+    if size < _LEAST or size > max_size or size > stop - at:
+        return 0
+    if not _sound(data, at, at + size, base + at, crc, nul_is_torn):
+        return 0
+    return at + size
 
 
 @cython.cfunc

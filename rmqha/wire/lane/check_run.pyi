@@ -7,3 +7,11 @@ def sound_records(
     nul_is_torn: bool,
     ends: memoryview,
 ) -> int: ...
+def sound_stretch(
+    data: memoryview,
+    at: int,
+    base: int,
+    stop: int,
+    crc: bool,
+    max_size: int,
+) -> tuple[int, int]: ...

@@ -5,6 +5,8 @@ Tests for L{rmqha.store.log.commit_log}: both doors, the ends of files, and what
 from __future__ import annotations
 
 from collections.abc import Callable
+from unittest import skipUnless
+from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,6 +24,7 @@ from rmqha.logfiles.reader import LogReader
 from rmqha.store.files import mapped
 from rmqha.store.log import commit_log
 from rmqha.store.log.commit_log import CommitLog
+from rmqha.wire.lane.compiled import COMPILED
 from rmqha.wire.log.encode import blank
 from rmqha.wire.log.record import Fault, decode
 from tests.support.effort import tries
@@ -399,6 +402,45 @@ class VerifyTests(LogTestCase):
         self.assertRaises(RecordFault, slow.verify)
         self.assertEqual((slow.confirmed, slow.last_record), (150_000, 149_000))
         self.assertEqual((fast.confirmed, fast.last_record), (150_000, 149_000))
+
+    @skipUnless(COMPILED, "the lane is not compiled here")
+    @given(
+        st.lists(st.integers(120, 700), min_size=1, max_size=8),
+        st.integers(0, 5600),
+        st.integers(-1, 5600),
+        st.integers(0, 7),
+    )
+    @settings(deadline=None)
+    def test_compiled_says_the_same(
+        self, sizes: list[int], cut: int, damage: int, bit: int
+    ) -> None:
+        """
+        A few records are judged alike with the compiled pass and without it, whole, cut or damaged.
+        """
+        data = bytearray(content(self.filled(*sizes, file_size=1 << 16)))
+        if 0 <= damage < len(data):
+            data[damage] ^= 1 << bit
+        # What comes first may end in a record.
+        first = min(cut, len(data))
+        found = []
+        for compiled in (True, False):
+            log = self.received(data[:first])
+            with patch.object(commit_log, "COMPILED", compiled):
+                said = [self.verdict(log)]
+                append_frame(log, first, bytes(data[first:]))
+                said.append(self.verdict(log))
+            found.append((said, log.confirmed, log.last_record))
+        self.assertEqual(found[0], found[1])
+
+    def verdict(self, log: CommitLog) -> tuple[int, str] | None:
+        """
+        What is said of the first record that is not valid, and where.
+        """
+        try:
+            log.verify()
+        except RecordFault as error:
+            return error.offset, error.reason
+        return None
 
     def test_in_steps(self) -> None:
         """
