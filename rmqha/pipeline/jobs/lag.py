@@ -20,6 +20,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from rmqha.errors import NotAStore, RmqhaError
 from rmqha.logfiles.log_files import LogFiles, opened
+from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.positions import from_json
 from rmqha.pipeline.log.topic_parts import bytes_of_topics
 from rmqha.wire.log.layout import FIELDS, IP6_EXTRA, MAGIC_BYTES
@@ -146,9 +147,9 @@ class Listener(StreamingQueryListener):
     @ivar run: The query's run id; until it is known, no other query is.
     """
 
-    def __init__(self, stores: Mapping[str, Path], told: Told) -> None:
+    def __init__(self, options: ReadOptions, told: Told) -> None:
         self.run: str | None = None
-        self._stores = dict(stores)
+        self._options = options
         self._told = told
 
     def onQueryStarted(self, event: Any) -> None:
@@ -162,7 +163,7 @@ class Listener(StreamingQueryListener):
         """
         if self.run not in (None, str(event.progress.runId)):
             return
-        lag = lag_of(event.progress, self._stores)
+        lag = lag_of(event.progress, dict(self._options.now().stores))
         if lag is not None:
             self._told(lag)
 

@@ -97,7 +97,7 @@ def stream(
         chosen.pop("startingTimestamp", None)
     require_held(table, place)  # so that what is wrong with the table is told here
     table.rest()
-    listener = None if told is None else Listener(dict(parsed.stores), told)
+    listener = None if told is None else Listener(parsed, told)
     if listener is not None:
         spark.streams.addListener(listener)
     reader = spark.readStream.format(NAME).option("table", "ranges").options(**options_for(stores))

@@ -10,14 +10,14 @@ Source: docs/guide/pipeline.rst, Options.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, Self
 
 from attrs import evolve, field, frozen
 
-from rmqha.config.values import Choice, Integer, Kind, Levels, Switch, Text
+from rmqha.config.values import Choice, FilePath, Integer, Kind, Levels, Switch, Text
 from rmqha.errors import ExpressionInvalid
 from rmqha.pipeline.errors import OptionMissing
 from rmqha.pipeline.log.option_values import (
@@ -42,6 +42,18 @@ from rmqha.pipeline.log.option_values import (
     kinds_of,
     option,
 )
+from rmqha.pipeline.remoting.errors import NoBrokers
+from rmqha.pipeline.remoting.name_servers import NameServers
+from rmqha.pipeline.remoting.registered_brokers import RegisteredBrokers
+from rmqha.pipeline.remoting.store_places import (
+    ANY,
+    BROKER,
+    CLUSTER,
+    RegisteredStores,
+    StorePlaces,
+    asked,
+    filled,
+)
 from rmqha.tier.joined_log import only_tier
 from rmqha.wire.columnar.decoder import DECOMPRESSED_LIMIT, DECOMPRESSED_MOST, STYLES
 from rmqha.wire.log.delay_levels import DEFAULT_DELAY_LEVELS
@@ -54,6 +66,13 @@ NO_PATH = (
     "it says where the store is (a table of Spark's catalog that was made with a list of "
     "columns has lost its options: make it without one, the option columns chooses them)"
 )
+
+PATTERN = (
+    "with nameServer a pattern with {broker} or {host}, and maybe {cluster} and {id}; among stores "
+    "one for *, which stands for all brokers that are not named"
+)
+
+TIER_PATTERN = "with nameServer URLs with {broker}, and maybe {cluster} where clusterName is given"
 
 DEFAULT_PARTITION = 64 << 20
 """Bytes of a partition: below it the start of a task costs more than its work."""
@@ -201,6 +220,11 @@ class ReadOptions:
     reader_name: str | None = option(ReaderName())
     missing_stores: MissingStores = option(Choice(MissingStores), MissingStores.FAIL)
     stores_file: Path | None = option(LocalPath())
+    name_server: tuple[str, ...] | None = option(NameServers())
+    cluster_name: str | None = option(Text(empty=False))
+    tls_config_file: Path | None = option(FilePath(empty=False))
+    registered: RegisteredStores | None = field(default=None, eq=False)
+    """With C{nameServer}: whom it asks, and where the stores of brokers are."""
     named: bool = field(default=True)
     """Whether the caller named the stores, so that a name may stand for a broker's."""
 
@@ -215,34 +239,23 @@ class ReadOptions:
         @raise OptionInvalid: If a value is not allowed, alone or beside another one.
         @raise OptionUnknown: If there is no such option.
         @raise OptionMissing: If nothing says what to read.
+        @raise NameServersSilent: If none of the name servers answers.
+        @raise NoBrokers: If they know none.
         """
         draft = OptionsDraft(KINDS)
         for name, value in given.items():
             draft.take(name, as_text(value))
         found = draft.values
-        named = "stores" in found or "storesFile" in found
-        paths = [name for name in ("path", "paths", "stores", "storesFile") if name in found]
-        if not paths and "tier" in found:
-            found["tier"] = tuple((name or ONLY, url) for name, url in found["tier"])
-            found["stores"] = tuple((name, only_tier(url)) for name, url in found["tier"])
-            named = found["tier"][0][0] != ONLY
-        elif not paths:
-            raise OptionMissing("path", NO_PATH)
-        if len(paths) > 1:
-            raise draft.invalid(paths[1], f"cannot be combined with {paths[0]}")
         if "subscribe" in found:
             found["topic"] = found.pop("subscribe")
-        if "path" in found:
-            found["stores"] = ((ONLY, found.pop("path")),)
-        elif "paths" in found:
-            found["stores"] = found.pop("paths")
-        elif "storesFile" in found:
-            try:
-                found["stores"] = _listed(found["storesFile"])
-            except (OSError, ValueError) as error:
-                raise draft.invalid("storesFile", f"a file with {Paths().allowed}") from error
-        _name_tier(draft)
-        options = cls(named=named, **draft.attributes)
+        if "nameServer" in found:
+            options = cls(**_with_registered(draft)).now()
+            if not options.stores:
+                raise NoBrokers(draft.texts["nameServer"], options.cluster_name)
+        else:
+            draft.refuse(("clusterName", "tlsConfigFile"), "only with nameServer")
+            named = _name_stores(draft)
+            options = cls(named=named, **draft.attributes)
         _check_together(options, draft)
         if streaming is not None:
             (_check_streaming if streaming else _check_batch)(draft)
@@ -256,18 +269,98 @@ class ReadOptions:
         """
         The URL of a store's tier, C{""} if it has none.
         """
-        return dict(self.tier).get(store, "")
+        urls = dict(self.tier)
+        if self.name_server is None:
+            return urls.get(store, "")
+        values = {BROKER: store, CLUSTER: self.cluster_name}
+        return filled(urls.get(store, urls.get(ANY, "")), values)
 
-    def now(self) -> Self:
+    def now(self, known: Iterable[str] = ()) -> Self:
         """
-        The same with the stores that the file says now; those of before if it says nothing.
+        The same with the stores that the file, or the name server, says now; those of before if
+        it says nothing.
+
+        @param known: Stores that are read from already: those of brokers that are not registered
+            any more are there nevertheless.
         """
+        if self.registered is not None:
+            return evolve(self, stores=self.registered.stores(known))
         if self.stores_file is None:
             return self
         try:
             return evolve(self, stores=_listed(self.stores_file))
         except (OSError, ValueError):
             return self
+
+
+def _name_stores(draft: OptionsDraft) -> bool:
+    """
+    Make names and folders of what says where the stores are.
+
+    @return: Whether the caller named them.
+    @raise OptionInvalid: If it is said twice, or a tier is of none of them.
+    @raise OptionMissing: If it is not said.
+    """
+    found = draft.values
+    named = "stores" in found or "storesFile" in found
+    paths = _one_of(draft)
+    if not paths and "tier" in found:
+        found["tier"] = tuple((name or ONLY, url) for name, url in found["tier"])
+        found["stores"] = tuple((name, only_tier(url)) for name, url in found["tier"])
+        named = found["tier"][0][0] != ONLY
+    elif "path" in found:
+        found["stores"] = ((ONLY, found.pop("path")),)
+    elif "paths" in found:
+        found["stores"] = found.pop("paths")
+    elif "storesFile" in found:
+        try:
+            found["stores"] = _listed(found["storesFile"])
+        except (OSError, ValueError) as error:
+            raise draft.invalid("storesFile", f"a file with {Paths().allowed}") from error
+    _name_tier(draft)
+    return named
+
+
+def _one_of(draft: OptionsDraft) -> list[str]:
+    """
+    The option that says where stores are; none if only C{tier} does.
+    """
+    paths: list[str] = [
+        name for name in ("path", "paths", "stores", "storesFile") if name in draft.values
+    ]
+    if len(paths) > 1:
+        raise draft.invalid(paths[1], f"cannot be combined with {paths[0]}")
+    if not paths and "tier" not in draft.values:
+        raise OptionMissing("path", NO_PATH)
+    return paths
+
+
+def _with_registered(draft: OptionsDraft) -> dict[str, Any]:
+    """
+    Make patterns of what says where the stores of brokers are.
+
+    @return: The options by attribute.
+    @raise OptionInvalid: If a pattern does not tell brokers apart.
+    @raise OptionMissing: If it is not said.
+    """
+    draft.refuse(("paths", "storesFile"), "not with nameServer, which says what there is")
+    (place,) = _one_of(draft) or ["tier"]
+    found = draft.values
+    tier = found["tier"] = tuple((name or ANY, url) for name, url in found.get("tier", ()))
+    known = {BROKER, CLUSTER} if "clusterName" in found else {BROKER}
+    if any(not asked(url) <= known or (name, asked(url)) == (ANY, set()) for name, url in tier):
+        raise draft.invalid("tier", TIER_PATTERN)
+    if "path" in found:
+        given = {ANY: found.pop("path")}
+    else:
+        given = dict(found.pop("stores", ())) or {name: only_tier(url) for name, url in tier}
+    places = StorePlaces({name: str(path) for name, path in given.items()})
+    if not places.tell_apart:
+        raise draft.invalid(place, PATTERN)
+    brokers = RegisteredBrokers(
+        found["nameServer"], found.get("clusterName"), found.get("tlsConfigFile")
+    )
+    return {**draft.attributes, "stores": (), "registered": RegisteredStores(brokers, places)}
 
 
 def _name_tier(draft: OptionsDraft) -> None:
@@ -343,7 +436,8 @@ def _check_together(options: ReadOptions, draft: OptionsDraft) -> None:
         if isinstance(offsets, dict) and set(offsets) != set(options.names):
             names = ", ".join(options.names)
             raise draft.invalid(name, f"an offset for each of the stores {names}, and for no other")
-    if options.column_style is Style.KAFKA and len(options.stores) > 1:
+    several = len(options.stores) > 1 or options.registered is not None
+    if options.column_style is Style.KAFKA and several:
         raise draft.invalid(
             "columnStyle", "one store: topic, partition and offset of several are not unique"
         )

@@ -214,7 +214,8 @@ def starting(store: StoreView, options: ReadOptions) -> int:
         return store.end
     if not isinstance(options.starting_offsets, dict):
         return store.first
-    offset = options.starting_offsets[store.name]
+    # A broker that came while a stream runs is read from its beginning.
+    offset = options.starting_offsets.get(store.name, EARLIEST)
     if offset in (LATEST, EARLIEST):
         return store.end if offset == LATEST else store.first
     if offset > store.end:

@@ -41,3 +41,41 @@ class NameServersSilent(PipelineError):
 
     def __str__(self) -> str:
         return f"no name server of {self.name_servers} answers: {self.reason}"
+
+
+@frozen
+class NoBrokers(PipelineError):
+    """
+    The name servers know no broker to read from.
+
+    @ivar name_servers: The name servers that were asked, with C{;} between.
+    @ivar cluster: The cluster that is meant; C{None} for all.
+    """
+
+    name_servers: str
+    cluster: str | None
+
+    def __str__(self) -> str:
+        whose = f" of cluster {self.cluster}" if self.cluster else ""
+        return f"no broker{whose} is registered at {self.name_servers}"
+
+
+@frozen
+class BrokerUnplaced(PipelineError):
+    """
+    A pattern cannot say where a broker's store is.
+
+    @ivar broker: The broker's name.
+    @ivar name: What the pattern asks for.
+    @ivar value: What that is; no folder can be named so.
+    """
+
+    broker: str
+    name: str
+    value: str
+
+    def __str__(self) -> str:
+        return (
+            f"nothing says where the store of broker {self.broker!r} is: its {self.name} is "
+            f"{self.value!r}, and no folder has that name"
+        )

@@ -294,7 +294,7 @@ class Appending:
         """
         Whether a part of a log is gone, and may be passed over.
         """
-        path = dict(self.options.now().stores).get(store)
+        path = dict(self.options.now([store]).stores).get(store)
         if self.options.fail_on_data_loss or path is None:
             return False
         return find_log(path, self.options.tier_of(store)).missing(start, end) == [(start, end)]

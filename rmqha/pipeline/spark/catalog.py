@@ -19,6 +19,7 @@ from pyspark.sql.types import StructField, StructType
 from rmqha.pipeline.errors import OptionInvalid
 from rmqha.pipeline.log.options import KINDS
 from rmqha.pipeline.producing.settings import SEND_KINDS
+from rmqha.pipeline.remoting.store_places import BROKER, HOST, asked
 
 _PROVIDER = "provider"
 """A property that every table has, and no read of a path."""
@@ -30,10 +31,15 @@ _MEMORY = "rmqha.options"
 
 _READ = frozenset(name.lower() for name in KINDS)
 
-_SEND = frozenset(name.lower() for name in SEND_KINDS) - _READ
-"""What only a write can be told.  C{topic} is the read's, unless a table is only written to."""
-
 _NEEDED = "nameserver"
+
+_ASKING = frozenset({_NEEDED, "tlsconfigfile"})
+"""What a read needs only where name servers say which brokers there are."""
+
+_SEND = frozenset(name.lower() for name in SEND_KINDS) - _READ | _ASKING
+"""What a write is told.  C{topic} is the read's, unless a table is only written to."""
+
+_PLACES = frozenset({"path", "paths", "stores", "storesfile", "tier"})
 
 
 def is_table(given: Mapping[str, str]) -> bool:
@@ -69,7 +75,9 @@ def reading(options: Mapping[str, str]) -> dict[str, str]:
     """
     A table's options without those of writes.
     """
-    return {name: value for name, value in options.items() if name.lower() not in _SEND}
+    places = [value for name, value in options.items() if name.lower() in _PLACES]
+    unread = _SEND - _ASKING if any(asked(place) & {BROKER, HOST} for place in places) else _SEND
+    return {name: value for name, value in options.items() if name.lower() not in unread}
 
 
 def is_sink(options: Mapping[str, str]) -> bool:
@@ -77,7 +85,7 @@ def is_sink(options: Mapping[str, str]) -> bool:
     Whether a table with these options is only written to.
     """
     names = {name.lower() for name in options}
-    return _NEEDED in names and not names & {"path", "paths", "stores", "storesfile"}
+    return _NEEDED in names and not names & _PLACES
 
 
 def remembering(schema: StructType, options: Mapping[str, str]) -> StructType:

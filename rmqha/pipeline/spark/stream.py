@@ -200,7 +200,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         name, positions = self._options.reader_name, from_json(end)
         if name is not None:
-            for store, path in self._options.now().stores:
+            for store, path in self._options.now(positions).stores:
                 if store in positions and path != only_tier(self._options.tier_of(store)):
                     publish(path, name, positions[store].offset)
 
@@ -219,7 +219,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         @raise NoPublishedPoint: If a store has no published point.
         """
         self._held_up = {}
-        options = self._options.now()
+        options = self._options.now(positions or ())
         for name in positions or {}:
             if name not in options.names:
                 self._hold(name, StoresDiffer(name, options.names))

@@ -11,6 +11,9 @@ from twisted.trial.unittest import SynchronousTestCase
 from rmqha.pipeline.errors import OptionInvalid, OptionMissing, OptionUnknown
 from rmqha.pipeline.log.option_values import Edge
 from rmqha.pipeline.log.options import ONLY, PointFile, ReadOptions, RowKind, Style, Visibility
+from rmqha.pipeline.remoting.errors import NoBrokers
+from rmqha.tier.joined_log import only_tier
+from tests.support.own_name_server import OwnNameServer
 
 
 def parse(**given: object) -> ReadOptions:
@@ -194,3 +197,72 @@ class RefusalTests(SynchronousTestCase):
         given["startingOffsets"] = '{"topic": {"0": 5, "1": -1}}'
         ReadOptions.parse(given)
         self.assertRaises(OptionInvalid, ReadOptions.parse, given, streaming=True)
+
+
+class RegisteredTests(SynchronousTestCase):
+    """
+    With a name server the stores are those of its brokers.
+    """
+
+    def setUp(self) -> None:
+        self.server = OwnNameServer()
+        self.addCleanup(self.server.close)
+        self.server.register("a", host="10.0.0.1", cluster="one")
+        self.server.register("b", host="10.0.0.2", cluster="two")
+
+    def options(self, **given: object) -> ReadOptions:
+        """
+        The options of a batch.
+        """
+        return ReadOptions.parse({"nameServer": self.server.address, **given})
+
+    def test_stores(self) -> None:
+        """
+        A path is a pattern for all brokers; C{stores} has others for some, and one cluster may be
+        meant.
+        """
+        both = (("a", Path("/data/one/a")), ("b", Path("/data/two/b")))
+        self.assertEqual(both, self.options(path="/data/{cluster}/{broker}").stores)
+        self.assertEqual(
+            both[:1], self.options(path="/data/one/{broker}", clusterName="one").stores
+        )
+        found = self.options(stores={"*": "/data/one/{broker}", "b": "/data/two/b"})
+        self.assertEqual(both, found.stores)
+        self.assertTrue(found.named)
+
+    def test_tiers(self) -> None:
+        """
+        So is the URL of a tier, beside stores or alone.
+        """
+        found = self.options(path="/data/{broker}", tier="s3://bucket/{broker}")
+        self.assertEqual("s3://bucket/b", found.tier_of("b"))
+        self.assertEqual("s3://bucket/later", found.tier_of("later"))
+        alone = self.options(
+            tier={"*": "s3://x/{cluster}/{broker}", "b": "s3://y"}, clusterName="two"
+        )
+        self.assertEqual((("b", only_tier("s3://y")),), alone.stores)
+        self.assertEqual(("s3://y", "s3://x/two/a"), (alone.tier_of("b"), alone.tier_of("a")))
+
+    def test_refused(self) -> None:
+        """
+        What would read one store for another, or none, is told before anything is read.
+        """
+        for option, given in (
+            ("path", {"path": "/data/store"}),
+            ("path", {"path": "/data/{cluster}"}),
+            ("path", {"path": "/data/{broker}/{name}"}),
+            ("stores", {"stores": '{"a": "/data/{broker}"}'}),
+            ("tier", {"tier": "s3://bucket/folder"}),
+            ("tier", {"path": "/data/{broker}", "tier": "s3://bucket/{host}/{broker}"}),
+            ("tier", {"path": "/data/{broker}", "tier": "s3://bucket/{cluster}/{broker}"}),
+            ("storesFile", {"storesFile": "/etc/stores.json"}),
+            ("columnStyle", {"path": "/data/{broker}", "columnStyle": "kafka"}),
+            ("startingOffsets", {"path": "/data/{broker}", "startingOffsets": '{"a": 1}'}),
+        ):
+            error = self.assertRaises(OptionInvalid, self.options, **given)
+            self.assertEqual(option, error.option)
+        self.assertRaises(OptionMissing, self.options)
+        error = self.assertRaises(NoBrokers, self.options, path="/{broker}", clusterName="three")
+        self.assertIn("no broker of cluster three is registered at 127.0.0.1:", str(error))
+        error = self.assertRaises(OptionInvalid, parse, clusterName="one")
+        self.assertIn("only with nameServer", str(error))

@@ -95,6 +95,19 @@ class CatalogTests(SynchronousTestCase):
         schema = remembering(plain, sink)
         self.assertEqual({**sink, "topic": "b"}, recalled_for_sending(schema, {"topic": "b"}))
 
+    def test_name_server_of_reads(self) -> None:
+        """
+        A name server is asked by reads of a table whose path is a pattern for brokers, and by
+        its writes in any case.
+        """
+        plain = StructType([StructField("body", LongType())])
+        asking = {"nameServer": "h:1", "tlsConfigFile": "/etc/tls"}
+        for places in ({"path": "/data/{broker}"}, {"tier": "s3://bucket/{broker}"}):
+            schema = remembering(plain, {**places, **asking, "retries": "5"})
+            self.assertEqual({**places, **asking}, recalled(schema, {}))
+            self.assertEqual({**asking, "retries": "5"}, recalled_for_sending(schema, {}))
+            self.assertFalse(is_sink({**places, **asking}))
+
 
 class TableTests(SynchronousTestCase):
     """

@@ -14,6 +14,7 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from lab.bench.corpus import write_log
 from lab.harness import golden
 from rmqha.errors import NotAStore
 from rmqha.pipeline.errors import OptionInvalid
@@ -26,8 +27,11 @@ from rmqha.pipeline.log.errors import (
     PositionInvalid,
     StoresDiffer,
 )
+from rmqha.pipeline.remoting import registered_brokers
+from rmqha.pipeline.remoting.errors import NameServersSilent
 from rmqha.wire.log.published import Point, Why, parse_point, render_point
 from rmqha.wire.store_layout import OWN_FOLDER, POINT
+from tests.support.own_name_server import OwnNameServer
 from tests.support.rows import expected, publish
 
 try:
@@ -407,9 +411,9 @@ class PositionTests(StreamTestCase):
         return self.store / "commitlog" / f"{offset // 262144 * 262144:020d}"
 
 
-class SeveralTests(SynchronousTestCase):
+class SeveralTestCase(SynchronousTestCase):
     """
-    Several brokers in one stream: what befalls one holds up that one.
+    The stores of two brokers.
     """
 
     def setUp(self) -> None:
@@ -463,6 +467,12 @@ class SeveralTests(SynchronousTestCase):
         The next position, as Spark keeps it.
         """
         return json.loads(json.dumps(reader.latestOffset(start, ReadAllAvailable())))
+
+
+class SeveralTests(SeveralTestCase):
+    """
+    Several brokers in one stream: what befalls one holds up that one.
+    """
 
     def test_absent(self) -> None:
         """
@@ -607,3 +617,109 @@ class SeveralTests(SynchronousTestCase):
         self.patch(os, "open", lambda *args, **more: (opens.append(args), real(*args, **more))[1])
         self.next(reader, begun)
         self.assertLess(len(opens), 7)
+
+
+class RegisteredTests(SeveralTestCase):
+    """
+    The brokers that a name server knows, in one stream.
+    """
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.patch(registered_brokers, "FRESH", 0.0)
+        self.server = OwnNameServer()
+        self.addCleanup(self.server.close)
+        self.server.register("a", host="10.0.0.1")
+
+    def reader(self, missing: str = "wait", **given: object) -> StreamReader:
+        """
+        A stream of what is registered.
+        """
+        return reader_of(
+            path=f"{self.place}/{{broker}}",
+            nameServer=self.server.address,
+            missingStores=missing,
+            columns="broker_name,physical_offset",
+            **given,
+        )
+
+    def test_join(self) -> None:
+        """
+        A broker that registers while the stream runs is read from its beginning, also where the
+        others began elsewhere.
+        """
+        begin = self.all["a"][50]
+        reader = self.reader("fail", startingOffsets={"a": begin})
+        begun = reader.initialOffset()
+        self.server.register("b", host="10.0.0.2")
+        first = self.next(reader, begun)
+        self.assertEqual({"a": self.all["a"][50:100]}, self.rows(reader, begun, first))
+        second = self.next(reader, first)
+        self.assertEqual({"b": self.all["b"][:100]}, self.rows(reader, first, second))
+
+    def test_leave(self) -> None:
+        """
+        One that is not registered any more is read to the end of its log, after a restart too,
+        and gone on with when it is back: to be away is not to be empty.
+        """
+        self.server.register("b", host="10.0.0.2")
+        reader = self.reader("fail")
+        first = self.next(reader, reader.initialOffset())
+        self.grow(150, "b")
+        self.server.unregister("b", host="10.0.0.2")
+        second = self.next(reader, first)
+        self.assertEqual({"b": self.all["b"][100:150]}, self.rows(reader, first, second))
+        again = self.reader("skip")
+        self.grow(170, "b")
+        third = self.next(again, second)
+        self.assertEqual({"b": self.all["b"][150:170]}, self.rows(again, second, third))
+        self.server.register("b", host="10.0.0.2")
+        self.grow(180, "b")
+        fourth = self.next(again, third)
+        self.assertEqual({"b": self.all["b"][170:180]}, self.rows(again, third, fourth))
+
+    def test_dismissed(self) -> None:
+        """
+        One whose store is gone as well is forgotten with C{missingStores=skip}, and an error
+        otherwise.
+        """
+        self.server.register("b", host="10.0.0.2")
+        reader = self.reader("skip")
+        first = self.next(reader, reader.initialOffset())
+        self.server.unregister("b", host="10.0.0.2")
+        shutil.rmtree(self.stores["b"])
+        self.assertRaises(NotAStore, self.next, self.reader("fail"), first)
+        self.assertEqual(["a"], sorted(self.next(reader, first)["stores"]))
+
+    def test_name_server_away(self) -> None:
+        """
+        A stream that runs does not need the name server to go on.
+        """
+        reader = self.reader()
+        first = self.next(reader, reader.initialOffset())
+        self.server.close()
+        self.grow(200, "a")
+        second = self.next(reader, first)
+        self.assertEqual({"a": self.all["a"][100:200]}, self.rows(reader, first, second))
+        self.assertRaises(NameServersSilent, self.reader)
+
+    def test_many(self) -> None:
+        """
+        Fifty brokers of which eight have something are one stream, and one position a batch.
+        """
+        busy = [f"b{number:02}" for number in range(0, 48, 6)]
+        for number in range(50):
+            name = f"b{number:02}"
+            self.server.register(name, host=f"10.0.1.{number}")
+            log, end = self.place / name / "commitlog", 0
+            if name in busy:
+                end = write_log(log, 20_000, file_size=1 << 16, bodies=(200,))
+            log.mkdir(parents=True, exist_ok=True)
+            publish(self.place / name, end, broker_name=name)
+        reader = self.reader("fail")
+        begun = reader.initialOffset()
+        first = self.next(reader, begun)
+        rows = self.rows(reader, begun, first)
+        self.assertEqual(["a", *busy], sorted(rows))
+        self.assertEqual(1, len({len(rows[name]) for name in busy}))
+        self.assertEqual(51, len(first["stores"]))
