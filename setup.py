@@ -16,8 +16,8 @@ from setuptools import Extension, find_packages, setup
 # What is compiled, if there is a compiler: without it everything works, and slower.
 LANE = cythonize(
     [
-        Extension(f"rmqha.wire.lane.{name}", [f"rmqha/wire/lane/{name}.py"])
-        for name in ("send_run", "batch_run", "dispatch_run", "check_run", "pull_run")
+        Extension(f"rmqha.wire.lane.{module.stem}", [str(module)])
+        for module in sorted(Path("rmqha/wire/lane").glob("*_run.py"))
     ],
     build_dir="build",
     compiler_directives={"language_level": 3, "wraparound": False, "cdivision": True},
