@@ -140,7 +140,7 @@ class StoreParts:
         Close the files; the log may still be read, and is never written again.
         """
         with ExitStack() as closing:
-            closing.callback(self.log.folder.close)
+            closing.callback(self.log.close)
             if self.index is not None:
                 closing.callback(self.index.close)
             closing.callback(self.queues.close)

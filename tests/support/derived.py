@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from rmqha.logfiles.reader import LogReader
 from rmqha.store.derived.dispatch import Dispatcher
 from rmqha.store.derived.rebuild import compare, open_derived, rebuild
 from rmqha.wire.log.delay_levels import DelayLevels
+from tests.support.open_files import open_files
 
 
 def settings(root: Path, **more: Any) -> StoreSettings:
@@ -62,8 +64,12 @@ def drain(maker: Dispatcher) -> None:
 
 class DerivedTestCase(SynchronousTestCase):
     """
-    Tests with folders that go away.
+    Tests with folders that go away, and in which nothing is open in the end.
     """
+
+    def __init__(self, methodName: str = "runTest") -> None:
+        super().__init__(methodName)
+        self._folders: set[Path] = set()
 
     def folder(self) -> Path:
         """
@@ -71,7 +77,15 @@ class DerivedTestCase(SynchronousTestCase):
         """
         made = Path(tempfile.mkdtemp(prefix="derived-"))
         self.addCleanup(shutil.rmtree, made, ignore_errors=True)
+        if not self._folders:
+            # It comes last: what closes is added later.
+            self.addCleanup(self._assert_closed)
+        self._folders.add(made)
         return made
+
+    def _assert_closed(self) -> None:
+        left = [name for name in open_files() if self._folders.intersection(Path(name).parents)]
+        self.assertEqual([], left, "not closed")
 
     def rebuilt(self, log: LogReader, **more: Any) -> Path:
         """
@@ -110,8 +124,11 @@ class DerivedTestCase(SynchronousTestCase):
         """
         given = settings(root, **more)
         queues, index = open_derived(root, given, read_only=True)
-        queues.load()
-        queues.inspect(log.min_offset)
-        if index is not None:
-            index.load()
-        return [str(fault) for fault in compare(log, queues, index, given)]
+        with ExitStack() as closing:
+            closing.callback(queues.close)
+            queues.load()
+            queues.inspect(log.min_offset)
+            if index is not None:
+                closing.callback(index.close)
+                index.load()
+            return [str(fault) for fault in compare(log, queues, index, given)]

@@ -536,6 +536,14 @@ class CommitLog:
         except Exception:
             self._log.failure("A listener of the commit log failed")
 
+    def close(self) -> None:
+        """
+        Close the files; the log may still be read, and is never written again.
+        """
+        # Else the view keeps the map of a file, and a descriptor, as long as anybody has the log.
+        self._forget_room()
+        self.folder.close()
+
     # --- the ends of the log ------------------------------------------------
 
     def now_flushed(self, offset: int) -> None:

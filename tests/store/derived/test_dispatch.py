@@ -103,8 +103,10 @@ class DispatchTestCase(DerivedTestCase):
         self.random = Random(self.id())
         self.log = MemoryLog()
 
-    def maker(self, root: Path | None = None, clock: Clock | None = None) -> Dispatcher:
-        made = dispatcher(self.log, root or self.root, clock)
+    def maker(
+        self, root: Path | None = None, clock: Clock | None = None, **more: Any
+    ) -> Dispatcher:
+        made = dispatcher(self.log, root or self.root, clock, **more)
         self.addCleanup(made.queues.close)
         self.addCleanup(made.index.close if made.index else lambda: None)
         return made
@@ -443,7 +445,7 @@ class RunTests(DispatchTestCase):
         The index can be off.
         """
         fill(self.log, 2000, self.random)
-        made = dispatcher(self.log, self.root, index_enable=False)
+        made = self.maker(index_enable=False)
         made.recover(clean=True)
         drain(made)
         self.assertEqual(index_files(self.root), [])

@@ -501,7 +501,7 @@ class RecoverTests(StoreTestCase):
         IndexFile.create(
             str(self.root / "index" / "29991231000000000"),
             self.shape,
-            Descriptors(),
+            index.descriptors,
             index.files[-1],
         )
         for clean in (True, False):

@@ -23,19 +23,6 @@ from tests.support.derived import settings
 VERSION = golden.VERSIONS[0]
 
 
-def lookup(store: Path) -> Lookup:
-    """
-    A way to look things up in a store on disk.
-    """
-    log, given = OfflineLog(store), settings(store)
-    queues, index = open_derived(store, given, read_only=True)
-    queues.load()
-    queues.inspect(log.min_offset)
-    assert index is not None
-    index.load()
-    return Lookup(log, queues, index, DelayLevels.parse(given.delay_levels))
-
-
 def units(version: str, name: str = "store") -> list[dict[str, Any]]:
     """
     The queues of a store as RocketMQ reads them.
@@ -44,12 +31,26 @@ def units(version: str, name: str = "store") -> list[dict[str, Any]]:
 
 
 class LookupTests(SynchronousTestCase):
+    def lookup(self, store: Path) -> Lookup:
+        """
+        A way to look things up in a store on disk.
+        """
+        log, given = OfflineLog(store), settings(store)
+        queues, index = open_derived(store, given, read_only=True)
+        assert index is not None
+        self.addCleanup(queues.close)
+        self.addCleanup(index.close)
+        queues.load()
+        queues.inspect(log.min_offset)
+        index.load()
+        return Lookup(log, queues, index, DelayLevels.parse(given.delay_levels))
+
     def test_by_queue_offset(self) -> None:
         """
         Every unit of every queue leads to its own record, and nothing else does.
         """
         for version in golden.VERSIONS:
-            look = lookup(golden.store(version))
+            look = self.lookup(golden.store(version))
             for queue in units(version):
                 topic, number = queue["topic"], queue["queueId"]
                 low, high = queue["minOffset"], queue["maxOffset"]
@@ -65,7 +66,7 @@ class LookupTests(SynchronousTestCase):
         """
         A queue that does not begin at 0 has a smallest offset, and nothing below it.
         """
-        look = lookup(golden.store("5.3.3", "slave-late"))
+        look = self.lookup(golden.store("5.3.3", "slave-late"))
         low, _ = look.bounds("FloodA", 0) or (0, 0)
         self.assertEqual(low, 107)
         self.assertIsNone(look.by_queue_offset("FloodA", 0, 106))
@@ -77,7 +78,7 @@ class LookupTests(SynchronousTestCase):
         """
         A queue that does not exist has nothing.
         """
-        look = lookup(golden.store(VERSION, "ipv6"))
+        look = self.lookup(golden.store(VERSION, "ipv6"))
         self.assertIsNone(look.bounds("nobody", 0))
         self.assertIsNone(look.by_queue_offset("nobody", 0, 0))
         self.assertEqual(look.by_time("nobody", 0, 0), 0)
@@ -90,15 +91,15 @@ class LookupTests(SynchronousTestCase):
         path = sorted((store / "consumequeue" / "GoldenBulk" / "0").iterdir())[0]
         data = path.read_bytes()
         damage.overwrite(path, 20, data[40:60])
-        self.assertIsNone(lookup(store).by_queue_offset("GoldenBulk", 0, 1))
+        self.assertIsNone(self.lookup(store).by_queue_offset("GoldenBulk", 0, 1))
         damage.flip(path, 40 + 11)
-        self.assertIsNone(lookup(store).by_queue_offset("GoldenBulk", 0, 2))
+        self.assertIsNone(self.lookup(store).by_queue_offset("GoldenBulk", 0, 2))
 
     def test_by_time(self) -> None:
         """
         The first message of a time, the nearest one otherwise.
         """
-        look = lookup(golden.store(VERSION))
+        look = self.lookup(golden.store(VERSION))
         times = []
         low, high = look.bounds("GoldenBulk", 0) or (0, 0)
         for offset in range(low, high):
@@ -116,7 +117,7 @@ class LookupTests(SynchronousTestCase):
         A key gives exactly the records that have it, where RocketMQ compares hashes only.
         """
         store = golden.store(VERSION)
-        look = lookup(store)
+        look = self.lookup(store)
         having: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
         for row in golden.jsonl(VERSION, "expected.jsonl"):
             if "blank" in row or row["sysFlag"] & 0xC == 0xC:
@@ -135,7 +136,7 @@ class LookupTests(SynchronousTestCase):
         """
         Times bound what is found, to the millisecond.
         """
-        look = lookup(golden.store(VERSION))
+        look = self.lookup(golden.store(VERSION))
         (record,) = look.by_key("GoldenA", "k1").records
         time = record.store_timestamp
         self.assertEqual(len(look.by_key("GoldenA", "k1", begin=time, end=time).records), 1)
@@ -146,7 +147,7 @@ class LookupTests(SynchronousTestCase):
         """
         Another key of the same hash does not find the record.
         """
-        look = lookup(golden.store(VERSION))
+        look = self.lookup(golden.store(VERSION))
         # Java: "Aa" and "BB" hash alike, so do keys that differ in just that.
         self.assertEqual(key_hash("t", "xAa"), key_hash("t", "xBB"))
         real = Index.query
@@ -163,7 +164,7 @@ class LookupTests(SynchronousTestCase):
         """
         Without an index no key is found.
         """
-        look = lookup(golden.store(VERSION, "ipv6"))
+        look = self.lookup(golden.store(VERSION, "ipv6"))
         look.index = None
         self.assertEqual(look.by_key("GoldenA", "k1").records, ())
 
@@ -171,7 +172,7 @@ class LookupTests(SynchronousTestCase):
         """
         A physical offset gives its record, a place inside one nothing.
         """
-        look = lookup(golden.store(VERSION))
+        look = self.lookup(golden.store(VERSION))
         found = look.record(208)
         assert found is not None
         self.assertEqual(found.properties["TAGS"], "标签")

@@ -30,6 +30,7 @@ from rmqha.wire.log.record import Fault, decode
 from tests.support.effort import tries
 from tests.support.ha_frames import append_frame
 from tests.support.logs import FILE_SIZE, STORED, Disk, LogTestCase, content, encoded, files_of
+from tests.support.open_files import open_files
 
 
 class ReadTests(LogTestCase):
@@ -299,6 +300,20 @@ class FrameTests(LogTestCase):
         log.staged(100)
         log.accept()
         self.assertEqual((log.end, content(log)), (300, b"a" * 200 + b"b" * 100))
+
+    def test_closed(self) -> None:
+        """
+        A log that was closed keeps no file open, however much room a frame had been given.
+        """
+        log = self.log()
+        log.reserve(0, 300)[:] = bytes(300)
+        log.staged(300)
+        log.accept()
+        (path,) = log.folder.path.iterdir()
+        self.assertIn(str(path), open_files())
+        log.close()
+        self.assertNotIn(str(path), open_files())
+        self.assertEqual(content(log), bytes(300))
 
     def test_reserve_ends_with_the_file(self) -> None:
         """
