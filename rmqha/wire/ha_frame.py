@@ -16,7 +16,9 @@ from attrs import define, field, frozen
 from rmqha.errors import FrameSizeOutOfRange
 
 OFFSET_REPORT = Struct(">q")
+"""All that a slave says: an offset of the log, in bytes."""
 TRANSFER_HEADER = Struct(">qi")
+"""What comes before the bytes of a frame: their offset in the log, and how many they are."""
 
 DEFAULT_BATCH = 32 * 1024
 """Most body bytes of a stock master's frame (C{haTransferBatchSize})."""

@@ -25,10 +25,17 @@ LEARNER_ID = -1
 
 _STATE = Struct(">i")
 SLAVE_HANDSHAKE = Struct(">ihhq")
+"""A slave's first message: its state, two flags (it wants the last file only; it takes part as a
+learner), and its id."""
 REPORT = Struct(">iq")
+"""A slave's report: its state, and an offset of the log in bytes."""
 ANSWER_HEADER = Struct(">iiqi")
+"""What comes before a master's labels: its state, their size in bytes, where its log ends, and its
+last label."""
 LABEL = Struct(">iq")
+"""An epoch label, and where in the log it begins."""
 TRANSFER_HEADER = Struct(">iiqiqq")
+"""What comes before the bytes of a transfer: the state, and the fields of L{TransferHeader}."""
 
 BUFFER = 4 << 20
 """What a stock slave's buffer holds: a header with its body."""

@@ -13,7 +13,9 @@ from __future__ import annotations
 # --- RocketMQ's -----------------------------------------------------------------
 
 LOCK = "lock"
+"""Locked by the process that has the store open."""
 CHECKPOINT = "checkpoint"
+"""Up to which store times all is flushed."""
 ABORT = "abort"
 """There while a node runs, so still there after a crash."""
 
@@ -24,8 +26,11 @@ BROKER_IDENTITY = "brokerIdentity"
 """Which member of its set a store belongs to, in controller mode."""
 
 COMMITLOG = "commitlog"
+"""The folder of the log's files."""
 CONSUMEQUEUE = "consumequeue"
+"""The folder of consume queues: below it one a topic, and in that one a queue."""
 INDEX = "index"
+"""The folder of index files."""
 
 UNIT_SIZE = 20
 """Bytes of one unit of a consume queue; its files are whole units."""

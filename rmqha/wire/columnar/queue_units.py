@@ -18,7 +18,10 @@ from rmqha.wire.columnar.record_blocks import Block
 from rmqha.wire.store_layout import BLANK_SIZE, UNIT_SIZE
 
 UNIT = Struct(">qiq")
+"""A unit of a consume queue: its record's offset in the log, its size in bytes, and the code of its
+tags."""
 UNIT_TYPE = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags", ">i8")])
+"""L{UNIT} as numpy reads it."""
 
 # What RocketMQ writes where a queue has no message (its fillPreBlank).
 BLANK_UNIT = UNIT.pack(0, BLANK_SIZE, 0)

@@ -42,7 +42,9 @@ from rmqha.wire.names import DELAY
 MAX_TOPIC = 127
 """Bytes of a topic that fit version 1's length field."""
 MAX_TOPIC_V2 = 255
+"""Bytes of the longest topic there may be; above L{MAX_TOPIC} a record is of version 2."""
 MAX_PROPERTIES = 0x7FFF
+"""Most bytes of properties: their length is a signed short."""
 
 _ALONE = MIN_RECORD - 2 * HOST_SIZE - 1
 """Bytes of a record without its strings, its hosts and the length of its topic."""
@@ -104,6 +106,12 @@ class RecordForm:
 
     @classmethod
     def of(cls, message: Message, most: int) -> Self:
+        """
+        What all records of a message's batch have in common.
+
+        @param most: Most bytes of a body.
+        @raise MessageIllegal: If the topic is empty or too long.
+        """
         topic = message.topic.encode("utf-8")
         if not 0 < len(topic) <= MAX_TOPIC_V2:
             raise MessageIllegal("topic", len(topic), MAX_TOPIC_V2)
@@ -127,6 +135,13 @@ class RecordForm:
         )
 
     def fill(self, flag: int, body: bytes, properties: bytes, prepared: int) -> bytearray:
+        """
+        A record of its own, whose offsets and store time are not known yet.
+
+        @param flag: The message's, for clients.
+        @param properties: As they are stored.
+        @raise MessageIllegal: If the body, the properties or the record are too long.
+        """
         most = self.most
         if len(body) > most:
             raise MessageIllegal("body", len(body), most)

@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     import numpy as np
 
 MAGIC_V1 = -626843481
+"""What tells a record of version 1 from other bytes, behind its size."""
 MAGIC_V2 = -626843477
 """Version 2 has a topic length of two bytes instead of one; 5.x writes it for long topics."""
 MAGIC_BLANK = -875286124
+"""The same of what fills a file's end, where the next record did not fit."""
 MAGIC_BYTES = tuple(magic.to_bytes(4, "big", signed=True) for magic in (MAGIC_V1, MAGIC_V2))
 """How a record's magic looks on disk."""
 

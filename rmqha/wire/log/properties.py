@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 NAME_END = b"\x01"
+"""Between a property's name and its value."""
 PAIR_END = b"\x02"
+"""Behind a value; the last one may lack it."""
 
 
 def _pairs(raw: bytes) -> list[tuple[bytes, bytes]]:

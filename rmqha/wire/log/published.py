@@ -22,6 +22,7 @@ from isal.isal_zlib import crc32
 from rmqha.errors import PointInvalid
 
 VERSION = 1
+"""The version of the layout, which a reader must know."""
 
 TAIL = 4096
 """Bytes before the end of a closed log that L{Point.tail} is of; all of it if it has fewer."""

@@ -12,14 +12,18 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 COMPRESSED = 0x1
+"""The body is compressed."""
 MULTI_TAGS = 0x2
+"""The message has more than one tag."""
 
 TRANSACTION = 0xC
 """The two bits of a transaction's state; none for a plain message."""
 PREPARED, COMMIT, ROLLBACK = 0x4, 0x8, 0xC
 
 BORN_IP6 = 0x10
+"""The producer's address is one of IPv6, of 16 bytes instead of 4."""
 STORE_IP6 = 0x20
+"""The same of the broker's."""
 IP6_HOSTS = BORN_IP6 | STORE_IP6
 
 COMPRESSION_TYPE = 0x700

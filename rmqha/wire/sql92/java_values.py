@@ -18,7 +18,9 @@ Value: TypeAlias = "str | bool | int | float | None"
 """What an expression can be: Java's String, Boolean, Integer, Long (L{Long}), Double and null."""
 
 INTS = range(-(1 << 31), 1 << 31)
+"""What Java's C{int} holds."""
 LONGS = range(-(1 << 63), 1 << 63)
+"""What its C{long} holds."""
 
 _WHOLE = re.compile(r"[+-]?0*\d{1,19}")
 _DIGITS = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"

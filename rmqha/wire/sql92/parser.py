@@ -186,6 +186,9 @@ class Parser:
         return parts.joined(chain, decisive=word == "OR")
 
     def equal(self, left: Part) -> Part:
+        """
+        Behind C{=} and C{<>}.
+        """
         return parts.same(left, self._expression(COMPARISON))
 
     def missing(self, left: Part) -> Part:
@@ -202,9 +205,17 @@ class Parser:
         return parts.opposite(found) if negated else found
 
     def compared(self, left: Part, holds: Callable[[int, int], bool]) -> Part:
+        """
+        Behind C{<}, C{<=}, C{>} and C{>=}.
+
+        @param holds: What is asked of both sides.
+        """
         return parts.compared(left, self._unary(), holds)
 
     def between(self, left: Part, *, negated: bool) -> Part:
+        """
+        Behind C{BETWEEN} and C{NOT BETWEEN}: both bounds belong to it.
+        """
         low = self._unary()
         if self._token.what != "AND":
             raise self._unexpected("AND")
@@ -233,6 +244,11 @@ class Parser:
         return parts.one_of(left, frozenset(texts))
 
     def texted(self, left: Part, has: Callable[[str, str], bool], *, negated: bool) -> Part:
+        """
+        Behind C{CONTAINS}, C{STARTSWITH} and C{ENDSWITH}.
+
+        @param has: What is asked of the value and the text.
+        """
         return parts.texted(left, self._text(), has, negated=negated)
 
     # --- tokens -----------------------------------------------------------------------

@@ -18,7 +18,9 @@ from attrs import frozen
 from rmqha.wire.sql92.java_values import Long, Value, equal, ordered
 
 Properties: TypeAlias = Mapping[str, str]
+"""A message's, by name."""
 Evaluate: TypeAlias = Callable[[Properties], Any]
+"""Gives a part's value for a message; C{None} is SQL's null."""
 
 
 class Senseless(Exception):
