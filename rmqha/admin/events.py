@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +23,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha import event_file
+from rmqha.admin.watch import Watch
 from rmqha.event_file import Event
-from rmqha.periodic import Job, Periodic
 
 LOOK = 1.0
 """Seconds between two looks at the states."""
@@ -41,7 +41,7 @@ changes are none."""
 
 
 @define(eq=False)
-class Events:
+class Events(Watch):
     """
     Those of one node.
 
@@ -59,31 +59,11 @@ class Events:
     _path: Path | None = field(default=None, init=False)
     _unsaved: list[Event] = field(factory=list, init=False)
     _saving: Deferred[None] | None = field(default=None, init=False)
-    _looking: Periodic = field(init=False)
     _told: bool = field(default=False, init=False)
 
+    job = "recording events"
+    every = LOOK
     _log = Logger()
-
-    def __attrs_post_init__(self) -> None:
-        self._looking = Periodic("recording events", self.clock, self.look)
-
-    def start(self) -> None:
-        """
-        Look at the states from now on.
-        """
-        self._looking.start(LOOK, now=True)
-
-    def stop(self) -> Deferred[None]:
-        """
-        Look no more.
-        """
-        return self._looking.stop()
-
-    def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again.
-        """
-        yield self._looking
 
     def note(self, kind: str, text: str) -> None:
         """

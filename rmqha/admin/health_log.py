@@ -6,22 +6,21 @@ What lasts is told by C{/healthz} as often as somebody asks, so the log only has
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from attrs import define, field
-from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from rmqha.admin.watch import Watch
 from rmqha.health import HealthProbe, HealthReason, failing
-from rmqha.periodic import Job, Periodic
 
 LOOK = 1.0
 """Seconds between two looks; what lasts less may never be told."""
 
 
 @define(eq=False)
-class HealthLog:
+class HealthLog(Watch):
     """
     Looks at a node's reasons, and logs each when it begins and when it has ended.
 
@@ -32,30 +31,10 @@ class HealthLog:
     reasons: Callable[[], Iterable[HealthReason]]
     clock: IReactorTime
     _since: dict[str, float] = field(factory=dict, init=False)
-    _looking: Periodic = field(init=False)
 
+    job = "looking at the node's health"
+    every = LOOK
     _log = Logger()
-
-    def __attrs_post_init__(self) -> None:
-        self._looking = Periodic("looking at the node's health", self.clock, self.look)
-
-    def start(self) -> None:
-        """
-        Look at once, and again and again.
-        """
-        self._looking.start(LOOK, now=True)
-
-    def stop(self) -> Deferred[None]:
-        """
-        Look no more.
-        """
-        return self._looking.stop()
-
-    def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again.
-        """
-        yield self._looking
 
     def look(self) -> None:
         """

@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import pairwise
 
 from attrs import define, field, frozen
-from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
+from rmqha.admin.watch import Watch
 from rmqha.nodes.facts import lag_of
 from rmqha.nodes.summary import Status
 from rmqha.page.told import Series
-from rmqha.periodic import Job, Periodic
 
 STEP = 5.0
 """Seconds between two looks at the status."""
@@ -66,7 +65,7 @@ MEASURES = (
 
 
 @define(eq=False)
-class History:
+class History(Watch):
     """
     Remembers what the status said.
 
@@ -81,28 +80,9 @@ class History:
     _looks: deque[tuple[int, float, tuple[float | None, ...]]] = field(
         factory=lambda: deque(maxlen=MOST), init=False
     )
-    _looking: Periodic = field(init=False)
 
-    def __attrs_post_init__(self) -> None:
-        self._looking = Periodic("remembering lag and rates", self.clock, self.look)
-
-    def start(self) -> None:
-        """
-        Look at once, and again and again.
-        """
-        self._looking.start(STEP, now=True)
-
-    def stop(self) -> Deferred[None]:
-        """
-        Look no more.
-        """
-        return self._looking.stop()
-
-    def jobs(self) -> Iterator[Job]:
-        """
-        What is done again and again.
-        """
-        yield self._looking
+    job = "remembering lag and rates"
+    every = STEP
 
     def look(self) -> None:
         """

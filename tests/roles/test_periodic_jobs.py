@@ -14,6 +14,7 @@ from twisted.internet.testing import MemoryReactorClock
 from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness.ports import free_ports
+from rmqha.admin.watch import Watch
 from rmqha.broker.clients.heartbeats import SWEEP
 from rmqha.config.load import load
 from rmqha.namesrv.routes import RouteTable
@@ -196,12 +197,16 @@ class DocumentedTests(SynchronousTestCase):
 
     def jobs(self) -> Iterator[tuple[str, bool]]:
         """
-        Each C{Periodic} that is made anywhere: its name, up to what is not constant, and whether
-        it is vital.
+        Each C{Periodic} that is made anywhere, and each L{Watch}: its name, up to what is not
+        constant, and whether it is vital.
         """
         for path in sorted((ROOT / "rmqha").rglob("*.py")):
+            if path == ROOT / "rmqha/admin/watch.py":
+                continue  # it takes the names from its classes
             for node in ast.walk(ast.parse(path.read_bytes())):
-                if isinstance(node, ast.Call) and getattr(node.func, "id", "") in (
+                if isinstance(node, ast.ClassDef):
+                    yield from self.watched(node)
+                elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in (
                     "Periodic",
                     "Job",
                 ):
@@ -209,6 +214,19 @@ class DocumentedTests(SynchronousTestCase):
                     start = name.values[0] if isinstance(name, ast.JoinedStr) else name
                     assert isinstance(start, ast.Constant), ast.dump(name)
                     yield str(start.value), any(each.arg == "vital" for each in node.keywords)
+
+    def watched(self, node: ast.ClassDef) -> Iterator[tuple[str, bool]]:
+        """
+        The same of a class, if it is a watch.
+        """
+        if any(getattr(base, "id", "") == Watch.__name__ for base in node.bases):
+            (name,) = [
+                each.value
+                for each in node.body
+                if isinstance(each, ast.Assign) and getattr(each.targets[0], "id", "") == "job"
+            ]
+            assert isinstance(name, ast.Constant), ast.dump(name)
+            yield str(name.value), False
 
     def test_documented(self) -> None:
         """

@@ -1,0 +1,53 @@
+"""
+Looking at a node again and again, for those parts of it that remember or tell what they see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorTime
+
+from rmqha.periodic import Job, Periodic
+
+
+class Watch:
+    """
+    A part that looks at its node; its class is made by attrs, and has a C{clock}.
+
+    @cvar job: What the look is called in log and status.
+    @cvar every: Seconds between two looks.
+    """
+
+    job: ClassVar[str]
+    every: ClassVar[float]
+    clock: IReactorTime
+
+    def __attrs_post_init__(self) -> None:
+        self._looking = Periodic(self.job, self.clock, self.look)
+
+    def look(self) -> None:
+        """
+        Look once.
+        """
+        raise NotImplementedError
+
+    def start(self) -> None:
+        """
+        Look at once, and again and again.
+        """
+        self._looking.start(self.every, now=True)
+
+    def stop(self) -> Deferred[None]:
+        """
+        Look no more.
+        """
+        return self._looking.stop()
+
+    def jobs(self) -> Iterator[Job]:
+        """
+        What is done again and again.
+        """
+        yield self._looking
