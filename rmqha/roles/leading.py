@@ -108,6 +108,7 @@ class LeadingNode(SlaveNode):
         # Alone in its set at first, and so all of it is confirmed.
         store.confirm(log.confirmed)
         await store.took_over()
+        await self.read_tables()
         master = self._set_master(state, journal)
         role = self._as_configured.broker.role
         self._wear(role if role.is_master else BrokerRole.SYNC_MASTER, 0)

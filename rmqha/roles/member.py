@@ -276,6 +276,7 @@ class MemberNode(LeadingNode):
         if self.master is not None:
             await self._demote(f"master epoch {state.master_epoch} has another master")
         if self.follower is None:
+            await self.read_tables()
             self._wear(BrokerRole.SLAVE, self.membership.id)
             await self.follow(self.store)
         counted_on, follower = self.counted_on, self.follower

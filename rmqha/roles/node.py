@@ -231,15 +231,20 @@ class Node(Process):
             return None
         prepared = self.prepared(store)
         prepared.addCallback(lambda _: self.events.keep_in(event_path(store.settings.root)))
-        prepared.addCallback(lambda _: self._in_thread(self._read_tables, store))
+        prepared.addCallback(lambda _: self.read_tables())
         return prepared.addCallback(self._serve, store).addCallback(self._served)
 
-    def _read_tables(self, store: Store) -> None:
+    def read_tables(self) -> Deferred[None]:
         """
-        Read the broker's tables; blocking.  Not where they are wanted, on the reactor: a fifth of
-        a second for ten thousand topics.
+        Have a thread read the tables of the next broker, while there is none.  Where they are
+        wanted, on the reactor, ten thousand topics would be a fifth of a second.
         """
-        self._tables = CheckedTables.read_ahead(store.settings.root, TABLES)
+
+        def read(tables: CheckedTables) -> None:
+            self._tables = tables
+
+        root = self.settings.store.root
+        return self._in_thread(CheckedTables.read_ahead, root, TABLES).addCallback(read)
 
     def _serve(self, _: None, store: Store) -> Deferred[None]:
         if not self.running:

@@ -393,6 +393,7 @@ class SlaveNode(TellingSlave):
             service.startService()
             store = await service.ready
             self.epochs.become(self.epochs.journal.cut(store.log.confirmed))
+            await self.read_tables()
             # What a stop has ended already must not begin again.
             self._refuse_when_stopping()
             await self.serve(store)

@@ -5,13 +5,14 @@ A member whose role changes while something else is under way, or does not succe
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.error import ConnectionLost
 
-from rmqha.broker.broker import Broker
+from rmqha.broker.broker import TABLES, Broker
 from rmqha.config.broker_settings import BrokerRole
 from rmqha.controller.member_state import MemberState
 from rmqha.controller.set_watch import LOOK, TICK
@@ -19,11 +20,12 @@ from rmqha.errors import DiskFull, FlushFailed, TableUnreadable
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.store import Store
-from rmqha.store.tables import epoch_file
+from rmqha.store.tables import checked_table, epoch_file
 from rmqha.wire import ha_v2
 from rmqha.wire.ha_v2 import EpochLabel, SlaveHandshake
 from rmqha.wire.remoting.codes import ControllerRequestCode as Code
 from rmqha.wire.remoting.command import Command
+from tests.roles.nodes import PuppetMember
 from tests.roles.test_learner import SetMaster
 from tests.roles.test_member import OTHER, OTHER_ADDRESS, OURS, MemberCase
 from tests.support.health import unhealthy
@@ -136,6 +138,43 @@ class PromotionTests(MemberChangeCase):
         self.assertFalse(self.node.endpoint.waiting)
         self.assertIsNone(self.node.repairs)
         self.assertIs(self.successResultOf(self.write()).status, PutStatus.SLAVE_NOT_AVAILABLE)
+
+    def test_tables(self) -> None:
+        """
+        A thread reads the tables each time, as they may be large: before it follows, after a cut,
+        before it leads, and when another one does.
+        """
+        threads, reads = [0], list[int]()
+        in_thread, look_at = PuppetMember._in_thread, checked_table.look_at
+
+        def run(node: Any, function: Any, *args: Any, **more: Any) -> Deferred[Any]:
+            def called() -> Any:
+                threads[0] += 1
+                try:
+                    return function(*args, **more)
+                finally:
+                    threads[0] -= 1
+
+            return in_thread(node, called)
+
+        def look(path: Path, *args: Any) -> Any:
+            if path.name in TABLES:
+                reads.append(threads[0])
+            return look_at(path, *args)
+
+        self.patch(PuppetMember, "_in_thread", run)
+        self.patch(checked_table, "look_at", look)
+        master, other, labels, common = self.part()
+        master.feed(other, self.labels(master), common, *labels)
+        self.pass_time(3.0)
+        self.set.make_master(OURS)
+        self.pass_time(3.0)
+        self.assert_state(MemberState.LEADING)
+        self.set.make_master(OTHER)
+        self.pass_time(3.0)
+        self.assert_state(MemberState.FOLLOWING)
+        self.assertGreaterEqual(len(reads), 4 * len(TABLES))
+        self.assertEqual(set(reads), {1}, "on the reactor")
 
     def test_without_a_table(self) -> None:
         """
