@@ -22,7 +22,7 @@ from rmqha.errors import NothingCommon
 from rmqha.ha.observer_protocol import ObserverProtocol
 from rmqha.ha.slave.master_bounds import AskBounds, MasterBounds, MasterClientPort
 from rmqha.ha.slave.probe import OverlapSearch, ProbeKind
-from rmqha.ha.slave.reconnect import NEXT_QUESTION, BoundsFirst, SingleConnection
+from rmqha.ha.slave.reconnect import NEXT_QUESTION, SingleConnection, guarded
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.quarantine_file import quarantine_name
 from rmqha.logfiles.raw_log import RawLog
@@ -80,7 +80,7 @@ class MasterComparison:
         @raise MasterLeft: If it leaves before it was compared.
         @raise ProtocolViolation: If it is none.
         """
-        endpoint = BoundsFirst(self.endpoint, self.port.look)
+        endpoint = guarded(self.endpoint, self.port)
         with open(self.folder / "kept", "w+b") as kept:
             while True:
                 looking: Any = endpoint.connect(SingleConnection(lambda: self._onlooker(kept)))

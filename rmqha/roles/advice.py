@@ -90,6 +90,11 @@ def _of_a_broker(settings: Settings) -> Iterator[str]:
         yield "namesrvAddr is empty: no client finds this master by its topics"
     if not broker.role.is_master and not broker.namesrv and ha.master is None:
         yield "namesrvAddr and haMasterAddress are empty: this slave finds no master"
+    if settings.tls.ha_enabled and ha.master is not None and ha.master_client is None:
+        yield (
+            "haTlsEnable=true with haMasterClientAddress=off: a stock master would take TLS for an "
+            "acknowledgement, and is not asked whether it is one"
+        )
     if broker.role is BrokerRole.SYNC_MASTER and settings.store.flush_disk is FlushDisk.ASYNC_FLUSH:
         yield (
             "SYNC_MASTER with flushDiskType=ASYNC_FLUSH: an acknowledged write is in the memory of "

@@ -101,3 +101,14 @@ class AdviceTests(SynchronousTestCase):
         self.assertIn("ASYNC_FLUSH", text)
         synchronous = ("brokerRole=SYNC_MASTER", "flushDiskType=SYNC_FLUSH")
         self.assertEqual([], self.advised(*WISE, *synchronous))
+
+    def test_tls_of_a_stranger(self) -> None:
+        """
+        A slave that connects with TLS is told to ask first whether the master is a stock one.
+        """
+        keys = (*WISE, "haTlsEnable=true")
+        self.assertEqual([], self.advised(*keys, role="slave"))
+        keys += ("haMasterAddress=10.0.0.1:10912",)
+        self.assertEqual([], self.advised(*keys, role="slave"))
+        (text,) = self.advised(*keys, "haMasterClientAddress=off", role="slave")
+        self.assertIn("haMasterClientAddress", text)

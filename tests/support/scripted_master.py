@@ -32,6 +32,16 @@ class PuppetTransport(StringTransport):
         self.gone = False
         self.protocol: IProtocol | None = None
 
+    def setTcpNoDelay(self, enabled: bool) -> None:
+        """
+        TLS asks for it, as it does for the next.
+        """
+
+    def setTcpKeepAlive(self, enabled: bool) -> None:
+        """
+        Nothing of it can be seen here.
+        """
+
     def loseConnection(self) -> None:
         """
         Close.

@@ -32,11 +32,12 @@ from rmqha.config.ha_settings import HASettings
 from rmqha.errors import FrameOffsetMismatch, ProtocolViolation, RecordFault, StoreError
 from rmqha.ha.slave.compare_bytes import first_difference, missing_first_byte
 from rmqha.ha.slave.probe import Probe, ProbeKind
+from rmqha.ha.slave.reconnect import WANTS_TLS, ha_refusal
 from rmqha.ha.slave.reportable import Reportable, accepted
 from rmqha.ha.slave.their_version import TheirVersion
 from rmqha.net.door import peer_of
 from rmqha.net.rate_limit import Speed, TokenBucket
-from rmqha.net.tls.refusals import tls_refusal
+from rmqha.net.tls.refusals import is_shaking_hands
 from rmqha.net.zero_copy_receive import IFrameSink, scatter
 from rmqha.periodic import Periodic
 from rmqha.store.log.commit_log import CommitLog
@@ -232,7 +233,7 @@ class SlaveProtocol(Protocol):
             self._theirs.end()
         self.finish()
         self.log.discard()
-        refused = tls_refusal(self.transport, reason)
+        refused = ha_refusal(self.transport, reason)
         self.follower.lost(self, reason if refused is None else Failure(refused))
 
     def finish(self) -> None:
@@ -267,12 +268,18 @@ class SlaveProtocol(Protocol):
 
     def _silent(self) -> None:
         self._silence = None
-        if not self.dialect.admitted:
+        if is_shaking_hands(self.transport):
+            # Our question is not asked yet: its silence says nothing of its log.
+            self.drop(self._no_handshake(self.settings.probe_silence))
+        elif not self.dialect.admitted:
             self.drop(f"no answer to the handshake in {self.settings.probe_silence:g} s")
         elif self._says_empty:
             self.follower.master_ends(self, 0)
         else:
             self.follower.silence(self)
+
+    def _no_handshake(self, seconds: float) -> str:
+        return f"it did not end the TLS handshake in {seconds:g} s; {WANTS_TLS}"
 
     def _tick(self) -> None:
         """
@@ -286,7 +293,12 @@ class SlaveProtocol(Protocol):
                 peer=peer_of(self.transport.getPeer()),
                 seconds=self.settings.housekeeping,
             )
-            self.drop(f"the master was silent for {self.settings.housekeeping:g} s")
+            silent = f"the master was silent for {self.settings.housekeeping:g} s"
+            self.drop(
+                self._no_handshake(self.settings.housekeeping)
+                if is_shaking_hands(self.transport)
+                else silent
+            )
         elif now - self._reported_at > min(self.settings.heartbeat, REPORT_EVERY) - self._interval:
             # Early rather than late: the next look would be past the time.
             self._report(self.held())

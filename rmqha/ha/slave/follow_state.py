@@ -432,13 +432,15 @@ class FollowState:
             return
         self.connection = None
         self.reconnects += 1
-        if self.refused_by_tls(reason):
+        refused = self.refused_by_tls(reason)
+        if refused:
             pass  # it says nothing about the logs
         elif connection.by_peer and connection.cursor is None:
             # An rmqha master's way to say "not from there".
             self._follow(self._search.closed(connection.question.ask), "")
         if not self.state.is_stop and not self._backoff.at_once:
-            self.become(SyncState.CONNECTING, connection.why or reason.getErrorMessage())
+            why = connection.why or reason.getErrorMessage()
+            self.become(SyncState.CONNECTING, why, wrong=refused)
 
     def refused_by_tls(self, reason: Failure) -> bool:
         """
@@ -573,12 +575,14 @@ class FollowState:
             self.become(state, "")
         self.reason = ""
 
-    def become(self, state: SyncState, reason: str) -> None:
+    def become(self, state: SyncState, reason: str, *, wrong: bool = False) -> None:
         """
         Enter a state, and say so.
+
+        @param wrong: Whether somebody has to do something about it, though it may pass.
         """
         if (state, reason) != (self.state, self.reason):
-            level = self._log.warn if state.is_stop else self._log.info
+            level = self._log.warn if state.is_stop or wrong else self._log.info
             level(
                 "Replication{origin}: {change}{why}",
                 origin=f" from {self.address}" if self.address else "",

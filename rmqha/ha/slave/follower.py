@@ -34,10 +34,10 @@ from rmqha.ha.slave.followed import MastersBelieved
 from rmqha.ha.slave.master_bounds import AskBounds
 from rmqha.ha.slave.reconnect import (
     NEXT_QUESTION,
-    BoundsFirst,
     QuietClientService,
     ReportingEndpoint,
     SingleConnection,
+    guarded,
 )
 from rmqha.ha.slave.repair import Repair, remedy
 from rmqha.ha.slave.reportable import Reportable, accepted
@@ -204,7 +204,7 @@ class Follower(Service):
         endpoint = self.endpoint
         assert endpoint is not None, "checked when the service started"
         if self.bounds is not None:
-            endpoint = BoundsFirst(endpoint, self.sync.port.look)
+            endpoint = guarded(endpoint, self.sync.port)
         self._client = QuietClientService(
             ReportingEndpoint(endpoint, self._not_connected),
             SingleConnection(self._protocol),
@@ -233,10 +233,11 @@ class Follower(Service):
         return protocol
 
     def _not_connected(self, failure: Failure) -> Failure:
-        if not (self.sync.refused_by_tls(failure) or failure.check(*UNREACHED)):
+        refused = self.sync.refused_by_tls(failure)
+        if not (refused or failure.check(*UNREACHED)):
             self._log.failure("Connecting to master {master} failed", failure, master=self.address)
         if not self.sync.state.is_stop:
-            self.sync.become(SyncState.CONNECTING, failure.getErrorMessage())
+            self.sync.become(SyncState.CONNECTING, failure.getErrorMessage(), wrong=refused)
         return failure
 
     def _disconnect(self) -> Deferred[None]:

@@ -24,7 +24,9 @@ from twisted.logger import Logger, LogPublisher
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
-from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
+from rmqha.ha.slave.master_bounds import MasterClientPort
+from rmqha.net.tls.errors import TlsRefused
+from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls, TlsEndpoint
 from rmqha.net.tls.refusals import tls_refusal
 from rmqha.net.zero_copy_receive import ZeroCopyClientEndpoint
 
@@ -40,6 +42,13 @@ NEXT_QUESTION = 0.05
 
 CONNECT_TIMEOUT = 5.0
 """Seconds a connection attempt may take, as in stock slaves."""
+
+
+WANTS_TLS = (
+    "haTlsEnable=true wants TLS of a master's HA port, which a stock broker never speaks, and one "
+    "of ours with haTlsCertPath and a haTlsMode other than disabled"
+)
+"""What a slave says when a master seems to speak no TLS."""
 
 
 def ha_endpoint(
@@ -136,6 +145,55 @@ class BoundsFirst:
         return connecting.addCallback(lambda held: held.hold(self.ask(), protocolFactory))
 
 
+@implementer(IStreamClientEndpoint)
+@frozen
+class OursAlone:
+    """
+    An endpoint that begins no TLS with a stock master: its HA port would take the first bytes for
+    an acknowledgement of all that it ever writes, and believe that until it is restarted.
+
+    A master that was known to be a stock one is so while its client port does not answer: its HA
+    port opens first.
+
+    @ivar port: Its client port.
+    """
+
+    endpoint: IStreamClientEndpoint
+    port: MasterClientPort
+
+    def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
+        """
+        @return: Fires with the protocol; fails with L{TlsRefused}.
+        """
+
+        def looked(_: None) -> Deferred[IProtocol]:
+            if self.port.stock:
+                raise TlsRefused("stock-master", f"it is a stock broker: {WANTS_TLS}")
+            connecting: Deferred[IProtocol] = self.endpoint.connect(protocolFactory)
+            return connecting
+
+        return self.port.look().addCallback(looked)
+
+
+def guarded(endpoint: IStreamClientEndpoint, port: MasterClientPort) -> IStreamClientEndpoint:
+    """
+    An endpoint of an HA port that asks the client port before anything is said to it.
+    """
+    asking = BoundsFirst(endpoint, port.look)
+    return OursAlone(asking, port) if isinstance(endpoint, TlsEndpoint) else asking
+
+
+def ha_refusal(transport: Any, reason: Failure) -> TlsRefused | None:
+    """
+    What the end of a connection to an HA port has to do with TLS, as
+    L{tls_refusal <rmqha.net.tls.refusals.tls_refusal>} says it, and with which key.
+    """
+    refused = tls_refusal(transport, reason)
+    if refused is None or refused.reason != "tls-handshake":
+        return refused
+    return TlsRefused(refused.reason, f"{refused.detail}; {WANTS_TLS}")
+
+
 class _Held(Protocol):
     """
     A connection on which nothing is said yet; later it only passes on what happens.
@@ -181,7 +239,7 @@ class _Held(Protocol):
         """
         Pass it on, or ask no longer.
         """
-        refused = tls_refusal(self.transport, reason)
+        refused = ha_refusal(self.transport, reason)
         self._lost = reason if refused is None else Failure(refused)
         if self._protocol is not None:
             self._protocol.connectionLost(reason)

@@ -31,7 +31,7 @@ class TlsRefused(RmqhaError):
     A connection ended because of TLS, or because it spoke none.
 
     @ivar reason: One word for the counters: C{clear-text}, C{tls-disabled}, C{tls-certificate},
-        C{tls-no-certificate} or C{tls-handshake}.
+        C{tls-no-certificate}, C{tls-handshake} or C{stock-master}.
     @ivar detail: What happened, in words; the subject is the peer.
     """
 

@@ -36,7 +36,7 @@ class OutgoingTls:
         @param host: Whom it connects to.
         @param endpoint: Connects in clear text.
         """
-        return endpoint if self.identity is None else _TlsEndpoint(self, host, endpoint)
+        return endpoint if self.identity is None else TlsEndpoint(self, host, endpoint)
 
     def creator(self, host: str) -> Any:
         """
@@ -54,7 +54,7 @@ IN_CLEAR_TEXT = OutgoingTls()
 
 @implementer(IStreamClientEndpoint)
 @frozen
-class _TlsEndpoint:
+class TlsEndpoint:
     """
     Connects with what the files say at that moment.
     """

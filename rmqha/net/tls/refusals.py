@@ -76,15 +76,19 @@ def tls_refusal(transport: Any, reason: Failure) -> TlsRefused | None:
         return TlsRefused("tls-certificate", "its certificate is of another host")
     if isinstance(error, SSL.Error):
         return _of(error, handle)
-    if _shaking_hands(handle):
+    if is_shaking_hands(transport):
         return TlsRefused("tls-handshake", "it closed the connection during the TLS handshake")
     return None
 
 
-def _shaking_hands(handle: Any) -> bool:
+def is_shaking_hands(transport: Any) -> bool:
     """
-    Whether a handshake was begun and is not over.
+    Whether a handshake was begun on a connection and is not over: what was said on it since then
+    the peer has not read.
     """
+    if not ISSLTransport.providedBy(transport):
+        return False
+    handle: Any = transport.getHandle()  # type: ignore[attr-defined]
     if not isinstance(handle, SSL.Connection):
         return False
     return handle.get_finished() is None or handle.get_peer_finished() is None

@@ -1,0 +1,159 @@
+"""
+A slave that is to speak TLS, and masters that do not.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.error import ConnectionRefusedError
+from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
+
+from lab.harness.certificates import Authority
+from rmqha.ha.slave.master_bounds import BrokerIdentity, MasterBounds
+from rmqha.net.tls.identity import TlsIdentity
+from rmqha.net.tls.material import TlsFiles
+from rmqha.net.tls.outgoing import OutgoingTls
+from rmqha.store.log.commit_log import CommitLog
+from tests.support.following import SIZES, ThreeFilesCase
+
+HELLO = 0x16
+
+UNSURE = "connecting", "probing", "bootstrapping"
+"""States in which a slave concludes nothing."""
+
+
+class TlsTests(ThreeFilesCase):
+    """
+    A slave with C{haTlsEnable=true} whose log is the master's.
+    """
+
+    def setUp(self) -> None:
+        """
+        The master's client port answers what the test says.
+        """
+        super().setUp()
+        self.answer: MasterBounds | None = None
+        self.asked = 0
+        folder = Path(self.mktemp())
+        identity = TlsIdentity(
+            "replication", "of replication", TlsFiles(trusted=Authority(folder).root)
+        )
+        identity.load()
+        self.tls = OutgoingTls(identity=identity)
+
+    def ask(self) -> Deferred[MasterBounds]:
+        """
+        The client port is asked.
+        """
+        self.asked += 1
+        if self.answer is None:
+            return fail(ConnectionRefusedError())
+        return succeed(self.answer)
+
+    def bounds(self, run_id: str = "") -> MasterBounds:
+        """
+        Those of the master's log.
+
+        @param run_id: That of a broker of ours.
+        """
+        identity = BrokerIdentity(name="broker-a", id=0, run_id=run_id)
+        return MasterBounds(0, self.theirs.end, 5, identity)
+
+    def begin(self, mine: CommitLog | None = None, **more: Any) -> None:
+        """
+        Follow, with TLS over a connection that is played by hand.
+        """
+        puppet = self.endpoint
+        wrapped: Any = self.tls.wrap("10.0.0.1", puppet)
+        self.endpoint = wrapped
+        self.follow(self.copied(self.theirs) if mine is None else mine, **more)
+        self.endpoint = puppet
+        self.turn()
+
+    def refused(self) -> dict[str, int]:
+        """
+        How often, by reason.
+        """
+        found: dict[str, int] = self.follower.sync.status(0)["tlsRefusals"]
+        return found
+
+    def test_stock_master(self) -> None:
+        """
+        A master whose client port is a stock broker's hears nothing, and one warning names the
+        key.
+        """
+        lines: list[LogEvent] = []
+        globalLogPublisher.addObserver(lines.append)
+        self.addCleanup(globalLogPublisher.removeObserver, lines.append)
+        self.answer = self.bounds()
+        self.begin(bounds=self.ask)
+        self.assertIdleFor(60)
+        self.assertState("connecting")
+        self.assertIn("it is a stock broker: haTlsEnable=true", self.follower.sync.reason)
+        self.assertEqual(self.refused(), {"stock-master": self.asked})
+        self.assertGreater(self.asked, 2)
+        warnings = [formatEvent(line) for line in lines if line["log_level"] is LogLevel.warn]
+        self.assertEqual(len(warnings), 1, warnings)
+        self.assertIn("Replication from 10.0.0.1:10912: ", warnings[0])
+        self.assertIn("haTlsEnable=true", warnings[0])
+
+    def test_stock_master_restarts(self) -> None:
+        """
+        Its HA port is open before its client port is, and hears nothing then either.
+        """
+        self.answer = self.bounds()
+        self.begin(bounds=self.ask)
+        self.answer = None
+        self.assertIdleFor(60)
+        self.assertEqual(set(self.refused()), {"stock-master"})
+        self.answer = self.bounds("a1")
+        self.accept(within=60)
+
+    def test_ours(self) -> None:
+        """
+        A master of ours hears the beginning of a handshake; so does one that nobody can ask.
+        """
+        for ask, answer in ((self.ask, self.bounds("a1")), (self.ask, None), (None, None)):
+            self.answer = answer
+            self.begin(bounds=ask)
+            self.assertEqual(self.accept().transport.value()[0], HELLO)
+            self.stop()
+
+    def test_closes(self) -> None:
+        """
+        A port of ours that speaks clear text closes: a line says with which key that does not
+        fit, and the log is as it was.
+        """
+        self.begin()
+        self.accept().close()
+        self.assertIn("haTlsEnable=true", self.follower.sync.reason)
+        self.assertIn("closed the connection during the TLS", self.follower.sync.reason)
+        self.assertEqual(self.refused(), {"tls-handshake": 1})
+        self.assertEqual((self.mine.end, self.repairs), (self.theirs.end, []))
+
+    def test_stock_port_echoes(self) -> None:
+        """
+        A stock HA port sends frames from where it believes us, and neither is a handshake: its
+        silence says nothing of the logs.
+        """
+        mine = self.copied(self.theirs, sum(SIZES[:3]))
+        for log in (mine, self.log()):
+            self.begin(log, accept_unproven=True)
+            for _ in range(3):
+                connection = self.accept(within=40)
+                hello = connection.transport.value()
+                for _ in range(30):
+                    connection.heartbeat(int.from_bytes(hello[:8], "big"))
+                    self.passes(1.0)
+                    state = self.follower.sync.state.value
+                    self.assertIn(state, UNSURE, self.follower.sync.reason)
+                    if not connection.open:
+                        break
+                self.assertFalse(connection.open)
+                self.assertIn("haTlsEnable=true", self.follower.sync.reason)
+            self.assertEqual(self.refused(), {"tls-handshake": 3})
+            self.assertEqual(self.repairs, [])
+            self.stop()
