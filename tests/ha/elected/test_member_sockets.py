@@ -5,17 +5,26 @@ An elected master on real sockets, with and without the zero-copy path.
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
+from twisted.internet import reactor as _reactor
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.endpoints import HostnameEndpoint, connectProtocol
+from twisted.internet.endpoints import connectProtocol
 from twisted.internet.protocol import Protocol
+from twisted.internet.task import deferLater
 from twisted.trial.unittest import TestCase
 
+from lab.harness.certificates import Authority
 from rmqha.config.ha_settings import HASettings
+from rmqha.config.settings import TlsMode
 from rmqha.ha.elected.set_master import SetMaster
 from rmqha.ha.master.transfer import PutStatus
+from rmqha.ha.slave.reconnect import ha_endpoint
+from rmqha.net.tls.gate import CLEAR_TEXT, TlsGate
+from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
 from rmqha.net.zero_copy_send import ZeroCopyServerEndpoint
 from rmqha.wire.ha_v2 import (
     EpochLabel,
@@ -27,8 +36,11 @@ from rmqha.wire.ha_v2 import (
     encode_report,
 )
 from tests.ha.elected.cases import EPOCH, OWN, SLAVE, PuppetCoordinator, at
+from tests.ha.master.test_tls import identity
 from tests.support.sending_log import MemoryLog
 
+reactor: Any = _reactor
+LOCAL = "127.0.0.1"
 END = 20_000_000
 
 
@@ -86,12 +98,19 @@ class MemberSocketTests(TestCase):
 
     timeout = 60
 
-    async def copy(self, *, zero_copy: bool) -> None:
+    async def copy(
+        self,
+        *,
+        zero_copy: bool,
+        gate: TlsGate = CLEAR_TEXT,
+        tls: OutgoingTls = IN_CLEAR_TEXT,
+        strangers: Mapping[str, OutgoingTls] | None = None,
+    ) -> None:
         """
         A member copies 20 MB of two epochs, enters the set, and holds SYNC writes of a third.
-        """
-        from twisted.internet import reactor
 
+        @param strangers: What others connect with who are refused, by the reason.
+        """
         log = MemoryLog(file_size=3_000_000)
         log.put(random.Random(1).randbytes(END))
         labels = EpochLabel(1, 0), EpochLabel(2, 7_654_321), EpochLabel(EPOCH, END)
@@ -102,20 +121,27 @@ class MemberSocketTests(TestCase):
             labels=labels,
             log=log,  # type: ignore[arg-type]
             settings=HASettings(zero_copy=zero_copy),
-            clock=reactor,  # type: ignore[arg-type]
+            clock=reactor,
             coordinator=coordinator,
             members=lambda: succeed({OWN: "127.0.0.1:1", SLAVE: "127.0.0.1:2"}),
             labels_of=lambda address: Deferred(),
+            gate=gate,
         )
         master.start()
-        endpoint = ZeroCopyServerEndpoint(reactor, 0, interface="127.0.0.1")
+        endpoint = ZeroCopyServerEndpoint(reactor, 0, interface=LOCAL)
         port = await endpoint.listen(master.factory)
+        number = port.getHost().port
         copier = MemberCopier()
         try:
             copier.until = END
-            await connectProtocol(
-                HostnameEndpoint(reactor, b"127.0.0.1", port.getHost().port), copier
-            )
+            for reason, theirs in (strangers or {}).items():
+                stranger = MemberCopier()
+                await connectProtocol(ha_endpoint(reactor, LOCAL, number, tls=theirs), stranger)
+                await stranger.closed
+                self.assertEqual(stranger.offset, 0)
+                while not master.factory.closed[reason]:
+                    await deferLater(reactor, 0.01)
+            await connectProtocol(ha_endpoint(reactor, LOCAL, number, tls=tls), copier)
             await copier.reached
             for size in (1, 300, 70_000, 4_000_000, 5):
                 status = await master.transfer.wait(*log.put(random.Random(2).randbytes(size)))
@@ -143,3 +169,21 @@ class MemberSocketTests(TestCase):
         So do bytes.
         """
         return Deferred.fromCoroutine(self.copy(zero_copy=False))
+
+    def test_tls(self) -> Deferred[None]:
+        """
+        So does TLS between members with certificates of one root; who has none, or speaks clear
+        text, gets nothing and is no member.
+        """
+        ours = Authority(Path(self.mktemp()))
+        return Deferred.fromCoroutine(
+            self.copy(
+                zero_copy=True,
+                gate=TlsGate(TlsMode.ENFORCING, identity(ours, "leader"), "haTlsMode"),
+                tls=OutgoingTls(identity=identity(ours, "member"), names=True),
+                strangers={
+                    "tls-no-certificate": OutgoingTls(identity=identity(ours)),
+                    "clear-text": IN_CLEAR_TEXT,
+                },
+            )
+        )
