@@ -5,6 +5,10 @@ administrator asks for it.
 A file that cannot be used any more changes nothing: the accounts that were read last stay in force,
 and the node says so until it is mended.
 
+A stock broker also reads each file in a folder C{acl} beside it.  Here an account stands in one
+place; files that are there are refused like a file that cannot be used, as whoever put them there
+relies on what they say.
+
 Source: docs/protocol/remoting.md, Access control.
 """
 
@@ -32,6 +36,9 @@ from rmqha.periodic import Job, Periodic
 
 LOOK_EVERY = 1.0
 """Seconds between two looks whether the file was changed; stock brokers' are half of it."""
+
+FOLDER = "acl"
+"""The folder of more files, beside the file."""
 
 NEW_FILE = 0o600
 """The permissions of a file that lacked them: there are secrets in it."""
@@ -146,6 +153,7 @@ class AclFile:
 
     def _read(self) -> None:
         try:
+            _refuse_others(self.path)
             stamp = _stamp(self.path)
             if stamp != self._stamp or self.fault:
                 self.table = _table(self.path.read_bytes(), self.path)
@@ -171,6 +179,17 @@ def _stamp(path: Path) -> tuple[int, int, int]:
     """
     found = path.stat()
     return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _refuse_others(path: Path) -> None:
+    """
+    @raise AclInvalid: If there are more files of accounts.
+    """
+    folder = path.parent / FOLDER
+    found = sorted(each.name for each in folder.glob("*") if each.suffix in (".yml", ".yaml"))
+    if found:
+        reason = f"{', '.join(found)} would not be read: one file has all accounts, {path}"
+        raise AclInvalid(str(folder), reason)
 
 
 def _table(raw: bytes, path: Path) -> AccessTable:

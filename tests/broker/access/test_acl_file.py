@@ -105,6 +105,32 @@ class AclFileTests(LogTestCase):
         self.wait()
         self.assertEqual([], self.faults())
 
+    def test_folder(self) -> None:
+        """
+        More files in a folder C{acl}, which a stock broker reads, keep a node from its start, and
+        one that runs as it was; a folder without any is none.
+        """
+        folder = self.path.parent / "acl"
+        folder.mkdir()
+        (folder / "README").touch()
+        self.file.start()
+        more = [folder / name for name in ("more.yml", "others.yaml")]
+        for path in more:
+            path.write_bytes(PLAIN_ACL.read_bytes())
+        self.wait()
+        (fault,) = self.faults()
+        for text in (str(folder), "more.yml, others.yaml", str(self.path)):
+            self.assertIn(text, fault)
+        self.assertIn("producer", self.file.table.accounts)
+        self.failureResultOf(self.file.change(lambda table: table), AclInvalid)
+        again = AclFile(path=self.path, clock=self.clock, in_thread=now)
+        self.assertRaises(AclInvalid, again.start)
+        for path in more:
+            path.unlink()
+        self.wait()
+        self.assertEqual([], self.faults())
+        self.flushLoggedErrors()
+
     def test_start(self) -> None:
         """
         Without a file that can be used there is no start.
