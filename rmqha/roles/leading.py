@@ -22,9 +22,10 @@ from rmqha.controller.epoch_labels import end_of
 from rmqha.controller.member_state import MemberState
 from rmqha.controller.membership import Membership
 from rmqha.controller.other_members import labels_of, members_of
-from rmqha.errors import DiskFull
+from rmqha.errors import DiskFull, TableUnreadable
 from rmqha.ha.elected.counted_on import CountedOn
 from rmqha.ha.elected.set_master import SetMaster, SetRules
+from rmqha.ha.elected.written_growth import WrittenGrowth
 from rmqha.ha.master.put_service import Writer
 from rmqha.ha.master_epoch import EpochJournal
 from rmqha.roles.slave import SlaveNode
@@ -98,9 +99,21 @@ class LeadingNode(SlaveNode):
             if log.end > log.min_offset and not journal.starts:
                 return self._refuse("unfinished-copy", "the copy of another log is not complete")
             self._mark_bootstrap(False)
+        growth = WrittenGrowth(
+            coordinator=self.elected.group,
+            root=self.settings.store.root,
+            in_thread=self._in_thread,
+        )
+        asked_before: tuple[frozenset[int], ...] = ()
         newest = journal.starts[-1] if journal.starts else None
         if newest is None or newest.epoch < number:
             journal = journal.led(number, log.confirmed, self.membership.id)
+        else:
+            # A process before this one led in this epoch.
+            try:
+                asked_before = await growth.recall(state)
+            except TableUnreadable as error:
+                return self._refuse("growth", str(error))
         try:
             await self.epochs.keep(journal)
         except (DiskFull, OSError) as error:
@@ -109,7 +122,7 @@ class LeadingNode(SlaveNode):
         store.confirm(log.confirmed)
         await store.took_over()
         await self.read_tables()
-        master = self._set_master(state, journal)
+        master = self._set_master(state, journal, growth, asked_before)
         role = self._as_configured.broker.role
         self._wear(role if role.is_master else BrokerRole.SYNC_MASTER, 0)
         self._writer = Writer(store, master.transfer, self.settings.broker.role)
@@ -122,7 +135,13 @@ class LeadingNode(SlaveNode):
             self.broker.groups.lead(number)
         return ""
 
-    def _set_master(self, state: SetState, journal: EpochJournal) -> SetMaster:
+    def _set_master(
+        self,
+        state: SetState,
+        journal: EpochJournal,
+        growth: WrittenGrowth,
+        asked_before: tuple[frozenset[int], ...],
+    ) -> SetMaster:
         store, group, client = self.store, self.elected.group, self.elected.client
         controller, name = self.settings.controller, self.settings.broker.name
         self.serving.read_slots()
@@ -139,11 +158,12 @@ class LeadingNode(SlaveNode):
                 allow_last_file=controller.allow_last_file,
             ),
             clock=self.reactor,
-            coordinator=group,
+            coordinator=growth,
             members=lambda: Deferred.fromCoroutine(members_of(group)),
             labels_of=lambda address: Deferred.fromCoroutine(labels_of(client, address, name)),
             superseded=self.elected.watch.hurry,
             confirm_from=store.readable,
+            asked_before=asked_before,
             slots=self.serving.slots,
             most=lambda: self.shares.ha,
             gate=self.tls.ha_port(),

@@ -95,6 +95,9 @@ MASTER_EPOCHS = "epochs.json"
 HELD = "held.json"
 """On a member of a set, up to where its log was counted on."""
 
+GROWTH = "growth.json"
+"""On a master of a set, which sets its own was to become."""
+
 BEFORE_RESET = "before-reset-"
 """How folders are named, with a number behind, in which C{rmqha controller reset} keeps what the
 store knew of its set."""

@@ -16,6 +16,7 @@ from rmqha.errors import DiskFull, Refused, StoreLocked
 from rmqha.ha.master_epoch import EpochJournal, EpochStart
 from rmqha.store.files.lock import StoreLock
 from rmqha.store.tables import epoch_file
+from rmqha.store.tables.growth_file import Growth
 from rmqha.store.tables.held_file import Held
 from rmqha.wire.ha_v2 import EpochLabel
 
@@ -36,6 +37,7 @@ class ResetTests(SynchronousTestCase):
             epoch_file.write(self.root / "epochFileCheckpoint", [EpochLabel(3, end - 4000)])
             Held(id=2, epoch=7, offset=end).write(self.root)
             JOURNAL.write(self.root)
+        Growth().grown(7, 1, frozenset({1, 2})).write(self.root)
 
     def left(self) -> reset.LeftSet:
         """
@@ -50,6 +52,7 @@ class ResetTests(SynchronousTestCase):
         self.assertIsNone(IdentityFiles.of(self.root, "C", "a").read())
         self.assertIsNone(epoch_file.read(self.root / "epochFileCheckpoint").labels)
         self.assertIsNone(Held.read(self.root))
+        self.assertEqual(Growth.read(self.root), Growth())
         journal = EpochJournal.read(self.root)
         self.assertEqual((journal.number, journal.starts, journal.higher), (0, (), None))
 
@@ -68,6 +71,7 @@ class ResetTests(SynchronousTestCase):
                 "epochFileCheckpoint.bak",
                 "epochs.json",
                 "epochs.json.bak",
+                "growth.json",
                 "held.json",
                 "held.json.bak",
             ],

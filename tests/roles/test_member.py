@@ -277,6 +277,38 @@ class LeadTests(MemberCase):
         self.assertEqual(self.node.status()["dispatchedOffset"], end)
         self.assertEqual(self.node.status()["controller"]["confirmOffset"], end)
 
+    def test_started_again_in_one_epoch(self) -> None:
+        """
+        It ended with a change of the set on its way, and is master still when it is started again:
+        whoever that change would let in has to hold what is acknowledged.
+        """
+        self.member()
+        self.joined()
+        growth = json.loads((self.root / "rmqha" / "growth.json").read_text())
+        self.assertEqual(growth, {"masterEpoch": 1, "setEpoch": 1, "sets": [[OURS, OTHER]]})
+        # The controller has it, and has not made it yet.
+        self.set.in_sync, self.set.set_epoch = (OURS,), 1
+        self.stop()
+        self.member()
+        self.assert_state(MemberState.LEADING, "in master epoch 1")
+        self.assertEqual(self.node.status()["controller"]["set"]["mayAlsoBe"], [[OURS, OTHER]])
+        written = self.write()
+        self.turn()
+        self.assertNoResult(written)
+
+    def test_growth_unreadable(self) -> None:
+        """
+        It does not lead on when it cannot know who may be in its set; in a new epoch that is over.
+        """
+        self.member()
+        self.stop()
+        (self.root / "rmqha" / "growth.json").write_text("{}")
+        self.member()
+        self.assert_state(MemberState.REFUSED, "growth: ")
+        self.set.make_master(OURS)
+        self.pass_time(LOOK)
+        self.assert_state(MemberState.LEADING, "in master epoch 2")
+
     def test_another_is_elected(self) -> None:
         """
         Waiting writes are answered 12, no other is taken, and the other one is followed.

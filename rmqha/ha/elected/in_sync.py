@@ -12,7 +12,8 @@ was confirmed when it enters.
 B{What the controller may hold.}  One change is asked for at a time.  Until it is answered, the set
 before and the set after may be in force.  If it is not answered, both may be until the controller
 tells a newer set epoch, which a change that is still on its way cannot pass any more; or the same
-one as before, so late that none is on its way.  Whatever is decided here counts the members of
+one as before, so late that none is on its way.  That holds too for what a process before this one
+has asked for in the same master epoch.  Whatever is decided here counts the members of
 I{every} set that may be in force.
 
 B{Confirm} is the smallest acknowledgement of those, never less than it was.
@@ -24,7 +25,7 @@ Source: docs/protocol/controller.rst, The SyncStateSet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from attrs import define, field, frozen
@@ -33,7 +34,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.controller.coordinator import Coordinator, SetState
-from rmqha.errors import ControllerRefused, NoController
+from rmqha.errors import ControllerRefused, DiskFull, NoController
 from rmqha.ha.master.ledger import Claim
 from rmqha.ha.master.replicas import Timeline
 from rmqha.wire.remoting.codes import ControllerResponseCode
@@ -87,6 +88,8 @@ class InSyncSet:
     @ivar limit: Where our log ends, as far as it may be sent.
     @ivar timeline: When our log had grown to where.
     @ivar newest_start: Where the newest label of our log starts.
+    @ivar asked_before: Sets that a process before this one has asked for in this master epoch, and
+        that the controller may still make.
     @ivar late_after: Seconds that a member may lag (C{haMaxTimeSlaveNotCatchup}).
     @ivar confirm: Below it every member holds the log.
     @ivar confirm_moved: Called after it has.
@@ -102,6 +105,7 @@ class InSyncSet:
     limit: Callable[[], int]
     timeline: Timeline
     newest_start: int
+    asked_before: Iterable[Ids] = ()
     late_after: float = 15.0
     confirm: int = 0
     confirm_moved: Callable[[], None] = lambda: None
@@ -129,9 +133,11 @@ class InSyncSet:
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
-        self._members = self.state.in_sync
-        self._smallest = len(self._members)
         self._began = self.clock.seconds()
+        self._unknown.update(dict.fromkeys(self.asked_before, self._began + LINGER))
+        sets = tuple(self.possible())
+        self._members = frozenset().union(*sets)
+        self._smallest = min(map(len, sets))
 
     # --- what is known ------------------------------------------------------------
 
@@ -352,6 +358,8 @@ class InSyncSet:
                 self.superseded()
         elif isinstance(error, NoController):
             outcome = "did not reach the controller"
+        elif isinstance(error, (DiskFull, OSError)):
+            outcome = "could not be written down, and was not asked for"
         else:
             outcome = "was not answered, and may be made all the same"
             self._unknown[new] = now + LINGER

@@ -11,7 +11,7 @@ Source: docs/protocol/controller.rst, What a master tells and The SyncStateSet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -25,7 +25,7 @@ from rmqha.controller.coordinator import Coordinator, SetState
 from rmqha.controller.epoch_labels import Labels
 from rmqha.controller.other_members import MemberLabels
 from rmqha.errors import HandshakeRejected, NotWritable, TooFewInSync
-from rmqha.ha.elected.in_sync import InSyncSet
+from rmqha.ha.elected.in_sync import Ids, InSyncSet
 from rmqha.ha.elected.labelled_log import LabelledLog
 from rmqha.ha.elected.member_dialect import MemberDialect
 from rmqha.ha.elected.member_writer import MemberWriter
@@ -87,6 +87,7 @@ class SetMaster:
     @ivar labels_of: Asks a member for its labels, by its client port.
     @ivar superseded: Called when an answer says that another one may lead: to be asked about.
     @ivar confirm_from: The confirm offset that the store knows.
+    @ivar asked_before: As L{InSyncSet} has it.
     @ivar slots: What is kept for members that are away.
     @ivar most: Most connections at once; what the settings say by default.
     @ivar confirm_moved: Called after the confirm offset has moved.
@@ -111,6 +112,7 @@ class SetMaster:
     rules: SetRules = SetRules()
     superseded: Callable[[], None] = lambda: None
     confirm_from: int = 0
+    asked_before: Iterable[Ids] = ()
     slots: RetentionSlots | None = None
     most: Callable[[], int] | None = None
     gate: TlsGate = CLEAR_TEXT
@@ -159,6 +161,7 @@ class SetMaster:
             limit=self.limit,
             timeline=timeline,
             newest_start=self.labelled.newest_start,
+            asked_before=self.asked_before,
             late_after=rules.late_after,
             confirm=self.confirm_from,
             confirm_moved=self._confirm_moved,

@@ -5,7 +5,7 @@ An elected master with a log in memory, a controller played by hand, and members
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from attrs import define, evolve, field
@@ -186,7 +186,7 @@ class SetCase(SynchronousTestCase):
         self.port = 40000
         self.again()
 
-    def again(self) -> SetMaster:
+    def again(self, asked_before: Iterable[frozenset[int]] = ()) -> SetMaster:
         """
         Another epoch of the same log begins, as the controller has it.
         """
@@ -202,6 +202,7 @@ class SetCase(SynchronousTestCase):
             labels_of=self.labels_of,
             rules=self.rules,
             superseded=self.supersede,
+            asked_before=asked_before,
         )
         self.master.start()
         self.factory, self.in_sync = self.master.factory, self.master.in_sync

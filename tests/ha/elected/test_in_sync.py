@@ -8,8 +8,9 @@ from typing import Any
 
 from twisted.logger import LogLevel, formatEvent, globalLogPublisher
 
-from rmqha.errors import ControllerRefused, ControllerUnanswered, NoController
+from rmqha.errors import ControllerRefused, ControllerUnanswered, DiskFull, NoController
 from rmqha.ha.elected.in_sync import LINGER
+from rmqha.ha.master.transfer import PutStatus
 from rmqha.wire.remoting.codes import ControllerResponseCode
 from tests.ha.elected.cases import EPOCH, OWN, SLAVE, THIRD, SetCase, at
 
@@ -264,6 +265,43 @@ class OutcomeTests(SetCase):
         self.coordinator.answer()
         self.assertEqual(self.master.status()["mayAlsoBe"], [])
         self.assertEqual(self.in_sync.members, {OWN, SLAVE})
+
+    def test_asked_before_a_restart(self) -> None:
+        """
+        What the process before this one had asked for counts as if this one had: the controller may
+        make it, and elect who is in it.
+        """
+        self.coordinator.waiting.clear()
+        self.again([frozenset({OWN, THIRD})])
+        self.assertEqual(self.in_sync.members, {OWN, THIRD})
+        self.assertEqual(self.master.status()["mayAlsoBe"], [[OWN, THIRD]])
+        self.fed(SLAVE, self.log.end)
+        written = self.put()
+        self.ack(next(iter(self.factory.door.inside)))
+        self.assertNoResult(written)
+        self.pass_time(4.0)
+        self.assertIs(self.successResultOf(written), PutStatus.FLUSH_SLAVE_TIMEOUT)
+        self.coordinator.state = at(OWN, EPOCH, OWN, THIRD, set_epoch=2)
+        self.pass_time(1.5)
+        self.assertEqual(self.in_sync.state.in_sync, {OWN, THIRD})
+
+    def test_asked_before_and_not_made(self) -> None:
+        """
+        Nothing is on its way for ever.
+        """
+        self.coordinator.waiting.clear()
+        self.again([frozenset({OWN, THIRD})])
+        self.pass_time(LINGER - 1, 1.0)
+        self.assertEqual(self.in_sync.members, {OWN, THIRD})
+        self.pass_time(3.0, 1.0)
+        self.assertEqual(self.in_sync.members, {OWN})
+
+    def test_not_written_down(self) -> None:
+        """
+        A change for which there is no room on our disk was not asked for.
+        """
+        self.coordinator.refuse(DiskFull("/store", 1))
+        self.assertEqual(self.master.status()["mayAlsoBe"], [])
 
     def test_told(self) -> None:
         """

@@ -1,0 +1,73 @@
+"""
+A coordinator that is asked to let a set grow only when that is written down.
+
+What was asked for, and not answered before the master's process ended, may be made while the next
+process of the same master leads on, in the same epoch.  That one finds here what it may be.  A
+set that only shrinks needs no note: whoever counts all of the old one is on the safe side.
+
+Source: docs/protocol/controller.rst, The SyncStateSet.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from attrs import define, field
+from twisted.internet.defer import Deferred
+
+from rmqha.controller.coordinator import Coordinator, SetState
+from rmqha.store.files.allocate import InThread
+from rmqha.store.tables.growth_file import Growth
+
+
+@define(eq=False, kw_only=True)
+class WrittenGrowth:
+    """
+    Passes on what is asked.
+
+    @ivar coordinator: Decides.
+    @ivar root: The store's.
+    @ivar in_thread: Runs what blocks.
+    """
+
+    coordinator: Coordinator
+    root: Path
+    in_thread: InThread
+    _kept: Growth = field(factory=Growth, init=False)
+
+    async def recall(self, state: SetState) -> tuple[frozenset[int], ...]:
+        """
+        What a process before this one has asked for and the controller may still make.
+
+        @param state: What is decided.
+        @raise TableUnreadable: If what was kept makes no sense.
+        """
+        self._kept = await self.in_thread(Growth.read, self.root)
+        return self._kept.on_its_way(state.master_epoch, state.set_epoch)
+
+    def current(self) -> Deferred[SetState]:
+        """
+        What is decided now.
+        """
+        return self.coordinator.current()
+
+    def elect(self, member: int, *, designated: bool = False) -> Deferred[SetState]:
+        """
+        Have a master elected.
+        """
+        return self.coordinator.elect(member, designated=designated)
+
+    def alter(self, old: SetState, new: frozenset[int]) -> Deferred[SetState]:
+        """
+        Have the set changed; fails also with L{DiskFull<rmqha.errors.DiskFull>} or C{OSError}, and
+        nobody was asked then.
+        """
+        kept = self._kept.grown(old.master_epoch, old.set_epoch, new)
+        if new <= old.in_sync or kept == self._kept:
+            return self.coordinator.alter(old, new)
+
+        def written(_: None) -> Deferred[SetState]:
+            self._kept = kept
+            return self.coordinator.alter(old, new)
+
+        return self.in_thread(kept.write, self.root).addCallback(written)

@@ -1,0 +1,96 @@
+"""
+How a master may have let its SyncStateSet grow.
+
+A master that is started again, and is still the one that was elected, does not know what it had
+asked for when it ended.  Whoever the controller may still take into the set because of that has to
+hold what is acknowledged from now on: C{rmqha/growth.json} says who.
+
+Source: docs/protocol/controller.rst, The SyncStateSet.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self
+
+from attrs import evolve, frozen
+
+from rmqha.errors import TableUnreadable
+from rmqha.logfiles import json_table
+from rmqha.wire.store_layout import GROWTH, OWN_FOLDER
+
+
+@frozen(kw_only=True)
+class Growth:
+    """
+    What is kept.
+
+    @ivar epoch: The master epoch.
+    @ivar set_epoch: That of the set which was to grow.
+    @ivar sets: What it was to become: controller ids.
+    """
+
+    epoch: int = 0
+    set_epoch: int = 0
+    sets: tuple[frozenset[int], ...] = ()
+
+    def on_its_way(self, epoch: int, set_epoch: int) -> tuple[frozenset[int], ...]:
+        """
+        The sets that may still come into force.  A controller makes no change that names an older
+        epoch than it has.
+
+        @param epoch: The master epoch that is decided.
+        @param set_epoch: That of the set which is in force.
+        """
+        return self.sets if (self.epoch, self.set_epoch) == (epoch, set_epoch) else ()
+
+    def grown(self, epoch: int, set_epoch: int, new: frozenset[int]) -> Self:
+        """
+        The same, and another set.
+        """
+        before = self.on_its_way(epoch, set_epoch)
+        sets = before if new in before else (*before, new)
+        return evolve(self, epoch=epoch, set_epoch=set_epoch, sets=sets)
+
+    @classmethod
+    def read(cls, root: Path) -> Self:
+        """
+        Read a store's; an empty one without one.  Blocking.
+
+        @raise TableUnreadable: If it is there and makes no sense.
+        """
+        path = root / OWN_FOLDER / GROWTH
+        table = json_table.read(path)
+        if table is None:
+            return cls()
+        try:
+            return cls(
+                epoch=_number(table["masterEpoch"]),
+                set_epoch=_number(table["setEpoch"]),
+                sets=tuple(frozenset(map(_number, each)) for each in table["sets"]),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise TableUnreadable(
+                str(path), f"it does not say how a set was to grow: {error}"
+            ) from None
+
+    def write(self, root: Path) -> None:
+        """
+        Keep it; durable on return.  Blocking.
+
+        @raise DiskFull: If there is no room.
+        """
+        path = root / OWN_FOLDER / GROWTH
+        path.parent.mkdir(parents=True, exist_ok=True)
+        table: json_table.Table = {
+            "masterEpoch": self.epoch,
+            "setEpoch": self.set_epoch,
+            "sets": [sorted(each) for each in self.sets],
+        }
+        json_table.replace(path, table)
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{value!r} is no number of an epoch or a member")
+    return value

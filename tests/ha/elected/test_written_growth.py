@@ -1,0 +1,97 @@
+"""
+Tests for L{rmqha.ha.elected.written_growth}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from rmqha.errors import DiskFull
+from rmqha.ha.elected.written_growth import WrittenGrowth
+from rmqha.store.tables.growth_file import Growth
+from tests.ha.elected.cases import EPOCH, OWN, SLAVE, THIRD, PuppetCoordinator, at
+
+
+class WrittenGrowthTests(SynchronousTestCase):
+    """
+    With a disk that writes when it is told to.
+    """
+
+    def setUp(self) -> None:
+        self.root = Path(self.mktemp())
+        self.coordinator = PuppetCoordinator(at(OWN, EPOCH, OWN, SLAVE))
+        self.jobs: list[tuple[Callable[[], Any], Deferred[Any]]] = []
+        self.growth = self.made()
+
+    def made(self) -> WrittenGrowth:
+        """
+        That of a process.
+        """
+        return WrittenGrowth(coordinator=self.coordinator, root=self.root, in_thread=self.in_thread)
+
+    def in_thread(self, call: Callable[..., Any], *args: Any) -> Deferred[Any]:
+        """
+        Wait until L{run}.
+        """
+        done: Deferred[Any] = Deferred()
+        self.jobs.append((lambda: call(*args), done))
+        return done
+
+    def run_job(self) -> None:
+        """
+        Do what waits longest.
+        """
+        job, done = self.jobs.pop(0)
+        done.callback(job())
+
+    def recalled(self) -> tuple[frozenset[int], ...]:
+        """
+        What another process of the same master finds.
+        """
+        found = Deferred.fromCoroutine(self.made().recall(self.coordinator.state))
+        self.run_job()
+        return self.successResultOf(found)
+
+    def test_written_first(self) -> None:
+        """
+        The controller is asked when the next process would know that it was.
+        """
+        state, new = self.coordinator.state, frozenset({OWN, SLAVE, THIRD})
+        self.coordinator.patient = True
+        altered = self.growth.alter(state, new)
+        self.assertEqual(self.coordinator.asked, [])
+        self.run_job()
+        self.assertEqual(self.coordinator.asked, [new])
+        self.assertEqual(self.recalled(), (new,))
+        self.coordinator.answer()
+        self.assertEqual(self.successResultOf(altered), self.coordinator.state)
+        self.assertEqual(self.recalled(), ())
+
+    def test_asked_again(self) -> None:
+        """
+        What is written down already is not written again; nor is a set that only shrinks.
+        """
+        state, new = self.coordinator.state, frozenset({OWN, SLAVE, THIRD})
+        self.coordinator.patient = True
+        self.growth.alter(state, new)
+        self.run_job()
+        self.growth.alter(state, new)
+        self.growth.alter(state, frozenset({OWN}))
+        self.assertEqual(self.jobs, [])
+        self.assertEqual(self.coordinator.asked, [new, new, {OWN}])
+
+    def test_not_written(self) -> None:
+        """
+        Without room nobody is asked.
+        """
+        altered = self.growth.alter(self.coordinator.state, frozenset({OWN, SLAVE, THIRD}))
+        _, done = self.jobs.pop()
+        done.errback(DiskFull(str(self.root), 1))
+        self.failureResultOf(altered, DiskFull)
+        self.assertEqual(self.coordinator.asked, [])
+        self.assertEqual(Growth.read(self.root), Growth())
