@@ -34,6 +34,13 @@ class SetTransfer(GroupTransfer):
     least: int = 1
     alone_is_enough: bool = False
 
+    @property
+    def hurries(self) -> bool:
+        """
+        All writes wait for the set.
+        """
+        return True
+
     def acked(self, claim: Claim) -> None:
         """
         A claim moved: what the set holds has, and what that completes is resolved.

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 from twisted.internet.defer import Deferred
-from twisted.internet.interfaces import IAddress, IReactorTime
+from twisted.internet.interfaces import IAddress, IDelayedCall, IReactorTime
 from twisted.internet.protocol import ServerFactory
 from twisted.logger import Logger
 
@@ -142,6 +142,8 @@ class MasterFactory(ServerFactory):
         self._fed: dict[MasterProtocol, None] = {}
         self._verdicts: dict[str, tuple[float, ReplicaView]] = {}
         self._news = 0
+        # Feeds what came in this turn.
+        self._soon: IDelayedCall | None = None
         self._interval = min(SWEEP, settings.heartbeat / 4, settings.housekeeping / 4)
         self._sweeping = Periodic("HA heartbeats and housekeeping", clock, self._sweep, vital=True)
 
@@ -180,6 +182,9 @@ class MasterFactory(ServerFactory):
                 self.log.appended.remove(self._log_moved)
                 if self.settings.send_flushed_only:
                     self.log.flush_listeners.remove(self._log_moved)
+                if self._soon is not None:
+                    self._soon.cancel()
+                    self._feed_now()
             self.transfer.stop()
         gone = self.door.stop(gently=gently)
         self.door.quiet.flush()
@@ -321,7 +326,18 @@ class MasterFactory(ServerFactory):
         return min((offset for offset in held if offset is not None), default=None)
 
     def _log_moved(self) -> None:
+        """
+        There is more to send.  Where no write waits for replicas, its answer leaves first, and
+        what one turn brings goes together.
+        """
         self.timeline.note(self.log.confirmed, self.clock.seconds())
+        if self.transfer.hurries:
+            self._feed()
+        elif self._soon is None:
+            self._soon = self.clock.callLater(0.0, self._feed_now)
+
+    def _feed_now(self) -> None:
+        self._soon = None
         self._feed()
 
     def _feed(self) -> None:

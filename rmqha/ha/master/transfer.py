@@ -102,6 +102,13 @@ class GroupTransfer:
     _stopped: PutStatus | None = field(default=None, init=False)
 
     @property
+    def hurries(self) -> bool:
+        """
+        Whether writes wait for replicas, so that these get the bytes at once.
+        """
+        return self.needed > 0
+
+    @property
     def pending(self) -> int:
         """
         Writes that wait for replicas now.

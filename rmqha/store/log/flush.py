@@ -73,6 +73,8 @@ class Flusher:
 
     def __attrs_post_init__(self) -> None:
         self._timed = Periodic("flushing the log", self.clock, self._tick, vital=True)
+        # Before all others, whose work would make the answers late.
+        self.log.flush_listeners.insert(0, self._answer)
 
     def start(self) -> None:
         """
@@ -257,14 +259,19 @@ class Flusher:
         self.took.add(self.clock.seconds() - self._last)
         if rewinds == self.log.rewinds:
             self.log.now_flushed(target)
-        while self._waiting and self._waiting[0].end <= self.log.flushed:
-            self._waiting.popleft().done.callback(True)
         if not self._waiting:
             self._forget_timer()
         assert running is not None, "a pass ends once"
         running.callback(None)
         if self._waiting or self.settings.flush_disk is FlushDisk.SYNC_FLUSH:
             self.nudge()
+
+    def _answer(self) -> None:
+        """
+        Answer the writes that are on the disk.
+        """
+        while self._waiting and self._waiting[0].end <= self.log.flushed:
+            self._waiting.popleft().done.callback(True)
 
     def _failed(self, failure: Failure) -> None:
         running, self._running = self._running, None

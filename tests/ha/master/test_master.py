@@ -207,7 +207,7 @@ class FrameTests(MasterCase):
 
     def test_live(self) -> None:
         """
-        An append is sent before it returns.
+        An append that may wait for replicas is sent before it returns.
         """
         _, transport = self.fed()
         transport.clear()
@@ -235,6 +235,36 @@ class FrameTests(MasterCase):
         transport.clear()
         self.put(300)
         self.assertEqual(sent, [12 + 300])
+
+    def test_behind_the_answers(self) -> None:
+        """
+        Where no write waits for replicas, what one turn brings is sent when it is over, in one
+        frame: answers leave first.
+        """
+        self.build(needed=0)
+        _, transport = self.fed()
+        transport.clear()
+        self.put(300)
+        self.put(200)
+        self.assertEqual(transport.value(), b"")
+        self.clock.advance(0)
+        self.assertEqual(Received(transport.value()).frames, [(250_000, 500)])
+        transport.clear()
+        self.put(100)
+        self.clock.advance(0)
+        self.assertEqual(Received(transport.value()).frames, [(250_500, 100)])
+
+    def test_behind_the_answers_at_a_stop(self) -> None:
+        """
+        A stop in that turn comes behind what was put before it.
+        """
+        self.build(needed=0)
+        _, transport = self.fed()
+        transport.clear()
+        self.put(300)
+        self.factory.stop()
+        self.clock.advance(0)
+        self.assertEqual(Received(transport.value()).frames, [(250_000, 300)])
 
     def test_batch(self) -> None:
         """

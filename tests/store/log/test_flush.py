@@ -89,6 +89,17 @@ class GroupCommitTests(FlusherTestCase):
         self.assertEqual((self.log_.flushed, len(self.syncs.files)), (1200, 2))
         self.assertEqual(self.clock.getDelayedCalls(), [])
 
+    def test_answered_first(self) -> None:
+        """
+        A write that waits is answered before others hear that it is on the disk: what they do
+        then, such as sending it to replicas, does not make its answer late.
+        """
+        told: list[str] = []
+        self.log_.flush_listeners.append(lambda: told.append("others"))
+        self.flusher.wait(self.put()).addCallback(lambda done: told.append("the writer"))
+        self.thread.work()
+        self.assertEqual(told, ["the writer", "others"])
+
     def test_already_there(self) -> None:
         """
         What is on the disk is waited for by nobody.
