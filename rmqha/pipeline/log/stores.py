@@ -66,6 +66,8 @@ class StoreView:
     @ivar known: A place between two records, from which an end is looked for.
     @ivar tolerant: Whether damage is passed over.
     @ivar tailed: Whether a log without a point is followed while its broker writes it.
+    @ivar path: Where it was looked for.
+    @ivar verified: The last position that was found to be of this log.
     """
 
     name: str
@@ -75,6 +77,8 @@ class StoreView:
     known: int = 0
     tolerant: bool = False
     tailed: bool = False
+    path: Path | None = None
+    verified: Position | None = None
 
     @classmethod
     def open(cls, name: str, path: Path, options: ReadOptions, known: int = 0) -> Self:
@@ -90,8 +94,9 @@ class StoreView:
         tier = options.tier_of(name)
         root = root_of(path) if path != only_tier(tier) else path
         point = read_point(root) if options.point_file is PointFile.USE else None
-        told = store_told(path)
-        if point is None and options.point_file is PointFile.USE and told not in (None, root):
+        unpointed = point is None and options.point_file is PointFile.USE
+        told = store_told(path) if unpointed else None
+        if told not in (None, root):
             raise NotAStore(
                 str(path),
                 f"it is a log of the store in {told}, which says how far it is final, and is not "
@@ -107,6 +112,7 @@ class StoreView:
             known=known,
             tolerant=options.mode is not Mode.FAILFAST,
             tailed=options.allow_unconfirmed_tail,
+            path=path,
         )
         if point is not None:
             if point.confirm > files.limit:
@@ -123,6 +129,20 @@ class StoreView:
         Open the same store again, as it is now.
         """
         return self.open(self.name, self.files.root, options, self.known)
+
+    def still(self, path: Path, position: Position) -> bool:
+        """
+        Whether a store that was read up to a position is as it was, as far as its node says: an
+        idle stream looks at nothing else.
+        """
+        return (
+            path == self.path
+            and position == self.verified
+            and position.offset == self.end
+            and self.point is not None
+            and not self.point.closed  # another broker may write there
+            and self.point == read_point(self.files.root)
+        )
 
     @cached_property
     def end(self) -> int:
@@ -288,6 +308,16 @@ class StoreView:
         Whether a position's record is here.
 
         @return: False if this copy does not reach it yet.
+        @raise PipelineError: As L{_has}.
+        """
+        if position != self.verified and self._has(position):
+            self.verified = position
+        return position == self.verified
+
+    def _has(self, position: Position) -> bool:
+        """
+        The same, looked up.
+
         @raise LogCutBack: If the log was cut below it.
         @raise NotThisLog: If there is another record.
         @raise LogOfAnotherBroker: If it has been deleted, and the log is another broker's.
@@ -320,20 +350,24 @@ def open_stores(
     options: ReadOptions,
     positions: Mapping[str, Position] | None = None,
     absent: Absent | None = None,
+    before: Mapping[str, StoreView] | None = None,
 ) -> list[StoreView]:
     """
     Open the stores of a query.
 
     @param positions: Positions up to which they were read before.
     @param absent: Lets those be left out that cannot be opened.
+    @param before: Views of them to use again where nothing has come since.
     @raise SameLog: If two are copies of one log.
     """
-    positions = positions or {}
+    positions, before = positions or {}, before or {}
     stores = []
     for name, path in options.stores:
-        known = positions[name].offset if name in positions else 0
+        view, position = before.get(name), positions.get(name)
         try:
-            stores.append(StoreView.open(name, path, options, known))
+            if view is None or position is None or not view.still(path, position):
+                view = StoreView.open(name, path, options, position.offset if position else 0)
+            stores.append(view)
         except (RmqhaError, PermissionError) as error:
             if absent is None:
                 raise

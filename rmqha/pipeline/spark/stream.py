@@ -55,6 +55,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._held_up: dict[str, Exception] = {}
         self._states: dict[str, str] = {}
         self._batch_at: float | None = None
+        self._views: dict[str, StoreView] = {}
 
     def initialOffset(self) -> dict[str, Any]:
         """
@@ -88,7 +89,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return settled(lambda: self._latest(from_json(start), limit))
 
     def _latest(self, positions: dict[str, Position], limit: ReadLimit) -> dict[str, Any]:
-        stores = self._stores(positions)
+        stores = self._looked(positions)
         positions = {name: each for name, each in positions.items() if not self._gone(name)}
         ends = self._ends(stores)
         known = []
@@ -148,7 +149,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _told(self) -> dict[str, Any]:
         # From where the last batch ends: what is below was followed already.
-        ends = self._ends(self._stores(self._planned_to))
+        ends = self._ends(self._looked(self._planned_to))
         states = {**self._states, **{name: str(error) for name, error in self._held_up.items()}}
         places = {name: each.offset for name, each in self._planned_to.items()}
         known = {**dict.fromkeys(states, 0), **places, **ends}
@@ -211,21 +212,33 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- stores -------------------------------------------------------------
 
-    def _stores(self, positions: dict[str, Position] | None = None) -> list[StoreView]:
+    def _looked(self, positions: dict[str, Position]) -> list[StoreView]:
+        """
+        The stores for who only asks what is new: those without anything new as they were.
+        """
+        stores = self._stores(positions, self._views)
+        self._views = {store.name: store for store in stores}
+        return stores
+
+    def _stores(
+        self,
+        positions: dict[str, Position] | None = None,
+        before: Mapping[str, StoreView] | None = None,
+    ) -> list[StoreView]:
         """
         The stores as they are now, and what holds others up.
 
+        @param before: As L{open_stores} takes it.
         @raise StoresDiffer: If a position is of a store that is not given any more.
         @raise NoPublishedPoint: If a store has no published point.
         """
         self._held_up = {}
         options = self._options.now(positions or ())
-        for name in positions or {}:
-            if name not in options.names:
-                self._hold(name, StoresDiffer(name, options.names))
+        for name in (positions or {}).keys() - set(options.names):
+            self._hold(name, StoresDiffer(name, options.names))
         waits = options.missing_stores is not MissingStores.FAIL
         stores = []
-        for store in open_stores(options, positions, self._hold if waits else None):
+        for store in open_stores(options, positions, self._hold if waits else None, before):
             with self._held(store.name):
                 store.require_point(options)
                 stores.append(store)

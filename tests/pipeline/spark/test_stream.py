@@ -31,6 +31,7 @@ from rmqha.pipeline.remoting import registered_brokers
 from rmqha.pipeline.remoting.errors import NameServersSilent
 from rmqha.wire.log.published import Point, Why, parse_point, render_point
 from rmqha.wire.store_layout import OWN_FOLDER, POINT
+from tests.support.opened_files import opened_files
 from tests.support.own_name_server import OwnNameServer
 from tests.support.rows import expected, publish
 
@@ -537,6 +538,39 @@ class SeveralTests(SeveralTestCase):
             self.assertEqual({"b": self.all["b"][50:100]}, self.rows(reader, second, third))
             self.grow(100, "a")
 
+    def test_idle(self) -> None:
+        """
+        A stream that has nothing to do notices what comes, what goes and what is cut all the same.
+        """
+        reader = self.reader("fail")
+        first = self.next(reader, reader.initialOffset())
+
+        def idle() -> None:
+            for _ in range(3):
+                self.assertEqual(first, self.next(reader, first))
+                reader.reportLatestOffset()
+
+        idle()
+        self.grow(150, "b")
+        second = self.next(reader, first)
+        self.assertEqual({"b": self.all["b"][100:150]}, self.rows(reader, first, second))
+        self.grow(100, "b")
+        idle()
+        away = self.place / "away"
+        self.stores["a"].rename(away)
+        self.assertRaises(NotAStore, self.next, reader, first)
+        away.rename(self.stores["a"])
+        idle()
+        file = self.stores["b"] / OWN_FOLDER / POINT
+        whole = file.read_bytes()
+        cut = parse_point(whole).cut_at(self.all["b"][60], 5, Why.CUT)
+        file.write_bytes(render_point(cut))
+        start = self.all["b"][60] // golden.LOG_FILE_SIZE * golden.LOG_FILE_SIZE
+        log = self.stores["b"] / "commitlog" / f"{start:020d}"
+        data = log.read_bytes()
+        log.write_bytes(data[: self.all["b"][60] - start].ljust(len(data), b"\0"))
+        self.assertRaises(LogCutBack, self.next, reader, first)
+
     def test_join_and_leave(self) -> None:
         """
         Brokers come and go while the stream runs, as the list says that names them.
@@ -723,3 +757,8 @@ class RegisteredTests(SeveralTestCase):
         self.assertEqual(["a", *busy], sorted(rows))
         self.assertEqual(1, len({len(rows[name]) for name in busy}))
         self.assertEqual(51, len(first["stores"]))
+        self.assertEqual(first, self.next(reader, first))
+        with opened_files() as opened:
+            self.assertEqual(first, self.next(reader, first))
+            reader.reportLatestOffset()
+        self.assertLess(len(opened), 150, "an idle trigger opens little")
