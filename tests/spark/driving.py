@@ -20,6 +20,7 @@ from pyspark.sql import functions as F
 
 from rmqha.pipeline.jobs.progress import counted
 from rmqha.pipeline.jobs.spark_work import ranges_of, run, working
+from rmqha.pipeline.jobs.stream import stream
 from rmqha.pipeline.spark.session import builder
 from tests.spark.tallying import SCHEMA, Tallied
 
@@ -122,6 +123,24 @@ class Commands:
             "batches": batches,
             "rows": [len(offsets), len(set(offsets)), sum(offsets)],
         }
+
+    def registered(self, path: str, server: str, place: str) -> dict[str, Any]:
+        """
+        A stream of the brokers that a name server knows into a Delta table.
+        """
+        query = stream(
+            self.spark,
+            path,
+            f"{place}/table",
+            format="delta",
+            every=None,
+            nameServer=server,
+            columns=f"broker_name,{COLUMNS}",
+            visibility="log",
+        )
+        ended = query.awaitTermination(200)
+        batches = len(list(Path(place, "table").glob("**/commits/[0-9]*")))
+        return {"ended": ended, "batches": batches}
 
     def plan(self, path: str) -> int:
         """

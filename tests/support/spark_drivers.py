@@ -107,13 +107,17 @@ class Driver(Piped):
     The parent's side of one.
     """
 
-    def __init__(self, name: str, environment: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, name: str, environment: dict[str, str] | None = None, cwd: Path = ROOT
+    ) -> None:
         """
         @param environment: Instead of this process's own.
+        @param cwd: Its current folder.
         """
         self.folder = Path(tempfile.mkdtemp(prefix="rmqha-driver-"))
         super().__init__(name, self.folder / f"{name}.log")
         self.environment = environment
+        self.cwd = cwd
         self._owner = os.getpid()
 
     def start(self) -> Self:
@@ -121,7 +125,8 @@ class Driver(Piped):
         Start it, and wait until it takes commands.
         """
         alone = [] if self.environment is None else ["-i"]
-        environment = {"SPARK_LOCAL_IP": LOOPBACK, **(self.environment or {})}
+        here = {"SPARK_LOCAL_IP": LOOPBACK, "PYTHONPATH": str(ROOT)}
+        environment = {**here, **(self.environment or {})}
         given = [f"{key}={value}" for key, value in environment.items()]
         self.open(["/usr/bin/env", *alone, *given, sys.executable, "-m", "tests.spark.driving"])
         self.until_news("ready", LONG)

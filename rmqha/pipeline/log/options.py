@@ -223,7 +223,7 @@ class ReadOptions:
     name_server: tuple[str, ...] | None = option(NameServers())
     cluster_name: str | None = option(Text(empty=False))
     tls_config_file: Path | None = option(FilePath(empty=False))
-    registered: RegisteredStores | None = field(default=None, eq=False)
+    registered: RegisteredStores | None = field(default=None, eq=False, repr=False)
     """With C{nameServer}: whom it asks, and where the stores of brokers are."""
     named: bool = field(default=True)
     """Whether the caller named the stores, so that a name may stand for a broker's."""

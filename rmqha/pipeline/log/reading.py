@@ -8,6 +8,7 @@ before the rows are given away.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from logging import getLogger
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from attrs import define, evolve, frozen
 
-from rmqha.errors import RecordDamaged
+from rmqha.errors import NotAStore, RecordDamaged
 from rmqha.logfiles.blocks.blocks import Blocks
 from rmqha.logfiles.blocks.kind_reads import KindReads
 from rmqha.logfiles.blocks.open_file import OpenLogFile
@@ -244,6 +245,7 @@ class RangeProof:
         """
         Wait until this host's copy reaches the end of the range.
 
+        @raise NotAStore: If this host has no copy: another one has to do the task.
         @raise CopyBehind: If it does not in time.
         """
         wanted = self.wanted
@@ -252,6 +254,8 @@ class RangeProof:
             confirm = self._confirmed()
             if confirm is None or confirm >= wanted.end:
                 return
+            if not os.path.exists(wanted.root):
+                raise NotAStore(wanted.root, "this host has no such folder")
             if self.clock() >= limit:
                 raise CopyBehind(wanted.store, wanted.end, confirm)
             self.sleep(_POLL)

@@ -9,6 +9,7 @@ from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
+from rmqha.errors import NotAStore
 from rmqha.pipeline.log.errors import CopyBehind, NotThisLog
 from tests.support.rows import expected, publish
 
@@ -61,6 +62,16 @@ class GuardTests(SynchronousTestCase):
         error = self.assertRaises(CopyBehind, guard.await_copy)
         self.assertEqual((self.end, 1000), (error.wanted, error.end))
         self.assertAlmostEqual(PATIENCE, self.clock.seconds(), 0)
+
+    def test_no_copy(self) -> None:
+        """
+        A host that has none says so at once, so that another one may read.
+        """
+        guard = self.guard()
+        self.store.rename(self.store.with_name("away"))
+        error = self.assertRaises(NotAStore, guard.await_copy)
+        self.assertIn("this host has no such folder", str(error))
+        self.assertEqual(0.0, self.clock.seconds())
 
     def test_another_log(self) -> None:
         """
