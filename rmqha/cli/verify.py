@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import click
-from attrs import asdict, define, field
+from attrs import asdict, define, evolve, field
 
-from rmqha.cli.common import FAILED, JSON, STORE, bar, note, store_settings
+from rmqha.cli.common import FAILED, JSON, STORE, bar, note
+from rmqha.config.load import load
+from rmqha.config.store_settings import StoreSettings
 from rmqha.logfiles.listing import Finding
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.store.offline.compare import common_range, first_difference, record_start
+from rmqha.store.offline.detect_sizes import offline_settings
 from rmqha.store.offline.verify import LogCheck, derived_findings, running_notes
 
 
@@ -172,11 +175,23 @@ def _deep(check: LogCheck, conf: Path | None, report: VerifyReport) -> None:
     if check.damaged:
         report.note("consume queues and index were not compared: the log is damaged")
         return
-    settings = store_settings(conf, raw.root, raw.path, raw.file_size)
+    settings = _sizes(raw, raw.root, conf, report)
     with bar("queues and index") as progress:
         count = report.faults(derived_findings(check.log(), settings, progress))
     if count:
         report.note("`rmqha rebuild` makes consume queues and index again")
+
+
+def _sizes(raw: RawLog, root: Path, conf: Path | None, report: VerifyReport) -> StoreSettings:
+    """
+    The sizes of derived files, which a copy of a store shares with it: nothing is written here.
+    """
+    if conf is None:
+        return offline_settings(root, raw.path, raw.file_size)
+    settings = load(conf).store
+    if settings.root.resolve() != root.resolve():
+        report.note(f"{conf} is for the store {settings.root}; its sizes are taken for this one")
+    return evolve(settings, root=root, commitlog=raw.path)
 
 
 def _compare(first: LogCheck, second: LogCheck, report: VerifyReport) -> None:
