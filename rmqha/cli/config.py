@@ -5,14 +5,22 @@ C{rmqha config check}: what a configuration file means here, or all that is wron
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
 from rich.table import Table
+from twisted.internet.defer import execute
+from twisted.internet.task import Clock
 
+from rmqha.broker.access.acl_file import read_accounts
+from rmqha.broker.access.errors import AclInvalid
 from rmqha.cli.common import FAILED, JSON, note, stdout
 from rmqha.config.load import NAMESRV, ROLE_NAMES, Row, check
 from rmqha.config.settings import Settings
+from rmqha.net.remoting.credentials import CredentialsInvalid, read_credentials
+from rmqha.net.tls.errors import TlsFilesInvalid
+from rmqha.net.tls.node_tls import NodeTls
 from rmqha.roles.advice import advice
 from rmqha.store.offline.detect_sizes import wrong_sizes
 
@@ -50,11 +58,13 @@ def check_file(
     """Show every key's value and where it comes from, or every problem in FILE.
 
     FILE is a broker.conf or, with --role namesrv, a namesrv.properties.  What is allowed and not
-    wise is said besides.  Exit code 1 if there are problems, or if the store is there and its
-    files have other sizes than FILE says.
+    wise is said besides.  Exit code 1 if there are problems, if keys, certificates or accounts
+    that FILE names cannot be used, or if the store is there and its files have other sizes than
+    FILE says.
     """
     settings, rows = check(file, overrides, role)
-    wrong = [] if role == NAMESRV else _wrong_sizes(settings)
+    unusable = list(_unusable(settings))
+    sizes = [] if role == NAMESRV else _wrong_sizes(settings)
     advised = advice(settings, namesrv=role == NAMESRV)
     if other is not None:
         _show_differences(rows, check(other, (), None if role != NAMESRV else role)[1], as_json)
@@ -62,16 +72,42 @@ def check_file(
     if changed:
         rows = [row for row in rows if not row.is_default]
     if as_json:
-        told = _as_json(settings, rows) | {"advice": advised, "sizesOnDisk": wrong}
+        told = _as_json(settings, rows) | {
+            "advice": advised,
+            "filesUnusable": unusable,
+            "sizesOnDisk": sizes,
+        }
         click.echo(json.dumps(told, indent=2, ensure_ascii=False))
     else:
         _show(file, settings, rows)
         for text in advised:
             note(f"advice: {text}")
-        for text in wrong:
+        for text in (*unusable, *sizes):
             note(text)
-    if wrong:
+    if unusable or sizes:
         context.exit(FAILED)
+
+
+def _unusable(settings: Settings) -> Iterator[str]:
+    """
+    What is wrong with files that are named, without which a node does not start.
+    """
+    tls = NodeTls(settings.remoting, settings.tls, Clock(), execute)
+    for identity in tls.identities.all:
+        try:
+            identity.load()
+        except TlsFilesInvalid as error:
+            yield str(error)
+    access = settings.access
+    try:
+        if access.enabled and access.accounts is not None:
+            read_accounts(access.accounts)
+    except AclInvalid as error:
+        yield str(error)
+    try:
+        read_credentials(access.credentials)
+    except CredentialsInvalid as error:
+        yield str(error)
 
 
 def _wrong_sizes(settings: Settings) -> list[str]:

@@ -130,6 +130,33 @@ class ConfigTests(CommandTestCase):
         self.assertIn("made with 65545", said)
         self.assertIn("made with 6000", said)
 
+    def test_files(self) -> None:
+        """
+        Keys, certificates and accounts that cannot be used keep a node from starting: each is a
+        failure that names the file.
+        """
+        folder = Path(self.mktemp())
+        folder.mkdir()
+        (folder / "key.pem").write_text("rubbish")
+        path = folder / "broker.conf"
+        path.write_text(
+            f"tlsKeyPath={folder}/key.pem\ntlsCertPath={folder}/key.pem\ntlsEnable=true\n"
+            f"tlsClientTrustCertPath={folder}/roots.pem\n"
+            f"aclEnable=true\naclCredentialsFile={folder}/tools.yml\n"
+        )
+        result = self.run_command("config", "check", path)
+        self.assertEqual(result.exit_code, 1)
+        said = " ".join(result.stderr.split())
+        self.assertIn("key.pem: there is no certificate in it", said)
+        for name in ("roots.pem", "plain_acl.yml", "tools.yml"):
+            self.assertIn(f"{name}: No such file", said)
+        told = self.answer("config", "check", path, code=1)
+        self.assertEqual(4, len(told["filesUnusable"]))
+        (folder / "plain_acl.yml").write_text("accounts: []\n")
+        (folder / "tools.yml").write_text("accessKey: operator\nsecretKey: sealed-well\n")
+        path.write_text(f"aclEnable=true\naclCredentialsFile={folder}/tools.yml\n")
+        self.succeed("config", "check", path)
+
     def test_role(self) -> None:
         """
         A role that contradicts the file is refused; an unknown one is a usage error.

@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -153,13 +153,11 @@ class AclFile:
 
     def _read(self) -> None:
         try:
-            _refuse_others(self.path)
-            stamp = _stamp(self.path)
-            if stamp != self._stamp or self.fault:
-                self.table = _table(self.path.read_bytes(), self.path)
-        except OSError as error:
-            self.fault = f"{self.path}: {error.strerror or error}"
-            raise AclInvalid(str(self.path), error.strerror or str(error)) from None
+            with _told(self.path):
+                _refuse_others(self.path)
+                stamp = _stamp(self.path)
+                if stamp != self._stamp or self.fault:
+                    self.table = read_accounts(self.path)
         except AclInvalid as error:
             self.fault = str(error)
             raise
@@ -171,6 +169,29 @@ class AclFile:
             table = change(self.table)
             _replace(self.path, yaml.safe_dump(table.content(), sort_keys=False).encode())
             self.table, self._stamp = table, _stamp(self.path)
+
+
+def read_accounts(path: Path) -> AccessTable:
+    """
+    What such a file says now.
+
+    @raise AclInvalid: If it cannot be used.
+    """
+    with _told(path):
+        _refuse_others(path)
+        raw = path.read_bytes()
+    return _table(raw, path)
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """
+    @raise AclInvalid: For an C{OSError}.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise AclInvalid(str(path), error.strerror or str(error)) from None
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:
