@@ -25,7 +25,8 @@ Commands
 .. Made by ``python -m rmqha.cli.reference``; edit the commands in ``rmqha/cli`` instead.
 
 What ``rmqha`` can do, as ``--help`` tells it. Exit codes are 0 for success, 1 when something is
-wrong and printed, and 2 for a command that was not understood or a node that cannot be reached.
+wrong and printed, and 2 for a command that was not understood. A node that cannot be reached is 2
+for ``diverge`` and ``repair``, and 3 for commands that only ask running nodes.
 Nodes are run by ``rmqha run``, or by ``twistd rmqha``, which has the same options and those of
 twistd.
 

@@ -16,7 +16,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
 
 from rmqha.cli.common import FAILED, JSON, complain, in_reactor, stdout
-from rmqha.cli.nodes.arguments import ADDRESS, DEFAULT_ADDRESS
+from rmqha.cli.nodes.arguments import DEFAULT_ADDRESS, UNREACHABLE, checked
 from rmqha.nodes.poll import TIMEOUT, UNREACHED, unreached
 
 COLUMNS = ("address", "connected", "offset", "bytes", "since", "until")
@@ -97,28 +97,26 @@ def _time(millis: int | None) -> str:
 def slots(context: click.Context, address: str, drop: str | None, as_json: bool) -> None:
     """Show the replicas that the node whose admin port is HOST:PORT keeps log files for.
 
-    The default is 127.0.0.1:10914.  --drop works on the node's own machine only.
+    The default is 127.0.0.1:10914.  --drop works on the node's own machine only.  Exit code 3
+    if it gives no answer.
     """
-    match = ADDRESS.fullmatch(address)
-    if match is None or not 0 < int(match["port"]) < 65536:
-        raise click.UsageError(f"{address} is not HOST:PORT")
+    checked(address)
 
-    async def run(reactor: Any) -> str:
+    async def run(reactor: Any) -> int:
         requests = SlotRequests(treq, address, reactor)
         try:
             why = "" if drop is None else await requests.drop(drop)
             if why:
-                return f"{address}: {why}"
+                complain(f"{address}: {why}")
+                return FAILED
             rows = await requests.rows()
         except (*UNREACHED, ValueError) as error:
-            return unreached(address, error)
+            complain(unreached(address, error))
+            return UNREACHABLE
         if as_json:
             click.echo(json.dumps({"slots": rows}))
         else:
             stdout().print(table_of(rows), markup=False)
-        return ""
+        return 0
 
-    problem = in_reactor(run)
-    if problem:
-        complain(problem)
-        context.exit(FAILED)
+    context.exit(in_reactor(run))

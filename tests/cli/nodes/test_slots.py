@@ -111,7 +111,8 @@ class SlotsTests(CommandTestCase):
     @slow
     def test_refused(self) -> None:
         """
-        With nobody listening the whole command ends in one line and exit code 1.
+        With nobody listening the whole command ends in one line and exit code 3, as status and
+        events do.
         """
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
@@ -129,6 +130,6 @@ class SlotsTests(CommandTestCase):
                 timeout=60,
                 check=False,
             )
-        self.assertEqual(done.returncode, 1)
+        self.assertEqual(done.returncode, 3)
         self.assertIn(f"rmqha: {address} cannot be reached", done.stderr)
         self.assertEqual(done.stderr.count("\n"), 1)
