@@ -136,17 +136,18 @@ def _upstream(status: Status) -> str:
     parts = [f"{found.get('state')} with {where}"]
     if found.get("reason"):
         parts.append(str(found["reason"]))
-    parts.append(f"{behind_of(status)} behind")
+    if behind := behind_of(status):
+        parts.append(f"{behind} behind")
     parts.append(f"master heard {duration(found.get('secondsSilent'))} ago")
     return "; ".join(parts)
 
 
 def behind_of(status: Status) -> str:
     """
-    How far a slave is behind its master; empty for what is none.
+    How far a slave is behind its master; empty for what is none, and for one that has more.
     """
     found = status.get("upstream")
-    if found is None:
+    if found is None or found.get("state") == "ahead":
         return ""
     lag, age = found.get("lagBytes"), found.get("lagSeconds")
     return f"{size(lag)}, {duration(age)}" if lag is not None else duration(age)

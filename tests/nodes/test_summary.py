@@ -120,6 +120,17 @@ class LinesTests(SynchronousTestCase):
             "catching-up with 10.0.0.1:10912; 3.2 s behind; master heard 0.5 s ago",
         )
 
+    def test_slave_ahead(self) -> None:
+        """
+        A slave whose log is longer than its master's is not called behind it.
+        """
+        upstream = SLAVE["upstream"] | {"state": "ahead", "reason": "412 bytes more"}
+        found = self.told(SLAVE | {"upstream": upstream})
+        self.assertEqual(
+            found["replication"],
+            "ahead with 10.0.0.1:10912; 412 bytes more; master heard 0.5 s ago",
+        )
+
     def test_namesrv(self) -> None:
         """
         A name server tells which brokers it knows, and which names have no master.
