@@ -887,6 +887,14 @@ class LogShortened(StoreError):
 
 
 @frozen
+class TailNotFetched(LogShortened):
+    """
+    The same, and replicas that could be asked did not give what is missing; they are asked again
+    at the next start.
+    """
+
+
+@frozen
 class DiskFull(StoreError):
     """
     The disk has no room for the next step of the log.

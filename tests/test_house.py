@@ -98,7 +98,7 @@ HOUSE: dict[str, set[str]] = {
     "metrics": {"broker", "controller", "durations", "ha"},
     "page": {"admin", "nodes"},
     "roles.upstream": {"controller", "net.remoting", "store"},
-    "roles.host": set(),
+    "roles.host": {"net.tls"},
     "roles": {
         "broker",
         "ha",

@@ -4,7 +4,7 @@ What a master and a slave are both made of: the store, its threads, the broker.
 A node starts in two halves.  What can go wrong at once (the store's lock, a port in
 use) does so in C{startService}, so that twistd, daemonized or not, ends with an exit
 code and the reason.  What takes time (recovery) comes after; if that fails the node
-logs the reason, stops the reactor and ends the process with exit code 1.
+logs the reason, stops the reactor and ends the process with an exit code too.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from rmqha.net.connection_shares import ConnectionShares
 from rmqha.net.remoting import config_changes
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.remoting.credentials import read_credentials
+from rmqha.roles.host.exit_codes import exit_code
 from rmqha.roles.host.service_manager import READY
 from rmqha.roles.process import NAMED, Process
 from rmqha.shutdown import Shutdown
@@ -267,7 +268,7 @@ class Node(Process):
         if not failure.check(*NAMED):
             self._log.failure("Start of the node failed", failure)
         self._log.critical("Cannot start: {error}", error=failure.getErrorMessage())
-        self.exit_with(1)
+        self.exit_with(exit_code(failure.value))
         self.reactor.stop()
 
     async def end(self) -> None:

@@ -7,7 +7,6 @@ daemonized or not, ends with an exit code and the reason.
 
 from __future__ import annotations
 
-import atexit
 import os
 import resource
 import sys
@@ -51,6 +50,7 @@ from rmqha.page.site import PageSite
 from rmqha.page.told import GroupRow
 from rmqha.periodic import Job, health_of, rows_of
 from rmqha.roles.advice import open_warning
+from rmqha.roles.host.exit_codes import exit_code, exit_with
 from rmqha.roles.host.service_manager import STOPPING, notify
 from rmqha.shutdown import Shutdown
 from rmqha.wire.remoting.bodies.route import ClusterInfo
@@ -80,22 +80,10 @@ def raise_file_limit() -> int:
     return hard
 
 
-def exit_with(code: int) -> None:
-    """
-    Give the process an exit code although the reactor ends well: twistd has none.
-    """
-
-    def leave() -> None:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-
-    atexit.register(leave)
-
-
 def without_traceback(error: BaseException) -> None:
     """
-    Let the process end by an error that was told already, and not by its traceback.
+    Let the process end by an error that was told already, with its exit code and not by its
+    traceback.
 
     It has to be raised all the same: that is how twistd learns that its start failed,
     removes its pid file and ends the waiting parent of a daemon with exit code 1.
@@ -103,7 +91,9 @@ def without_traceback(error: BaseException) -> None:
     before = sys.excepthook
 
     def hook(kind: Any, value: BaseException, trace: Any) -> None:
-        if value is not error:
+        if value is error:
+            exit_with(exit_code(error))
+        else:
             before(kind, value, trace)
 
     sys.excepthook = hook

@@ -20,6 +20,7 @@ from twisted.logger import Logger
 
 from rmqha.config.settings import Settings
 from rmqha.config.values import Endpoint
+from rmqha.errors import LogShortened, TailNotFetched
 from rmqha.ha.known_replicas import KnownReplicas
 from rmqha.ha.slave.reconnect import ha_endpoint
 from rmqha.ha.tail_fetch import TailFetch, TailFetchState
@@ -101,7 +102,7 @@ class TailRecovery:
         Ask if a crash, or a loss that is proven, calls for it.
 
         @raise LogShortened: If bytes are missing that were on the disk, no replica gave them,
-            and the operator has not accepted that.
+            and the operator has not accepted that; L{TailNotFetched} if any was asked.
         @raise FlushFailed: If what they gave cannot be made durable.
         """
         try:
@@ -155,7 +156,8 @@ class TailRecovery:
             return
         store.lost = lost = evolve(lost, start=end)
         if not self.repair:
-            raise lost.error(self.settings.store.commitlog)
+            kind = LogShortened if self.fetch is None else TailNotFetched
+            raise lost.error(self.settings.store.commitlog, kind)
         moved = await self.in_thread(_clamp, store)
         for each in moved:
             self._log.warn("Moved an offset back, as the log was cut: {moved}", moved=each)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 from signal import SIGHUP, signal
@@ -23,6 +23,7 @@ from rmqha.config.load import MEMBER, NAMESRV, load
 from rmqha.config.settings import Settings
 from rmqha.errors import ConfigError
 from rmqha.net.remoting.credentials import read_credentials
+from rmqha.roles.host.exit_codes import FOR_A_PERSON, exit_with
 from rmqha.roles.host.garbage import SetAside
 
 MASTER = "master"
@@ -111,6 +112,19 @@ class Options(usage.Options):
             # A daemon may be somewhere else when it reads again.
             self._conf = self._conf.absolute()
         return settings
+
+    def parseOptions(self, options: Sequence[str] | None = None) -> None:
+        """
+        Read the command line, and the configuration that it names.
+
+        @raise UsageError: With everything that is wrong.
+        """
+        try:
+            super().parseOptions(options)
+        except usage.UsageError:
+            if self.parent is not None:  # twistd ends the process, which a test does not
+                exit_with(FOR_A_PERSON)
+            raise
 
     def postOptions(self) -> None:
         """

@@ -67,11 +67,11 @@ class LostTail:
             f"were on the disk ({self.mark})"
         )
 
-    def error(self, commitlog: Path) -> LogShortened:
+    def error(self, commitlog: Path, kind: type[LogShortened] = LogShortened) -> LogShortened:
         """
         The same as an error.
         """
-        return LogShortened(str(commitlog), self.start, self.to, self.mark)
+        return kind(str(commitlog), self.start, self.to, self.mark)
 
 
 def mark_path(root: Path) -> Path:

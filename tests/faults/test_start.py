@@ -14,6 +14,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
 from lab.harness.nodes import Folder, Node, until
+from rmqha.roles.host.exit_codes import FAILED, FOR_A_PERSON
 
 TWISTD = Path(sys.executable).parent / "twistd"
 
@@ -45,10 +46,11 @@ class StartTests(SynchronousTestCase):
         pid = ["--pidfile", str(self.folder.path / f"{node.name}.pid")]
         return [sys.executable, str(TWISTD), *how, *pid, "rmqha", *node.write_conf()]
 
-    def refused(self, node: Node, *, daemon: bool) -> str:
+    def refused(self, node: Node, *, daemon: bool, code: int = FAILED) -> str:
         """
         Start a node that must not start.
 
+        @param code: How it has to end.
         @return: Everything it said.
         """
         ended = subprocess.run(
@@ -59,11 +61,12 @@ class StartTests(SynchronousTestCase):
             cwd=self.folder.path,
             check=False,
         )
-        self.assertEqual(ended.returncode, 1, ended.stdout + ended.stderr)
+        self.assertEqual(ended.returncode, code, ended.stdout + ended.stderr)
         logs = [path.read_text() for path in self.folder.path.glob("*-daemon.log")]
         said = ended.stdout + ended.stderr + "".join(logs)
         self.assertNotIn("Traceback", said)
-        self.assertFalse((self.folder.path / f"{node.name}.pid").exists())
+        pid = self.folder.path / f"{node.name}.pid"
+        until(lambda: not pid.exists(), "the pid file to go")  # a daemon's a moment later
         return said
 
     def test_daemonized(self) -> None:
@@ -117,11 +120,11 @@ class StartTests(SynchronousTestCase):
 
     def test_bad_configuration(self) -> None:
         """
-        All mistakes are told at once, with their lines.
+        All mistakes are told at once, with their lines; starting it again does not help.
         """
         node = self.node(flushDiskTyp="SYNC_FLUSH", haTransferBatchSize="many")
         for daemon in (False, True):
-            said = self.refused(node, daemon=daemon)
+            said = self.refused(node, daemon=daemon, code=FOR_A_PERSON)
             self.assertIn("did you mean flushDiskType?", said)
             self.assertIn("haTransferBatchSize=many", said)
 
@@ -136,7 +139,7 @@ class StartTests(SynchronousTestCase):
             file.seek(100)
             file.write(b"\xff")
         node = self.node(storePathRootDir=store)
-        said = self.refused(node, daemon=False)
+        said = self.refused(node, daemon=False, code=FOR_A_PERSON)
         self.assertIn("this is damage, not a torn tail", said)
         node.arguments.append("--repair")
         node.start()
@@ -152,8 +155,15 @@ class StartTests(SynchronousTestCase):
         node = self.node(storePathRootDir=store).start()
         node.term()
         sorted((store / "commitlog").iterdir())[-1].unlink()
-        said = self.refused(node, daemon=False)
+        said = self.refused(node, daemon=False, code=FOR_A_PERSON)
         self.assertIn("has lost its tail", said)
+
+    def test_accounts(self) -> None:
+        """
+        Accounts that cannot be read end it before its store is touched, for a person to mend.
+        """
+        node = self.node(aclEnable="true", aclPlainFile=self.folder.path / "nowhere.yml")
+        self.assertIn("nowhere.yml", self.refused(node, daemon=False, code=FOR_A_PERSON))
 
 
 def _kill(pid: int) -> None:

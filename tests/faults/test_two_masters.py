@@ -11,6 +11,7 @@ from lab.harness.nodes import Node, until
 from lab.harness.remote import Remote, send
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.scan import scan
+from rmqha.roles.host.exit_codes import FOR_A_PERSON
 from rmqha.wire.log.record import decode
 from rmqha.wire.remoting.bodies.route import TopicRoute
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
@@ -161,7 +162,7 @@ class TwoMastersTests(PromotionTestCase):
         The old one does not start beside the promoted one, and names both with their epochs.
         """
         self.old.launch()
-        self.assertEqual(1, self.old.wait())
+        self.assertEqual(FOR_A_PERSON, self.old.wait())
         said = self.old.log()
         self.assertIn(
             f"Cannot start: {self.address(self.new)} is a live master of broker-a with master "

@@ -31,6 +31,7 @@ from rmqha.logfiles import json_table
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.tls.errors import TlsFilesInvalid
 from rmqha.roles import telling
+from rmqha.roles.host.exit_codes import FOR_A_PERSON
 from rmqha.roles.master import MasterNode
 from rmqha.roles.node import Node
 from rmqha.roles.slave import SlaveNode
@@ -373,7 +374,7 @@ class ClientTests(NodeCase):
         self.addCleanup(node.stopService)
         await self.assertFailure(node.ready, error)
         await self.until(lambda: stops)
-        self.assertEqual(codes, [1])
+        self.assertEqual(codes, [FOR_A_PERSON])
 
     def test_damaged_table(self) -> Deferred[None]:
         """

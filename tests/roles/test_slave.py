@@ -19,6 +19,7 @@ from rmqha.errors import DiskFull
 from rmqha.ha.slave.follower import Follower
 from rmqha.ha.states import NodeState
 from rmqha.roles import policy_repair
+from rmqha.roles.host.exit_codes import FOR_A_PERSON
 from rmqha.roles.serving import Serving
 from rmqha.store.files.lock import is_locked
 from rmqha.store.log import truncate
@@ -276,7 +277,7 @@ class LifeTests(SlaveCase):
         (folder / f"{0:020d}").write_bytes(bytes(5000))
         self.start(wait=False)
         self.assertTrue(self.node.ready.called)
-        self.assertEqual(self.node.codes, [1])
+        self.assertEqual(self.node.codes, [FOR_A_PERSON])
         self.assertEqual(self.reactor.stops, 1)
         self.assertIs(self.node.state, NodeState.FAILED)
         self.assertIn("mappedFileSizeCommitLog is 4096", unhealthy(self.node))

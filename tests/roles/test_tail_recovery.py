@@ -13,7 +13,7 @@ from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 
 from rmqha.config.ha_settings import HASettings
-from rmqha.errors import LogShortened
+from rmqha.errors import LogShortened, TailNotFetched
 from rmqha.ha.epoch import Epoch
 from rmqha.ha.known_replicas import KnownReplicas
 from rmqha.ha.master.ledger import Ledger
@@ -256,7 +256,7 @@ class TailRecoveryTests(LogTestCase):
             tail = self.starting(root)
             store, over = self.begin(tail)
             self.passes(5.2)
-            error = self.failureResultOf(over, LogShortened).value
+            error = self.failureResultOf(over, TailNotFetched).value
             self.assertEqual((error.end, error.known), (end or store.log.end, self.end))
             self.assertFalse(tail.asking)
             self.close_store(store)
@@ -307,7 +307,8 @@ class TailRecoveryTests(LogTestCase):
         self.replica()
         tail = self.starting(root)
         _, over = self.begin(tail)
-        self.failureResultOf(over, LogShortened)
+        error = self.failureResultOf(over, LogShortened).value
+        self.assertNotIsInstance(error, TailNotFetched)
         self.assertEqual(self.dialled, [])
         self.assertIn("the log is empty", str(tail.status()))
 

@@ -16,6 +16,7 @@ from rmqha.ha.master_epoch import EpochJournal, HigherMaster
 from rmqha.ha.slave import master_bounds
 from rmqha.ha.slave.master_bounds import BrokerIdentity, MasterBounds
 from rmqha.ha.states import NodeState
+from rmqha.roles.host.exit_codes import FOR_A_PERSON
 from rmqha.roles.tap import Options, makeService
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 from tests.roles.nodes import NodeReactor, settings
@@ -86,7 +87,7 @@ class StartTests(LogTestCase):
                 ("broker-a", 1, THERE, epoch),
             )
             self.assertIn(f"{THERE} is a live master of broker-a with master epoch", str(error))
-            self.assertEqual((self.codes, self.reactor.stops), ([1], 1))
+            self.assertEqual((self.codes, self.reactor.stops), ([FOR_A_PERSON], 1))
             self.assertIsNone(node.writer)
             self.stop(node)
 

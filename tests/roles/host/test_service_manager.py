@@ -15,6 +15,7 @@ from unittest import skipUnless
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from rmqha.roles.host.exit_codes import FOR_A_PERSON
 from rmqha.roles.host.service_manager import READY, STOPPING, notify
 from tests.roles.nodes import NodeReactor, PuppetSlave, settings
 from tests.support.logs import LogTestCase
@@ -87,6 +88,17 @@ class UnitTests(SynchronousTestCase):
     """
     The units that are shipped.
     """
+
+    def test_restarts(self) -> None:
+        """
+        They start a node again, except where that cannot help.
+        """
+        units = list(UNITS.glob("*.service"))
+        self.assertEqual(2, len(units))
+        for unit in units:
+            lines = unit.read_text(encoding="utf-8").splitlines()
+            self.assertIn("Restart=on-failure", lines)
+            self.assertIn(f"RestartPreventExitStatus={FOR_A_PERSON}", lines)
 
     @skipUnless(shutil.which("systemd-analyze"), "there is no systemd here")
     def test_verified(self) -> None:
