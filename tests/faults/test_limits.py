@@ -4,9 +4,11 @@ F44 and F45: a copy at a limited rate, and keys that change under load.
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 
-from lab.harness.nodes import until
+from lab.harness.nodes import Node, until
 from lab.harness.remote import Remote
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
@@ -44,7 +46,7 @@ class RateTests(FaultTestCase):
 
 class ChangedKeysTests(FaultTestCase):
     """
-    F45: C{mqadmin updateBrokerConfig} while clients write.
+    F45: C{mqadmin updateBrokerConfig} while clients write, and a file that is read again.
     """
 
     def test_hundred_changes(self) -> None:
@@ -77,6 +79,28 @@ class ChangedKeysTests(FaultTestCase):
         self.assertEqual({"PUT_OK"}, statuses, master.tail())
         self.assertEqual(before["reconnects"], slave.status()["upstream"]["reconnects"])
         self.settle(master, slave)
+
+    def test_hang_up(self) -> None:
+        """
+        SIGHUP has a node read its file again: what changed is in force and in the log; a file
+        with a mistake changes nothing; the process goes on.
+        """
+        node = Node(self.folder, "master", "alone", fileReservedTime=72)
+        self._processes.append(node)
+        node.start()
+        pid = node.pid
+        for value, said in (
+            ("48", "A reload of the configuration changed fileReservedTime from 72 to 48"),
+            ("soon", "All settings stay as they are: "),
+        ):
+            node.keys["fileReservedTime"] = value
+            node.write_conf()
+            os.kill(pid, signal.SIGHUP)
+            until(lambda said=said: said in node.log(), said, tell=node.tail)
+            with Remote(node.port) as client:
+                self.assertEqual("48", self.key(client, "fileReservedTime"))
+        self.assertEqual((pid, "serving"), (node.pid, node.status()["state"]))
+        node.term()
 
     def key(self, client: Remote, name: str) -> str:
         """
