@@ -4,9 +4,11 @@ The command as a whole: help, versions, mistakes.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 from lab.harness import golden
 from tests.cli.command import CommandTestCase
@@ -59,6 +61,28 @@ class MainTests(CommandTestCase):
         self.assertIn("x>=0", self.fails(2, "dump", store, "--from", "-1"))
         self.assertIn("--json", self.fails(2, "dump", store, "--body"))
         self.assertIn("--times", self.fails(2, "status", "--times", "1"))
+
+    @slow
+    def test_completion(self) -> None:
+        """
+        A shell is given a function of ours, and what it asks for then.
+        """
+
+        def told(how: str, **words: str) -> str:
+            done = subprocess.run(
+                [Path(sys.executable).parent / "rmqha"],
+                env={**os.environ, "_RMQHA_COMPLETE": how, **words},
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=60,
+            )
+            return done.stdout
+
+        self.assertIn("_rmqha_completion", told("bash_source"))
+        self.assertIn(
+            "plain,status\n", told("bash_complete", COMP_WORDS="rmqha st", COMP_CWORD="1")
+        )
 
     def test_no_store(self) -> None:
         """
