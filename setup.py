@@ -50,6 +50,7 @@ setup(
     description="RocketMQ's master/slave high availability in Python on Twisted",
     long_description=Path("README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
+    author="rmqha contributors",
     license="Apache-2.0",
     keywords="rocketmq replication high-availability twisted pyspark",
     classifiers=[

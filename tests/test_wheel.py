@@ -85,6 +85,7 @@ class WheelTests(SynchronousTestCase):
         """
         metadata, _ = wheel()
         self.assertEqual("rmqha", metadata["Name"])
+        self.assertEqual("rmqha contributors", metadata["Author"])
         self.assertEqual("Apache-2.0", metadata["License"] or metadata["License-Expression"])
         self.assertEqual("text/markdown", metadata["Description-Content-Type"])
         self.assertIn("# rmqha", str(metadata.get_payload()))
