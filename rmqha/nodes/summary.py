@@ -154,8 +154,11 @@ def behind_of(status: Status) -> str:
 
 
 def _downstream(status: Status) -> str:
-    rows = status.get("replicas") or []
-    head = f"{replicas_in_sync(status)} replicas in sync"
+    rows = status.get("replicas")
+    if rows is None:
+        return ""  # the store is not open yet
+    synced = replicas_in_sync(status)
+    head = f"{synced} replicas in sync" if synced else "no replicas"
     each = [
         f"{row.get('address')} {row.get('state')}, {size(row.get('lagBytes'))} and "
         f"{duration(row.get('lagSeconds'))} behind"
@@ -166,14 +169,12 @@ def _downstream(status: Status) -> str:
 
 def replicas_in_sync(status: Status) -> str:
     """
-    How many are in sync, of how many that there are or should be.
+    How many are in sync, of how many that there are or should be; empty where nobody is.
     """
-    rows = status.get("replicas")
-    if rows is None:
-        return ""
+    rows = status.get("replicas") or ()
+    wanted = max(len(rows), status.get("replicasNeeded") or 0)
     synced = sum(row.get("state") == "in-sync" for row in rows)
-    needed = status.get("replicasNeeded") or 0
-    return f"{synced} of {max(len(rows), needed)}"
+    return f"{synced} of {wanted}" if wanted else ""
 
 
 def _clients(status: Status) -> str:

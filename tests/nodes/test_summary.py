@@ -52,6 +52,7 @@ SLAVE: dict[str, Any] = MASTER | {
     "role": "slave",
     "brokerId": 1,
     "replicas": [],
+    "replicasNeeded": 0,
     "writes": {},
     "upstream": {
         "state": "catching-up",
@@ -93,7 +94,8 @@ class LinesTests(SynchronousTestCase):
 
     def test_master(self) -> None:
         """
-        Who it is, what it holds, who has it too, and whom it serves; with units.
+        Who it is, what it holds, who has it too, and whom it serves; with units.  Where nobody
+        has it, and nobody needs to, that is no count of none.
         """
         self.assertEqual(
             self.told(MASTER),
@@ -108,6 +110,10 @@ class LinesTests(SynchronousTestCase):
                 "attention": "nothing",
             },
         )
+        alone = MASTER | {"replicas": [], "replicasNeeded": 0}
+        self.assertEqual(self.told(alone)["replication"], "no replicas")
+        short = MASTER | {"replicas": []}
+        self.assertEqual(self.told(short)["replication"], "0 of 1 replicas in sync")
 
     def test_slave(self) -> None:
         """
@@ -222,6 +228,7 @@ class SeveralTests(SynchronousTestCase):
         self.assertEqual(said[0][:40], "node role state version up log ends at b")
         self.assertEqual(said[1], "broker-a/0 master serving 0.1 3 h 12 min 2660709 1 of 2")
         self.assertIn("broker-a/1 slave serving, catching-up 0.1 3 h 12 min 2660709 3.2 s", said[2])
+        self.assertNotIn("0 of 0", "\n".join(said))
         self.assertEqual(said[3], "10.0.0.3:9879 namesrv serving 0.1 12.0 s")
         self.assertIn("cannot be reached: refused", said[4])
 
