@@ -8,9 +8,11 @@ import json
 from unittest import skipUnless
 
 from attrs import define, evolve
+from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
 from rmqha.broker.access.acl_file import LOOK_EVERY, AclFile
 from rmqha.broker.admin.permissions import ADMINISTRATION, ADMINISTRATORS_ONLY
+from rmqha.net.remoting.audit import AUDIT
 from rmqha.wire.lane.compiled import COMPILED
 from rmqha.wire.remoting.command import Command, SerializeType
 from rmqha.wire.remoting.fields import to_ext
@@ -194,9 +196,11 @@ class AclRequestsTests(AccessTestCase):
 
     def test_account(self) -> None:
         """
-        An administrator makes an account, changes it and removes it; each is in force at once.
+        An administrator makes an account, changes it and removes it; each is in force at once,
+        and a line of the log that has no secret.
         """
         self.begin()
+        said = self.audited()
         admin = self.by("operator")
         made = {
             "accessKey": "newcomer",
@@ -217,6 +221,40 @@ class AclRequestsTests(AccessTestCase):
         self.assertIn("another-secret", self.path.read_text(encoding="utf-8"))
         self.assertEqual(admin.ask(51, accessKey="newcomer").code, 0)
         self.assertNotIn("newcomer", self.accounts.table.accounts)
+        refused = {"accessKey": "newcomer", "secretKey": "short", "admin": "false"}
+        self.assertEqual(admin.ask(50, **refused).code, 209)
+        who = f"Audit: {PEER.host}:{PEER.port}:"
+        self.assertEqual(
+            [(line.startswith(who), *line.removeprefix(who).split()[:2]) for line in said],
+            [
+                (True, name, "AccessKey=operator")
+                for name in (
+                    "UPDATE_AND_CREATE_ACL_CONFIG",
+                    "UPDATE_AND_CREATE_ACL_CONFIG",
+                    "DELETE_ACL_CONFIG",
+                    "UPDATE_AND_CREATE_ACL_CONFIG",
+                )
+            ],
+        )
+        self.assertIn("accessKey=newcomer", said[2])
+        self.assertTrue(said[2].endswith(": done"), said[2])
+        self.assertIn("refused with code 209", said[3])
+        for secret in ("newcomer-secret", "another-secret", "short", "operator-secret"):
+            self.assertNotIn(secret, "\n".join(said))
+
+    def audited(self) -> list[str]:
+        """
+        The audit lines from now on.
+        """
+        lines: list[str] = []
+
+        def hear(event: LogEvent) -> None:
+            if event.get("log_namespace") == AUDIT:
+                lines.append(formatEvent(event))
+
+        globalLogPublisher.addObserver(hear)
+        self.addCleanup(globalLogPublisher.removeObserver, hear)
+        return lines
 
     def test_wrong(self) -> None:
         """
