@@ -265,7 +265,7 @@ _NAMESRV_GROUPS = {
     "it is about Java's process": """
         clientRequestThreadPoolNums clientRequestThreadPoolQueueCapacity defaultThreadPoolNums
         defaultThreadPoolQueueCapacity unRegisterBrokerQueueCapacity""",
-    "changes that administrators make at run time last until the next start": """
+    "changes that administrators make at run time last until the next start or reload": """
         configStorePath""",
     "it belongs to a feature that is refused when switched on": """
         notifyMinBrokerIdChanged""",
