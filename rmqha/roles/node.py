@@ -14,10 +14,8 @@ from functools import partial
 from typing import Any
 
 from twisted.internet.defer import Deferred, succeed
-from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
 from twisted.python.failure import Failure
-from twisted.python.threadpool import ThreadPool
 
 from rmqha.broker.access.acl_file import AclFile
 from rmqha.broker.broker import TABLES, Broker, RequestHandler
@@ -45,6 +43,7 @@ from rmqha.roles.host.service_manager import READY
 from rmqha.roles.process import NAMED, Process
 from rmqha.shutdown import Shutdown
 from rmqha.store.environment import StoreEnvironment
+from rmqha.store.files.one_thread import OneThread
 from rmqha.store.lost_tail import LostTail
 from rmqha.store.opening import Opening
 from rmqha.store.service import StoreService
@@ -81,7 +80,7 @@ class Node(Process):
         super().__init__(settings, reactor)
         self.repair = repair
         self.ready: Deferred[None] = Deferred()
-        self._fsync = ThreadPool(0, 1, "rmqha-fsync")
+        self._fsync = OneThread(reactor, "rmqha-fsync")
         self._told = ""
         self.clients = ClientPorts(
             settings.remoting,
@@ -202,7 +201,6 @@ class Node(Process):
         if self.accounts is not None:
             self.accounts.start()
         self._ports += self.clients.listen()
-        self._fsync.start()
         self.store_service.startService()
 
     def abandon(self) -> None:
@@ -314,7 +312,7 @@ class Node(Process):
         return StoreService(self.settings.store, opening, self.environment)
 
     def _in_flush_thread(self, function: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
-        return deferToThreadPool(self.reactor, self._fsync, function, *args, **kwargs)
+        return self._fsync.call(function, *args, **kwargs)
 
     # --- clients ------------------------------------------------------------------
 

@@ -1,0 +1,68 @@
+"""
+A thread for one thing at a time: fsync.
+
+A write with C{SYNC_FLUSH} waits for the way to this thread and back, each time.  Twisted's thread
+pools share work out among many threads, and what they do for that costs as much again as the
+rest of the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Thread
+from typing import Any
+
+from attrs import define, field
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorFromThreads
+from twisted.python.failure import Failure
+
+
+@define(eq=False)
+class OneThread:
+    """
+    Runs functions in a thread of their own, one after the other.  It begins with the first.
+
+    @ivar reactor: Where results are told.
+    """
+
+    reactor: IReactorFromThreads
+    name: str
+    _work: SimpleQueue[Callable[[], None] | None] = field(factory=SimpleQueue, init=False)
+    _thread: Thread | None = field(default=None, init=False)
+
+    def stop(self) -> None:
+        """
+        Do what was asked for, then end.  Blocking.
+        """
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._work.put(None)
+            thread.join()
+
+    def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Deferred[Any]:
+        """
+        Run a function in the thread.
+
+        @return: Fires in the reactor's thread with what it returns or raises.
+        """
+        done: Deferred[Any] = Deferred()
+
+        def work() -> None:
+            try:
+                result = function(*args, **kwargs)
+            except BaseException:
+                self.reactor.callFromThread(done.errback, Failure())
+            else:
+                self.reactor.callFromThread(done.callback, result)
+
+        self._work.put(work)
+        if self._thread is None:
+            self._thread = Thread(target=self._run, name=self.name, daemon=True)
+            self._thread.start()
+        return done
+
+    def _run(self) -> None:
+        while (work := self._work.get()) is not None:
+            work()

@@ -1,0 +1,72 @@
+"""
+Tests for L{rmqha.store.files.one_thread}.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Event, get_ident
+from typing import Any
+
+from twisted.trial.unittest import SynchronousTestCase
+
+from rmqha.store.files.one_thread import OneThread
+
+
+class Here:
+    """
+    A reactor that is told everything where it is said.
+    """
+
+    def callFromThread(self, function: Callable[..., Any], *args: Any) -> None:
+        """
+        Call it now.
+        """
+        function(*args)
+
+
+class OneThreadTests(SynchronousTestCase):
+    """
+    A thread of its own.
+    """
+
+    def setUp(self) -> None:
+        self.one = OneThread(Here(), "test")  # type: ignore[arg-type]
+        self.addCleanup(self.one.stop)
+
+    def test_results(self) -> None:
+        """
+        What a function returns or raises is told, and it ran elsewhere; a stop waits for it.
+        """
+        where = self.one.call(get_ident)
+        number = self.one.call(int, "12", base=8)
+        wrong = self.one.call(int, "x")
+        self.one.stop()
+        self.assertNotEqual(self.successResultOf(where), get_ident())
+        self.assertEqual(self.successResultOf(number), 10)
+        self.failureResultOf(wrong, ValueError)
+
+    def test_one_after_the_other(self) -> None:
+        """
+        Nothing begins before what was asked for earlier has ended.
+        """
+        go, seen = Event(), []
+
+        def first() -> None:
+            go.wait(10.0)
+            seen.append("first")
+
+        done = self.one.call(first)
+        self.one.call(seen.append, "second")
+        self.assertEqual(seen, [])
+        self.assertNoResult(done)
+        go.set()
+        self.one.stop()
+        self.assertEqual(seen, ["first", "second"])
+
+    def test_stop_without_work(self) -> None:
+        """
+        Where nothing was asked for there is nothing to end, and a stop is a stop twice.
+        """
+        self.one.stop()
+        self.one.stop()
