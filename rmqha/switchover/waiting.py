@@ -102,5 +102,5 @@ class Patience:
                 raise NotSeen(wanted, self.timeout, what)
             if now - told >= TELL:
                 told = now
-                self.say(f"waiting: {wanted}; {what}")
+                self.say(f"waiting until {wanted}: {what}")
             await deferLater(self.clock, PAUSE, lambda: None)

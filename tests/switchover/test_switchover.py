@@ -289,7 +289,7 @@ class SwitchoverTests(SynchronousTestCase):
             self.clock.advance(1)
         self.successResultOf(running)
         self.assertChanged()
-        self.assertTrue(any(line.startswith("waiting: ") for line in self.said))
+        self.assertTrue(any(line.startswith("waiting until ") for line in self.said))
 
     def killed(self, act: Act) -> None:
         """
