@@ -5,6 +5,8 @@ How a node that cannot start ends: with its reason and an exit code, daemonized 
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,7 +16,13 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
 from lab.harness.nodes import Folder, Node, until
+from lab.harness.remote import Remote, pull, records, send
 from rmqha.roles.host.exit_codes import FAILED, FOR_A_PERSON
+from rmqha.store.files.mapped import LogFolder
+from rmqha.store.log.truncate import intend
+from rmqha.wire.store_layout import CHECKPOINT, DISPATCHED, OWN_FOLDER, TRUNCATION
+from tests.faults.harness import FaultTestCase
+from tests.support import client
 
 TWISTD = Path(sys.executable).parent / "twistd"
 
@@ -164,6 +172,88 @@ class StartTests(SynchronousTestCase):
         """
         node = self.node(aclEnable="true", aclPlainFile=self.folder.path / "nowhere.yml")
         self.assertIn("nowhere.yml", self.refused(node, daemon=False, code=FOR_A_PERSON))
+
+
+QUEUES = 2000
+
+
+class AgainTests(FaultTestCase):
+    """
+    What a start knows of the one before it.
+    """
+
+    def alone(self, **keys: object) -> Node:
+        """
+        A master that was not started.
+        """
+        node = Node(self.folder, "master", "alone", **keys)
+        self._processes.append(node)
+        return node
+
+    def checked(self, node: Node) -> tuple[int, int]:
+        """
+        What its last start checked: from where, and up to where.
+        """
+        found = re.findall(r"Log ends at byte (\d+) .* records from byte (\d+)", node.log())
+        end, start = map(int, found[-1])
+        return start, end
+
+    def test_killed_in_its_first_seconds(self) -> None:
+        """
+        A store of many queues of which nothing is known is checked from its beginning once: a
+        node that is killed soon after its start goes on from there at the next.
+        """
+        node = self.alone(mappedFileSizeCommitLog=golden.LOG_FILE_SIZE).start()
+        address = f"127.0.0.1:{node.port}"
+        client.make_topic(address, "Many", QUEUES)
+        for count in (QUEUES, 400):
+            with Remote(node.port) as broker:
+                sent = [send("Many", bytes(1000), queue) for queue in range(count)]
+                self.assertEqual({answer.code for answer in broker.ask_all(sent)}, {0})
+            # What is younger by its store time than the checkpoint less three seconds is checked.
+            self.passes(3.5 if count == QUEUES else 0.0)
+        node.kill9()
+        known = (node.root / CHECKPOINT, node.root / OWN_FOLDER / DISPATCHED)
+        for path in known:
+            path.unlink(missing_ok=True)
+        node.start()
+        start, end = self.checked(node)
+        self.assertEqual(start, 0)
+        until(lambda: all(path.exists() for path in known), "marks of this start", tell=node.tail)
+        node.kill9()
+        node.start()
+        again, _ = self.checked(node)
+        self.tell(f"{QUEUES} queues, {end} bytes: checked from byte {start}, then from {again}")
+        self.assertGreater(again, end // 2)
+        self.assertEqual(node.status()["maxOffset"], end)
+        for queue in (0, QUEUES - 1):
+            with Remote(node.port) as broker:
+                self.assertTrue(records(broker.ask(pull("Many", "g", 0, queue))))
+
+    def test_cut_of_another_log(self) -> None:
+        """
+        A C{truncate.json} that came from another store, with all that belongs to it, cuts
+        nothing: a master refuses it, for a person to mend, and starts as it was without it.
+        """
+        other, root = golden.store("5.3.3"), golden.store("4.9.7")
+        folder = LogFolder.load(other / "commitlog", golden.LOG_FILE_SIZE)
+        intend(other, folder, 50_000, 100_000)
+        folder.close()
+        shutil.copytree(other / OWN_FOLDER, root / OWN_FOLDER, dirs_exist_ok=True)
+        stale = root / OWN_FOLDER / TRUNCATION
+        before = {path: path.read_bytes() for path in (root / "commitlog").iterdir()}
+        node = self.alone(storePathRootDir=root, mappedFileSizeCommitLog=golden.LOG_FILE_SIZE)
+        node.launch()
+        self.assertEqual(FOR_A_PERSON, node.wait(), node.tail())
+        said = node.log()
+        self.assertIn(f"{stale} asks for a truncation that is not of this log", said)
+        self.assertIn("the bytes before byte 50000 are not those", said)
+        stale.unlink()
+        node.start()
+        self.assertEqual(node.health("readyz"), 200)
+        node.term()
+        for path, content in before.items():
+            self.assertTrue(path.read_bytes().startswith(content.rstrip(b"\0")), path)
 
 
 def _kill(pid: int) -> None:
