@@ -278,6 +278,18 @@ class SlaveProtocol(Protocol):
         else:
             self.follower.silence(self)
 
+    def _master_silent(self) -> None:
+        seconds = self.settings.housekeeping
+        if is_shaking_hands(self.transport):
+            self.drop(self._no_handshake(seconds))
+            return
+        self._log.warn(
+            "Master {peer} was silent for {seconds:g} s",
+            peer=peer_of(self.transport.getPeer()),
+            seconds=seconds,
+        )
+        self.drop(f"the master was silent for {seconds:g} s")
+
     def _no_handshake(self, seconds: float) -> str:
         return f"it did not end the TLS handshake in {seconds:g} s; {WANTS_TLS}"
 
@@ -288,17 +300,7 @@ class SlaveProtocol(Protocol):
         now = self.clock.seconds()
         # While the rate limit holds us back, the silence is ours.
         if self._resume is None and now - self._last_received >= self.settings.housekeeping:
-            self._log.warn(
-                "Master {peer} was silent for {seconds:g} s",
-                peer=peer_of(self.transport.getPeer()),
-                seconds=self.settings.housekeeping,
-            )
-            silent = f"the master was silent for {self.settings.housekeeping:g} s"
-            self.drop(
-                self._no_handshake(self.settings.housekeeping)
-                if is_shaking_hands(self.transport)
-                else silent
-            )
+            self._master_silent()
         elif now - self._reported_at > min(self.settings.heartbeat, REPORT_EVERY) - self._interval:
             # Early rather than late: the next look would be past the time.
             self._report(self.held())
