@@ -123,7 +123,7 @@ class Gather:
         opened = lru_cache(_OPEN)(_opened)
         with self.work.files() as files:
             for (store, topic, date), found in runs.items():
-                for rows in _grouped(opened(path).get_batch(row) for path, row in found):
+                for rows in chunks((opened(path).get_batch(row) for path, row in found), CHUNK):
                     files.add(store, Partition(topic, date, rows))
                     if files.bytes >= TARGET:
                         files.close()
@@ -144,16 +144,18 @@ def _opened(path: str) -> Any:
     return pa.ipc.open_file(pa.memory_map(path))
 
 
-def _grouped(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+def chunks(batches: Iterable[pa.RecordBatch], least: int) -> Iterator[pa.Table]:
     """
-    Batches put together, so that row groups are not small.
+    Batches put together, so that few are sorted and written, and row groups are not small.
+
+    @param least: Bytes of each, but of the last.
     """
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
         held.append(batch)
         size += batch.nbytes
-        if size >= CHUNK:
+        if size >= least:
             yield pa.Table.from_batches(held)
             held, size = [], 0
     if held:

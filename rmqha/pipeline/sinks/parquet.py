@@ -26,7 +26,7 @@ from rmqha.pipeline.log.ranges import Range
 from rmqha.pipeline.log.reading import MessageReader, Passed
 from rmqha.pipeline.sinks.columns import STORE, TableColumns
 from rmqha.pipeline.sinks.encoding import Encoding
-from rmqha.pipeline.sinks.gather import lay_aside
+from rmqha.pipeline.sinks.gather import chunks, lay_aside
 from rmqha.pipeline.sinks.position import digest_of, selection_of
 from rmqha.pipeline.sinks.stats import stats_of
 from rmqha.pipeline.sinks.table_layout import By, Partition, encoded, parts
@@ -102,7 +102,8 @@ class WriteRanges:
             return
         columns = TableColumns.of(self.options)
         passed = Passed()
-        rows = chunks(MessageReader(self.options, columns.read).read(trimmed, passed))
+        batches = MessageReader(self.options, columns.read).read(trimmed, passed)
+        rows = (chunk.combine_chunks() for chunk in chunks(batches, _CHUNK))
         aside, done = "", list[WrittenFile]()
         if self.shape.by is By.DATE:
             with self.files() as files:
@@ -187,22 +188,6 @@ def position_at_end(wanted: Range, files: LogFiles, last: int) -> Position:
         return make(files, wanted.end, last)
     except FileNotFoundError:  # deleted as soon as it was read
         return Position(wanted.end)
-
-
-def chunks(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """
-    Batches put together, so that few are sorted and written.
-    """
-    held: list[pa.RecordBatch] = []
-    size = 0
-    for batch in batches:
-        held.append(batch)
-        size += batch.nbytes
-        if size >= _CHUNK:
-            yield pa.Table.from_batches(held).combine_chunks()
-            held, size = [], 0
-    if held:
-        yield pa.Table.from_batches(held).combine_chunks()
 
 
 @define(kw_only=True)
