@@ -40,6 +40,8 @@ def run(
 
     SIGHUP has it read FILE again.  The same as `twistd -n --pidfile= rmqha --role ROLE`, which has
     options for pid files, log files and daemons.
+
+    Exit code 78 if only a person can mend what keeps it from starting, such as a mistake in FILE.
     """
     from twisted.scripts.twistd import run as twistd
 

@@ -4,11 +4,15 @@ C{rmqha run}.
 
 from __future__ import annotations
 
+import subprocess
 import sys
+from pathlib import Path
 
 from twisted.scripts import twistd
 
+from rmqha.roles.host.exit_codes import FOR_A_PERSON
 from tests.cli.command import CommandTestCase
+from tests.support.effort import slow
 
 
 class RunTests(CommandTestCase):
@@ -40,3 +44,18 @@ class RunTests(CommandTestCase):
         Another role is refused.
         """
         self.assertIn("observer", self.fails(2, "run", "observer"))
+
+    @slow
+    def test_mistake(self) -> None:
+        """
+        A mistake ends it with the code that tells a service manager to leave it alone.
+        """
+        done = subprocess.run(
+            [Path(sys.executable).parent / "rmqha", "run", "slave", "--set", "noSuchKey=1"],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        self.assertEqual(FOR_A_PERSON, done.returncode, done.stderr)
+        self.assertIn("unknown key noSuchKey", done.stdout)
