@@ -100,14 +100,15 @@ def understood(arguments: list[str], whole: bool) -> str:
     @param whole: Whether all that is needed has to be there.
     """
     command: click.Command = main
+    # As it is run: a command keeps the names of its help from the first context that asks.
+    context = click.Context(main, **main.context_settings)
     names = list(arguments)
     while isinstance(command, click.Group) and names and not names[0].startswith("-"):
-        found = command.get_command(click.Context(command), names[0])
+        found = command.get_command(context, names[0])
         if found is None:
             return f"{command.name} has no command {names[0]!r}"
-        command = found
+        command, context = found, click.Context(found, parent=context)
         del names[0]
-    context = click.Context(command)
     if not whole:
         options = {
             name

@@ -113,7 +113,7 @@ class LettingInTests(CascadeCase):
 
     def test_passes_on(self) -> None:
         """
-        What arrives and is verified goes on at once; part of a record does not.
+        What arrives and is verified goes on with the same turn's end; part of a record does not.
         """
         upstream = self.copied()
         end = self.theirs.end
@@ -121,8 +121,10 @@ class LettingInTests(CascadeCase):
         assert behind is not None
         self.put(self.theirs, 900)
         upstream.frame(end, bytes(self.theirs.read(end, 500)))
+        self.reactor.advance(0)
         self.assertEqual(self.sent(behind), 0)
         upstream.frame(end + 500, bytes(self.theirs.read(end + 500, 400)))
+        self.reactor.advance(0)
         self.assertEqual(self.sent(behind), 900)
         behind.send(encode_report(end + 900))
         (row,) = self.status["replicas"]
