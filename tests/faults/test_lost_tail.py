@@ -82,7 +82,8 @@ class LostTailTestCase(FaultTestCase):
 
     def flipped(self, master: Driver, end: int) -> None:
         """
-        One bit of the last record's body is another.
+        One bit of the last record's body is another.  A body is larger than where it is looked
+        for: no CRC covers what follows it.
         """
         last = max(master.history.acked, key=lambda write: write.end)
         self.assertEqual(end, last.end)
@@ -129,7 +130,7 @@ class FetchedTests(LostTailTestCase):
         losses: list[Callable[[Driver, int], None]] = [self.zeroed, self.flipped, self.deleted]
         self.random.shuffle(losses)
         for lose in losses:
-            self.write(master, 150, size=self.random.randint(100, 4000))
+            self.write(master, 150, size=self.random.randint(500, 4000))
             end = self.published(master)
             slave.until_synced(end)
             master.kill9()
