@@ -20,6 +20,9 @@ KEYS: dict[str, object] = {
     "flushDiskType": "SYNC_FLUSH",
     "mappedFileSizeCommitLog": FILE,
     "haTailFetchTimeout": 20_000,
+    # A busy disk may take seconds for a flush.
+    "slaveTimeout": 30_000,
+    "syncFlushTimeout": 30_000,
 }
 
 
