@@ -5,6 +5,9 @@ A master that is started again, and is still the one that was elected, does not 
 asked for when it ended.  Whoever the controller may still take into the set because of that has to
 hold what is acknowledged from now on: C{rmqha/growth.json} says who.
 
+There is no C{.bak}: what an older generation says is of an older set, and reads as if nothing had
+been asked for since.
+
 Source: docs/protocol/controller.rst, The SyncStateSet.
 """
 
@@ -57,19 +60,21 @@ class Growth:
         """
         Read a store's; an empty one without one.  Blocking.
 
-        @raise TableUnreadable: If it is there and makes no sense.
+        @raise TableUnreadable: If it is there and cannot be read, is empty, or makes no sense.
         """
         path = root / OWN_FOLDER / GROWTH
-        table = json_table.read(path)
-        if table is None:
-            return cls()
         try:
+            table = json_table.parse(path.read_bytes())
+            if table is None:
+                raise ValueError("it is empty")
             return cls(
                 epoch=_number(table["masterEpoch"]),
                 set_epoch=_number(table["setEpoch"]),
                 sets=tuple(frozenset(map(_number, each)) for each in table["sets"]),
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except FileNotFoundError:
+            return cls()
+        except (OSError, KeyError, TypeError, ValueError) as error:
             raise TableUnreadable(
                 str(path), f"it does not say how a set was to grow: {error}"
             ) from None
@@ -87,7 +92,11 @@ class Growth:
             "setEpoch": self.set_epoch,
             "sets": [sorted(each) for each in self.sets],
         }
-        json_table.replace(path, table)
+        json_table.replace_text(path, json_table.render(table), looks_whole=_not_kept)
+
+
+def _not_kept(path: Path) -> bool:
+    return False
 
 
 def _number(value: Any) -> int:

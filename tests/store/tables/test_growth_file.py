@@ -51,5 +51,35 @@ class GrowthTests(SynchronousTestCase):
         good = {"masterEpoch": 7, "setEpoch": 3, "sets": [[1, 2]]}
         for wrong in ({"masterEpoch": -1}, {"setEpoch": "3"}, {"sets": 5}, {"sets": [[True]]}):
             path.write_text(json.dumps(good | wrong))
-            path.with_name(path.name + ".bak").unlink(missing_ok=True)
             self.assertRaises(TableUnreadable, Growth.read, self.root)
+
+    def test_damaged(self) -> None:
+        """
+        What a crash has emptied or zeroed is an error: the generation before it names an older set
+        epoch, and whoever takes it asks nobody to wait for the member that was asked for last.
+        """
+        Growth().grown(3, 7, BOTH).write(self.root)
+        Growth().grown(3, 8, ALL).write(self.root)
+        path = self.root / "rmqha" / "growth.json"
+        for damaged in (b"", bytes(path.stat().st_size), path.read_bytes()[:-9]):
+            path.write_bytes(damaged)
+            self.assertRaises(TableUnreadable, Growth.read, self.root)
+
+    def test_unreadable(self) -> None:
+        """
+        So is what the disk does not give.
+        """
+        (self.root / "rmqha" / "growth.json").mkdir(parents=True)
+        self.assertRaises(TableUnreadable, Growth.read, self.root)
+
+    def test_deleted(self) -> None:
+        """
+        Deleting the one file is enough to begin anew, whatever a version before has left beside it.
+        """
+        for set_epoch in (3, 4):
+            Growth().grown(7, set_epoch, BOTH).write(self.root)
+        path = self.root / "rmqha" / "growth.json"
+        self.assertEqual([*path.parent.iterdir()], [path])
+        path.with_name("growth.json.bak").write_bytes(b"x")
+        path.unlink()
+        self.assertEqual(Growth.read(self.root), Growth())
