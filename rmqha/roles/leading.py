@@ -59,6 +59,7 @@ class LeadingNode(SlaveNode):
     master: SetMaster | None = None
     _leads: int | None = None
     _writer: Writer | None = None
+    _growth: WrittenGrowth | None = None
 
     def __init__(self, settings: Settings, reactor: Any, *, repair: bool = False) -> None:
         self._as_configured = settings
@@ -126,7 +127,7 @@ class LeadingNode(SlaveNode):
         role = self._as_configured.broker.role
         self._wear(role if role.is_master else BrokerRole.SYNC_MASTER, 0)
         self._writer = Writer(store, master.transfer, self.settings.broker.role)
-        self.master, self._leads = master, number
+        self.master, self._growth, self._leads = master, growth, number
         self.serving.lend(master.factory)
         master.start()
         await self.open_broker(store, master.writer(self._writer))
@@ -213,10 +214,14 @@ class LeadingNode(SlaveNode):
         return Deferred.fromCoroutine(self._leave(gently=False))
 
     async def _leave(self, *, gently: bool = True) -> None:
-        master, self.master, self._leads, self._writer = self.master, None, None, None
-        if master is not None:
+        master, growth = self.master, self._growth
+        self.master = self._growth = self._leads = self._writer = None
+        if master is not None and growth is not None:
+            written = growth.close()
             await master.end(gently=gently)
             await self.serving.end(gently=gently)
+            # Whoever leads on in this epoch reads it.
+            await written
 
     def _wear(self, role: BrokerRole, number: int) -> None:
         """

@@ -21,6 +21,7 @@ from rmqha.ha.master.transfer import PutStatus
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.store import Store
 from rmqha.store.tables import checked_table, epoch_file
+from rmqha.store.tables.growth_file import Growth
 from rmqha.wire import ha_v2
 from rmqha.wire.ha_v2 import EpochLabel, SlaveHandshake
 from rmqha.wire.remoting.codes import ControllerRequestCode as Code
@@ -138,6 +139,29 @@ class PromotionTests(MemberChangeCase):
         self.assertFalse(self.node.endpoint.waiting)
         self.assertIsNone(self.node.repairs)
         self.assertIs(self.successResultOf(self.write()).status, PutStatus.SLAVE_NOT_AVAILABLE)
+
+    def test_led_again_while_growth_is_written(self) -> None:
+        """
+        A promotion ends half-way while it is written down how its set is to grow: what leads on in
+        the same epoch begins behind that, and the controller is not asked by what ended.
+        """
+        self.member()
+        held = Held()
+
+        def run(call: Any, *more: Any, **keys: Any) -> Any:
+            writes = getattr(call, "__func__", None) is Growth.write
+            return (held if writes else now)(call, *more, **keys)
+
+        self.node.run = run
+        self.joined(self.node.store.log.end)
+        self.assertEqual(len(held.calls), 1)
+        demoted = Deferred.fromCoroutine(self.node._demote("the promotion did not succeed"))
+        self.pass_time(1.0)
+        self.assertNoResult(demoted)
+        held.work()
+        self.pass_time(1.0)
+        self.successResultOf(demoted)
+        self.assertEqual(self.set.in_sync, (OURS,))
 
     def test_tables(self) -> None:
         """

@@ -13,9 +13,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from attrs import define, field
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredLock
 
 from rmqha.controller.coordinator import Coordinator, SetState
+from rmqha.errors import NotWritable
 from rmqha.store.files.allocate import InThread
 from rmqha.store.tables.growth_file import Growth
 
@@ -34,6 +35,8 @@ class WrittenGrowth:
     root: Path
     in_thread: InThread
     _kept: Growth = field(factory=Growth, init=False)
+    _file: DeferredLock = field(factory=DeferredLock, init=False)
+    _closed: bool = field(default=False, init=False)
 
     async def recall(self, state: SetState) -> tuple[frozenset[int], ...]:
         """
@@ -59,15 +62,27 @@ class WrittenGrowth:
 
     def alter(self, old: SetState, new: frozenset[int]) -> Deferred[SetState]:
         """
-        Have the set changed; fails also with L{DiskFull<rmqha.errors.DiskFull>} or C{OSError}, and
-        nobody was asked then.
+        Have the set changed; fails also with L{DiskFull<rmqha.errors.DiskFull>} or C{OSError}, or
+        with L{NotWritable} after L{close}, and nobody was asked then.
         """
         kept = self._kept.grown(old.master_epoch, old.set_epoch, new)
         if new <= old.in_sync or kept == self._kept:
             return self.coordinator.alter(old, new)
 
         def written(_: None) -> Deferred[SetState]:
+            if self._closed:
+                raise NotWritable("demoting", "this node does not lead its set any more")
             self._kept = kept
             return self.coordinator.alter(old, new)
 
-        return self.in_thread(kept.write, self.root).addCallback(written)
+        return self._file.run(self.in_thread, kept.write, self.root).addCallback(written)
+
+    def close(self) -> Deferred[None]:
+        """
+        Ask for no growth any more.
+
+        @return: Fires when nothing is being written: whoever leads next in the same epoch recalls
+            all that was asked for.
+        """
+        self._closed = True
+        return self._file.run(lambda: None)

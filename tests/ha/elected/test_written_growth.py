@@ -11,7 +11,7 @@ from typing import Any
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import DiskFull
+from rmqha.errors import DiskFull, NotWritable
 from rmqha.ha.elected.written_growth import WrittenGrowth
 from rmqha.store.tables.growth_file import Growth
 from tests.ha.elected.cases import EPOCH, OWN, SLAVE, THIRD, PuppetCoordinator, at
@@ -95,3 +95,25 @@ class WrittenGrowthTests(SynchronousTestCase):
         self.failureResultOf(altered, DiskFull)
         self.assertEqual(self.coordinator.asked, [])
         self.assertEqual(Growth.read(self.root), Growth())
+
+    def test_closed(self) -> None:
+        """
+        What was being written down when the master led no more is not asked for: who leads on in
+        the same epoch may have looked before.  The end waits for the disk.
+        """
+        altered = self.growth.alter(self.coordinator.state, frozenset({OWN, SLAVE, THIRD}))
+        closed = self.growth.close()
+        self.assertNoResult(closed)
+        self.run_job()
+        self.successResultOf(closed)
+        self.failureResultOf(altered, NotWritable)
+        self.assertEqual(self.coordinator.asked, [])
+
+    def test_closed_at_rest(self) -> None:
+        """
+        Nothing is waited for where nothing is being written, even if the last time failed.
+        """
+        altered = self.growth.alter(self.coordinator.state, frozenset({OWN, SLAVE, THIRD}))
+        self.jobs.pop()[1].errback(DiskFull(str(self.root), 1))
+        self.failureResultOf(altered, DiskFull)
+        self.successResultOf(self.growth.close())
