@@ -3,7 +3,8 @@ The sending side of replication: one L{MasterFactory} a log, one
 L{MasterProtocol<rmqha.ha.master.connection.MasterProtocol>} a connection.
 
 Reports go to the ledger and from there to the writes that wait; frames go out as soon
-as the log has grown.  One sweep looks after heartbeats, silence and lost replicas of
+as the log has grown, or, where no write waits for replicas, at the end of that turn of
+the reactor.  One sweep looks after heartbeats, silence and lost replicas of
 all connections.  What peers do wrong is counted by reason, and logged at a bounded
 rate.
 
@@ -162,17 +163,18 @@ class MasterFactory(ServerFactory):
         if self._sweeping.running or self.door.stopping:
             return
         self.timeline.note(self.log.confirmed, self.clock.seconds())
-        # Before dispatch and the others: replicas work while they do.
+        # Before dispatch and the others, and before answers that wait for the disk: if writes
+        # wait for replicas, these work meanwhile.  If none does, this only notes that it is due.
         self.log.appended.insert(0, self._log_moved)
         if self.settings.send_flushed_only:
-            self.log.flush_listeners.append(self._log_moved)
+            self.log.flush_listeners.insert(0, self._log_moved)
         self._sweeping.start(self._interval)
 
     def stop(self, *, gently: bool = True) -> Deferred[None]:
         """
         Answer all waiting writes, close all connections, take no more.
 
-        @param gently: Let peers have what was written to them.
+        @param gently: Let peers have what was written to them, and what was due in this turn.
         @return: Fires when the last connection is gone.
         """
         if not self.door.stopping:
@@ -184,7 +186,8 @@ class MasterFactory(ServerFactory):
                     self.log.flush_listeners.remove(self._log_moved)
                 if self._soon is not None:
                     self._soon.cancel()
-                    self._feed_now()
+                    if gently:
+                        self._feed_now()
             self.transfer.stop()
         gone = self.door.stop(gently=gently)
         self.door.quiet.flush()

@@ -73,7 +73,8 @@ class Flusher:
 
     def __attrs_post_init__(self) -> None:
         self._timed = Periodic("flushing the log", self.clock, self._tick, vital=True)
-        # Before all others, whose work would make the answers late.
+        # Before those that are there by now, whose work would make the answers late.  What an
+        # answer waits for itself, the feed of replicas, goes before this one later.
         self.log.flush_listeners.insert(0, self._answer)
 
     def start(self) -> None:

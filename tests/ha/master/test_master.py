@@ -97,7 +97,9 @@ class MasterCase(SynchronousTestCase):
         """
         self.build()
 
-    def build(self, end: int = 250_000, needed: int = 1, **settings: Any) -> None:
+    def build(
+        self, end: int = 250_000, needed: int = 1, start: bool = True, **settings: Any
+    ) -> None:
         """
         Begin anew.
         """
@@ -120,7 +122,8 @@ class MasterCase(SynchronousTestCase):
             ledger=self.ledger,
             transfer=self.transfer,
         )
-        self.factory.start()
+        if start:
+            self.factory.start()
         self.port = 40000
 
     def connect(
@@ -265,6 +268,46 @@ class FrameTests(MasterCase):
         self.factory.stop()
         self.clock.advance(0)
         self.assertEqual(Received(transport.value()).frames, [(250_000, 300)])
+
+    def test_behind_the_answers_at_a_cut(self) -> None:
+        """
+        A stop that is not gentle, before the log is cut, sends nothing more.
+        """
+        self.build(needed=0)
+        _, transport = self.fed()
+        transport.clear()
+        self.put(300)
+        self.factory.stop(gently=False)
+        self.clock.advance(0)
+        self.assertEqual(transport.value(), b"")
+
+    def sent_at_the_disks_answers(self, needed: int) -> list[tuple[int, int]]:
+        """
+        Which frames were sent when a C{SYNC_FLUSH} write was told that it is on the disk.
+        """
+        self.build(needed=needed, start=False, send_flushed_only=True)
+        answers: list[list[tuple[int, int]]] = []
+        # As the flusher, which is there before the store is served.
+        self.log.flush_listeners.insert(
+            0, lambda: answers.append(Received(transport.value()).frames)
+        )
+        self.factory.start()
+        _, transport = self.fed()
+        transport.clear()
+        self.put(300)
+        self.log.flush()
+        self.clock.advance(0)
+        self.assertEqual(Received(transport.value()).frames, [(250_000, 300)])
+        (sent,) = answers
+        return sent
+
+    def test_before_the_disks_answers(self) -> None:
+        """
+        Where writes wait for replicas too, these get what is on the disk first of all; where none
+        does, the answers leave first.
+        """
+        self.assertEqual(self.sent_at_the_disks_answers(1), [(250_000, 300)])
+        self.assertEqual(self.sent_at_the_disks_answers(0), [])
 
     def test_batch(self) -> None:
         """
