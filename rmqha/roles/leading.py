@@ -123,9 +123,9 @@ class LeadingNode(SlaveNode):
         store.confirm(log.confirmed)
         await store.took_over()
         await self.read_tables()
-        master = self._set_master(state, journal, growth, asked_before)
         role = self._as_configured.broker.role
         self._wear(role if role.is_master else BrokerRole.SYNC_MASTER, 0)
+        master = self._set_master(state, journal, growth, asked_before)
         self._writer = Writer(store, master.transfer, self.settings.broker.role)
         self.master, self._growth, self._leads = master, growth, number
         self.serving.lend(master.factory)
@@ -155,6 +155,7 @@ class LeadingNode(SlaveNode):
             rules=SetRules(
                 least=controller.min_in_sync,
                 alone_is_enough=controller.alone_is_enough,
+                awaited=self.settings.broker.role is BrokerRole.SYNC_MASTER,
                 late_after=controller.late_after,
                 allow_last_file=controller.allow_last_file,
             ),

@@ -277,6 +277,24 @@ class LeadTests(MemberCase):
         self.assertEqual(self.node.status()["dispatchedOffset"], end)
         self.assertEqual(self.node.status()["controller"]["confirmOffset"], end)
 
+    def test_members_first(self) -> None:
+        """
+        Members get a write before it is answered if the answer waits for them, by C{brokerRole}; a
+        slave by its configuration that is elected promises what C{SYNC_MASTER} does.
+        """
+        for role in BrokerRole:
+            self.member(role)
+            protocol, transport = self.joined()
+            protocol.dataReceived(ha_v2.encode_report(self.node.store.log.end))
+            self.pass_time(3.0)
+            transport.clear()
+            self.write()
+            waits = role is not BrokerRole.ASYNC_MASTER
+            self.assertEqual(bool(transport.value()), waits, role)
+            self.turn()
+            self.assertTrue(transport.value())
+            self.stop()
+
     def test_started_again_in_one_epoch(self) -> None:
         """
         It ended with a change of the set on its way, and is master still when it is started again:

@@ -60,12 +60,14 @@ class SetRules:
 
     @ivar least: C{minInSyncReplicas}.
     @ivar alone_is_enough: C{controllerAloneAnswer=ok}.
+    @ivar awaited: Whether writes wait for the set: C{brokerRole} is not C{ASYNC_MASTER}.
     @ivar late_after: C{haMaxTimeSlaveNotCatchup}, in seconds.
     @ivar allow_last_file: C{haAllowLastFile}.
     """
 
     least: int = 1
     alone_is_enough: bool = False
+    awaited: bool = True
     late_after: float = 15.0
     allow_last_file: bool = False
 
@@ -176,6 +178,7 @@ class SetMaster:
             in_sync=self.in_sync,
             least=rules.least,
             alone_is_enough=rules.alone_is_enough,
+            awaited=rules.awaited,
         )
         self.in_sync.changed = self.transfer.look
         self.factory = MasterFactory(

@@ -27,19 +27,21 @@ class SetTransfer(GroupTransfer):
     @ivar least: Members that the set must have, the master among them (C{minInSyncReplicas}).
     @ivar alone_is_enough: Whether a master with nobody to wait for answers that all is well, as
         stock ones do (C{controllerAloneAnswer=ok}).
+    @ivar awaited: Whether writes wait at all: not with C{brokerRole=ASYNC_MASTER}.
     """
 
     needed: int = 0
     in_sync: InSyncSet
     least: int = 1
     alone_is_enough: bool = False
+    awaited: bool = True
 
     @property
     def hurries(self) -> bool:
         """
-        All writes wait for the set.
+        Whether writes wait for the set, however many it has.
         """
-        return True
+        return self.awaited
 
     def acked(self, claim: Claim) -> None:
         """

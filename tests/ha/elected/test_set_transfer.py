@@ -12,7 +12,7 @@ from rmqha.ha.master.put_service import PutResult
 from rmqha.ha.master.transfer import Done, PutStatus
 from rmqha.store.log.record_run import RecordRun
 from rmqha.wire.log.record import Message
-from tests.ha.elected.cases import OWN, SLAVE, THIRD, SetCase
+from tests.ha.elected.cases import OWN, SLAVE, THIRD, SetCase, Told
 from tests.support.health import unhealthy
 
 OK, TIMEOUT = PutStatus.PUT_OK, PutStatus.FLUSH_SLAVE_TIMEOUT
@@ -114,6 +114,21 @@ class AnswerTests(SetCase):
         self.assertNoResult(write)
         self.coordinator.answer()
         self.assertEqual(self.successResultOf(write), OK)
+
+    def test_members_first(self) -> None:
+        """
+        A write that waits for the set is sent before it is stored for others; where none does, in
+        C{ASYNC_MASTER}, answers leave first.
+        """
+        for awaited in (True, False):
+            self.build(rules=SetRules(awaited=awaited))
+            _, transport = self.caught_up()
+            self.clock.advance(0)
+            transport.clear()
+            self.log.put(bytes(300))
+            self.assertEqual(bool(transport.value()), awaited)
+            self.clock.advance(0)
+            self.assertEqual(bytes(Told(transport.value()).body), bytes(300))
 
     def test_shrink_alone(self) -> None:
         """
