@@ -922,6 +922,23 @@ class OutOfDescriptors(DiskFull):
 
 
 @frozen
+class ThreadNotStarted(RmqhaError):
+    """
+    The process, or the machine, has no thread left for some work.  It was not begun, and it may
+    pass.
+
+    @ivar name: The thread's.
+    @ivar reason: The interpreter's text.
+    """
+
+    name: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"cannot start the thread {self.name}: {self.reason}"
+
+
+@frozen
 class FlushFailed(StoreError):
     """
     An fsync failed.  It is final: what the kernel dropped cannot be told.

@@ -14,9 +14,11 @@ from threading import Thread
 from typing import Any
 
 from attrs import define, field
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IReactorFromThreads
 from twisted.python.failure import Failure
+
+from rmqha.errors import ThreadNotStarted
 
 
 @define(eq=False)
@@ -45,7 +47,9 @@ class OneThread:
         """
         Run a function in the thread.
 
-        @return: Fires in the reactor's thread with what it returns or raises.
+        @return: Fires in the reactor's thread with what it returns or raises.  Fails with
+            L{ThreadNotStarted} where there is no thread and none can be had now: the function
+            is not run, and the next call tries again.
         """
         done: Deferred[Any] = Deferred()
 
@@ -57,10 +61,14 @@ class OneThread:
             else:
                 self.reactor.callFromThread(done.callback, result)
 
-        self._work.put(work)
         if self._thread is None:
-            self._thread = Thread(target=self._run, name=self.name, daemon=True)
-            self._thread.start()
+            thread = Thread(target=self._run, name=self.name, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:
+                return fail(ThreadNotStarted(self.name, str(error)))
+            self._thread = thread
+        self._work.put(work)
         return done
 
     def _run(self) -> None:

@@ -20,7 +20,7 @@ from twisted.python.failure import Failure
 
 from rmqha.config.store_settings import FlushDisk, StoreSettings
 from rmqha.durations import Durations
-from rmqha.errors import FlushFailed, NotWritable, OutOfDescriptors
+from rmqha.errors import FlushFailed, NotWritable, OutOfDescriptors, ThreadNotStarted
 from rmqha.periodic import Job, Periodic
 from rmqha.store.files.allocate import InThread
 from rmqha.store.files.mapped import NO_DESCRIPTOR
@@ -30,7 +30,7 @@ PAGE = 4096
 """Bytes of a page, in which C{flushCommitLogLeastPages} counts."""
 
 RETRY = 0.1
-"""Seconds until a pass that found no file descriptor is tried again."""
+"""Seconds until a pass that found no file descriptor, or no thread, is tried again."""
 
 Sync = Callable[[int], None]
 """What makes a descriptor's data durable: C{os.fdatasync}, or a test's own."""
@@ -199,8 +199,8 @@ class Flusher:
 
     def _begin_pass(self) -> None:
         """
-        Begin the pass that is due, or, while there is no descriptor for it, try again soon:
-        nothing was fsynced yet, so nothing has failed.
+        Begin the pass that is due, or, while there is no descriptor or no thread for it, try again
+        soon: nothing was fsynced yet, so nothing has failed.
         """
         self._last = self.clock.seconds()
         target, rewinds = self.log.end, self.log.rewinds
@@ -210,22 +210,30 @@ class Flusher:
             if isinstance(error, OSError) and error.errno not in NO_DESCRIPTOR:
                 self._failed(Failure(FlushFailed(str(self.log.folder.path), str(error))))
                 return
-            if not self._starved:
-                self._starved = True
-                self._log.warn(
-                    "No file descriptor left to flush the commit log, trying again every {retry} s:"
-                    " {error}",
-                    retry=RETRY,
-                    error=error,
-                )
-            self.clock.callLater(RETRY, self._begin_pass)
+            self._starve("file descriptor", str(error))
             return
-        if self._starved:
-            self._starved = False
-            self._log.info("There are file descriptors again: flushing the commit log goes on")
+
+        def failed(failure: Failure) -> None:
+            if failure.check(ThreadNotStarted) is None:
+                self._failed(failure)
+                return
+            _close(files)
+            self._starve("thread", failure.getErrorMessage())
+
         self.in_thread(self._pass, files).addCallbacks(
-            lambda _: self._passed(target, rewinds), self._failed
+            lambda _: self._passed(target, rewinds), failed
         )
+
+    def _starve(self, lacks: str, error: str) -> None:
+        if not self._starved:
+            self._starved = True
+            self._log.warn(
+                "No {lacks} left to flush the commit log, trying again every {retry} s: {error}",
+                lacks=lacks,
+                retry=RETRY,
+                error=error,
+            )
+        self.clock.callLater(RETRY, self._begin_pass)
 
     def _dirty_files(self) -> list[tuple[str, int]]:
         # Descriptors of the pass's own: a file may be closed or deleted meanwhile, and
@@ -239,8 +247,7 @@ class Flusher:
                 if file.end > self.log.flushed and file.start < self.log.end
             )
         except BaseException:
-            for _, fd in files:
-                os.close(fd)
+            _close(files)
             raise
         return files
 
@@ -252,10 +259,12 @@ class Flusher:
                 except OSError as error:
                     raise FlushFailed(path, str(error)) from error
         finally:
-            for _, fd in files:
-                os.close(fd)
+            _close(files)
 
     def _passed(self, target: int, rewinds: int) -> None:
+        if self._starved:
+            self._starved = False
+            self._log.info("Flushing the commit log goes on")
         running, self._running = self._running, None
         self.took.add(self.clock.seconds() - self._last)
         if rewinds == self.log.rewinds:
@@ -307,3 +316,8 @@ class Flusher:
             self._waiting.popleft().done.callback(False)
         if self._waiting:
             self._timer = self.clock.callLater(self._waiting[0].deadline - now, self._expire)
+
+
+def _close(files: list[tuple[str, int]]) -> None:
+    for _, fd in files:
+        os.close(fd)

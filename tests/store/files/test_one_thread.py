@@ -10,6 +10,8 @@ from typing import Any
 
 from twisted.trial.unittest import SynchronousTestCase
 
+from rmqha.errors import ThreadNotStarted
+from rmqha.store.files import one_thread
 from rmqha.store.files.one_thread import OneThread
 
 
@@ -70,3 +72,21 @@ class OneThreadTests(SynchronousTestCase):
         """
         self.one.stop()
         self.one.stop()
+
+    def test_no_thread(self) -> None:
+        """
+        Where no thread can be had the call fails and a stop does not wait; a later call has one.
+        """
+
+        def start(thread: object) -> None:
+            raise RuntimeError("can't start new thread")
+
+        patched = self.patch(one_thread.Thread, "start", start)
+        for _ in range(2):
+            error = self.failureResultOf(self.one.call(get_ident), ThreadNotStarted).value
+            self.assertIn("test: can't start", str(error))
+        self.one.stop()
+        patched.restore()
+        done = self.one.call(int, "12")
+        self.one.stop()
+        self.assertEqual(self.successResultOf(done), 12)

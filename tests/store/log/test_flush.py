@@ -9,10 +9,11 @@ import os
 from typing import Any
 
 from attrs import define, field
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.task import Clock
 
 from rmqha.config.store_settings import FlushDisk, StoreSettings
-from rmqha.errors import FlushFailed, NotWritable
+from rmqha.errors import FlushFailed, NotWritable, ThreadNotStarted
 from rmqha.store.log.flush import RETRY, Flusher
 from tests.support.ha_frames import append_frame
 from tests.support.logs import FILE_SIZE, STORED, Held, LogTestCase, content, encoded
@@ -99,6 +100,29 @@ class GroupCommitTests(FlusherTestCase):
         self.flusher.wait(self.put()).addCallback(lambda done: told.append("the writer"))
         self.thread.work()
         self.assertEqual(told, ["the writer", "others"])
+
+    def test_no_thread(self) -> None:
+        """
+        While no thread can be had writes wait, and no descriptor is kept; with one they are
+        answered.
+        """
+
+        def none(*args: object) -> Deferred[None]:
+            return fail(ThreadNotStarted("fsync", "can't start new thread"))
+
+        self.flusher.in_thread = none
+        end = self.put()
+        before = len(os.listdir("/proc/self/fd"))
+        done = self.flusher.wait(end)
+        self.clock.pump([RETRY] * 3)
+        self.assertEqual(len(os.listdir("/proc/self/fd")), before)
+        self.assertNoResult(done)
+        self.assertEqual(self.failures, [])
+        self.flusher.in_thread = self.thread
+        self.clock.advance(RETRY)
+        self.thread.work()
+        self.assertTrue(self.successResultOf(done))
+        self.assertEqual(self.clock.getDelayedCalls(), [])
 
     def test_already_there(self) -> None:
         """
