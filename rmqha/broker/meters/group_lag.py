@@ -5,16 +5,17 @@ The log is in the order of time, so of the messages that wait in the queues of a
 the lowest offset of the log is the oldest: one record is read for all queues.  A queue in which a
 group does not move is not looked up again.
 
-Who asks for all groups does not wait until thousands of files were opened: after L{READS} queues
+Who asks for all groups does not wait until thousands of files were opened: after L{READS} reads
 he is told of the rest when what they waited for at his last question was stored, and they are
-looked up soon after.
+looked up soon after, some queues a turn.  That is how each group is looked up that moved in more
+queues of a topic than that.
 
 Source: docs/guide/metrics.rst.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 from attrs import define, field, frozen
 from twisted.internet.defer import Deferred
@@ -30,7 +31,12 @@ from rmqha.wire.names import DLQ_PREFIX
 from rmqha.wire.store_layout import BLANK_SIZE
 
 READS = 500
-"""Most queues that are read while somebody waits: some 6 ms, if each file has to be opened."""
+"""
+Most reads while somebody waits, of queues and of the log: some 6 ms, if each file has to be opened.
+"""
+
+QUEUES_A_STEP = 64
+"""Queues that are looked at before something else may be done."""
 
 SOON = 1.0
 """Seconds between two looks for groups that were left out."""
@@ -123,7 +129,7 @@ class GroupLags:
     def each(self, without: Callable[[str], bool]) -> Iterator[tuple[str, str, GroupLag] | None]:
         """
         How far each group is in each topic that it consumes, as topic, group and lag; C{None}
-        where a topic is gone.  Dead letters are not consumed.
+        where a topic is gone, and in the midst of many queues.  Dead letters are not consumed.
 
         @param without: Groups that are left out.
         """
@@ -132,22 +138,25 @@ class GroupLags:
             topic, group = pair
             if topic.startswith(DLQ_PREFIX) or without(group):
                 continue
-            waiting = self._waiting(topic, group)
+            waiting = yield from self._waiting(topic, group)
             if waiting is None:
                 yield None
                 continue
             behind, pulled, places = waiting
             known = self._seen.get(pair, _NOTHING)
             if known.places != places:
-                reads = sum(known.places.get(number) != at for number, at in places.items())
+                # One more for the record of the log that is the oldest.
+                reads = 1 + sum(known.places.get(number) != at for number, at in places.items())
                 if reads <= left:
                     left -= reads
-                    known = self._look_up(pair, places)
+                    known = yield from self._look_up(pair, places)
                 else:
                     self._owed[pair] = None
             yield topic, group, GroupLag(behind, pulled, known.since)
 
-    def _waiting(self, topic: str, group: str) -> tuple[int, int, dict[int, int]] | None:
+    def _waiting(
+        self, topic: str, group: str
+    ) -> Generator[None, None, tuple[int, int, dict[int, int]] | None]:
         """
         How many messages wait for a group, how many of them it has pulled, and by queue id the
         queue offsets where they begin; C{None} if there is no such topic any more.
@@ -158,7 +167,9 @@ class GroupLags:
         committed, pulls = self.offsets.queues(group, topic), self.counts.pulled
         behind = pulled = 0
         places: dict[int, int] = {}
-        for queue in self.lookup.queues.of(topic):
+        for nth, queue in enumerate(tuple(self.lookup.queues.of(topic)), 1):
+            if nth % QUEUES_A_STEP == 0:
+                yield
             number, end = queue.queue_id, queue.max_offset
             # What was deleted by age cannot be consumed any more.
             first = max(committed.get(number, 0), queue.min_offset)
@@ -169,17 +180,21 @@ class GroupLags:
             places[number] = first
         return behind, pulled, places
 
-    def _look_up(self, pair: tuple[str, str], places: dict[int, int]) -> _Oldest:
+    def _look_up(
+        self, pair: tuple[str, str], places: dict[int, int]
+    ) -> Generator[None, None, _Oldest]:
         """
         Find out when the oldest of some messages was stored, and remember it.
         """
         known = self._seen.get(pair, _NOTHING)
-        heads = {
-            number: known.heads[number]
-            if known.places.get(number) == place
-            else _head(self.lookup.queues.get(pair[0], number), place)
-            for number, place in places.items()
-        }
+        heads: dict[int, int | None] = {}
+        for nth, (number, place) in enumerate(places.items(), 1):
+            if known.places.get(number) == place:
+                heads[number] = known.heads[number]
+            else:
+                heads[number] = _head(self.lookup.queues.get(pair[0], number), place)
+            if nth % QUEUES_A_STEP == 0:
+                yield
         lowest = min((head for head in heads.values() if head is not None), default=None)
         since = None if lowest is None else self.lookup.stored_at(lowest)
         found = self._seen[pair] = _Oldest(places, heads, since)
@@ -192,9 +207,9 @@ class GroupLags:
         while self._owed:
             pair = next(iter(self._owed))
             del self._owed[pair]
-            waiting = self._waiting(*pair)
+            waiting = yield from self._waiting(*pair)
             if waiting is not None:
-                self._look_up(pair, waiting[2])
+                yield from self._look_up(pair, waiting[2])
             yield
 
 

@@ -4,7 +4,7 @@ How far groups are behind, and what it costs to say so.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from rmqha.broker.meters import group_lag
 from rmqha.broker.meters.group_lag import GroupLag
@@ -21,7 +21,7 @@ class GroupLagTests(BrokerTestCase):
     """
     L{GroupLags<rmqha.broker.meters.group_lag.GroupLags>} of three topics of four queues with five
     messages each, one message a second, that one group reads; one look may read as many queues as
-    one topic has.
+    one topic has, and the record of the log that is the oldest there.
     """
 
     def setUp(self) -> None:
@@ -29,7 +29,7 @@ class GroupLagTests(BrokerTestCase):
         Topics with messages, and a group at their beginning.
         """
         super().setUp()
-        self.patch(group_lag, "READS", QUEUES)
+        self.patch(group_lag, "READS", QUEUES + 1)
         serving = self.broker()
         serving.lags.start()
         self.addCleanup(serving.lags.stop)
@@ -117,10 +117,42 @@ class GroupLagTests(BrokerTestCase):
         self.look()
         self.clock.pump([1.0] * 2)
         self.reads = 0
+        self.patch(group_lag, "READS", 2 * len(TOPICS))
         for topic in TOPICS:
             self.offsets.commit("cg", topic, 0, 1, "test:1")
         self.assertEqual(self.since(), [1, 5, 9])
         self.assertEqual(self.reads, 3)
+
+    def test_log_counts(self) -> None:
+        """
+        The record of the log is a read too: a look that has none left for it reads nothing.
+        """
+        self.patch(group_lag, "READS", QUEUES)
+        self.assertEqual(self.since(), [None] * len(TOPICS))
+        self.assertEqual(self.reads, 0)
+        self.clock.pump([1.0] * 2)
+        self.assertEqual(self.since(), [0, 4, 8])
+
+    def test_many_queues(self) -> None:
+        """
+        Neither a look nor the work after it reads more than some queues of a topic in one go.
+        """
+        self.patch(group_lag, "QUEUES_A_STEP", 2)
+        self.patch(group_lag, "READS", 0)
+
+        def longest(steps: Iterator[object]) -> int:
+            found, before = 0, self.reads
+            for _ in steps:
+                found, before = max(found, self.reads - before), self.reads
+            return max(found, self.reads - before)
+
+        self.look()
+        most = longest(self.serving.lags._owing())
+        self.assertEqual((most, self.reads), (2, len(TOPICS) * QUEUES))
+        self.patch(group_lag, "READS", 100)
+        self.go(1)
+        most = longest(self.serving.lags.each(lambda _: False))
+        self.assertEqual((most, self.reads), (2, 2 * len(TOPICS) * QUEUES))
 
     def test_no_claim(self) -> None:
         """
