@@ -237,7 +237,7 @@ class BrokerTestCase(LogTestCase):
         """
         sections = {
             name: settings.pop(name)
-            for name in ("pull", "admin", "remoting", "transactions", "registration")
+            for name in ("pull", "admin", "remoting", "transactions", "registration", "ha")
             if name in settings
         }
         store = self.opened(

@@ -5,8 +5,9 @@ All name servers are told at once: at the start, when topics change, again and a
 the end.  Of their answers the one with the highest master epoch is believed, and of several with
 the same, or with none, the first in the order of the configuration.
 
-A slave that is told of no master, and a broker that no name server answers, does not wait that
-long: it tries again after one, two, four, eight seconds, and every L{SHORTEST} from then on.
+A slave that is told of no master and has none in its configuration, and a broker that no name
+server answers, does not wait that long: it tries again after one, two, four, eight seconds, and
+every L{SHORTEST} from then on.
 
 A master that was fenced tells them nothing more, not even that it goes: a stock name server would
 take the other master out of the routes, because it looks at name and id alone.
@@ -274,7 +275,8 @@ class Registration:
     def _lacks(self) -> bool:
         if self._silent.issuperset(self.servers):
             return True
-        return not (self._has_master or self.current.settings.broker.role.is_master)
+        settings = self.current.settings
+        return not (self._has_master or settings.broker.role.is_master or settings.ha.master)
 
     def _release(self) -> None:
         self._busy = False

@@ -15,6 +15,7 @@ from twisted.internet.error import ConnectionLost
 from rmqha.broker.cluster import registration
 from rmqha.broker.cluster.registration import Registration
 from rmqha.config.broker_settings import BrokerRole, RegistrationSettings
+from rmqha.config.ha_settings import HASettings
 from rmqha.errors import RemotingUnreachable
 from rmqha.wire.remoting.bodies import register
 from rmqha.wire.remoting.bodies.tables import TopicConfig
@@ -256,6 +257,14 @@ class RegistrationTests(BrokerTestCase):
         self.assertEqual(self.rounds(12), [1, 2, 4, 8])
         self.servers.answers[TWO] = ({"changed": "false"}, b"")
         self.assertEqual(self.rounds(15), [4])
+
+    def test_master_configured(self) -> None:
+        """
+        A slave with a C{haMasterAddress} looks for no master: it asks in its period.
+        """
+        ha = HASettings(master=("10.0.0.8", 10912))
+        self.begin(slave=True, role=BrokerRole.SLAVE, ha=ha)
+        self.assertEqual(self.rounds(60), [30, 60])
 
     def test_sooner_ends(self) -> None:
         """
