@@ -5,9 +5,9 @@ administrator asks for it.
 A file that cannot be used any more changes nothing: the accounts that were read last stay in force,
 and the node says so until it is mended.
 
-A stock broker also reads each file in a folder C{acl} beside it.  Here an account stands in one
-place; files that are there are refused like a file that cannot be used, as whoever put them there
-relies on what they say.
+A stock broker also reads each file in a folder C{acl} beside it, and in the folders below.  Here
+an account stands in one place; files that are there are refused like a file that cannot be used, as
+whoever put them there relies on what they say.
 
 Source: docs/protocol/remoting.md, Access control.
 """
@@ -191,7 +191,7 @@ def _told(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise AclInvalid(str(path), error.strerror or str(error)) from None
+        raise AclInvalid(str(path), error.strerror or str(error)) from error
 
 
 def _stamp(path: Path) -> tuple[int, int, int]:
@@ -204,13 +204,32 @@ def _stamp(path: Path) -> tuple[int, int, int]:
 
 def _refuse_others(path: Path) -> None:
     """
-    @raise AclInvalid: If there are more files of accounts.
+    @raise AclInvalid: If there are more files of accounts, or if that cannot be seen.
     """
     folder = path.parent / FOLDER
-    found = sorted(each.name for each in folder.glob("*") if each.suffix in (".yml", ".yaml"))
+    found = sorted(str(each.relative_to(folder)) for each in _accounts_below(folder))
     if found:
         reason = f"{', '.join(found)} would not be read: one file has all accounts, {path}"
         raise AclInvalid(str(folder), reason)
+
+
+def _accounts_below(folder: Path) -> Iterator[Path]:
+    """
+    @raise AclInvalid: If a folder cannot be listed.
+    """
+    seen: set[str] = set()
+    for where, folders, names in os.walk(folder, onerror=_not_listed, followlinks=True):
+        real = os.path.realpath(where)
+        if real in seen:
+            folders.clear()  # a link to a folder that it is in
+            continue
+        seen.add(real)
+        yield from (Path(where, name) for name in names if name.endswith((".yml", ".yaml")))
+
+
+def _not_listed(error: OSError) -> None:
+    if not isinstance(error, (FileNotFoundError, NotADirectoryError)):
+        raise AclInvalid(str(error.filename), error.strerror or str(error)) from error
 
 
 def _table(raw: bytes, path: Path) -> AccessTable:

@@ -131,6 +131,34 @@ class AclFileTests(LogTestCase):
         self.assertEqual([], self.faults())
         self.flushLoggedErrors()
 
+    def test_folders_below(self) -> None:
+        """
+        So do files in the folders below it, also where a link leads there; a link back does not
+        go on for ever.
+        """
+        folder, elsewhere = self.path.parent / "acl", self.folder()
+        (folder / "team" / "one").mkdir(parents=True)
+        (folder / "team" / "again").symlink_to(folder)
+        self.file.start()
+        path = folder / "team" / "one" / "x.yml"
+        path.touch()
+        self.wait()
+        self.assertIn("team/one/x.yml would not be read", *self.faults())
+        path.rename(elsewhere / "x.yml")
+        (folder / "linked").symlink_to(elsewhere)
+        self.wait()
+        self.assertIn("linked/x.yml would not be read", *self.faults())
+        self.flushLoggedErrors()
+
+    def test_folder_not_listed(self) -> None:
+        """
+        A folder that cannot be listed is not taken for an empty one.
+        """
+        folder = self.path.parent / "acl"
+        folder.symlink_to(folder)
+        error = self.assertRaises(AclInvalid, self.file.start)
+        self.assertIn(f"{folder}: Too many levels", str(error))
+
     def test_start(self) -> None:
         """
         Without a file that can be used there is no start.
