@@ -69,11 +69,12 @@ def read_generation(path: Path) -> Generation:
     """
     Read a table, or its previous generation where the table is missing, empty or damaged.
 
-    @raise TableUnreadable: If something is there and nothing of it can be read.  A stock broker
+    @raise TableUnreadable: If something is there and nothing of it can be read, from the first
+        reason for that.  A stock broker
         starts with an empty table if only the C{.bak} is missing; that forgets every offset.
     """
     problems: list[str] = []
-    unreadable = False
+    cause: Exception | None = None
     for candidate in (path, _beside(path, BACKUP_SUFFIX)):
         try:
             table = parse(candidate.read_bytes())
@@ -81,14 +82,14 @@ def read_generation(path: Path) -> Generation:
             problems.append(f"{candidate.name} is missing")
             continue
         except (OSError, ValueError) as error:
-            unreadable = True
+            cause = cause or error
             problems.append(f"{candidate.name}: {error}")
         else:
             if table is not None:
                 return Generation(table, "; ".join(problems))
             problems.append(f"{candidate.name} is empty")
-    if unreadable:
-        raise TableUnreadable(str(path), "; ".join(problems))
+    if cause is not None:
+        raise TableUnreadable(str(path), "; ".join(problems)) from cause
     return Generation(None)
 
 

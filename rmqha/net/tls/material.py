@@ -156,7 +156,7 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise TlsFilesInvalid(str(path), error.strerror or str(error)) from None
+        raise TlsFilesInvalid(str(path), error.strerror or str(error)) from error
 
 
 def _certificates(path: Path) -> list[Certificate]:

@@ -5,6 +5,7 @@ How a process tells its service manager whether starting it again may help.
 from __future__ import annotations
 
 import atexit
+import errno
 import os
 import sys
 
@@ -50,13 +51,33 @@ PASSING: tuple[type[RmqhaError], ...] = (
 """Those of them that may be gone by then."""
 
 
+LASTING_ERRNOS = frozenset(
+    {
+        errno.EACCES,
+        errno.EISDIR,
+        errno.ELOOP,
+        errno.ENAMETOOLONG,
+        errno.ENOENT,
+        errno.ENOTDIR,
+        errno.EPERM,
+    }
+)
+"""
+What only a person mends of what the operating system says of a file; a disk that fails, or too few
+file descriptors, may be gone by the next start.
+"""
+
+
 def exit_code(error: BaseException | None) -> int:
     """
     The exit code of a process that cannot start.
 
-    @param error: What keeps it from that.
+    @param error: What keeps it from that; its C{__cause__} is looked at too.
     """
     lasts = isinstance(error, LASTING) and not isinstance(error, PASSING)
+    cause = error.__cause__ if lasts and error is not None else None
+    if isinstance(cause, OSError) and cause.errno not in LASTING_ERRNOS:
+        return FAILED
     return FOR_A_PERSON if lasts else FAILED
 
 

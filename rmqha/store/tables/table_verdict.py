@@ -53,14 +53,14 @@ class Content:
     @ivar data: What is in it; C{None} if there is no such file.
     @ivar table: What that means; C{None} if it is no table.
     @ivar fault: Why not.
-    @ivar unreadable: Whether there is more than nothing in it, and that is no table.
+    @ivar unreadable: Why what is in it is no table; C{None} if nothing is.
     """
 
     name: str
     data: bytes | None = None
     table: Table | None = None
     fault: str = ""
-    unreadable: bool = False
+    unreadable: Exception | None = None
 
     def among(self, known: tuple[Fingerprint, ...]) -> Fingerprint | None:
         """
@@ -200,8 +200,11 @@ class TableLook:
         table = self.present.table
         if source is Source.BACKUP:
             table = self.backup().table
-        elif source is Source.NOTHING and (self.present.unreadable or self.backup().unreadable):
-            raise TableUnreadable(str(self.path), f"{self.present.fault}; {self.backup().fault}")
+        elif source is Source.NOTHING and (
+            cause := self.present.unreadable or self.backup().unreadable
+        ):
+            faults = f"{self.present.fault}; {self.backup().fault}"
+            raise TableUnreadable(str(self.path), faults) from cause
         journal = None if generation is None else generation.journal
         if self.known is None or source is Source.NOTHING:
             # All of it: there may be a journal before its table is written for the first time.
@@ -239,11 +242,11 @@ def content_of(path: Path) -> Content:
     except FileNotFoundError:
         return Content(name=path.name, fault=f"{path.name} is missing")
     except OSError as error:
-        return Content(name=path.name, fault=f"{path.name}: {error}", unreadable=True)
+        return Content(name=path.name, fault=f"{path.name}: {error}", unreadable=error)
     try:
         table = json_table.parse(data)
     except ValueError as error:
-        return Content(name=path.name, data=data, fault=f"{path.name}: {error}", unreadable=True)
+        return Content(name=path.name, data=data, fault=f"{path.name}: {error}", unreadable=error)
     fault = "" if table is not None else f"{path.name} is empty"
     return Content(name=path.name, data=data, table=table, fault=fault)
 

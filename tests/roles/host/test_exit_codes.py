@@ -6,13 +6,20 @@ from __future__ import annotations
 
 import errno
 import os
+from pathlib import Path
 
 from twisted.internet.error import CannotListenError
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha import errors
+from rmqha.broker.access.acl_file import read_accounts
+from rmqha.broker.access.errors import AclInvalid
 from rmqha.config.errors import ConfigProblems
+from rmqha.logfiles import json_table
+from rmqha.net.tls import material
+from rmqha.net.tls.errors import TlsFilesInvalid
 from rmqha.roles.host.exit_codes import FAILED, FOR_A_PERSON, exit_code
+from rmqha.store.tables.table_verdict import look_at
 
 
 class ExitCodeTests(SynchronousTestCase):
@@ -56,3 +63,33 @@ class ExitCodeTests(SynchronousTestCase):
             ValueError("a bug"),
         ):
             self.assertEqual(FAILED, exit_code(error), error)
+
+    def test_cause(self) -> None:
+        """
+        A file that is missing, forbidden or damaged is for a person; one that a disk that fails or
+        too few descriptors keep from being read may be read by the next start.
+        """
+        path = Path(self.mktemp())
+        for number, code in (
+            (errno.EIO, FAILED),
+            (errno.EMFILE, FAILED),
+            (errno.ENFILE, FAILED),
+            (errno.EACCES, FOR_A_PERSON),
+            (errno.EISDIR, FOR_A_PERSON),
+            (None, FOR_A_PERSON),
+        ):
+
+            def read(path: Path, number: int | None = number) -> bytes:
+                if number is None:
+                    return b"{"
+                raise OSError(number, os.strerror(number), str(path))
+
+            self.patch(Path, "read_bytes", read)
+            for kind, work in (
+                (errors.TableUnreadable, lambda: json_table.read(path)),
+                (errors.TableUnreadable, lambda: look_at(path, None).read()),
+                (AclInvalid, lambda: read_accounts(path)),
+                (TlsFilesInvalid, lambda: material._certificates(path)),
+            ):
+                error = self.assertRaises(kind, work)
+                self.assertEqual(code, exit_code(error), (number, error))
