@@ -201,6 +201,7 @@ class Broker:
         for table in self._tables:
             table.load()
         self._bringing_back = bring_back(self.topics, self.offsets, store)
+        self._stopping = False
         self.served = ServedRecords(store.log, store.scrubber.doubt, doubt)
         self.messages = Messages.of(settings)
         self.lookup = Lookup(store.log, store.queues, store.index, self.messages.levels)
@@ -538,7 +539,8 @@ class Broker:
 
     async def _prepare(self) -> None:
         await in_slices(self.reactor, self._bringing_back)
-        await self._return.gather()
+        if not self._stopping:
+            await self._return.gather()
 
     def start(self, ports: ClientPorts) -> None:
         """
@@ -573,6 +575,7 @@ class Broker:
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
+        self._stopping = True
         shutdown = Shutdown("the broker", self.reactor, deadline=STOP_WITHIN)
         at_once = (
             ("bringing tables back", self._bringing_back.close),

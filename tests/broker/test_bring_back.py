@@ -7,10 +7,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
 from rmqha import periodic
+from rmqha.broker.cluster.offsets_from_slaves import Return
 from rmqha.periodic import SLICE
 from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.wire.remoting.bodies.tables import TopicConfig
@@ -130,8 +131,11 @@ class BringBackTests(BrokerTestCase):
 
     def test_stopped(self) -> None:
         """
-        A stop ends it: nothing changes any more, and the next start does it anew.
+        A stop ends it: nothing changes any more, no slave is asked, and the next start does it
+        anew.
         """
+        asked: list[None] = []
+        self.patch(Return, "gather", lambda _: asked.append(None) or succeed(None))
         looked = self.slow()
         preparing = self.master.prepare()
         self.assertNoResult(preparing)
@@ -139,6 +143,6 @@ class BringBackTests(BrokerTestCase):
         many, offsets = len(looked), self.offsets()
         self.next.pop().callback(None)
         self.successResultOf(preparing)
-        self.assertEqual(len(looked), many)
+        self.assertEqual((len(looked), asked), (many, []))
         self.assertEqual(self.offsets(), offsets)
         self.assertIn(5, offsets)
