@@ -6,7 +6,6 @@ How it comes to all that is in L{rmqha.roles.node}.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,7 +20,7 @@ from rmqha.metrics import node_families
 from rmqha.metrics.broker_families import of_broker
 from rmqha.metrics.family import Sample
 from rmqha.page.told import GroupRow
-from rmqha.periodic import Job, rows_of
+from rmqha.periodic import Job
 from rmqha.roles.node import Node
 from rmqha.store.published import readers
 
@@ -173,11 +172,7 @@ class TellingNode(Node):
             "scrub": store.scrubber.status() if store is not None else None,
             "readers": self._readers,
             "remoting": self._remoting(),
-            "fileLimit": self.shares.files,
-            "connectionLimits": self.shares.status(),
-            "tls": self.tls.identities.status(),
-            "pid": os.getpid(),
-            "periodicJobs": rows_of(self.jobs()),
+            **super().status(),
         }
 
     def looked(self) -> Deferred[None]:
