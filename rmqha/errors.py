@@ -519,6 +519,23 @@ class MasterLeft(RmqhaError):
 
 
 @frozen
+class MasterUnidentified(RmqhaError):
+    """
+    A master's client port did not say whose it is, and TLS may be said to a broker of ours alone.
+
+    @ivar reason: Why there was no answer; the subject is the master.
+    """
+
+    reason: str
+
+    def __str__(self) -> str:
+        return (
+            f"its client port did not answer ({self.reason}), so it may be a stock broker, and "
+            "haTlsEnable=true would have its HA port take TLS for an acknowledgement"
+        )
+
+
+@frozen
 class NothingCommon(RmqhaError):
     """
     A log and a master's have no byte that could be compared.

@@ -73,12 +73,20 @@ def _with_keys(node: Node, keys: Keys) -> None:
     node.keys.update(keys)
 
 
+def _slave(folder: Path, master: Node, keys: Keys) -> Node:
+    """
+    One that can ask who its master is: otherwise it would say no TLS to it.
+    """
+    asked = {"haMasterClientAddress": f"127.0.0.1:{master.port}"}
+    return Node(folder, "slave", master=master.address, **STOCK, **asked, **keys)
+
+
 def _copied(source: Source, keys: Keys) -> float:
     """
     @return: Bytes a second.
     """
     folder = source.folder / "slave"
-    slave = Node(folder, "slave", master=source.node.address, **STOCK, **keys)
+    slave = _slave(folder, source.node, keys)
     try:
         slave.launch()
         return follow(
@@ -110,7 +118,7 @@ def _one_by_one(folder: Path, writes: int, keys: Keys) -> list[float]:
     @return: Microseconds of each.
     """
     master = Driver(folder, "master", **STOCK, brokerRole="SYNC_MASTER", **keys)
-    slave = Node(folder, "slave", master=master.address, **STOCK, **keys)
+    slave = _slave(folder, master, keys)
     try:
         master.start()
         slave.start()

@@ -13,11 +13,12 @@ from twisted.internet.error import ConnectError, ConnectionClosed
 
 from rmqha.cli.common import in_reactor
 from rmqha.config.values import Endpoint
-from rmqha.errors import MasterLeft, ProtocolViolation
+from rmqha.errors import MasterLeft, MasterUnidentified, ProtocolViolation
 from rmqha.ha.slave import master_bounds
 from rmqha.ha.slave.master_bounds import AskBounds
 from rmqha.net.remoting.client import RemotingClient, split_address
 from rmqha.net.remoting.credentials import read_credentials
+from rmqha.net.tls.errors import TlsRefused
 from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
 from rmqha.wire.remoting.signature import Credentials
 
@@ -105,6 +106,8 @@ def call_master(
         return in_reactor(called)
     except (MasterLeft, ProtocolViolation) as error:
         raise Unreachable(str(error)) from error
+    except (MasterUnidentified, TlsRefused) as error:
+        raise Unreachable(f"{Endpoint().show(address)} was not connected to: {error}") from error
     except (OSError, ConnectError, ConnectionClosed) as error:
         if isinstance(error, OSError) and error.filename is not None:
             # A file of ours; the error has its name.

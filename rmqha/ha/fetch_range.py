@@ -23,7 +23,7 @@ from rmqha.errors import ProtocolViolation, ReplicaLacks
 from rmqha.ha.onlooker import Onlooker
 from rmqha.ha.slave.compare_bytes import missing_first_byte
 from rmqha.ha.slave.master_bounds import AskBounds, MasterClientPort
-from rmqha.ha.slave.reconnect import SingleConnection
+from rmqha.ha.slave.reconnect import SingleConnection, ours_alone
 from rmqha.store.repair.from_replica import Fetching
 from rmqha.wire.ha_frame import ONLOOKER, BodyPart, TransferDecoder, encode_report
 
@@ -67,6 +67,8 @@ class MasterReplica:
         @raise ReplicaLacks: If the master sends nothing from there.
         @raise MasterLeft: If it leaves before the end of its log.
         @raise ProtocolViolation: If it is no master.
+        @raise TlsRefused: If TLS is to be said and it is a stock broker.
+        @raise MasterUnidentified: If TLS is to be said and its client port does not answer.
         """
         bounds = self.port.bounds
         if bounds is not None and not bounds.min_offset <= start < bounds.max_offset:
@@ -81,7 +83,8 @@ class MasterReplica:
             clock=self.clock,
             file_size=self.file_size,
         )
-        await self._wait(self.endpoint.connect(SingleConnection(lambda: protocol)))
+        endpoint = ours_alone(self.endpoint, self.port)
+        await self._wait(endpoint.connect(SingleConnection(lambda: protocol)))
         if not await self._wait(protocol.done):
             raise ReplicaLacks(self.name, start, "it sent nothing from there")
         return protocol.cursor

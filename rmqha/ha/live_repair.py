@@ -21,7 +21,7 @@ from twisted.internet.error import ConnectError, ConnectionClosed
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
-from rmqha.errors import MasterLeft, ProtocolViolation, StoreError
+from rmqha.errors import RmqhaError, StoreError
 from rmqha.ha.fetch_range import MasterReplica
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.raw_log import RawLog
@@ -50,8 +50,8 @@ AGAIN = 3600.0
 MOST = 256 << 20
 """Bytes of a range that is repaired while the node serves; a longer one is for C{rmqha repair}."""
 
-UNREACHED = (ConnectError, ConnectionClosed, CancelledError, MasterLeft, ProtocolViolation)
-"""What a master may do to a fetch; it is tried again like a range that was not had."""
+UNREACHED = (ConnectError, ConnectionClosed, CancelledError, RmqhaError, OSError)
+"""What may keep a range from being had; it is tried again later."""
 
 
 @define(eq=False, kw_only=True)
@@ -163,7 +163,7 @@ class LiveRepair:
             if intent is not None and self._job.running and log.min_offset <= wanted.start:
                 kept, lacks = await self.in_thread(self._write, raw, intent)
                 self._replaced(report, kept, lacks)
-        except (*UNREACHED, StoreError, OSError) as error:
+        except UNREACHED as error:
             self._not_had(wanted, str(error) or type(error).__name__)
             return
         finally:

@@ -217,9 +217,15 @@ class RunningMasterTests(SynchronousTestCase):
 
     def test_unreachable(self) -> None:
         """
-        Nobody listens: exit code 2, and one line.
+        Nobody listens: exit code 2, and one line.  With TLS the client port is asked first.
         """
         self.master.kill9()
-        said = self.diverge(golden.store(VERSION), code=2)
-        self.assertIn("cannot be reached: Connection was refused", said)
-        self.assertEqual(len(said.splitlines()), 1)
+        tls = self.folder.path / "tls.properties"
+        tls.write_text("haTlsEnable=true\n")
+        for more, text in (
+            ((), "cannot be reached: Connection was refused"),
+            (("--tls", str(tls)), "was not connected to: its client port did not answer ("),
+        ):
+            said = self.diverge(golden.store(VERSION), *more, code=2)
+            self.assertIn(text, said)
+            self.assertEqual(len(said.splitlines()), 1)

@@ -108,8 +108,10 @@ class TlsClusterTests(FaultTestCase):
         A slave of another root, one in clear text, and a hello that does not go on.
         """
         others = Authority(self.folder / "others", "others")
+        # The client port would not tell them who it is.
+        unasked = {"haMasterClientAddress": "off"}
         for name, keys, state in (
-            ("stranger", self.broker("stranger", others), "tls-certificate"),
+            ("stranger", self.broker("stranger", others) | unasked, "tls-certificate"),
             ("clear", {"tlsEnable": "false", "namesrvAddr": ""}, "clear-text"),
         ):
             slave = self.slave(master.address, name, **keys, brokerId=2)

@@ -14,10 +14,14 @@ from twisted.internet.defer import Deferred, ensureDeferred, fail, succeed
 from twisted.internet.error import ConnectionRefusedError
 from twisted.internet.task import Clock
 
-from rmqha.errors import FrameOffsetMismatch, MasterLeft, ReplicaLacks
+from rmqha.errors import FrameOffsetMismatch, MasterLeft, MasterUnidentified, ReplicaLacks
 from rmqha.ha.fetch_range import MasterReplica
 from rmqha.ha.onlooker import PROBE_SILENCE, STALL
-from rmqha.ha.slave.master_bounds import MasterBounds
+from rmqha.ha.slave.master_bounds import AskBounds, BrokerIdentity, MasterBounds
+from rmqha.net.tls.errors import TlsRefused
+from rmqha.net.tls.identity import TlsIdentity
+from rmqha.net.tls.material import TlsFiles
+from rmqha.net.tls.outgoing import OutgoingTls
 from tests.support.effort import tries
 from tests.support.ha_frames import encode_header
 from tests.support.logs import FILE_SIZE, LogTestCase, content
@@ -42,16 +46,23 @@ class FetchTests(LogTestCase):
         self.out = io.BytesIO()
         self.came = 0
 
-    def fetch(self, start: int, stop: int, bounds: MasterBounds | None = None) -> Deferred[int]:
+    def fetch(
+        self,
+        start: int,
+        stop: int,
+        bounds: MasterBounds | None = None,
+        ask: AskBounds | None = None,
+    ) -> Deferred[int]:
         """
         Begin to fetch.
 
         @param bounds: What the client port tells; by default it is not asked.
+        @param ask: Asks it, where the answers differ.
         """
         self.replica = MasterReplica(
             endpoint=self.endpoint,
             name="10.0.0.1:10912",
-            ask=None if bounds is None else lambda: succeed(bounds),
+            ask=ask if bounds is None else lambda: succeed(bounds),
             clock=self.clock,
             file_size=FILE_SIZE,
         )
@@ -180,6 +191,44 @@ class FetchTests(LogTestCase):
         self.assertEqual(self.successResultOf(ensureDeferred(replica.begins())), 0)
         self.assertIsNone(replica.port.bounds)
         self.flushLoggedErrors()
+
+    def test_tls(self) -> None:
+        """
+        A handshake is begun with a broker of ours, and with one that is not to be asked; a stock
+        one hears nothing, nor one whose client port does not answer.
+        """
+        identity = TlsIdentity("replication", "of replication", TlsFiles())
+        identity.load()
+        plain: Any = self.endpoint
+        self.endpoint = OutgoingTls(identity=identity).wrap("10.0.0.1", plain)
+        ours = MasterBounds(0, 9000, 1, BrokerIdentity(run_id="a1"))
+        stock = MasterBounds(0, 9000, 1)
+
+        def fetch(*answers: MasterBounds | Exception | None) -> Deferred[int]:
+            left = list(answers)
+
+            def ask() -> Deferred[MasterBounds]:
+                answer = left.pop(0)
+                return fail(answer) if isinstance(answer, Exception) else succeed(answer)
+
+            return self.fetch(700, 5000, ask=ask if answers else None)
+
+        down = ConnectionRefusedError()
+        for answers, error in (
+            ((stock, stock), TlsRefused),
+            ((down, stock), TlsRefused),
+            ((down, down), MasterUnidentified),
+        ):
+            refused = self.failureResultOf(fetch(*answers), error)
+            self.assertIn("haTlsEnable=true", refused.getErrorMessage())
+            self.assertEqual(plain.waiting, [])
+        for answers in ((ours, ours), (down, ours), ()):
+            fetching = fetch(*answers)
+            connection = plain.accept()
+            self.assertEqual(connection.transport.value()[0], 0x16)
+            connection.close()
+            self.failureResultOf(fetching)
+        self.endpoint = plain
 
     @given(cuts=st.lists(st.integers(1, 4000), max_size=12))
     @hypothesis_settings(max_examples=tries(30), deadline=None)

@@ -11,13 +11,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
 from lab.harness import golden
 from rmqha.ha import live_repair
 from rmqha.ha.fetch_range import MasterReplica
 from rmqha.ha.live_repair import AGAIN, LOOK, LiveRepair
+from rmqha.ha.slave.master_bounds import MasterBounds
+from rmqha.net.tls.identity import TlsIdentity
+from rmqha.net.tls.material import TlsFiles
+from rmqha.net.tls.outgoing import OutgoingTls
 from rmqha.store.log import range_repair
 from rmqha.store.scrub.slices import ScrubFault
 from rmqha.wire.log.copied_damage import CopiedRecord, crc_of
@@ -189,6 +193,29 @@ class LiveRepairTests(LogTestCase):
         connection.feed(self.theirs, connection.reports()[-1], START)
         connection.close()
         self.assertIn("disconnected at byte", self.repair.trouble)
+        (job,) = self.repair.jobs()
+        self.assertEqual(job.failures, 0)
+
+    def test_stock_master_with_tls(self) -> None:
+        """
+        A stock broker at the master's place hears no TLS, and is no failure of the job.
+        """
+        identity = TlsIdentity("replication", "of replication", TlsFiles())
+        identity.load()
+        endpoint = OutgoingTls(identity=identity).wrap("10.0.0.1", self.endpoint)
+        stock = MasterReplica(
+            endpoint=endpoint,
+            name="10.0.0.1:10912",
+            ask=lambda: succeed(MasterBounds(0, END, 1)),
+            clock=self.clock,
+            file_size=SIZE,
+        )
+        self.patch(self, "master", lambda: stock)
+        self.harm(START, LENGTH, PLACE)
+        self.begin()
+        self.clock.advance(LOOK)
+        self.assertEqual(self.endpoint.waiting, [])
+        self.assertIn("it is a stock broker", self.repair.trouble)
         (job,) = self.repair.jobs()
         self.assertEqual(job.failures, 0)
 

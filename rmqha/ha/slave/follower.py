@@ -27,7 +27,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.config.ha_settings import DivergencePolicy, HASettings
-from rmqha.errors import Refused, RmqhaError, StoreError
+from rmqha.errors import MasterUnidentified, Refused, RmqhaError, StoreError
 from rmqha.ha.slave.connection import SetListener, SlaveProtocol
 from rmqha.ha.slave.follow_state import FollowState, Judge
 from rmqha.ha.slave.followed import MastersBelieved
@@ -53,6 +53,7 @@ UNREACHED = (
     OSError,
     CancelledError,
     NoProtocol,
+    MasterUnidentified,
 )
 """What may go wrong before a connection has its protocol."""
 

@@ -187,7 +187,6 @@ class MasterClientPort:
     @ivar state: C{reachable}, or why not.
     @ivar boot_timestamp: When the master's process was started, as far as is known.
     @ivar boot_before: The same of the process before it; C{None} until a change was seen.
-    @ivar stock: Whether who answered last is a stock broker; it stays so while nobody answers.
     """
 
     ask: AskBounds | None
@@ -197,7 +196,6 @@ class MasterClientPort:
     state: str = field(init=False)
     boot_timestamp: int | None = field(default=None, init=False)
     boot_before: int | None = field(default=None, init=False)
-    stock: bool = field(default=False, init=False)
     _told: type[Exception] | None = field(default=None, init=False)
     _quiet: RateLimitedLog = field(init=False)
 
@@ -247,7 +245,6 @@ class MasterClientPort:
 
     def _answered(self, bounds: MasterBounds) -> None:
         self.bounds, self.state, self._told = bounds, "reachable", None
-        self.stock = not bounds.identity.run_id
         if self.boot_timestamp not in (None, bounds.boot_timestamp):
             self.boot_before = self.boot_timestamp
             self._log.info(

@@ -24,6 +24,7 @@ from twisted.logger import Logger, LogPublisher
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
+from rmqha.errors import MasterUnidentified
 from rmqha.ha.slave.master_bounds import MasterClientPort
 from rmqha.net.tls.errors import TlsRefused
 from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls, TlsEndpoint
@@ -149,13 +150,15 @@ class BoundsFirst:
 @frozen
 class OursAlone:
     """
-    An endpoint that begins no TLS with a stock master: its HA port would take the first bytes for
-    an acknowledgement of all that it ever writes, and believe that until it is restarted.
+    An endpoint that begins TLS with a master of ours alone: the HA port of a stock one would take
+    the first bytes for an acknowledgement of all that it ever writes, and believe that until it is
+    restarted.
 
-    A master that was known to be a stock one is so while its client port does not answer: its HA
-    port opens first.
+    So the client port has to have said just now who it is.  What it said before is worth nothing:
+    another process may be there, and a stock one opens its HA port first.
 
-    @ivar port: Its client port.
+    @ivar endpoint: Connects with TLS.
+    @ivar port: Its client port; one that is not to be asked keeps nobody from connecting.
     """
 
     endpoint: IStreamClientEndpoint
@@ -163,11 +166,14 @@ class OursAlone:
 
     def connect(self, protocolFactory: IProtocolFactory) -> Deferred[IProtocol]:
         """
-        @return: Fires with the protocol; fails with L{TlsRefused}.
+        @return: Fires with the protocol; fails with L{TlsRefused} or L{MasterUnidentified}.
         """
 
         def looked(_: None) -> Deferred[IProtocol]:
-            if self.port.stock:
+            bounds = self.port.bounds
+            if bounds is None and self.port.ask is not None:
+                raise MasterUnidentified(self.port.state)
+            if bounds is not None and not bounds.identity.run_id:
                 raise TlsRefused("stock-master", f"it is a stock broker: {WANTS_TLS}")
             connecting: Deferred[IProtocol] = self.endpoint.connect(protocolFactory)
             return connecting
@@ -175,12 +181,18 @@ class OursAlone:
         return self.port.look().addCallback(looked)
 
 
+def ours_alone(endpoint: IStreamClientEndpoint, port: MasterClientPort) -> IStreamClientEndpoint:
+    """
+    An endpoint of an HA port that says no TLS to a stock broker.
+    """
+    return OursAlone(endpoint, port) if isinstance(endpoint, TlsEndpoint) else endpoint
+
+
 def guarded(endpoint: IStreamClientEndpoint, port: MasterClientPort) -> IStreamClientEndpoint:
     """
     An endpoint of an HA port that asks the client port before anything is said to it.
     """
-    asking = BoundsFirst(endpoint, port.look)
-    return OursAlone(asking, port) if isinstance(endpoint, TlsEndpoint) else asking
+    return BoundsFirst(ours_alone(endpoint, port), port.look)
 
 
 def ha_refusal(transport: Any, reason: Failure) -> TlsRefused | None:
