@@ -252,7 +252,7 @@ class LifeTests(StoreTestCase):
         self._services.clear()
         self._cleanups.clear()
         del store, bad
-        self.assertEqual(len(os.listdir("/proc/self/fd")), before)
+        self.assertLessEqual(len(os.listdir("/proc/self/fd")), before)
 
     def test_clocks_are_left_alone(self) -> None:
         """

@@ -115,7 +115,7 @@ class GroupCommitTests(FlusherTestCase):
         before = len(os.listdir("/proc/self/fd"))
         done = self.flusher.wait(end)
         self.clock.pump([RETRY] * 3)
-        self.assertEqual(len(os.listdir("/proc/self/fd")), before)
+        self.assertLessEqual(len(os.listdir("/proc/self/fd")), before)
         self.assertNoResult(done)
         self.assertEqual(self.failures, [])
         self.flusher.in_thread = self.thread
