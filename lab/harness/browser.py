@@ -39,6 +39,9 @@ QUIET = (
 PATIENCE = 60.0
 """Seconds for anything that it is asked."""
 
+MARGIN = 12
+"""Pixels above and below what is pictured."""
+
 TO_BROWSER, FROM_BROWSER = 3, 4
 """The file descriptors that it talks over."""
 
@@ -228,9 +231,20 @@ class Tab:
             "setTimeout(look, 50); look(); })"
         )
 
-    async def picture(self) -> bytes:
+    async def picture(self, first: str, last: str) -> bytes:
         """
-        What is on the screen, as a PNG.
+        A part of the page, as wide as the screen and as high as the part is.
+
+        @param first: What stands at its top, a selector of CSS.
+        @param last: What stands at its bottom.
+        @return: A PNG.
         """
-        found = await self.ask("Page.captureScreenshot", {"format": "png"})
+        where = "document.querySelector({}).getBoundingClientRect().{} + scrollY"
+        edges = where.format(json.dumps(first), "top"), where.format(json.dumps(last), "bottom")
+        top = max(0, round(await self.value(edges[0])) - MARGIN)
+        bottom = round(await self.value(edges[1])) + MARGIN
+        width = await self.value("innerWidth")
+        part = {"x": 0, "y": top, "width": width, "height": bottom - top, "scale": 1}
+        asked = {"format": "png", "clip": part, "captureBeyondViewport": True}
+        found = await self.ask("Page.captureScreenshot", asked)
         return base64.b64decode(found["data"])

@@ -24,11 +24,17 @@ from lab.pictures.terminal import picture
 
 STATIC = ROOT / "docs" / "_static"
 
+WIDE: dict[str, Any] = {"width": 1060}
+NARROW: dict[str, Any] = {"width": 360, "dark": True}
+"""How the page is looked at."""
+
 SHOTS = (
-    ("page.png", {"width": 1060, "height": 840}),
-    ("page-narrow.png", {"width": 360, "height": 1240, "dark": True}),
+    ("page.png", WIDE, "header", "#sets"),
+    ("page-below.png", WIDE, "main > section", "main > section:last-child"),
+    ("page-narrow.png", NARROW, "header", "#sets > section"),
+    ("page-narrow-below.png", NARROW, "main > section", "#refused"),
 )
-"""The pictures of the page, and how it is looked at."""
+"""The pictures of the page: how it is looked at, and from where to where."""
 
 
 @click.command()
@@ -84,12 +90,12 @@ def pages(reactor: Any, port: int, made: Path, folder: Path) -> Deferred[None]:
     async def taken() -> None:
         browser = Browser.start(reactor, made / "browser")
         try:
-            for name, how in SHOTS:
+            for name, how, first, last in SHOTS:
                 tab = await browser.tab()
-                await tab.look(**how)  # type: ignore[arg-type]
+                await tab.look(**how)
                 await tab.open(f"http://127.0.0.1:{port}/")
                 await tab.until("document.querySelectorAll('svg path[d]').length >= 12")
-                (folder / name).write_bytes(await tab.picture())
+                (folder / name).write_bytes(await tab.picture(first, last))
         finally:
             await browser.stop()
 

@@ -5,6 +5,7 @@ The page as a browser shows it.
 from __future__ import annotations
 
 import shutil
+import struct
 import time
 from collections.abc import Coroutine
 from pathlib import Path
@@ -15,7 +16,7 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SkipTest, TestCase
 
-from lab.harness.browser import Browser, Tab, installed
+from lab.harness.browser import MARGIN, Browser, Tab, installed
 from rmqha.admin.http import AdminPort
 from rmqha.health import HealthReason
 from rmqha.page.told import GroupRow
@@ -168,3 +169,30 @@ class BrowserTests(BrowserCase):
             self.assertIn("this cannot be read now", when)
 
         return self.run_browser(steps())
+
+    @slow
+    def test_pictures(self) -> Deferred[None]:
+        """
+        A picture of the page for the guide is as high as what it shows, whatever the screen is.
+        """
+
+        async def steps() -> None:
+            tab = await self.shown(width=360, height=200)
+            whole = size(await tab.picture("header", "main > section:last-child"))
+            tables = size(await tab.picture("#groups", "#refused"))
+            self.assertEqual((360, 360), (whole[0], tables[0]))
+            self.assertApproximates(await tab.value("document.body.scrollHeight"), whole[1], 1)
+            rest = await tab.value(
+                "document.querySelector('#refused').getBoundingClientRect().bottom"
+                " - document.querySelector('#groups').getBoundingClientRect().top"
+            )
+            self.assertApproximates(rest + 2 * MARGIN, tables[1], 1)
+
+        return self.run_browser(steps())
+
+
+def size(png: bytes) -> tuple[int, int]:
+    """
+    Width and height of a picture, from its first chunk.
+    """
+    return struct.unpack_from(">II", png, 16)
