@@ -10,6 +10,8 @@ import re
 import shutil
 import socket
 import subprocess
+from functools import partial
+from math import isnan
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +28,10 @@ from rmqha.config.load import load
 from rmqha.metrics.catalog import FAMILIES
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.roles.namesrv import NamesrvNode
-from rmqha.wire.remoting.codes import RequestCode as Code
 from rmqha.wire.remoting.command import Command
-from tests.broker.support import sending
 from tests.roles.test_node import LONG, NodeCase
 from tests.support.effort import slow
+from tests.support.few_requests import FewRequests
 from tests.support.imports import ROOT
 
 CONF = ROOT / "conf" / "prometheus"
@@ -40,14 +41,29 @@ OTHERS = {"up", "process_start_time_seconds", "process_resident_memory_bytes"}
 """What Prometheus and every Python process tell."""
 
 
+def panels() -> list[tuple[str, str]]:
+    """
+    The titles of the dashboard's panels and what each asks for, its variables set to all.
+    """
+    dashboard = json.loads(DASHBOARD.read_text())
+    every = {
+        variable["name"]: variable["allValue"]
+        for variable in dashboard["templating"]["list"]
+        if variable["type"] == "query"
+    }
+    return [
+        (panel["title"], re.sub(r"\$(\w+)", lambda found: every[found[1]], target["expr"]))
+        for panel in dashboard["panels"]
+        for target in panel.get("targets", ())
+    ]
+
+
 def expressions() -> list[str]:
     """
     All that the rules and the dashboard ask for.
     """
     found = re.findall(r"^ +expr: '?(.*?)'?$", RULES.read_text(), re.MULTILINE)
-    for panel in json.loads(DASHBOARD.read_text())["panels"]:
-        found += [target["expr"] for target in panel.get("targets", ())]
-    return found
+    return found + [expression for _, expression in panels()]
 
 
 def names_in(expression: str) -> set[str]:
@@ -83,47 +99,29 @@ class ClusterCase(NodeCase):
         await self.started(master)
         return namesrv, master, common
 
+    def client(self, master: Any) -> FewRequests:
+        """
+        One that asks a master.
+        """
+        client = RemotingClient(reactor)
+        self.addCleanup(client.close)
+        return FewRequests(
+            partial(client.request, f"127.0.0.1:{master.settings.broker.listen_port}")
+        )
+
     async def use(self, master: Any) -> None:
         """
         Let clients do a little of everything.
         """
-        client = RemotingClient(reactor)
-        self.addCleanup(client.close)
-        address = f"127.0.0.1:{master.settings.broker.listen_port}"
-
-        async def ask(code: int, ext: dict[str, str], body: bytes = b"") -> Command:
-            answer: Command = await client.request(address, Command(code=code, ext=ext, body=body))
-            return answer
-
-        for properties in ({"UNIQ_KEY": "A"}, {"UNIQ_KEY": "B", "DELAY": "18"}):
-            sent = await ask(Code.SEND_MESSAGE_V2, sending("T", properties=properties), b"hello")
-            self.assertEqual(sent.code, 0, sent.remark)
+        client = self.client(master)
+        await client.send(UNIQ_KEY="A")
+        await client.send(UNIQ_KEY="B", DELAY="18")
         await self.until(lambda: master.store.queues.end("T", 0) == 1)
         master.broker.groups.find("cg")
         master.broker.offsets.commit("cg", "T", 0, 0, "test")
-        pull = {
-            "consumerGroup": "cg",
-            "topic": "T",
-            "queueId": "0",
-            "queueOffset": "0",
-            "maxMsgNums": "8",
-            "sysFlag": "4",
-            "commitOffset": "0",
-            "suspendTimeoutMillis": "0",
-            "subscription": "*",
-            "subVersion": "0",
-        }
-        self.assertEqual((await ask(Code.PULL_MESSAGE, pull)).code, 0)
-        back = {
-            "group": "cg",
-            "offset": "0",
-            "delayLevel": "-1",
-            "originMsgId": "x",
-            "originTopic": "T",
-            "unitMode": "false",
-        }
-        self.assertEqual((await ask(Code.CONSUMER_SEND_MSG_BACK, back)).code, 0)
-        self.assertEqual((await ask(9999, {})).code, 3)
+        await client.pull()
+        await client.send_back()
+        self.assertEqual((await client.ask(Command(code=9999))).code, 3)
         with socket.create_connection(("127.0.0.1", master.settings.ha.listen_port)) as stranger:
             stranger.sendall(b"\xff" * 8)
         await self.until(lambda: master.status()["closedConnections"])
@@ -223,66 +221,115 @@ class ScrapeTests(ClusterCase):
 
         return self.run_async(steps())
 
+
+class PrometheusTests(ClusterCase):
+    """
+    A real Prometheus.
+    """
+
+    def setUp(self) -> None:
+        """
+        Find it.
+        """
+        super().setUp()
+        self.prometheus = shutil.which("prometheus")
+        if self.prometheus is None:
+            raise SkipTest("prometheus is not installed (Debian: prometheus)")
+
+    def scrape(self, *nodes: Any) -> None:
+        """
+        Start it with the shipped configuration and rules, with these nodes, and each second.
+        """
+        targets = [f"127.0.0.1:{node.settings.admin.listen_port}" for node in nodes]
+        shutil.copy(RULES, self.folder)
+        config = (CONF / "prometheus.yml").read_text().replace("15s", "1s")
+        head, _, _ = config.partition("      - targets:")
+        (self.folder / "prometheus.yml").write_text(
+            f"{head}      - targets: {json.dumps(targets)}\n"
+        )
+        self.port = client_port()
+        process = subprocess.Popen(
+            [
+                str(self.prometheus),
+                f"--config.file={self.folder}/prometheus.yml",
+                f"--storage.tsdb.path={self.folder}/tsdb",
+                f"--web.listen-address=127.0.0.1:{self.port}",
+            ],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        self.addCleanup(process.wait)
+        self.addCleanup(process.terminate)
+
+    async def told(self, path: str, **parameters: str) -> Any:
+        """
+        What it says; nothing while it is starting.
+        """
+        pool = HTTPConnectionPool(reactor, persistent=False)
+        url = f"http://127.0.0.1:{self.port}/api/v1/{path}"
+        try:
+            answer = await treq.get(
+                url, params=parameters, agent=Agent(reactor, pool=pool), timeout=5
+            )
+            content = await treq.json_content(answer)
+        except Exception:
+            return {}  # it has just been started
+        self.assertEqual(content["status"], "success", content)
+        return content["data"]
+
+    async def values(self, expression: str) -> list[tuple[dict[str, str], float]]:
+        """
+        What an expression comes to, now: labels and numbers, those without a meaning left out.
+        """
+        answer = await self.told("query", query=expression)
+        rows = [(row["metric"], float(row["value"][1])) for row in answer.get("result", ())]
+        return [row for row in rows if not isnan(row[1])]
+
+    async def look(self) -> None:
+        """
+        Ask for what each panel without data asks for, and note those that have some.
+        """
+        for panel in sorted(self.empty):
+            if await self.values(panel[1]):
+                self.empty.discard(panel)
+        await deferLater(reactor, 0.2)
+        self.waited += 0.2
+
     @slow
     def test_prometheus(self) -> Deferred[None]:
         """
-        A real Prometheus scrapes a pair, takes all of it, and evaluates the rules without an error.
+        It scrapes a pair, takes all of it, evaluates the rules without an error, and has data for
+        each query of each panel of the dashboard: what is wrong while the SYNC master has no
+        slave, the others once it has one and clients write, read, and give up a message.
         """
-        prometheus = shutil.which("prometheus")
-        if prometheus is None:
-            raise SkipTest("prometheus is not installed (Debian: prometheus)")
+        self.empty = set(panels())
+        self.waited = 0.0
+        wrong = {panel for panel in self.empty if panel[0] == "What is wrong"}
 
-        async def query(port: int, path: str) -> Any:
-            pool = HTTPConnectionPool(reactor, persistent=False)
-            url = f"http://127.0.0.1:{port}/api/v1/{path}"
-            try:
-                answer = await treq.get(url, agent=Agent(reactor, pool=pool), timeout=5)
-                return (await treq.json_content(answer))["data"]
-            except Exception:
-                return None  # it has just been started
+        async def looked() -> bool:
+            found = await self.told("targets")
+            health = [each["health"] for each in found.get("activeTargets", ())]
+            groups = (await self.told("rules")).get("groups", ())
+            rules = {row["health"] for group in groups for row in group["rules"]}
+            return health == ["up"] * 3 and rules == {"ok"}
 
         async def steps() -> None:
             namesrv, master, common = await self.cluster()
             slave = self.node("slave", brokerId=1, **common)
+            self.scrape(namesrv, master, slave)
+            while self.empty & wrong and self.waited < LONG:
+                await self.look()
             await self.started(slave)
             await self.use_when_in_sync(master)
-            nodes = (namesrv, master, slave)
-            targets = [f"127.0.0.1:{node.settings.admin.listen_port}" for node in nodes]
-            shutil.copy(RULES, self.folder)
-            config = (CONF / "prometheus.yml").read_text().replace("15s", "1s")
-            head, _, _ = config.partition("      - targets:")
-            (self.folder / "prometheus.yml").write_text(
-                f"{head}      - targets: {json.dumps(targets)}\n"
-            )
-            port = client_port()
-            process = subprocess.Popen(
-                [
-                    prometheus,
-                    f"--config.file={self.folder}/prometheus.yml",
-                    f"--storage.tsdb.path={self.folder}/tsdb",
-                    f"--web.listen-address=127.0.0.1:{port}",
-                ],
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            try:
-                waited = 0.0
-                while waited < LONG:
-                    found = await query(port, "targets") or {"activeTargets": ()}
-                    health = [each["health"] for each in found["activeTargets"]]
-                    rules = (await query(port, "rules") or {"groups": ()})["groups"]
-                    looked = [row["health"] for group in rules for row in group["rules"]]
-                    if health == ["up"] * 3 and looked and set(looked) == {"ok"}:
-                        break
-                    await deferLater(reactor, 0.2)
-                    waited += 0.2
-                self.assertEqual(health, ["up"] * 3, found)
-                self.assertEqual(set(looked), {"ok"})
-                answer = await query(port, "query?query=rmqha_replicas_in_sync")
-                values = {row["metric"]["broker_id"]: row["value"][1] for row in answer["result"]}
-                self.assertEqual(values["0"], "1")
-            finally:
-                process.terminate()
-                process.wait()
+            client, well = self.client(master), False
+            while (self.empty or not well) and self.waited < LONG:
+                await client.send(UNIQ_KEY="C")
+                await client.pull()
+                await self.look()
+                well = await looked()
+            self.assertEqual(sorted(self.empty), [])
+            self.assertTrue(well, await self.told("targets"))
+            replicas = await self.values("rmqha_replicas_in_sync")
+            self.assertEqual({row["broker_id"]: value for row, value in replicas}["0"], 1)
 
         return self.run_async(steps())
