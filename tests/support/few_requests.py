@@ -19,19 +19,19 @@ Ask = Callable[[Command], Awaitable[Command]]
 @frozen
 class FewRequests:
     """
-    What it asks for.  All is about queue 0 of topic C{T} and about group C{cg}.
+    What it asks for.  All is about queue 0 of a topic, C{T} if none is said, and group C{cg}.
     """
 
     ask: Ask
 
-    async def send(self, **properties: str) -> None:
+    async def send(self, topic: str = "T", **properties: str) -> None:
         """
         Send a message.
 
         @param properties: C{UNIQ_KEY} and others.
         @raise AssertionError: If it is refused, as by all of these.
         """
-        ext = sending("T", properties=properties)
+        ext = sending(topic, properties=properties)
         await self._must(Command(code=Code.SEND_MESSAGE_V2, ext=ext, body=b"hello"))
 
     async def pull(self) -> None:
