@@ -226,6 +226,14 @@ def of_name_servers() -> Iterator[StatusFamily]:
         "address",
     )
     yield gauge(
+        "brokers",
+        "brokers",
+        "Registered brokers of a brokerName, its master and its slaves.",
+        "brokers",
+        _brokers,
+        *shown[:2],
+    )
+    yield gauge(
         "masters",
         "masters",
         "Live masters of a brokerName, those refused included: not 1 is wrong.",
@@ -234,6 +242,11 @@ def of_name_servers() -> Iterator[StatusFamily]:
         "broker_name",
     )
     yield gauge("route_topics", "topics", "Topics with a route.", "topics", _route_topics)
+
+
+def _brokers(status: Status) -> Found:
+    rows = status.get("brokers") or ()
+    return Counter(labels_of(row, ("cluster", "brokerName")) for row in rows).items()
 
 
 def _masters(status: Status) -> Found:

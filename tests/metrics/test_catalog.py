@@ -237,6 +237,8 @@ class StatusTests(SynchronousTestCase):
         wanted = {
             "rmqha_masters{broker_name=a}": 2,
             "rmqha_masters{broker_name=b}": 0,
+            "rmqha_brokers{broker_cluster=C,broker_name=a}": 2,
+            "rmqha_brokers{broker_cluster=C,broker_name=b}": 1,
             "rmqha_route_topics": 9,
             "rmqha_client_connections": 5,
             "rmqha_client_closed_total{reason=idle}": 2,
