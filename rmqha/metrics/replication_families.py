@@ -86,6 +86,12 @@ def of_masters() -> Iterator[StatusFamily]:
         counted("closedConnections"),
         "reason",
     )
+    yield counter(
+        "ha_sent_bytes",
+        "bytes",
+        "Bytes of the log that were sent on the HA port.",
+        "sentBytes",
+    )
     yield gauge(
         "retention_slot_bytes",
         "bytes",

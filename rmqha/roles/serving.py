@@ -102,6 +102,7 @@ class Serving:
     slots: RetentionSlots = field(init=False)
     _read: bool = field(default=False, init=False)
     _closed: Counter[str] = field(factory=Counter, init=False)
+    _sent: int = field(default=0, init=False)
 
     _log = Logger()
 
@@ -252,6 +253,7 @@ class Serving:
         finally:
             self.ending = None
             self._closed += factory.closed
+            self._sent += factory.sent
             await self.slots.flush()
             self.slots.we_are_back()
         if epoch is None:
@@ -309,7 +311,9 @@ class Serving:
         What C{/status} says of the slaves.
         """
         factory, epoch = self.factory, self.epoch
-        closed = self._closed + (factory.closed if factory is not None else Counter())
+        # Those that are being sent away count until they are counted with the earlier ones.
+        counting = factory or self.ending
+        closed = self._closed + (counting.closed if counting is not None else Counter())
         if self.gate.refused:
             closed["not-serving"] = self.gate.refused
         status: dict[str, Any] = {
@@ -317,6 +321,7 @@ class Serving:
             "replicasNeeded": self._needed(),
             "connections": factory.connections if factory else 0,
             "closedConnections": dict(closed),
+            "sentBytes": self._sent + (counting.sent if counting is not None else 0),
             "retentionSlots": self.slots.rows(factory.log.end) if factory else [],
         }
         if epoch is not None:

@@ -37,6 +37,7 @@ MASTER: dict[str, Any] = {
     "replicasNeeded": 1,
     "connections": 2,
     "closedConnections": {"peer": 4},
+    "sentBytes": 8192,
     "retentionSlots": [{"address": "10.0.0.4", "connected": False, "bytes": 50}],
     "periodicJobs": [{"name": "flushing the log", "failures": 1, "secondsSinceRun": 0.5}],
     "remoting": {
@@ -176,6 +177,7 @@ class StatusTests(SynchronousTestCase):
             "rmqha_replica_state{replica=10.0.0.3,state=feeding}": 1,
             "rmqha_ha_connections": 2,
             "rmqha_ha_closed_total{reason=peer}": 4,
+            "rmqha_ha_sent_bytes_total": 8192,
             "rmqha_retention_slot_bytes{replica=10.0.0.4,connected=false}": 50,
             "rmqha_client_connections": 6,
             "rmqha_client_closed_total{reason=peer}": 1,

@@ -111,6 +111,27 @@ class LettingInTests(CascadeCase):
         self.assertTrue(behind.open)
         self.assertEqual(self.sent(behind), 1000)
 
+    def test_counts(self) -> None:
+        """
+        What slaves were sent stays counted when they are sent away, as before a repair, and so do
+        those that left.
+        """
+        self.copied()
+        for host, lacks in (("10.0.0.8", 1000), ("10.0.0.9", 0)):
+            behind = self.ask(self.theirs.end - lacks, host)
+            assert behind is not None
+        behind.close()
+        self.turn()
+        counted = {"sentBytes": 1000, "closedConnections": {"peer": 1}}
+        self.assertEqual({name: self.status[name] for name in counted}, counted)
+        ended = self.node.serving.end()
+        self.assertNoResult(ended)
+        self.assertEqual(self.status["sentBytes"], 1000)
+        self.assertEqual(self.status["closedConnections"]["peer"], 1)
+        self.reactor.advance(60)
+        self.successResultOf(ended)
+        self.assertEqual(self.status["sentBytes"], 1000)
+
     def test_passes_on(self) -> None:
         """
         What arrives and is verified goes on with the same turn's end; part of a record does not.

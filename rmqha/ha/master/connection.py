@@ -247,6 +247,8 @@ class MasterProtocol(Protocol):
             except OutOfDescriptors as error:
                 self.factory.starved(self, error)
                 return
+            finally:
+                self.factory.sent += claim.sent - position
             self._written = self._clock.seconds()
             sent = claim.sent
             self.speed.count(sent - position)

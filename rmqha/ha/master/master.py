@@ -93,6 +93,7 @@ class MasterFactory(ServerFactory):
     @ivar dialect: Makes how a connection is spoken with.
     @ivar gate: Whether TLS is spoken; by default it is not.
     @ivar timeline: When the log had grown to where.
+    @ivar sent: Bytes of the log that were given to peers, onlookers included.
     """
 
     noisy = False
@@ -143,6 +144,7 @@ class MasterFactory(ServerFactory):
         self._fed: dict[MasterProtocol, None] = {}
         self._verdicts: dict[str, tuple[float, ReplicaView]] = {}
         self._news = 0
+        self.sent = 0
         # Feeds what came in this turn.
         self._soon: IDelayedCall | None = None
         self._interval = min(SWEEP, settings.heartbeat / 4, settings.housekeeping / 4)

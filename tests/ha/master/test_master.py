@@ -967,6 +967,19 @@ class StatusTests(MasterCase):
         (row,) = self.factory.replicas()
         self.assertEqual(row.speed, 0)
 
+    def test_sent(self) -> None:
+        """
+        What all slaves were sent is counted, of those that left too: bytes of the log, no headers.
+        """
+        protocol, _ = self.fed(offset=249_000)
+        self.fed(offset=250_000, host="10.0.0.2")
+        self.assertEqual(self.factory.sent, 1000)
+        self.put(300)
+        self.assertEqual(self.factory.sent, 1600)
+        self.lose(protocol)
+        self.put(200)
+        self.assertEqual(self.factory.sent, 1800)
+
     def test_lag(self) -> None:
         """
         Lag is what is not acknowledged, and since when.
