@@ -48,6 +48,12 @@ def of_logs() -> Iterator[StatusFamily]:
         "lostTail",
         _lost_tail,
     )
+    yield counter(
+        "truncated_bytes",
+        "bytes",
+        "Cut off the log's end: a torn tail, damage, or what the master does not have.",
+        "truncatedBytes",
+    )
     yield gauge("disk_use_ratio", "ratio", "How full the fuller disk is.", "retention.diskUse")
     yield counter("deleted_bytes", "bytes", "Log files deleted by age.", "retention.deletedBytes")
     yield counter(

@@ -69,6 +69,7 @@ class Node(Process):
     @ivar broker: What they serve, while the store is open.
     @ivar decided: Keys that others decide about while this role runs.
     @ivar epochs: The master epochs of the log.
+    @ivar truncated: Bytes that were cut off the log's end since the start, by all stores.
     @ivar set_aside: Called before clients are let in: what there is now is there to stay.
     """
 
@@ -95,6 +96,7 @@ class Node(Process):
         self._present = Present()
         self._tables: CheckedTables | None = None
         self.epochs = MasterEpochs(settings.store.root, self._in_thread)
+        self.truncated = 0
         self.environment = self._environment()
         self.store_service = self._new_store_service(self.opening())
 
@@ -306,7 +308,11 @@ class Node(Process):
             bad_record=self.bad_record,
             held_from=self.held_from,
             acknowledged=self.acknowledged,
+            truncated=self._count_truncated,
         )
+
+    def _count_truncated(self, size: int) -> None:
+        self.truncated += size
 
     def _new_store_service(self, opening: Opening) -> StoreService:
         return StoreService(self.settings.store, opening, self.environment)

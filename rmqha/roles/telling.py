@@ -163,6 +163,7 @@ class TellingNode(Node):
             "store": str(self.settings.store.root),
             "recovery": self._recovery(),
             "lostTail": None if lost is None else {"from": lost.start, "to": lost.to},
+            "truncatedBytes": self.truncated,
             "retention": store.retention.status() if store is not None else None,
             "putMillis": self._put_millis(),
             "servedFaults": self.broker.served.faults if self.broker is not None else None,

@@ -40,6 +40,7 @@ class StoreEnvironment:
         none needs any.
     @ivar acknowledged: Up to where enough replicas hold the log; C{None} where no write
         waits for replicas.
+    @ivar truncated: Told how many bytes were cut off the log's end, in the thread.
     @ivar step: Told of each step of a truncation; tests die there.
     """
 
@@ -55,4 +56,5 @@ class StoreEnvironment:
     bad_record: Callable[[StoreError], None] = lambda error: None
     held_from: Callable[[], int | None] = lambda: None
     acknowledged: Callable[[], int | None] = lambda: None
+    truncated: Callable[[int], None] = lambda size: None
     step: Step = lambda name: None

@@ -165,6 +165,7 @@ class Opener:
     _kept: CutIntent | None = field(default=None, init=False)
     _lost: LostTail | None = field(default=None, init=False)
     _copied: CopiedDamage = field(factory=CopiedDamage, init=False)
+    _told: set[tuple[int, int]] = field(factory=set, init=False)
 
     _log = Logger()
 
@@ -292,7 +293,16 @@ class Opener:
         # What was decided to go is not missed.
         lost_tail.forget(root)
         cut(folder, intent.at)
+        self._tell_cut(intent.at, intent.end)
         self.environment.step("cut")
+
+    def _tell_cut(self, at: int, end: int) -> None:
+        """
+        Tell how much was cut off; once, however often the store has to be opened for it.
+        """
+        if (at, end) not in self._told:
+            self._told.add((at, end))
+            self.environment.truncated(end - at)
 
     def _recover(self, folder: LogFolder, checkpoint: Checkpoint, crashed: bool) -> Recovery:
         """
@@ -339,6 +349,8 @@ class Opener:
         lost_tail.lower(self.settings.root, recovery.end, self.environment.now_ms)
         # After a crash what is log may be in memory only.
         cut(folder, recovery.end, changed_from=recovery.start if crashed else None)
+        if keep or torn:
+            self._tell_cut(recovery.end, recovery.tail)
         if keep:
             step("cut")
         self._log.info(

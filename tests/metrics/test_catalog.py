@@ -24,6 +24,7 @@ MASTER: dict[str, Any] = {
     "masterEpoch": 3,
     "fencedBy": None,
     "lostTail": {"from": 100, "to": 350},
+    "truncatedBytes": 60,
     "retention": {"diskUse": 0.25, "deletedBytes": 0, "lostBytes": 7},
     "scrub": {"position": None, "readBytes": 5, "faultCount": 2, "lastPassAge": None},
     "readers": [
@@ -161,6 +162,7 @@ class StatusTests(SynchronousTestCase):
             "rmqha_state{state=failed}": 0,
             "rmqha_log_max_offset_bytes": 4096,
             "rmqha_lost_tail_bytes": 250,
+            "rmqha_truncated_bytes_total": 60,
             "rmqha_disk_use_ratio": 0.25,
             "rmqha_lost_bytes_total": 7,
             "rmqha_scrub_faults": 2,

@@ -284,6 +284,7 @@ class ConfiguredTests(TwoMastersCase):
         name = f"{self.common:020d}-{self.theirs.end:020d}.log"
         kept = self.root / "rmqha" / "quarantine" / name
         self.assertEqual(kept.read_bytes(), content(self.theirs, self.common, self.theirs.end))
+        self.assertEqual(self.node.status()["truncatedBytes"], self.theirs.end - self.common)
 
     def test_own_master(self) -> None:
         """

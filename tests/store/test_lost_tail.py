@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from errno import EMFILE
 from pathlib import Path
 from typing import Any
 
@@ -462,7 +463,9 @@ class TornTests(LogTestCase):
         """
         for how in ({}, {"master": False, "repair": True}):
             root, end = self.torn(b"\0\0half a record\0\0\0")
-            store = self.opened(root, settings=SIZES, **how)
+            cut: list[int] = []
+            store = self.opened(root, settings=SIZES, truncated=cut.append, **how)
+            self.assertEqual(cut, [15])
             self.assertEqual(
                 self.kept(root), {f"{end:020d}-{end + 15:020d}.log": b"\0\0half a record"}
             )
@@ -475,8 +478,9 @@ class TornTests(LogTestCase):
         Zeros are nothing.
         """
         root, end = self.torn(bytes(300))
-        store = self.opened(root, settings=SIZES)
-        self.assertEqual((store.log.end, self.kept(root)), (end, {}))
+        cut: list[int] = []
+        store = self.opened(root, settings=SIZES, truncated=cut.append)
+        self.assertEqual((store.log.end, self.kept(root), cut), (end, {}, []))
 
     def test_bounded(self) -> None:
         """
@@ -484,11 +488,44 @@ class TornTests(LogTestCase):
         """
         self.patch(opening, "MOST_TORN", 100)
         root, end = self.torn(b"x" * 250)
+        cut: list[int] = []
         with capturedLogs() as events:
-            self.opened(root, settings=SIZES)
+            self.opened(root, settings=SIZES, truncated=cut.append)
+        self.assertEqual(cut, [250])
         self.assertEqual(self.kept(root), {f"{end:020d}-{end + 100:020d}.log": b"x" * 100})
         said = "\n".join(formatEvent(event) or "" for event in events)
         self.assertIn("cutting the 250 bytes behind it, of which the first 100 are kept", said)
+
+    def test_told_once(self) -> None:
+        """
+        A cut is told of once, though the store cannot be opened at the first try.
+        """
+        root, end = self.torn(b"")
+        folder = LogFolder.load(root / "commitlog", FILE_SIZE)
+        intend(root, folder, end - 500, end)
+        folder.close()
+        clock, cut, failed = Clock(), list[int](), list[str]()
+
+        def step(name: str) -> None:
+            if name == "cut" and not failed:
+                failed.append(name)
+                raise OSError(EMFILE, "Too many open files")
+
+        service = self.service(
+            root,
+            settings=SIZES,
+            clock=clock,
+            master=False,
+            patient=True,
+            step=step,
+            truncated=cut.append,
+        )
+        service.startService()
+        self.addCleanup(service.stopService)
+        self.assertNoResult(service.ready)
+        clock.advance(1)
+        self.assertEqual(self.opened_by(service).log.end, end - 500)
+        self.assertEqual((failed, cut), (["cut"], [500]))
 
     def test_no_room(self) -> None:
         """
