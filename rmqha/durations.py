@@ -38,8 +38,11 @@ BOUNDS = (
 RPC_BOUNDS = (0.001, 0.003, 0.005, 0.007, 0.01, 0.1, 1.0, 2.0, 3.0)
 """What RocketMQ 5.x shows the time of requests by."""
 
+FINISH_BOUNDS = (5.0, 60.0, 600.0, 3600.0, 43_200.0, 86_400.0)
+"""What it shows the time of transactions by."""
+
 _FINE = tuple(0.000_010 * 2 ** (step / 4) for step in range(90))
-_EDGES = tuple(sorted({*_FINE, *BOUNDS, *RPC_BOUNDS, *(edge for edge, _ in SHOWN)}))
+_EDGES = tuple(sorted({*_FINE, *BOUNDS, *RPC_BOUNDS, *FINISH_BOUNDS, *(edge for edge, _ in SHOWN)}))
 
 SPAN = 60.0
 """Seconds after which what is shown begins anew; the span before stays in it."""
@@ -109,7 +112,7 @@ class Durations:
         """
         How many took no longer than each of some bounds, since the start.
 
-        @param bounds: In seconds, ascending: L{BOUNDS} or L{RPC_BOUNDS}.
+        @param bounds: In seconds, ascending: L{BOUNDS}, L{RPC_BOUNDS} or L{FINISH_BOUNDS}.
         @return: As many, and in the end how many there were at all.
         """
         sums = list(accumulate(_sums(self._older, self._counts())))

@@ -18,7 +18,7 @@ from rmqha.broker.meters.latency import ALONE, PutTimes
 from rmqha.broker.meters.meters import SIZES
 from rmqha.broker.sending.put_status import STORED
 from rmqha.broker.sending.transactions import COMMITTED
-from rmqha.durations import RPC_BOUNDS, Durations
+from rmqha.durations import FINISH_BOUNDS, RPC_BOUNDS, Durations
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.metrics.family import Buckets, Family, MetricType, Sample
 from rmqha.net.remoting.calls import Calls, Kind, name_of
@@ -66,6 +66,12 @@ DEAD = _counter("send_to_dlq_messages", "messages", "Became dead letters.", "con
 HALF = _gauge("half_messages", "messages", "Half messages that are open.")
 COMMITTED_MESSAGES = _counter("commit_messages", "messages", "Committed.", "topic")
 ROLLED_BACK = _counter("rollback_messages", "messages", "Rolled back.", "topic")
+FINISHED = _histogram(
+    "finish_message_latency",
+    "seconds",
+    "From the birth of a half message to its commit.",
+    "topic",
+)
 PRODUCERS = _gauge(
     "producer_connections", "connections", "Producers by what they are.", "language", "version"
 )
@@ -96,6 +102,7 @@ RPC = _histogram(
 FAMILIES = (
     *(MESSAGES_IN, THROUGHPUT_IN, MESSAGES_OUT, THROUGHPUT_OUT, MESSAGE_SIZE),
     *(LAG, LATENCY, INFLIGHT, READY, DEAD, HALF, COMMITTED_MESSAGES, ROLLED_BACK),
+    FINISHED,
     *(PRODUCERS, CONSUMERS, PERMISSION, TOPICS, GROUPS),
     *(STORAGE, FLUSH_BEHIND, DISPATCH_BEHIND, RESERVE, RPC),
 )
@@ -182,6 +189,8 @@ def _written(broker: Broker) -> Iterator[Sample]:
     yield HALF, (), broker.transactions.halves.count()
     for (word, topic), count in broker.transactions.ended.items():
         yield COMMITTED_MESSAGES if word == COMMITTED else ROLLED_BACK, (topic,), count
+    for topic, took in broker.transactions.finished.items():
+        yield FINISHED, (topic,), Buckets.of(took, FINISH_BOUNDS)
 
 
 def _clients(broker: Broker) -> Iterator[Sample]:

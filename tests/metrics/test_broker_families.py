@@ -217,6 +217,37 @@ class BrokerFamiliesTests(BrokerTestCase):
             }
         )
 
+    def test_finished(self) -> None:
+        """
+        How long a transaction took is told by topic, in seconds since its half message was made;
+        what is rolled back is not in it.
+        """
+        client = self.begin()
+        for age, word in ((70, 8), (3, 8), (7000, 12)):
+            fields = sending(
+                "T",
+                sys_flag=4,
+                properties={"UNIQ_KEY": "U1", "PGROUP": "pg", "TRAN_MSG": "true"},
+                born_timestamp=self.serving.store.now_ms() - age * 1000,
+            )
+            half = client.ask(SEND_V2, fields, b"pay")
+            assert half is not None
+            self.clock.advance(1)
+            header = EndTransactionRequest(
+                producer_group="pg",
+                tran_state_table_offset=int(half.ext["queueOffset"]),
+                commit_log_offset=int(half.ext["msgId"][-16:], 16),
+                commit_or_rollback=word,
+                msg_id="U1",
+            )
+            client.ask(RequestCode.END_TRANSACTION, to_ext(header))
+            self.clock.advance(1)
+        took = self.told()["rocketmq_finish_message_latency{topic=T}"]
+        assert isinstance(took, Buckets)
+        self.assertEqual(tuple(took.bounds), (5, 60, 600, 3600, 43200, 86400))
+        self.assertEqual(list(took.counts), [1, 1, 2, 2, 2, 2, 2])
+        self.assertEqual(took.total, 75)
+
     def test_dead_letters(self) -> None:
         """
         What a group gave up is told by the group.

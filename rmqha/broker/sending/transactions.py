@@ -23,6 +23,7 @@ from rmqha.broker.sending.half_messages import QUEUE, HalfMessages
 from rmqha.broker.sending.messages import Messages
 from rmqha.broker.tables.current_settings import CurrentSettings
 from rmqha.broker.tables.topics import Topics
+from rmqha.durations import Durations
 from rmqha.errors import MessageIllegal, NotWritable, RecordFault, RequestRefused, StoreError
 from rmqha.ha.master.put_service import PutResult, Putter
 from rmqha.net.remoting.connection import RemotingProtocol
@@ -74,6 +75,7 @@ class Transactions:
     @ivar writer: C{None} on a slave, which ends none.
     @ivar asked: How often each open one was asked about since the start, by its offset.
     @ivar ended: How many were committed or rolled back, by that word and the topic.
+    @ivar finished: How long they took from their birth until they were committed, by topic.
     """
 
     store: Store
@@ -86,6 +88,7 @@ class Transactions:
     messages: Messages
     asked: dict[int, int] = field(factory=dict, init=False)
     ended: Counter[tuple[int, str]] = field(factory=Counter, init=False)
+    finished: dict[str, Durations] = field(factory=dict, init=False)
     _checking: Periodic = field(init=False)
     _stopped: bool = field(default=False, init=False)
 
@@ -164,7 +167,7 @@ class Transactions:
                 if word == COMMITTED:
                     self._put(self._whole(half))
                 self._settle(half)
-                self.ended[word, _destination(half)[0]] += 1
+                self._note(word, half)
             except NotWritable as error:
                 raise RequestRefused(
                     ResponseCode.SERVICE_NOT_AVAILABLE, "Service not available now."
@@ -172,6 +175,14 @@ class Transactions:
             except MessageIllegal as error:
                 raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
         return None
+
+    def _note(self, word: int, half: Record) -> None:
+        topic, _ = _destination(half)
+        self.ended[word, topic] += 1
+        if word == COMMITTED:
+            # Its producer's clock may be ahead of ours.
+            took = max(0, self.store.now_ms() - half.born_timestamp) / 1000
+            self.finished.setdefault(topic, Durations()).add(took)
 
     def resume(self, connection: RemotingProtocol, command: Command) -> Answer:
         """
