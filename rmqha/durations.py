@@ -38,6 +38,9 @@ BOUNDS = (
 RPC_BOUNDS = (0.001, 0.003, 0.005, 0.007, 0.01, 0.1, 1.0, 2.0, 3.0)
 """What RocketMQ 5.x shows the time of requests by."""
 
+CREATE_BOUNDS = (0.01, 0.1, 1.0, 3.0, 5.0)
+"""What it shows the time of creating topics and groups by."""
+
 FINISH_BOUNDS = (5.0, 60.0, 600.0, 3600.0, 43_200.0, 86_400.0)
 """What it shows the time of transactions by."""
 
@@ -112,7 +115,7 @@ class Durations:
         """
         How many took no longer than each of some bounds, since the start.
 
-        @param bounds: In seconds, ascending: L{BOUNDS}, L{RPC_BOUNDS} or L{FINISH_BOUNDS}.
+        @param bounds: In seconds, ascending, as some are here: L{BOUNDS}, L{RPC_BOUNDS}, ...
         @return: As many, and in the end how many there were at all.
         """
         sums = list(accumulate(_sums(self._older, self._counts())))

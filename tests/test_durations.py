@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.durations import BOUNDS, FINISH_BOUNDS, RPC_BOUNDS, SPAN, Durations
+from rmqha.durations import BOUNDS, CREATE_BOUNDS, FINISH_BOUNDS, RPC_BOUNDS, SPAN, Durations
 
 
 class DurationsTests(SynchronousTestCase):
@@ -64,5 +64,5 @@ class DurationsTests(SynchronousTestCase):
         self.assertEqual(durations.up_to((0.001, 0.1, 1.0)), [2, 4, 6, 8])
         self.assertEqual(durations.up_to((60.0, 600.0)), [6, 8, 8])
         self.assertAlmostEqual(durations.total, 2 * (0.001 + 0.0011 + 0.5 + 99.0))
-        for bounds in (BOUNDS, RPC_BOUNDS, FINISH_BOUNDS):
+        for bounds in (BOUNDS, RPC_BOUNDS, CREATE_BOUNDS, FINISH_BOUNDS):
             self.assertEqual(durations.up_to(bounds)[-1], 8)

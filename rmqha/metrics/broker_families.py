@@ -18,12 +18,12 @@ from rmqha.broker.meters.latency import ALONE, PutTimes
 from rmqha.broker.meters.meters import SIZES
 from rmqha.broker.sending.put_status import STORED
 from rmqha.broker.sending.transactions import COMMITTED
-from rmqha.durations import FINISH_BOUNDS, RPC_BOUNDS, Durations
+from rmqha.durations import CREATE_BOUNDS, FINISH_BOUNDS, RPC_BOUNDS, Durations
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.metrics.family import Buckets, Family, MetricType, Sample
 from rmqha.net.remoting.calls import Calls, Kind, name_of
 from rmqha.wire.names import DLQ_PREFIX, RETRY_PREFIX, SYSTEM_GROUP_PREFIX
-from rmqha.wire.remoting.codes import ResponseCode
+from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 
 MILLIS = 1000.0
 """How many of RocketMQ's units of time a second has."""
@@ -98,6 +98,18 @@ RPC = _histogram(
     "From a request's arrival to its answer.",
     *("protocol_type", "request_code", "response_code", "is_long_polling"),
 )
+TOPIC_CREATION = _histogram(
+    "topic_create_execution_time",
+    "milliseconds",
+    "How long it took to create or to change a topic.",
+    "invocation_status",
+)
+GROUP_CREATION = _histogram(
+    "consumer_group_create_execution_time",
+    "milliseconds",
+    "How long it took to create or to change a group.",
+    "invocation_status",
+)
 
 FAMILIES = (
     *(MESSAGES_IN, THROUGHPUT_IN, MESSAGES_OUT, THROUGHPUT_OUT, MESSAGE_SIZE),
@@ -105,12 +117,19 @@ FAMILIES = (
     FINISHED,
     *(PRODUCERS, CONSUMERS, PERMISSION, TOPICS, GROUPS),
     *(STORAGE, FLUSH_BEHIND, DISPATCH_BEHIND, RESERVE, RPC),
+    *(TOPIC_CREATION, GROUP_CREATION),
 )
 """All of them, in the order of the guide's page."""
 
 IN = {"TOPIC_PUT_NUMS": MESSAGES_IN, "TOPIC_PUT_SIZE": THROUGHPUT_IN}
 OUT = {"GROUP_GET_NUMS": MESSAGES_OUT, "GROUP_GET_SIZE": THROUGHPUT_OUT}
 """Which statistic of the broker is which metric."""
+
+CREATIONS: dict[int, Family] = {
+    RequestCode.UPDATE_AND_CREATE_TOPIC: TOPIC_CREATION,
+    RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: GROUP_CREATION,
+}
+"""Which requests create what; those for whole lists are not among them, nor are they there."""
 
 
 def of_broker(broker: Broker) -> Iterator[Sample | None]:
@@ -122,6 +141,7 @@ def of_broker(broker: Broker) -> Iterator[Sample | None]:
     yield from _written(broker)
     yield from _clients(broker)
     yield from _storage(broker)
+    yield from _creations(broker.registry.calls)
     yield from of_calls(broker.registry.calls, broker.counts.puts_took)
 
 
@@ -230,6 +250,17 @@ def _storage(broker: Broker) -> Iterator[Sample]:
     oldest = broker.lookup.stored_at(log.min_offset)
     if oldest is not None:
         yield RESERVE, _LOCAL, max(0, store.now_ms() - oldest)
+
+
+def _creations(calls: Calls) -> Iterator[Sample]:
+    found: dict[tuple[Family, str], list[Durations]] = {}
+    for (code, answer, _), took in calls.took.items():
+        family = CREATIONS.get(code)
+        if family is not None:
+            status = "success" if answer == ResponseCode.SUCCESS else "failure"
+            found.setdefault((family, status), []).append(took)
+    for (family, status), each in found.items():
+        yield family, (status,), Buckets.of(Durations.merged(each), CREATE_BOUNDS, MILLIS)
 
 
 def of_calls(calls: Calls, puts: PutTimes | None = None) -> Iterator[Sample]:

@@ -68,7 +68,7 @@ not the message's; ``rocketmq_message_size`` and ``rocketmq_half_messages`` are 
 together; ``version`` is a number. Bytes of messages are those in the log, and are summed up every
 ten seconds. A group that broadcasts has no lag that a broker could know. Depending on its exporter
 a broker of RocketMQ appends units to some names, ``rocketmq_consumer_lag_latency_milliseconds``;
-here none are appended.""",
+here none are appended. ``rocketmq_topic_create_execution_time`` has no ``is_system``.""",
 )
 
 _OWN = ("Of writes and the reactor", "What a broker of RocketMQ does not tell of itself.")

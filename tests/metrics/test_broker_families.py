@@ -13,10 +13,11 @@ from rmqha.wire.remoting.bodies.clients import (
     ProducerData,
     SubscriptionData,
 )
-from rmqha.wire.remoting.bodies.tables import TopicConfig
+from rmqha.wire.remoting.bodies.tables import GroupConfig, TopicConfig
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import to_ext
+from rmqha.wire.remoting.headers.admin import CreateTopicRequest
 from rmqha.wire.remoting.headers.clients import EndTransactionRequest
 from rmqha.wire.remoting.headers.pull import PullMessageRequest
 from rmqha.wire.remoting.json_body import write
@@ -299,6 +300,38 @@ class BrokerFamiliesTests(BrokerTestCase):
             took = found[f"rocketmq_rpc_latency{{{labels},is_long_polling=false}}"]
             assert isinstance(took, Buckets)
             self.assertEqual(took.counts[-1], count)
+
+    def test_creations(self) -> None:
+        """
+        How long topics and groups took to be created is told by whether they were, in
+        milliseconds.
+        """
+        client = self.begin()
+        self.assertFalse([name for name in self.told() if "create_execution" in name])
+        for name in ("One", "Two", "of/a/path"):
+            header = CreateTopicRequest(
+                topic=name,
+                default_topic="TBW102",
+                read_queue_nums=1,
+                write_queue_nums=1,
+                perm=6,
+                topic_filter_type="SINGLE_TAG",
+                topic_sys_flag=0,
+            )
+            client.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, to_ext(header))
+        body = write(GroupConfig(group_name="g1"))
+        client.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body)
+        found = self.told()
+        for kind, status, count in (
+            ("topic", "success", 2),
+            ("topic", "failure", 1),
+            ("consumer_group", "success", 1),
+        ):
+            labels = f"invocation_status={status}"
+            took = found[f"rocketmq_{kind}_create_execution_time{{{labels}}}"]
+            assert isinstance(took, Buckets)
+            self.assertEqual(took.counts[-1], count)
+            self.assertEqual(tuple(took.bounds), (10, 100, 1000, 3000, 5000))
 
     def test_slave(self) -> None:
         """
