@@ -68,7 +68,18 @@ not the message's; ``rocketmq_message_size`` and ``rocketmq_half_messages`` are 
 together; ``version`` is a number. Bytes of messages are those in the log, and are summed up every
 ten seconds. A group that broadcasts has no lag that a broker could know. Depending on its exporter
 a broker of RocketMQ appends units to some names, ``rocketmq_consumer_lag_latency_milliseconds``;
-here none are appended. ``rocketmq_topic_create_execution_time`` has no ``is_system``.""",
+here none are appended. ``rocketmq_topic_create_execution_time`` has no ``is_system``.
+
+Of RocketMQ 5.x's metrics these are not here: ``rocketmq_pop_*``, ``rocketmq_timer_*`` and
+``rocketmq_rocksdb_*``, because there is no pop consumption, no timer wheel and no RocksDB here.
+``rocketmq_timing_messages`` and ``rocketmq_delay_message_latency``, because they are of the timer
+wheel too and leave delay levels out; the second tells how long messages were meant to wait. For
+delay levels there are ``rmqha_delayed_messages``, and ``rmqha_delayed_late_*`` for how late they
+were delivered. ``rocketmq_processor_watermark``, because there are no thread pools with queues of
+requests: requests wait for the reactor, ``rmqha_reactor_delay_seconds``.
+``rocketmq_consumer_queueing_latency``, the age of the oldest message that was not pulled, because
+it would have to be looked up in all these queues once more; it is never more than
+``rocketmq_consumer_lag_latency``.""",
 )
 
 _OWN = ("Of writes and the reactor", "What a broker of RocketMQ does not tell of itself.")
@@ -91,9 +102,13 @@ def reference() -> str:
         (_OWN, node_families.FAMILIES),
         (_STATUS, FROM_STATUS),
     ):
-        parts.append(f"{title}\n{'-' * len(title)}\n\n{textwrap.fill(intro, 98)}\n")
+        parts.append(f"{title}\n{'-' * len(title)}\n\n{_filled(intro)}\n")
         parts.append(_table(families))
     return "\n".join(parts)
+
+
+def _filled(text: str) -> str:
+    return "\n\n".join(textwrap.fill(part, 98) for part in text.split("\n\n"))
 
 
 def _table(families: Iterable[Family]) -> str:

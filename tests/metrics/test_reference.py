@@ -29,3 +29,19 @@ class ReferenceTests(SynchronousTestCase):
         page = reference()
         for family in FAMILIES:
             self.assertIn(f"``{family.name}``\n     - {family.type.value}, ", page)
+
+    def test_absent(self) -> None:
+        """
+        What a broker of RocketMQ tells and ours does not is named, so that an empty panel is no
+        riddle.
+        """
+        _, _, paragraph = reference().partition("these are not here:")
+        told = {family.name for family in FAMILIES}
+        for name in (
+            "rocketmq_timing_messages",
+            "rocketmq_delay_message_latency",
+            "rocketmq_processor_watermark",
+            "rocketmq_consumer_queueing_latency",
+        ):
+            self.assertNotIn(name, told)
+            self.assertIn(f"``{name}``", paragraph)
