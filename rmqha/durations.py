@@ -45,7 +45,8 @@ FINISH_BOUNDS = (5.0, 60.0, 600.0, 3600.0, 43_200.0, 86_400.0)
 """What it shows the time of transactions by."""
 
 _FINE = tuple(0.000_010 * 2 ** (step / 4) for step in range(90))
-_EDGES = tuple(sorted({*_FINE, *BOUNDS, *RPC_BOUNDS, *FINISH_BOUNDS, *(edge for edge, _ in SHOWN)}))
+_BOUNDS = *BOUNDS, *RPC_BOUNDS, *CREATE_BOUNDS, *FINISH_BOUNDS
+_EDGES = tuple(sorted({*_FINE, *_BOUNDS, *(edge for edge, _ in SHOWN)}))
 
 SPAN = 60.0
 """Seconds after which what is shown begins anew; the span before stays in it."""
