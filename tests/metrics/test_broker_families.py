@@ -26,6 +26,24 @@ from tests.broker.support import NOW, SEND_V2, BrokerTestCase, Client, sending
 TICK = 10.0
 
 
+def ending(half: Command | None, word: int) -> dict[str, str]:
+    """
+    The header that ends a transaction of producer group C{pg}.
+
+    @param half: What its half message was answered.
+    @param word: 8 to commit, 12 to roll back.
+    """
+    assert half is not None, "it was answered"
+    header = EndTransactionRequest(
+        producer_group="pg",
+        tran_state_table_offset=int(half.ext["queueOffset"]),
+        commit_log_offset=int(half.ext["msgId"][-16:], 16),
+        commit_or_rollback=word,
+        msg_id="U1",
+    )
+    return to_ext(header)
+
+
 class BrokerFamiliesTests(BrokerTestCase):
     """
     L{of_broker}, after requests of clients.
@@ -200,15 +218,7 @@ class BrokerFamiliesTests(BrokerTestCase):
             self.clock.advance(0.01)
         self.assert_told({"rocketmq_half_messages": 3})
         for half, word in zip(halves[:2], (8, 12), strict=True):
-            assert half is not None
-            header = EndTransactionRequest(
-                producer_group="pg",
-                tran_state_table_offset=int(half.ext["queueOffset"]),
-                commit_log_offset=int(half.ext["msgId"][-16:], 16),
-                commit_or_rollback=word,
-                msg_id="U1",
-            )
-            client.ask(RequestCode.END_TRANSACTION, to_ext(header))
+            client.ask(RequestCode.END_TRANSACTION, ending(half, word))
             self.clock.advance(0.01)
         self.assert_told(
             {
@@ -232,16 +242,8 @@ class BrokerFamiliesTests(BrokerTestCase):
                 born_timestamp=self.serving.store.now_ms() - age * 1000,
             )
             half = client.ask(SEND_V2, fields, b"pay")
-            assert half is not None
             self.clock.advance(1)
-            header = EndTransactionRequest(
-                producer_group="pg",
-                tran_state_table_offset=int(half.ext["queueOffset"]),
-                commit_log_offset=int(half.ext["msgId"][-16:], 16),
-                commit_or_rollback=word,
-                msg_id="U1",
-            )
-            client.ask(RequestCode.END_TRANSACTION, to_ext(header))
+            client.ask(RequestCode.END_TRANSACTION, ending(half, word))
             self.clock.advance(1)
         took = self.told()["rocketmq_finish_message_latency{topic=T}"]
         assert isinstance(took, Buckets)
