@@ -12,6 +12,7 @@ from __future__ import annotations
 import shutil
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache, partial
 
 from rmqha.broker.broker import Broker
 from rmqha.broker.meters.latency import ALONE, PutTimes
@@ -172,9 +173,10 @@ def _counted(broker: Broker) -> Iterator[Sample]:
             yield family, _group_labels(broker, topic, group), meter.total
     if broker.writer is None:
         return
+    labels = cache(partial(_topic_labels, broker))
     for name, family in IN.items():
         for topic, meter in counts.each(name):
-            yield family, _topic_labels(broker, topic), meter.total
+            yield family, labels(topic), meter.total
     yield MESSAGE_SIZE, (), Buckets(SIZES, counts.sizes.tolist(), counts.bytes_in)
 
 

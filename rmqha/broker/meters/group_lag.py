@@ -171,13 +171,16 @@ class GroupLags:
             if nth % QUEUES_A_STEP == 0:
                 yield
             number, end = queue.queue_id, queue.max_offset
-            # What was deleted by age cannot be consumed any more.
-            first = max(committed.get(number, 0), queue.min_offset)
+            first, least = committed.get(number, 0), queue.min_offset
+            if first < least:  # what was deleted by age cannot be consumed any more
+                first = least
             if first >= end or number >= config.read_queue_nums:
                 continue
             behind += end - first
-            pulled += max(0, min(pulls.get((group, topic, number), 0), end) - first)
             places[number] = first
+            until = pulls.get((group, topic, number), 0)
+            if until > first:
+                pulled += min(until, end) - first
         return behind, pulled, places
 
     def _look_up(
