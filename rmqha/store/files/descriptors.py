@@ -22,8 +22,9 @@ from rmqha.errors import FlushFailed
 from rmqha.store.files.file_system import sync_file_systems
 from rmqha.store.files.mapped import NO_DESCRIPTOR, disk_error, write_all
 
-MOST_OPEN = 512
-"""Most descriptors kept open, where the process may have as many as it likes."""
+MOST_OPEN = 8192
+"""Most descriptors kept open, where the process may have as many as it likes: the queues of a
+thousand topics.  To open a file anew for each unit costs as much again as to write it."""
 
 MANY = 1000
 """Files to flush from which their whole file system is written out instead: a fifth of the time on
