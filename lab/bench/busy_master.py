@@ -22,12 +22,11 @@ from attrs import define, field
 
 from lab.bench.report import Row, spread
 from lab.harness.nodes import Node
-from lab.harness.remote import SOON, commit, send
+from lab.harness.remote import SOON, commit, make_topic, send
 from rmqha.wire.remoting.bodies.tables import GroupConfig
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import FrameDecoder, encode
-from rmqha.wire.remoting.headers.admin import CreateTopicRequest
 from rmqha.wire.remoting.json_body import write
 
 BODY = 1024
@@ -64,7 +63,7 @@ class Load:
         """
         self.node.start()
         self._socket = socket.create_connection(("127.0.0.1", self.node.port), SOON)
-        self.ask(made(TOPIC, QUEUES), 1)
+        self.ask(encode(make_topic(TOPIC, QUEUES)), 1)
         for number in range(GROUPS):
             group = write(GroupConfig(group_name=f"g{number}"))
             code = RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP
@@ -116,21 +115,6 @@ class Load:
                 if answer.code:
                     raise AssertionError(f"answered {answer.code}: {answer.remark}")
                 answers -= 1
-
-
-def made(topic: str, queues: int) -> bytes:
-    """
-    A request that makes a topic.
-    """
-    header = CreateTopicRequest(
-        topic=topic,
-        default_topic="TBW102",
-        read_queue_nums=queues,
-        write_queue_nums=queues,
-        perm=6,
-        topic_filter_type="SINGLE_TAG",
-    )
-    return encode(Command.request(RequestCode.UPDATE_AND_CREATE_TOPIC, header))
 
 
 def processor(pid: int) -> float:

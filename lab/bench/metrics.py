@@ -14,11 +14,11 @@ import time
 import urllib.request
 from pathlib import Path
 
-from lab.bench.busy_master import Load, cost_rows, in_turn, made, processor
+from lab.bench.busy_master import Load, cost_rows, in_turn, processor
 from lab.bench.catchup import STOCK
 from lab.bench.report import Row, spread
 from lab.harness.nodes import Node
-from lab.harness.remote import commit, send
+from lab.harness.remote import commit, make_topic, send
 from rmqha.wire.remoting.frame import encode
 
 GOAL = 0.99
@@ -66,7 +66,7 @@ def run(folder: Path, batches: int, rounds: int, scrapes: int) -> list[Row]:
 def _scraped(load: Load, rounds: int) -> list[Row]:
     topics = [f"BenchTopic{number:04d}" for number in range(TOPICS)]
     queues = [(topic, queue_id) for topic in topics for queue_id in range(QUEUES)]
-    _ask(load, [made(topic, QUEUES) for topic in topics])
+    _ask(load, [encode(make_topic(topic, QUEUES)) for topic in topics])
     for _ in range(rounds + 2):
         _ask(load, [encode(send(topic, b"x" * 100, queue_id)) for topic, queue_id in queues])
     time.sleep(REST)  # until all of it is in the queues

@@ -15,6 +15,7 @@ from rmqha.wire.names import TEMPLATE_TOPIC
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import to_ext
+from rmqha.wire.remoting.headers.admin import CreateTopicRequest
 from rmqha.wire.remoting.headers.offsets import (
     QueryConsumerOffsetRequest,
     UpdateConsumerOffsetRequest,
@@ -86,6 +87,22 @@ def send(topic: str, body: bytes, queue_id: int = 0, *, delay: int = 0) -> Comma
         reconsume_times=0,
     )
     return Command(code=RequestCode.SEND_MESSAGE_V2, ext=to_ext(request), body=body)
+
+
+def make_topic(topic: str, queues: int = 4) -> Command:
+    """
+    An administrator makes a topic.
+    """
+    request = CreateTopicRequest(
+        topic=topic,
+        default_topic=TEMPLATE_TOPIC,
+        read_queue_nums=queues,
+        write_queue_nums=queues,
+        perm=6,
+        topic_filter_type="SINGLE_TAG",
+        topic_sys_flag=0,
+    )
+    return Command.request(RequestCode.UPDATE_AND_CREATE_TOPIC, request)
 
 
 def pull(topic: str, group: str, offset: int, queue_id: int = 0, wait: float = 0.0) -> Command:

@@ -9,13 +9,12 @@ import json
 import time
 
 from lab.harness.nodes import Node, until
-from lab.harness.remote import Remote, records, send
+from lab.harness.remote import Remote, make_topic, records, send
 from lab.harness.remote import pull as pulling
 from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.bodies.tables import GroupConfig
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
-from rmqha.wire.remoting.headers.admin import CreateTopicRequest
 from tests.faults.harness import FaultTestCase, rounds
 
 #: New topics of one burst; a queue of locks broke at some 130.
@@ -59,16 +58,7 @@ class TableBurstTests(FaultTestCase):
         """
         An administrator makes a topic.
         """
-        request = CreateTopicRequest(
-            topic=name,
-            default_topic="TBW102",
-            read_queue_nums=queues,
-            write_queue_nums=queues,
-            perm=6,
-            topic_filter_type="SINGLE_TAG",
-        )
-        command = Command.request(RequestCode.UPDATE_AND_CREATE_TOPIC, request)
-        self.assertEqual(Remote(node.port).ask(command).code, 0)
+        self.assertEqual(Remote(node.port).ask(make_topic(name, queues)).code, 0)
 
     def test_topics_then_kill(self) -> None:
         """

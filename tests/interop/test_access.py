@@ -15,13 +15,12 @@ from unittest import SkipTest
 import yaml
 
 from lab.harness.nodes import Node, until
+from lab.harness.remote import make_topic
 from lab.stock import jars
 from lab.stock.brokers import BOOT, broker_ports
 from lab.stock.clients import Client, CppClient, NodeClient, Other
 from rmqha.pipeline.remoting.connection import BlockingConnection
 from rmqha.wire.remoting.command import Command
-from rmqha.wire.remoting.fields import to_ext
-from rmqha.wire.remoting.headers.admin import CreateTopicRequest
 from tests.interop import matrix
 from tests.interop.cases import InteropTestCase
 from tests.interop.sites import SiteTestCase
@@ -131,16 +130,7 @@ class OursAccessClientsTests(SiteTestCase):
         """
         Make a topic as an administrator.
         """
-        header = CreateTopicRequest(
-            topic=topic,
-            default_topic="TBW102",
-            read_queue_nums=queues,
-            write_queue_nums=queues,
-            perm=6,
-            topic_filter_type="SINGLE_TAG",
-            topic_sys_flag=0,
-        )
-        command = Command(code=17, ext=to_ext(header))
+        command = make_topic(topic, queues)
         credentials("operator").sign(command)
         self.assertEqual(ask(self.address, command).code, 0)
 

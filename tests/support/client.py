@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from lab.harness.remote import Remote
+from lab.harness import remote
 from rmqha.wire.remoting import fastjson
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
@@ -24,7 +24,7 @@ def ask(address: str, code: int, body: bytes = b"", **ext: Any) -> Command:
     @param ext: The fields.
     """
     fields = {name: str(value) for name, value in ext.items()}
-    with Remote(int(address.rpartition(":")[2])) as broker:
+    with remote.Remote(int(address.rpartition(":")[2])) as broker:
         return broker.ask(Command(code=code, ext=fields, body=body))
 
 
@@ -41,18 +41,8 @@ def make_topic(address: str, name: str, queues: int = 4) -> None:
     """
     Make a topic.
     """
-    must(
-        address,
-        RequestCode.UPDATE_AND_CREATE_TOPIC,
-        topic=name,
-        defaultTopic="TBW102",
-        readQueueNums=queues,
-        writeQueueNums=queues,
-        perm=6,
-        topicFilterType="SINGLE_TAG",
-        topicSysFlag=0,
-        order="false",
-    )
+    asking = remote.make_topic(name, queues)
+    must(address, asking.code, **(asking.ext or {}))
 
 
 def make_group(address: str, name: str) -> None:

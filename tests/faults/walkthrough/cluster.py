@@ -12,7 +12,7 @@ from unittest import SkipTest
 from lab.demo.traffic import Cpp, why_not
 from lab.harness import compare_stores
 from lab.harness.nodes import NameServer, Node, until
-from lab.harness.remote import Remote, send
+from lab.harness.remote import Remote, make_topic, send
 from lab.stock.clients import Answer, Client
 from rmqha.logfiles import json_table
 from rmqha.logfiles.offline_log import OfflineLog
@@ -21,7 +21,6 @@ from rmqha.wire.log.record import decode
 from rmqha.wire.remoting.bodies.route import TopicRoute
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
-from rmqha.wire.remoting.headers.admin import CreateTopicRequest
 from rmqha.wire.remoting.headers.namesrv import RouteRequest
 from rmqha.wire.remoting.json_body import read
 from tests.faults.harness import BRISK, FaultTestCase
@@ -126,19 +125,9 @@ class WalkthroughCase(FaultTestCase):
         """
         C{mqadmin updateTopic -b}.
         """
-        request = CreateTopicRequest(
-            topic=TOPIC,
-            default_topic="TBW102",
-            read_queue_nums=QUEUES,
-            write_queue_nums=QUEUES,
-            perm=6,
-            topic_filter_type="SINGLE_TAG",
-            topic_sys_flag=0,
-        )
         self.until_served(self.masters[broker])
         with Remote(self.masters[broker].port) as client:
-            command = Command.request(RequestCode.UPDATE_AND_CREATE_TOPIC, request)
-            answer = client.ask(command, SOON)
+            answer = client.ask(make_topic(TOPIC, QUEUES), SOON)
         self.assertEqual(0, answer.code, answer)
 
     def until_served(self, node: Node) -> None:
