@@ -8,6 +8,8 @@ node changes its state).  Texts are for a person who reads one log line.
 
 from __future__ import annotations
 
+import errno as errnos
+import os
 from typing import ClassVar
 
 from attrs import field, frozen
@@ -1105,9 +1107,30 @@ class IdentityInvalid(StoreError):
 
 
 @frozen
+class FileUnreadable(StoreError):
+    """
+    The system does not let a file be read.  What is in it is not known then: it is neither damaged
+    nor gone, and no older version takes its place.
+
+    @ivar path: The file, or a folder whose files cannot be listed.
+    @ivar errno: The number of the system's error; 0 if it has none.
+    """
+
+    path: str
+    errno: int
+
+    def __str__(self) -> str:
+        name = errnos.errorcode.get(self.errno, self.errno)
+        return (
+            f"cannot read {self.path}: {os.strerror(self.errno)} ({name}); what is in it is not "
+            "known, so nothing older is taken instead, and nothing is written"
+        )
+
+
+@frozen
 class TableUnreadable(StoreError):
     """
-    Neither a JSON table nor its C{.bak} can be read.
+    Neither a JSON table nor its C{.bak} makes sense.
 
     @ivar path: The table.
     @ivar reason: Why.

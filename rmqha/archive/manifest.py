@@ -54,7 +54,8 @@ class ArchiveManifest:
         """
         What an archive says; C{None} if it is none.
 
-        @raise TableUnreadable: If there is something, and it cannot be read.
+        @raise FileUnreadable: If the system does not let it be read.
+        @raise TableUnreadable: If there is something, and it makes no sense.
         """
         table = json_table.read(manifest_path(root))
         if table is None:

@@ -61,7 +61,8 @@ class RestoreSource:
         @raise NotAStore: If there is no log, or nothing in it.
         @raise PointInvalid: If a running node's published point cannot be read.
         @raise TierError: If the tier is another log's, or cannot be read.
-        @raise TableUnreadable: If an archive's manifest or the master epochs cannot be.
+        @raise FileUnreadable: If the system does not let one of its files be read.
+        @raise TableUnreadable: If an archive's manifest or the master epochs make no sense.
         """
         raw = find_raw_log(path, tier)
         if not raw.pieces:

@@ -180,7 +180,8 @@ class Broker:
         @param accounts: Who may do what; by default everybody may do everything.
         @param credentials: What requests to other nodes are signed with, if they are.
         @param tls: How other nodes are connected to.
-        @raise TableUnreadable: If one of the tables cannot be read.
+        @raise FileUnreadable: If the system does not let one of the tables be read.
+        @raise TableUnreadable: If one of them makes no sense.
         @raise BodyInvalid: If one is not of its kind.
         """
         self.settings = settings

@@ -26,6 +26,7 @@ SAYS = {
     Source.CHANGED: "changed, and taken as it is: there is no generation before it",
     Source.BACKUP: "damaged or changed by hand: a start takes the generation before it, .bak",
     Source.NOTHING: "gone",
+    Source.UNREADABLE: "unreadable: a start fails",
 }
 """What is said of a table, by where a start would read it from."""
 

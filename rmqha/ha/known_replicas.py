@@ -61,6 +61,7 @@ class KnownReplicas:
         Those of the runs before.  Blocking.
 
         @param root: The store's root.
+        @raise FileUnreadable: If the system does not let them be read.
         """
         path = root / OWN_FOLDER / REPLICAS
         try:

@@ -122,6 +122,7 @@ class EpochJournal:
         Read a store's.  Blocking.
 
         @param root: The store's root.
+        @raise FileUnreadable: If the system does not let it be read.
         @raise TableUnreadable: If there is one and it makes no sense: a master that takes itself
             for an older one is harmless, one that takes itself for a newer one is not.
         """
@@ -371,6 +372,7 @@ class MasterEpochs:
         Read it, once the log is open.
 
         @param end: Where the log ends.
+        @raise FileUnreadable: As L{EpochJournal.read} says.
         @raise TableUnreadable: As L{EpochJournal.read} says.
         """
         self.journal = self.durable = EpochJournal.read(self.root).cut(end)

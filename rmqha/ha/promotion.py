@@ -144,7 +144,8 @@ def promote(
     @raise DiskFull: If there is no room for what has to be written.
     @raise FlushFailed: If the disk fails.
     @raise Refused: If there is nothing to be a master of, or C{epoch} is too low.
-    @raise TableUnreadable: If a table of offsets, or of epochs, cannot be read, or one of those to
+    @raise FileUnreadable: If the system does not let a file be read that is needed.
+    @raise TableUnreadable: If a table of offsets, or of epochs, makes no sense, or one of those to
         be merged.
     @raise BodyInvalid: If one of them is no such table.
     """

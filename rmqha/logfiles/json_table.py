@@ -25,7 +25,7 @@ from typing import Any
 
 from attrs import frozen
 
-from rmqha.errors import DiskFull, TableUnreadable
+from rmqha.errors import DiskFull, FileUnreadable, TableUnreadable
 from rmqha.wire.store_layout import BACKUP_SUFFIX, NEW_SUFFIX
 
 Table = dict[str | int, Any]
@@ -69,19 +69,21 @@ def read_generation(path: Path) -> Generation:
     """
     Read a table, or its previous generation where the table is missing, empty or damaged.
 
-    @raise TableUnreadable: If something is there and nothing of it can be read, from the first
+    @raise FileUnreadable: If the system does not let a file be read that is needed for that.
+    @raise TableUnreadable: If something is there and nothing of it makes sense, from the first
         reason for that.  A stock broker
         starts with an empty table if only the C{.bak} is missing; that forgets every offset.
     """
     problems: list[str] = []
     cause: Exception | None = None
     for candidate in (path, _beside(path, BACKUP_SUFFIX)):
-        try:
-            table = parse(candidate.read_bytes())
-        except FileNotFoundError:
+        data = read_file(candidate)
+        if data is None:
             problems.append(f"{candidate.name} is missing")
             continue
-        except (OSError, ValueError) as error:
+        try:
+            table = parse(data)
+        except ValueError as error:
             cause = cause or error
             problems.append(f"{candidate.name}: {error}")
         else:
@@ -91,6 +93,20 @@ def read_generation(path: Path) -> Generation:
     if cause is not None:
         raise TableUnreadable(str(path), "; ".join(problems)) from cause
     return Generation(None)
+
+
+def read_file(path: Path) -> bytes | None:
+    """
+    What is in a file; C{None} if there is none.
+
+    @raise FileUnreadable: If that cannot be told.
+    """
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise FileUnreadable(str(path), error.errno or 0) from error
 
 
 def parse(raw: bytes) -> Table | None:

@@ -100,7 +100,8 @@ def read_epoch(root: Path) -> json_table.Table | None:
     """
     What a store's epoch file says, if it says anything sound.
 
-    @raise TableUnreadable: If it is there and cannot be read.
+    @raise FileUnreadable: If the system does not let it be read.
+    @raise TableUnreadable: If it is there and makes no sense.
     """
     known = json_table.read(root / EPOCH_FILE)
     if known is None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from rmqha.errors import PointInvalid, TableUnreadable
+from rmqha.errors import FileUnreadable, PointInvalid, TableUnreadable
 from rmqha.logfiles import json_table
 from rmqha.logfiles.listing import file_name
 from rmqha.logfiles.log_files import LogFiles, opened
@@ -137,7 +137,7 @@ def read_topic_names(root: Path) -> tuple[str, ...]:
     try:
         table = json_table.read(root / CONFIG / TOPICS)
         return tuple((table or {})["topicConfigTable"])
-    except (OSError, TableUnreadable, KeyError, TypeError, ValueError):
+    except (FileUnreadable, TableUnreadable, KeyError, TypeError, ValueError):
         return ()
 
 
@@ -147,6 +147,7 @@ def read_deleted_topics(root: Path, log: LogReader, end: int) -> dict[str, int]:
     none if what was kept speaks of another log.
 
     @param end: Where the log ends.
+    @raise FileUnreadable: If the system does not let that be read.
     @return: By topic, the physical offset up to which its records have no queue.
     """
     try:
@@ -162,10 +163,11 @@ def read_deleted_topics(root: Path, log: LogReader, end: int) -> dict[str, int]:
 
 def read_copied_damage(root: Path | None) -> CopiedDamage:
     """
-    Records that were copied damaged from the master.  Nothing, if what was kept cannot be read:
+    Records that were copied damaged from the master.  Nothing, if what was kept makes no sense:
     they are damage then, and are found as such.
 
     @param root: C{None} for a log without its store.
+    @raise FileUnreadable: If the system does not let that be read.
     """
     if root is None:
         return CopiedDamage()

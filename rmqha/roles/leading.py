@@ -22,7 +22,7 @@ from rmqha.controller.epoch_labels import end_of
 from rmqha.controller.member_state import MemberState
 from rmqha.controller.membership import Membership
 from rmqha.controller.other_members import labels_of, members_of
-from rmqha.errors import DiskFull, TableUnreadable
+from rmqha.errors import DiskFull, FileUnreadable, TableUnreadable
 from rmqha.ha.elected.counted_on import CountedOn
 from rmqha.ha.elected.set_master import SetMaster, SetRules
 from rmqha.ha.elected.written_growth import WrittenGrowth
@@ -113,7 +113,7 @@ class LeadingNode(SlaveNode):
             # A process before this one led in this epoch.
             try:
                 asked_before = await growth.recall(state)
-            except TableUnreadable as error:
+            except (TableUnreadable, FileUnreadable) as error:
                 return self._refuse("growth", str(error))
         try:
             await self.epochs.keep(journal)

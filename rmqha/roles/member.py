@@ -31,6 +31,7 @@ from rmqha.controller.membership import Membership, SignOfLife
 from rmqha.errors import (
     ControllerRefused,
     EpochFileInvalid,
+    FileUnreadable,
     IdentityInvalid,
     RmqhaError,
     TableUnreadable,
@@ -140,7 +141,7 @@ class MemberNode(LeadingNode):
     async def _join(self, store: Store) -> None:
         try:
             await self._recall(store)
-        except (TableUnreadable, OSError) as error:
+        except (TableUnreadable, FileUnreadable, OSError) as error:
             self._refuse("epochs", str(error))
             return
         while self.running:

@@ -40,12 +40,21 @@ class NamesrvNode(Process):
         """
         Read what was kept, and listen.
 
-        @raise TableUnreadable: If C{kvConfigPath} cannot be read.
+        @raise FileUnreadable: If the system does not let C{kvConfigPath} be read.
+        @raise TableUnreadable: If nothing of it makes sense.
         @raise BodyInvalid: If it is of another shape.
         """
         settings, remoting = self.settings.namesrv, self.settings.remoting
         kv = KvConfig(self._save)
-        kv.load(json_table.read(settings.kv_path))
+        found = json_table.read_generation(settings.kv_path)
+        if found.fault and found.table is not None:
+            self._log.warn(
+                "{path} is damaged or gone ({fault}): going on with the generation before it, "
+                "{path}.bak",
+                path=settings.kv_path,
+                fault=found.fault,
+            )
+        kv.load(found.table)
         limits = ConnectionLimits(connections=lambda: self.shares.clients)
         self.server = NameServer(
             settings,

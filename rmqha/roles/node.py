@@ -328,7 +328,8 @@ class Node(Process):
 
         @param writer: Takes writes; C{None} on a slave.
         @return: Fires when they are let in.
-        @raise TableUnreadable: If one of the broker's tables cannot be read.
+        @raise FileUnreadable: If the system does not let one of the broker's tables be read.
+        @raise TableUnreadable: If one of them makes no sense.
         @raise BodyInvalid: If one is not of its kind.
         """
         self.broker = Broker(

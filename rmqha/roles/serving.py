@@ -127,8 +127,8 @@ class Serving:
         Take over what was kept before, once the store is ours.
         """
         if not self._read:
-            self._read = True
             self.slots.read(self._slots_path)
+            self._read = True
 
     def listen(self) -> list[IListeningPort]:
         """

@@ -12,10 +12,11 @@ from typing import Any
 from attrs import evolve
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IListeningPort, IStreamClientEndpoint
+from twisted.internet.task import deferLater
 
 from rmqha.config.settings import Settings
 from rmqha.config.store_settings import FlushDisk, StoreSettings
-from rmqha.errors import Refused, RmqhaError, StoreError
+from rmqha.errors import FileUnreadable, Refused, RmqhaError, StoreError
 from rmqha.ha.cold_comparison import ColdComparison
 from rmqha.ha.fetch_range import MasterReplica
 from rmqha.ha.live_repair import LiveRepair
@@ -30,6 +31,7 @@ from rmqha.roles.upstream.elected import ElectedUpstream
 from rmqha.roles.upstream.upstream import Upstream
 from rmqha.shutdown import Shutdown
 from rmqha.store import lost_tail
+from rmqha.store.files.mapped import none_left
 from rmqha.store.log import bootstrap_marker, copied_damage_file
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.log.two_versions import keep_versions
@@ -39,6 +41,9 @@ from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
 
 LET_IN_RETRY = 5.0
 """Seconds between two tries to write down that serving begins."""
+
+TABLES_RETRY = 1.0
+"""Seconds between two tries to read the tables after a repair, where no descriptor is left."""
 
 
 class SlaveNode(TellingSlave):
@@ -393,7 +398,7 @@ class SlaveNode(TellingSlave):
             service.startService()
             store = await service.ready
             self.epochs.become(self.epochs.journal.cut(store.log.confirmed))
-            await self.read_tables()
+            await self._read_tables_again()
             # What a stop has ended already must not begin again.
             self._refuse_when_stopping()
             await self.serve(store)
@@ -403,6 +408,25 @@ class SlaveNode(TellingSlave):
             raise wrong[0]
         self.events.note("repair", text)
         return text
+
+    async def _read_tables_again(self) -> None:
+        """
+        Read the tables, as soon as there are file descriptors for that: others may have taken them
+        since this process has started.
+        """
+        while True:
+            try:
+                return await self.read_tables()
+            except FileUnreadable as error:
+                if not none_left(error):
+                    raise
+                self._log.warn(
+                    "Cannot read the tables again, retrying in {s} s: {error}",
+                    s=TABLES_RETRY,
+                    error=error,
+                )
+            await deferLater(self.reactor, TABLES_RETRY, lambda: None)
+            self._refuse_when_stopping()
 
     def _refuse_when_stopping(self) -> None:
         if not self.running:

@@ -21,9 +21,9 @@ from rmqha.admin.log_output import LogThreshold, observer
 from rmqha.config.errors import ConfigProblems
 from rmqha.config.load import MEMBER, NAMESRV, load
 from rmqha.config.settings import Settings
-from rmqha.errors import ConfigError
+from rmqha.errors import ConfigError, StoreError
 from rmqha.net.remoting.credentials import read_credentials
-from rmqha.roles.host.exit_codes import FOR_A_PERSON, exit_with
+from rmqha.roles.host.exit_codes import FOR_A_PERSON, exit_code, exit_with
 from rmqha.roles.host.garbage import SetAside
 
 MASTER = "master"
@@ -173,6 +173,7 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     The service tree of the chosen role.
 
     @param reactor: Given by tests; twistd's own otherwise.
+    @raise SystemExit: If what a store says of its last run cannot be read.
     """
     own = reactor is None
     if own:
@@ -185,7 +186,12 @@ def makeService(options: Options, reactor: Any = None) -> IService:
         how["repair"] = bool(options["repair"])
     if options.role == MASTER:
         how["force"] = bool(options["force"])
-    made = node(options.settings, reactor, **how)
+    try:
+        made = node(options.settings, reactor, **how)
+    except StoreError as error:
+        # twistd has not begun to log, so there is no other place for it.
+        sys.stderr.write(f"Cannot start: {error}\n")
+        raise SystemExit(exit_code(error)) from error
     made.reread = options.read
     if options.threshold is not None:
         made.log_from = options.threshold.set

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
-from rmqha.errors import DiskFull, TableUnreadable
+from rmqha.errors import DiskFull, FileUnreadable, TableUnreadable
 from rmqha.logfiles import json_table
 
 OLDER = {"offsetTable": {"T@g": {0: 1}}}
@@ -159,11 +159,12 @@ class FileTests(SynchronousTestCase):
 
     def test_folder_in_place(self) -> None:
         """
-        What cannot even be opened counts as damaged.
+        What cannot even be opened is not known, so nothing older is taken for it.
         """
         self.path.mkdir()
         self.bak.write_bytes(json_table.render(OLD))
-        self.assertEqual(json_table.read(self.path), OLD)
+        error = self.assertRaises(FileUnreadable, json_table.read, self.path)
+        self.assertEqual((error.path, error.errno), (str(self.path), errno.EISDIR))
 
     def test_nothing_left_over(self) -> None:
         """

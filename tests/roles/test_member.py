@@ -47,6 +47,7 @@ from tests.roles.test_slave import SlaveCase
 from tests.support.health import unhealthy
 from tests.support.logs import content, message
 from tests.support.scripted_master import PuppetTransport
+from tests.support.unreadable import make_unreadable
 
 OURS, OTHER = 1, 2
 OTHER_ADDRESS = "10.0.0.2:10911"
@@ -326,6 +327,20 @@ class LeadTests(MemberCase):
         self.set.make_master(OURS)
         self.pass_time(LOOK)
         self.assert_state(MemberState.LEADING, "in master epoch 2")
+
+    def test_not_to_be_read(self) -> None:
+        """
+        Nor does it lead, or join, when the system does not let it read what it knows of its set.
+        """
+        for name, why in (("rmqha/growth.json", "growth"), ("rmqha/held.json", "epochs")):
+            self.member()
+            self.joined()
+            self.stop()
+            unreadable = make_unreadable(self, self.root / name)
+            self.member()
+            self.assert_state(MemberState.REFUSED, f"{why}: cannot read {self.root / name}: ")
+            self.stop()
+            unreadable.restore()
 
     def test_another_is_elected(self) -> None:
         """

@@ -4,6 +4,7 @@ The name server as a process: real ports, a real file, and failing to start.
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import socket
@@ -15,17 +16,19 @@ import treq
 from twisted.internet import reactor
 from twisted.internet.error import CannotListenError
 from twisted.internet.task import deferLater
-from twisted.logger import LogLevel, globalLogPublisher
+from twisted.logger import LogLevel, formatEvent, globalLogPublisher
 from twisted.trial.unittest import TestCase
 from twisted.web.client import Agent, HTTPConnectionPool
 
 from lab.harness.ports import free_ports
 from rmqha.config.load import load
-from rmqha.errors import TableUnreadable
+from rmqha.errors import FileUnreadable, TableUnreadable
+from rmqha.logfiles import json_table
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.roles.namesrv import NamesrvNode
 from rmqha.wire.remoting.codes import RequestCode as Code
 from rmqha.wire.remoting.command import Command
+from tests.support.unreadable import make_unreadable
 
 
 class NamesrvTests(TestCase):
@@ -138,3 +141,39 @@ class NamesrvTests(TestCase):
         path.write_text("{oh")
         self.assertRaises(TableUnreadable, self.node().startService)
         self.assertIn("kvConfig.json", str(self.told[0]))
+
+    def test_unreadable_file(self) -> None:
+        """
+        So does what the system does not let it read, though there is an older one.
+        """
+        path = self.kept()
+        make_unreadable(self, path)
+        error = self.assertRaises(FileUnreadable, self.node().startService)
+        self.assertEqual((error.path, error.errno), (str(path), errno.EIO))
+        self.assertIn("EIO", str(self.told[0]))
+
+    async def test_older_file(self) -> None:
+        """
+        What was damaged is taken from the generation before it, and that is said.
+        """
+        self.kept().write_text("{oh")
+        events: list[dict[str, Any]] = []
+        globalLogPublisher.addObserver(events.append)
+        self.addCleanup(globalLogPublisher.removeObserver, events.append)
+        node = self.node()
+        node.startService()
+        answer = await self.ask(Code.GET_KV_CONFIG, namespace="n", key="k")
+        self.assertEqual(answer.ext, {"value": "1"})
+        await node.stopService()
+        texts = [formatEvent(event) for event in events if event["log_level"] is LogLevel.warn]
+        self.assertEqual(1, len([text for text in texts if "kvConfig.json.bak" in text]), texts)
+
+    def kept(self) -> Path:
+        """
+        The file of a run before, with two generations.
+        """
+        path = self.folder / "kv" / "kvConfig.json"
+        path.parent.mkdir()
+        for value in ("1", "2"):
+            json_table.replace(path, {"configTable": {"n": {"k": value}}})
+        return path

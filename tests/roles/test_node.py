@@ -4,6 +4,7 @@ What all nodes share: starting with real ports, and failing to.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -25,7 +26,7 @@ from twisted.web.client import Agent, HTTPConnectionPool
 from lab.harness.compare_stores import derived_faults
 from lab.harness.ports import client_port, free_ports
 from rmqha.config.load import load
-from rmqha.errors import DiskFull, StoreLocked, TableUnreadable, UnfinishedCopy
+from rmqha.errors import DiskFull, FileUnreadable, StoreLocked, TableUnreadable, UnfinishedCopy
 from rmqha.ha.slave import follow_state
 from rmqha.logfiles import json_table
 from rmqha.net.remoting.client import RemotingClient
@@ -44,6 +45,7 @@ from tests.broker.support import sending
 from tests.support.effort import slow
 from tests.support.health import unhealthy
 from tests.support.logs import content
+from tests.support.unreadable import make_unreadable
 
 LONG = 20.0
 
@@ -385,6 +387,19 @@ class ClientTests(NodeCase):
         config.mkdir(parents=True)
         (config / "topics.json").write_text("garbage", encoding="ascii")
         return self.run_async(self._cannot_start(node, TableUnreadable))
+
+    def test_unreadable_table(self) -> Deferred[None]:
+        """
+        Nor with one that the system does not let it read, though there is one before it: offsets
+        would go back.
+        """
+        node = self.node("master")
+        config = node.settings.store.root / "config"
+        config.mkdir(parents=True)
+        for name in ("consumerOffset.json", "consumerOffset.json.bak"):
+            (config / name).write_text("{}", encoding="ascii")
+        make_unreadable(self, config / "consumerOffset.json", errno.EACCES)
+        return self.run_async(self._cannot_start(node, FileUnreadable))
 
     def test_unfinished_copy(self) -> Deferred[None]:
         """

@@ -4,6 +4,7 @@ A slave's node: opening, following, repairs, stopping.
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -35,6 +36,7 @@ from tests.support.following import SIZE, SIZES
 from tests.support.health import unhealthy
 from tests.support.logs import STORED, Disk, Held, LogTestCase, content, message, now
 from tests.support.scripted_master import Connection
+from tests.support.unreadable import make_unreadable
 
 
 class SlaveCase(LogTestCase):
@@ -716,6 +718,22 @@ class RepairTests(SlaveCase):
         self.assertIn("no space for 1700 bytes", unhealthy(self.node))
         self.assertEqual(self.node.status()["state"], "serving")
         self.assertEqual(content(self.node.store.log), self.before)
+
+    def test_no_descriptor_for_a_table(self) -> None:
+        """
+        A table that cannot be read for want of a descriptor is read as soon as there is one, and no
+        older one before that.
+        """
+        self.parted()
+        unreadable = make_unreadable(self, self.root / "config" / "topics.json", errno.EMFILE)
+        self.turn()
+        self.reactor.advance(5)
+        self.assertEqual(self.node.status()["state"], "recovering")
+        self.assertIsNone(self.node.broker)
+        unreadable.restore()
+        self.reactor.advance(1)
+        self.catch_up()
+        self.assertCopied()
 
     def test_rebootstrap(self) -> None:
         """

@@ -4,6 +4,7 @@ C{twistd rmqha}'s command line.
 
 from __future__ import annotations
 
+import errno
 import shutil
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from rmqha.roles.master import MasterNode
 from rmqha.roles.namesrv import NamesrvNode
 from rmqha.roles.slave import SlaveNode
 from tests.roles.nodes import NodeReactor
+from tests.support.unreadable import make_unreadable
 
 
 class OptionsTests(SynchronousTestCase):
@@ -168,6 +170,21 @@ class MakeServiceTests(OptionsTests):
         self.assertEqual(options.settings.admin.listen_port, 9003)
         said = self.refused("--role", "namesrv", "--set", "brokerRole=SLAVE")
         self.assertIn("unknown key brokerRole", said)
+
+    def test_unreadable(self) -> None:
+        """
+        A master that cannot read where its replicas are does not start as if it had none: what it
+        lost could be fetched from them.
+        """
+        path = self.folder / "store" / "rmqha" / "replicas.json"
+        for number, code in ((errno.EACCES, 78), (errno.EIO, 1)):
+            unreadable, said = make_unreadable(self, path, number), StringIO()
+            self.patch(sys, "stderr", said)
+            options = self.parsed("--role", "master", "--conf", self.conf())
+            ended = self.assertRaises(SystemExit, tap.makeService, options, NodeReactor())
+            unreadable.restore()
+            self.assertEqual(code, ended.code)
+            self.assertIn(f"Cannot start: cannot read {path}: ", said.getvalue())
 
     def test_clock(self) -> None:
         """

@@ -73,7 +73,8 @@ class LevelOffsets:
         Read the file.  No offset is further than its queue: that lost its end in a crash, or
         because the log was cut, and other messages come to those places.
 
-        @raise TableUnreadable: If there is a file, and it cannot be read.
+        @raise FileUnreadable: If the system does not let it be read.
+        @raise TableUnreadable: If there is a file, and it makes no sense.
         @raise BodyInvalid: If it is no table of offsets.
         """
         found = self.file.load()

@@ -77,7 +77,8 @@ class ConsumerOffsetTable:
         """
         Read the file, and let happen again what the journal has.
 
-        @raise TableUnreadable: If there is a file, and it cannot be read.
+        @raise FileUnreadable: If the system does not let it be read.
+        @raise TableUnreadable: If there is a file, and it makes no sense.
         @raise BodyInvalid: If it is no table of offsets.
         """
         read = self.read = read_offsets(self._tables, own=True)

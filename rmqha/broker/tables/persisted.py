@@ -99,7 +99,8 @@ class Persisted:
         """
         Read the table; C{None} if there is none yet.  What is not as it was written is said.
 
-        @raise TableUnreadable: If there is one, and it cannot be read.
+        @raise FileUnreadable: If the system does not let it be read.
+        @raise TableUnreadable: If there is one, and it makes no sense.
         """
         self.loaded(self._tables.load(self.path))
         assert self.read is not None

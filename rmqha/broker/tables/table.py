@@ -72,7 +72,8 @@ class ConfigTable(Generic[Row, Body]):
         """
         Read the file, whose rows win over those that are always there.
 
-        @raise TableUnreadable: If there is one, and it cannot be read.
+        @raise FileUnreadable: If the system does not let it be read.
+        @raise TableUnreadable: If there is one, and it makes no sense.
         @raise BodyInvalid: If it is no table of this kind.
         """
         found = self.file.load()

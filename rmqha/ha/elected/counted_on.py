@@ -42,6 +42,7 @@ class CountedOn:
         Hold a log that was just opened against what was kept.
 
         @param end: Where it ends.
+        @raise FileUnreadable: If the system does not let it be read.
         @raise TableUnreadable: If what was kept makes no sense.
         """
         self._held = await self.in_thread(Held.read, self.root)

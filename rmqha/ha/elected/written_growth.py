@@ -43,6 +43,7 @@ class WrittenGrowth:
         What a process before this one has asked for and the controller may still make.
 
         @param state: What is decided.
+        @raise FileUnreadable: If the system does not let it be read.
         @raise TableUnreadable: If what was kept makes no sense.
         """
         self._kept = await self.in_thread(Growth.read, self.root)

@@ -97,7 +97,9 @@ class RetentionSlots:
         """
         Take over the slots of the run before.
 
-        A file that cannot be read is said and passed over: that holds nothing back.
+        A file that makes no sense is said and passed over: that holds nothing back.
+
+        @raise FileUnreadable: If the system does not let it be read.
         """
         now, wall = self.clock.seconds(), self.wall()
         try:

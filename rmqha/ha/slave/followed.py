@@ -59,7 +59,8 @@ class FollowedMaster:
         """
         Read what a store keeps.  Blocking.
 
-        @raise TableUnreadable: If something is there that cannot be read.
+        @raise FileUnreadable: If the system does not let it be read.
+        @raise TableUnreadable: If something is there that makes no sense.
         """
         path = path_of(root)
         table = json_table.read(path)
@@ -168,6 +169,8 @@ class FollowedMasters:
     def load(self) -> None:
         """
         Read what is kept.
+
+        @raise FileUnreadable: If the system does not let it be read.
         """
         try:
             self.row = FollowedMaster.read(self.root)

@@ -64,7 +64,8 @@ def clamp_consumers(
     @param root: The store's root.
     @param change: Whether the table is written; without it the answer is all there is.
     @param planned: What the table would hold by then, if not what it does.
-    @raise TableUnreadable: If there is a table and it cannot be read.
+    @raise FileUnreadable: If the system does not let it be read.
+    @raise TableUnreadable: If there is a table and it makes no sense.
     @raise BodyInvalid: If it is no table of offsets.
     """
     tables = CheckedTables(root)
@@ -99,7 +100,8 @@ def clamp_delays(
     @param root: The store's root.
     @param change: Whether the table is written.
     @param planned: As in L{clamp_consumers}.
-    @raise TableUnreadable: If there is a table and it cannot be read.
+    @raise FileUnreadable: If the system does not let it be read.
+    @raise TableUnreadable: If there is a table and it makes no sense.
     @raise BodyInvalid: If it is no table of offsets.
     """
     tables = CheckedTables(root)

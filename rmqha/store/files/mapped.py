@@ -31,6 +31,7 @@ from rmqha.errors import (
     BrokenSequence,
     DiskFull,
     FileSizeMismatch,
+    FileUnreadable,
     FlushFailed,
     OutOfDescriptors,
 )
@@ -68,7 +69,7 @@ def none_left(error: object) -> bool:
     """
     Whether an error says that there is no descriptor, so that the same may work later.
     """
-    if isinstance(error, OSError):
+    if isinstance(error, (OSError, FileUnreadable)):
         return error.errno in NO_DESCRIPTOR
     return isinstance(error, OutOfDescriptors)
 

@@ -197,6 +197,8 @@ def pending_repair(root: Path, commitlog: Path) -> RepairIntent | None:
     """
     A repair that was decided of just this log and may not be finished.  Blocking: it reads the
     replica's bytes.  One that cannot be believed is put aside, loudly.
+
+    @raise FileUnreadable: If the system does not let it be read.
     """
     path = root / OWN_FOLDER / REPAIR
     try:

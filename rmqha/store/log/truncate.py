@@ -164,6 +164,7 @@ def pending(root: Path) -> CutIntent | None:
     """
     A cut that was decided and may not be finished.
 
+    @raise FileUnreadable: If the system does not let the file be read.
     @raise TruncationInvalid: If the file is not as it was written.
     """
     path = root / OWN_FOLDER / TRUNCATION

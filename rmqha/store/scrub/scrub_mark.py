@@ -11,7 +11,7 @@ from pathlib import Path
 
 from attrs import asdict, field, frozen
 
-from rmqha.errors import TableUnreadable
+from rmqha.errors import FileUnreadable, TableUnreadable
 from rmqha.logfiles import json_table
 from rmqha.logfiles.tail_crc import tail_crc
 from rmqha.store.files.mapped import none_left
@@ -77,7 +77,8 @@ def load(path: Path, log: ColdLog) -> ScrubMark:
     """
     The mark, as far as it speaks of this log.  Blocking.
 
-    @raise OSError: If there is no descriptor for its file now.
+    @raise FileUnreadable: If there is no descriptor for its file now.
+    @raise OSError: If there is none for the log's.
     @return: With the start of a file as its position, if the bytes before the position are not
         those that were there: a record begins at least there.
     """
@@ -94,7 +95,7 @@ def load(path: Path, log: ColdLog) -> ScrubMark:
             position, running = log.min_offset, None
         elif table["crc"] != tail_crc(log, position):
             position = log.file_start(position)
-    except (TableUnreadable, OSError, KeyError, TypeError, ValueError) as error:
+    except (TableUnreadable, FileUnreadable, OSError, KeyError, TypeError, ValueError) as error:
         if none_left(error):
             raise
         return ScrubMark()

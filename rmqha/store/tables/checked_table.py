@@ -22,6 +22,7 @@ from rmqha.logfiles.json_table import Table, fsync_folder
 from rmqha.store.tables import checksums
 from rmqha.store.tables.checksums import Fingerprint, Known
 from rmqha.store.tables.table_verdict import (
+    Content,
     Source,
     TableLook,
     TableRead,
@@ -53,6 +54,9 @@ class CheckedTables:
     _log = Logger()
 
     def __init__(self, root: Path) -> None:
+        """
+        @raise FileUnreadable: If the system does not let the checksums be read.
+        """
         self.root = root
         self._path = root / OWN_FOLDER / TABLE_CHECKSUMS
         self._lock = threading.Lock()
@@ -62,9 +66,9 @@ class CheckedTables:
         self._bodies: dict[Path, tuple[Table, Any]] = {}
         try:
             self._known = checksums.load(self._path)
-        except (OSError, ValueError) as error:
+        except ValueError as error:
             self._log.warn(
-                "Cannot read the checksums of tables in {path}, taking the tables as they are: "
+                "The checksums of tables in {path} are damaged, taking the tables as they are: "
                 "{error}",
                 path=self._path,
                 error=error,
@@ -85,6 +89,7 @@ class CheckedTables:
         take long to parse, and who asks may have to go on at once.
 
         @param kinds: What is in each, by its name.
+        @raise FileUnreadable: If the system does not let one be read.
         """
         tables = cls(root)
         for name, kind in kinds.items():
@@ -112,7 +117,8 @@ class CheckedTables:
         """
         Read a table, or the generation before it where its own file is damaged or gone.
 
-        @raise TableUnreadable: If something is there and nothing of it can be read.
+        @raise FileUnreadable: If the system does not let a file be read that is needed for that.
+        @raise TableUnreadable: If something is there and nothing of it makes sense.
         """
         return self._look(path).read()
 
@@ -123,6 +129,7 @@ class CheckedTables:
 
         A file that was not taken is moved aside, so that it does not become the next C{.bak}.
 
+        @raise FileUnreadable: As L{read} does.
         @raise TableUnreadable: As L{read} does.
         """
         look = self._look(path)
@@ -142,9 +149,11 @@ class CheckedTables:
         Take a table's own file for right as it is, because the operator says so.
 
         @return: Whether it was not taken for that before.
-        @raise TableUnreadable: If it cannot be read.
+        @raise FileUnreadable: If the system does not let it, or what came before it, be read.
+        @raise TableUnreadable: If it makes no sense.
         """
         look = self._look(path)
+        look.check()
         if look.present.table is None:
             raise TableUnreadable(str(path), look.present.fault)
         if look.verdict.generation is not None and look.verdict.source is Source.PRESENT:
@@ -222,9 +231,7 @@ class CheckedTables:
             path.parent.mkdir(parents=True, exist_ok=True)
             json_table.replace_text(path, data, step)
         except (OSError, StoreError):
-            there = content_of(path).data
-            replaced = there is not None and new.fits(there)
-            self._now(path, writing.written(whole=False) if replaced else known)
+            self._now(path, _after_failure(content_of(path), new, known, writing))
             raise
         self._now(path, writing.written())
         return self._known[path.name].journal
@@ -267,3 +274,15 @@ class CheckedTables:
         for name in sorted(self._known):
             path = self.root / OWN_FOLDER / name if name == METADATA else self.path(name)
             yield path, self._look(path).verdict
+
+
+def _after_failure(there: Content, new: Fingerprint, known: Known, writing: Known) -> Known:
+    """
+    What is known after a write that failed somewhere.
+
+    @param there: The table's own file.
+    """
+    if there.is_unknown:
+        return writing
+    replaced = there.data is not None and new.fits(there.data)
+    return writing.written(whole=False) if replaced else known

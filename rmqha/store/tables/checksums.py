@@ -150,13 +150,13 @@ def load(path: Path) -> dict[str, Known]:
     """
     Read the file of checksums; there may be none.
 
-    @raise OSError: If it cannot be read.
+    @raise FileUnreadable: If the system does not let it be read.
     @raise ValueError: If they are not what was written.
     """
-    try:
-        whole = json_table.parse(path.read_bytes())
-    except FileNotFoundError:
+    data = json_table.read_file(path)
+    if data is None:
         return {}
+    whole = json_table.parse(data)
     rows = (whole or {}).get(_TABLES)
     if not isinstance(rows, dict) or (whole or {}).get(_CRC) != zlib.crc32(json_table.render(rows)):
         raise ValueError("their own checksum is wrong")

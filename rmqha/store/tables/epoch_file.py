@@ -47,14 +47,17 @@ def read(path: Path) -> LabelsRead:
     """
     Read a log's labels, or those of the C{.bak} where the file is missing or damaged.
 
-    @raise EpochFileInvalid: If something is there and nothing of it can be read.
+    @raise FileUnreadable: If the system does not let a file be read that is needed for that.
+    @raise EpochFileInvalid: If something is there and nothing of it makes sense.
     """
     problems: list[str] = []
     for candidate in (path, path.with_name(path.name + BACKUP_SUFFIX)):
-        try:
-            labels = parse(candidate.read_bytes())
-        except FileNotFoundError:
+        data = json_table.read_file(candidate)
+        if data is None:
             problems.append(f"{candidate.name} is missing")
+            continue
+        try:
+            labels = parse(data)
         except ValueError as error:
             problems.append(f"{candidate.name}: {error}")
         else:

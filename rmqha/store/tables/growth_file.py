@@ -60,11 +60,15 @@ class Growth:
         """
         Read a store's; an empty one without one.  Blocking.
 
-        @raise TableUnreadable: If it is there and cannot be read, is empty, or makes no sense.
+        @raise FileUnreadable: If the system does not let it be read.
+        @raise TableUnreadable: If it is there and is empty, or makes no sense.
         """
         path = root / OWN_FOLDER / GROWTH
+        data = json_table.read_file(path)
+        if data is None:
+            return cls()
         try:
-            table = json_table.parse(path.read_bytes())
+            table = json_table.parse(data)
             if table is None:
                 raise ValueError("it is empty")
             return cls(
@@ -72,9 +76,7 @@ class Growth:
                 set_epoch=_number(table["setEpoch"]),
                 sets=tuple(frozenset(map(_number, each)) for each in table["sets"]),
             )
-        except FileNotFoundError:
-            return cls()
-        except (OSError, KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise TableUnreadable(
                 str(path), f"it does not say how a set was to grow: {error}"
             ) from None

@@ -39,6 +39,7 @@ class Held:
         """
         Read a store's; C{None} without one.  Blocking.
 
+        @raise FileUnreadable: If the system does not let it be read.
         @raise TableUnreadable: If it is there and makes no sense.
         """
         path = root / OWN_FOLDER / HELD

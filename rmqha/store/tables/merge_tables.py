@@ -87,7 +87,8 @@ def merge_tables(root: Path, other: Path) -> MergedTables:
     @param root: The store's root.
     @param other: The other node's store, a copy of it, or a folder with its tables alone.
     @raise Refused: If there are no tables, or they are the store's own.
-    @raise TableUnreadable: If a table is there and cannot be read.
+    @raise FileUnreadable: If the system does not let one be read.
+    @raise TableUnreadable: If a table is there and makes no sense.
     @raise BodyInvalid: If one is not of its kind.
     """
     ours, theirs = CheckedTables(root), _Other(other)

@@ -23,7 +23,8 @@ from pathlib import Path
 
 from attrs import frozen
 
-from rmqha.logfiles.json_table import fsync_folder
+from rmqha.errors import FileUnreadable
+from rmqha.logfiles.json_table import fsync_folder, read_file
 from rmqha.wire.store_layout import JOURNAL_SUFFIX, OFFSET_JOURNAL, OWN_FOLDER
 
 MAGIC = b"RMQHAOJ1"
@@ -70,17 +71,14 @@ class Segment:
     @ivar number: Files are applied in the order of their numbers.
     @ivar changes: What is in it, up to where it is whole.
     @ivar torn: Bytes behind that.
-    @ivar fault: Why it cannot be read at all.
     """
 
     number: int
     changes: tuple[OffsetChange, ...] = ()
     torn: int = 0
-    fault: str = ""
 
     def __str__(self) -> str:
-        fault = self.fault or f"{self.torn} bytes at its end are no whole records"
-        return f"{name_of(self.number)}: {fault}"
+        return f"{name_of(self.number)}: {self.torn} bytes at its end are no whole records"
 
 
 def encode_head(number: int) -> bytes:
@@ -177,10 +175,16 @@ def folder_of(root: Path) -> Path:
 def numbers_in(folder: Path) -> list[int]:
     """
     The numbers of the files there are, in their order.
+
+    @raise FileUnreadable: If the system does not let them be listed.
     """
-    if not folder.is_dir():
+    try:
+        found = os.listdir(folder)
+    except FileNotFoundError:
         return []
-    names = (path.name.removesuffix(JOURNAL_SUFFIX) for path in folder.iterdir())
+    except OSError as error:
+        raise FileUnreadable(str(folder), error.errno or 0) from error
+    names = (name.removesuffix(JOURNAL_SUFFIX) for name in found)
     return sorted(int(name) for name in names if len(name) == 20 and name.isdigit())
 
 
@@ -203,14 +207,13 @@ def read(folder: Path, first: int) -> Iterator[Segment]:
     Read the journal.
 
     @param first: From this file on.
+    @raise FileUnreadable: If the system does not let one of them be read: offsets in it would go
+        back.
     """
     for number in numbers_in(folder):
-        if number < first:
-            continue
-        try:
-            yield decode(number, path_of(folder, number).read_bytes())
-        except OSError as error:
-            yield Segment(number, fault=str(error))
+        data = read_file(path_of(folder, number)) if number >= first else None
+        if data is not None:
+            yield decode(number, data)
 
 
 def forget(folder: Path, least: int) -> None:

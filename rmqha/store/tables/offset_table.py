@@ -27,7 +27,7 @@ class OffsetsRead:
     @ivar file: How it stands with the file.
     @ivar replayed: How many records of the journal changed what was in the file.
     @ivar torn: Bytes at the end of the journal that are no whole batch, as a crash leaves them.
-    @ivar damaged: What of the journal cannot be read besides.
+    @ivar damaged: What of the journal is no whole batch besides.
     @ivar next_segment: A number that no file of the journal has, nor had since the table was
         written.
     @ivar by_clients: Offsets in the journal that clients committed to this broker, by queue id by
@@ -49,7 +49,8 @@ def read_offsets(tables: CheckedTables, *, own: bool = False) -> OffsetsRead:
 
     @param own: Whether the caller is the one who writes the table next: then what is wrong with
         the file is said in the log, and a file that is not taken is moved aside.
-    @raise TableUnreadable: If there is a table and it cannot be read.
+    @raise FileUnreadable: If the system does not let the table, or its journal, be read.
+    @raise TableUnreadable: If there is a table and it makes no sense.
     @raise BodyInvalid: If it is no table of offsets.
     """
     path = tables.path(CONSUMER_OFFSETS)
@@ -81,9 +82,7 @@ def read_offsets(tables: CheckedTables, *, own: bool = False) -> OffsetsRead:
         replayed=replayed,
         torn=segments[-1].torn,
         damaged=tuple(
-            str(segment)
-            for segment in segments
-            if segment.fault or (segment.torn and segment is not segments[-1])
+            str(segment) for segment in segments if segment.torn and segment is not segments[-1]
         ),
         next_segment=unused,
         by_clients=by_clients,

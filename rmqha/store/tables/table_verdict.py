@@ -16,7 +16,7 @@ from pathlib import Path
 
 from attrs import frozen
 
-from rmqha.errors import TableUnreadable
+from rmqha.errors import FileUnreadable, TableUnreadable
 from rmqha.logfiles import json_table
 from rmqha.logfiles.json_table import Table
 from rmqha.store.tables.checksums import Fingerprint, Known
@@ -43,6 +43,9 @@ class Source(StrEnum):
     NOTHING = "nothing"
     """There is no table."""
 
+    UNREADABLE = "unreadable"
+    """Neither file, as the system does not let one be read by which that is decided."""
+
 
 @frozen(kw_only=True)
 class Content:
@@ -53,7 +56,7 @@ class Content:
     @ivar data: What is in it; C{None} if there is no such file.
     @ivar table: What that means; C{None} if it is no table.
     @ivar fault: Why not.
-    @ivar unreadable: Why what is in it is no table; C{None} if nothing is.
+    @ivar unreadable: Why what is in it is no table, or cannot be told; C{None} if nothing is.
     """
 
     name: str
@@ -61,6 +64,13 @@ class Content:
     table: Table | None = None
     fault: str = ""
     unreadable: Exception | None = None
+
+    @property
+    def is_unknown(self) -> bool:
+        """
+        Whether the system does not let it be read.
+        """
+        return isinstance(self.unreadable, FileUnreadable)
 
     def among(self, known: tuple[Fingerprint, ...]) -> Fingerprint | None:
         """
@@ -91,12 +101,15 @@ def judge(present: Content, backup: Callable[[], Content], known: Known | None) 
     @param backup: Reads the C{.bak}, which is not needed as a rule.
     @param known: C{None} if there are no checksums of this table.
     """
-    if known is None:
-        return _unchecked(present, backup)
-    found = present.among(known.present)
-    if found is not None and present.table is not None:
+    if present.is_unknown:
+        return TableVerdict(source=Source.UNREADABLE, fault=present.fault)
+    found = None if known is None else present.among(known.present)
+    if present.table is not None and (found is not None or known is None):
         return TableVerdict(source=Source.PRESENT, generation=found)
-    return _not_ours(present, backup(), known)
+    before = backup()
+    if before.is_unknown:
+        return TableVerdict(source=Source.UNREADABLE, fault=before.fault)
+    return _unchecked(present, before) if known is None else _not_ours(present, before, known)
 
 
 def _not_ours(present: Content, backup: Content, known: Known) -> TableVerdict:
@@ -114,13 +127,10 @@ def _not_ours(present: Content, backup: Content, known: Known) -> TableVerdict:
     return TableVerdict(source=Source.CHANGED, fault=fault)
 
 
-def _unchecked(present: Content, backup: Callable[[], Content]) -> TableVerdict:
-    if present.table is not None:
-        return TableVerdict(source=Source.PRESENT)
-    before = backup()
-    if before.table is not None:
+def _unchecked(present: Content, backup: Content) -> TableVerdict:
+    if backup.table is not None:
         return TableVerdict(source=Source.BACKUP, fault=present.fault)
-    nothing = present.data is None and before.data is None
+    nothing = present.data is None and backup.data is None
     return TableVerdict(source=Source.NOTHING, fault="" if nothing else present.fault)
 
 
@@ -190,12 +200,26 @@ class TableLook:
     backup: LateContent
     verdict: TableVerdict
 
+    def check(self) -> None:
+        """
+        Go no further without knowing what is there.
+
+        @raise FileUnreadable: If the system does not let a file be read by which it is decided
+            what is taken.
+        """
+        if self.verdict.source is Source.UNREADABLE:
+            unknown = self.present if self.present.is_unknown else self.backup()
+            assert unknown.unreadable is not None, "it is the reason"
+            raise unknown.unreadable
+
     def read(self) -> TableRead:
         """
         What is taken for the table.
 
-        @raise TableUnreadable: If something is there and nothing of it can be read.
+        @raise FileUnreadable: As L{check} says.
+        @raise TableUnreadable: If something is there and nothing of it makes sense.
         """
+        self.check()
         source, generation = self.verdict.source, self.verdict.generation
         table = self.present.table
         if source is Source.BACKUP:
@@ -238,11 +262,11 @@ def content_of(path: Path) -> Content:
     Read one file.
     """
     try:
-        data = path.read_bytes()
-    except FileNotFoundError:
+        data = json_table.read_file(path)
+    except FileUnreadable as error:
+        return Content(name=path.name, fault=str(error), unreadable=error)
+    if data is None:
         return Content(name=path.name, fault=f"{path.name} is missing")
-    except OSError as error:
-        return Content(name=path.name, fault=f"{path.name}: {error}", unreadable=error)
     try:
         table = json_table.parse(data)
     except ValueError as error:

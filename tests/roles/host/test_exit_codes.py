@@ -85,9 +85,10 @@ class ExitCodeTests(SynchronousTestCase):
                 raise OSError(number, os.strerror(number), str(path))
 
             self.patch(Path, "read_bytes", read)
+            table = errors.TableUnreadable if number is None else errors.FileUnreadable
             for kind, work in (
-                (errors.TableUnreadable, lambda: json_table.read(path)),
-                (errors.TableUnreadable, lambda: look_at(path, None).read()),
+                (table, lambda: json_table.read(path)),
+                (table, lambda: look_at(path, None).read()),
                 (AclInvalid, lambda: read_accounts(path)),
                 (TlsFilesInvalid, lambda: material._certificates(path)),
             ):

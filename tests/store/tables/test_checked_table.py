@@ -4,15 +4,17 @@ Tables with checksums: whatever a crash, a disk, an editor or another broker lea
 
 from __future__ import annotations
 
+import errno
 import shutil
 from pathlib import Path
 from typing import Any
 
-from rmqha.errors import DiskFull, TableUnreadable
+from rmqha.errors import DiskFull, FileUnreadable, TableUnreadable
 from rmqha.logfiles import json_table
 from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.store.tables.table_verdict import Source
 from tests.support.logs import LogTestCase
+from tests.support.unreadable import make_unreadable
 
 
 class Killed(Exception):
@@ -232,6 +234,71 @@ class VerdictTests(CheckedTestCase):
         self.backup.write_bytes(b"{")
         with self.assertRaises(TableUnreadable):
             self.tables().load(self.path)
+
+    def test_not_to_be_read(self) -> None:
+        """
+        A table that the system does not let be read is not taken from its C{.bak}: once it can be
+        read again nothing has gone back.
+        """
+        self.write(1, 2)
+        for number in (errno.EIO, errno.EMFILE, errno.EACCES):
+            for work in (CheckedTables.load, CheckedTables.read, CheckedTables.accept):
+                unreadable = make_unreadable(self, self.path, number)
+                error = self.assertRaises(FileUnreadable, work, self.tables(), self.path)
+                self.assertEqual((error.path, error.errno), (str(self.path), number))
+                unreadable.restore()
+        self.assertEqual(self.found(), (Source.PRESENT, 2000, 2))
+        self.assertFalse((self.root / "rmqha" / "aside").exists())
+
+    def test_backup_not_to_be_read(self) -> None:
+        """
+        Nor is a damaged one taken for right because its C{.bak} cannot be read; a sound one needs
+        no C{.bak}.
+        """
+        self.write(1, 2)
+        unreadable = make_unreadable(self, self.backup)
+        self.assertEqual(self.found(), (Source.PRESENT, 2000, 2))
+        self.flip()
+        self.assertRaises(FileUnreadable, self.tables().load, self.path)
+        self.assertRaises(FileUnreadable, self.tables().accept, self.path)
+        unreadable.restore()
+        self.assertEqual(self.found(), (Source.BACKUP, 1000, 1))
+
+    def test_shown(self) -> None:
+        """
+        Whoever asks how it stands with all tables is told of one that cannot be read.
+        """
+        self.write(1, 2)
+        make_unreadable(self, self.path)
+        ((path, verdict),) = self.tables().verdicts()
+        self.assertEqual((path, verdict.source), (self.path, Source.UNREADABLE))
+        self.assertIn("EIO", verdict.fault)
+
+    def test_write_that_fails(self) -> None:
+        """
+        After a write that failed where nobody can tell what is there, either generation is known.
+        """
+        for last, present in (("replace", 2000), ("sync", 3000)):
+            shutil.rmtree(self.root)
+            self.root.mkdir()
+            self.write(1, 2)
+            tables = self.tables()
+            tables.load(self.path)
+
+            steps: list[str] = []
+
+            def fail(name: str, last: str = last, steps: list[str] = steps) -> None:
+                # The checksums are written before, in the same steps.
+                if name == last and "sync" in steps:
+                    raise OSError(errno.EIO, "no")
+                steps.append(name)
+
+            unreadable = make_unreadable(self, self.path)
+            with self.assertRaises(OSError):
+                tables.replace(self.path, self.table(3), journal=3, step=fail)
+            unreadable.restore()
+            tables.settle()
+            self.assertEqual(self.found(), (Source.PRESENT, present, present // 1000))
 
     def test_unchecked(self) -> None:
         """

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from twisted.trial.unittest import SynchronousTestCase
 
-from rmqha.errors import TableUnreadable
+from rmqha.errors import FileUnreadable, TableUnreadable
 from rmqha.store.tables.growth_file import Growth
 
 BOTH, ALL = frozenset({1, 2}), frozenset({1, 2, 3})
@@ -70,7 +70,7 @@ class GrowthTests(SynchronousTestCase):
         So is what the disk does not give.
         """
         (self.root / "rmqha" / "growth.json").mkdir(parents=True)
-        self.assertRaises(TableUnreadable, Growth.read, self.root)
+        self.assertRaises(FileUnreadable, Growth.read, self.root)
 
     def test_deleted(self) -> None:
         """
