@@ -35,18 +35,48 @@ AGAIN = 3
 FAILED = re.compile(r"(?ms)^\[(?:FAIL|ERROR)\]$.*?^(?:tests\.interop\.[\w.]+\n)+")
 
 
-def classes(version: str) -> list[str]:
+#: The exit code where a name chooses nothing: nothing is run then.
+UNKNOWN = 2
+
+
+def cases(version: str) -> dict[str, type[InteropTestCase]]:
     """
-    The names of all classes of tests with one version.
+    All classes of tests with one version, by their names.
     """
-    found = []
+    found = {}
     for path in sorted(Path(__file__).parent.glob("test_*.py")):
         module = importlib.import_module(f"tests.interop.{path.stem}")
         for name, value in vars(module).items():
             ours = isinstance(value, type) and issubclass(value, InteropTestCase)
             if ours and value.version == version:
-                found.append(f"{module.__name__}.{name}")
+                found[f"{module.__name__}.{name}"] = value
     return found
+
+
+def wrong(wanted: list[str], *, full: bool) -> str:
+    """
+    Why a run of these names would leave one of them out; empty if it would not.
+    """
+    known = {name: case for version in jars.VERSIONS for name, case in cases(version).items()}
+    told = []
+    for name in wanted:
+        group = name if name in known else name.rpartition(".")[0]
+        tests = [f"{group}.{test}" for test in _tests(known.get(group))]
+        chosen = tests if name == group else [test for test in tests if test == name]
+        if not chosen:
+            names = tests or [each for each, case in known.items() if _tests(case)]
+            told.append("\n  ".join([f"no scenario is named {name}; there are", *names]))
+        elif not full and all(_last(test) in known[group].full_only for test in chosen):
+            told.append(f"{name} runs with make interop-full only")
+    return "\n".join(told)
+
+
+def _tests(case: type[InteropTestCase] | None) -> list[str]:
+    return [name for name in dir(case) if name.startswith("test_")]
+
+
+def _last(name: str) -> str:
+    return name.rpartition(".")[2]
 
 
 class Run:
@@ -105,9 +135,14 @@ def main(arguments: list[str]) -> int:
     """
     Fetch the peers, run the tests, and write what came of it.
 
-    @return: The worst exit code; 0 without peers, as then all tests are skipped.
+    @return: The worst exit code; 0 without peers, as then all tests are skipped; L{UNKNOWN} if a
+        name chooses nothing.
     """
-    wanted = [name for name in arguments if name != "--full"]
+    wanted, full = [name for name in arguments if name != "--full"], "--full" in arguments
+    refused = wrong(wanted, full=full)
+    if refused:
+        jars.say(refused)
+        return UNKNOWN
     complete = True
     for version in jars.VERSIONS:
         try:
@@ -124,9 +159,9 @@ def main(arguments: list[str]) -> int:
             jars.say(f"interop skipped: some clients: {error}")
     kept = Folder("interop-results-")
     begun = time.monotonic()
-    full = "--full" in arguments
+    classes = {version: list(cases(version)) for version in jars.VERSIONS}
     runs = [
-        Run(f"{version}-{part}", classes(version)[part :: PARTS[version]], kept.path, full, wanted)
+        Run(f"{version}-{part}", classes[version][part :: PARTS[version]], kept.path, full, wanted)
         for version in jars.VERSIONS
         for part in range(PARTS[version])
     ]
@@ -135,7 +170,7 @@ def main(arguments: list[str]) -> int:
     again = [test for run in runs for test in run.failed()]
     if 0 < len(again) <= AGAIN:
         jars.say(f"once more, alone: {', '.join(again)}")
-        every = [name for version in jars.VERSIONS for name in classes(version)]
+        every = [name for version in jars.VERSIONS for name in classes[version]]
         second = Run("again", every, kept.path, full, again)
         code = second.wait()
         found = matrix.repeated(found, matrix.recorded(second.results))
