@@ -7,7 +7,11 @@ L{rmqha.config.settings} tells how they are written.
 from __future__ import annotations
 
 import socket
+import struct
+from collections.abc import Iterator
 from enum import StrEnum
+from fcntl import ioctl
+from ipaddress import ip_address
 
 from attrs import frozen
 
@@ -28,6 +32,9 @@ from rmqha.wire.names import TRACE_TOPIC
 
 DEFAULT_LISTEN_PORT = 10911
 """C{listenPort}; other ports are counted from it where there is no client port."""
+
+SIOCGIFADDR = 0x8915
+"""Linux's request for an interface's address; Python has no name for it."""
 
 _ANSWER = Integer(1, 8 << 20, "bytes")
 
@@ -58,7 +65,7 @@ def host_name() -> str:
 
 def local_address() -> str:
     """
-    The address this host sends from, or the loopback one if it has no network.
+    The address this host sends from; without a default route its first one beyond loopback.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
@@ -66,7 +73,23 @@ def local_address() -> str:
             probe.connect(("192.0.2.1", 9))
             return str(probe.getsockname()[0])
         except OSError:
-            return "127.0.0.1"
+            return next(interface_addresses(probe), "127.0.0.1")
+
+
+def interface_addresses(asked: socket.socket) -> Iterator[str]:
+    """
+    One IPv4 address of each interface that has any, in the system's order, without loopback.
+
+    @param asked: Any socket of the system.
+    """
+    for _, name in socket.if_nameindex():
+        try:
+            answer = ioctl(asked, SIOCGIFADDR, struct.pack("256s", name.encode()))
+        except OSError:
+            continue  # it has no such address
+        address = socket.inet_ntoa(answer[20:24])
+        if not ip_address(address).is_loopback:
+            yield address
 
 
 def base_port(of: Lookup) -> int:
