@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from attrs import frozen
 
-from rmqha.errors import StoreError
+from rmqha.errors import RmqhaError, StoreError
 
 
 @frozen(kw_only=True)
@@ -41,7 +41,7 @@ class ReceiveStopped(StoreError):
 
 
 @frozen
-class FileSizeUnknown(StoreError):
+class FileSizeUnknown(RmqhaError):
     """
     A new archive needs the size of the master's log files, and the master did not tell it.
 

@@ -3,8 +3,8 @@ What all commands share: how they end, how they show progress, and a reactor for
 nodes.
 
 Exit codes: 0 success, 1 something is wrong (and printed), 2 the command was not
-understood; of commands that ask running nodes also 3, a node gave no answer.  An error is
-one line on stderr, never a traceback.
+understood; of commands that ask running nodes also 3, a node gave no answer, and of those that are
+services 78, only a person can mend it.  An error is one line on stderr, never a traceback.
 """
 
 from __future__ import annotations
@@ -85,17 +85,24 @@ def _code(run: Callable[..., Any], *args: Any, **kwargs: Any) -> int:
     except ConfigProblems as error:
         for problem in error.problems:
             complain(str(problem))
-    except RmqhaError as error:
-        complain(str(error))
-    except OSError as error:
-        place = f"{error.filename}: " if error.filename else ""
-        complain(f"{place}{error.strerror or error}")
+    except (RmqhaError, OSError) as error:
+        complain(told(error))
     except click.Abort:
         complain("interrupted")
         return INTERRUPTED
     else:
         return code if isinstance(code, int) else 0
     return FAILED
+
+
+def told(error: RmqhaError | OSError) -> str:
+    """
+    An error in words.
+    """
+    if isinstance(error, RmqhaError):
+        return str(error)
+    place = f"{error.filename}: " if error.filename else ""
+    return f"{place}{error.strerror or error}"
 
 
 def complain(text: str) -> None:

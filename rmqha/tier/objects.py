@@ -36,6 +36,8 @@ def shown_url(url: str) -> str:
     A URL without what may be secret: its user, its password, its options.
     """
     parts = urlsplit(url)
+    if not parts.scheme:
+        return parts.path
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
 
 

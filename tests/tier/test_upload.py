@@ -292,7 +292,9 @@ class CommandTests(TierCase, CommandTestCase):
         """
         What is wrong is one line.
         """
-        self.assertIn("cannot be a tier", self.fails(1, "tier", self.store, "/tmp/nowhere"))
+        said = self.fails(1, "tier", self.store, "/tmp/nowhere")
+        self.assertIn("rmqha: /tmp/nowhere cannot be a tier: ", said)
+        self.fails(78, "tier", self.store, "/tmp/nowhere", "--follow")
 
     def test_follow(self) -> None:
         """

@@ -22,6 +22,7 @@ from rmqha.archive.archive import Archive
 from rmqha.archive.manifest import ArchiveManifest
 from rmqha.archive.master_config import MasterConfig, ask_config, tell_no_port
 from rmqha.archive.receiver import Receiver
+from rmqha.cli.archives.as_service import as_service
 from rmqha.cli.common import TLS, bar
 from rmqha.cli.reach import CREDENTIALS
 from rmqha.config.ha_settings import BadRecordPolicy, FirstSync, HASettings
@@ -175,9 +176,11 @@ def receive(
     """Archive a master's log in DIR, as it grows.
 
     Runs until SIGTERM or Ctrl-C, connects again by itself, and goes on where the archive ends.
-    Ends with exit code 1 and the numbers if the master's log does not continue the archive.
     Without --synchronous no SYNC write is acknowledged by it.  `rmqha restore` makes a store of
     an archive.
+
+    Exit code 78 if only a person can mend what ended it: above all, with the numbers, that the
+    master's log does not continue the archive.
     """
     host, port = source
     if client_port is None:
@@ -211,7 +214,8 @@ def receive(
         except SystemExit:
             pass
     if failed:
-        raise failed[0]
+        with as_service():
+            raise failed[0]
 
 
 async def _run(

@@ -8,10 +8,12 @@ import json
 import time
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import NoReturn
 
 import click
 from attrs import asdict
 
+from rmqha.cli.archives.as_service import as_service
 from rmqha.cli.common import JSON, STORE, bar, note
 from rmqha.logfiles.listing import root_of
 from rmqha.tier.errors import LogCutMeanwhile, TierUnreachable
@@ -51,22 +53,36 @@ def tier(
     back; the active file never is.  STORE may be that of a running node, and is not changed.  What
     is there already is not sent again, so the command can be interrupted at any moment and run
     again.  `rmqha restore` and Spark's option tier read it.
+
+    With --follow it tries again while URL cannot be reached, and ends with exit code 78 at what
+    only a person can mend, such as a tier of another log.
     """
-    uploader = Uploader(root=root_of(store).absolute(), url=url, rate=max_rate)
+    if follow:
+        with as_service():
+            _follow(_uploader(store, url, max_rate), interval, as_json)
+    else:
+        _tell(_upload(_uploader(store, url, max_rate)), url, as_json)
+
+
+def _uploader(store: Path, url: str, max_rate: int) -> Uploader:
+    return Uploader(root=root_of(store).absolute(), url=url, rate=max_rate)
+
+
+def _follow(uploader: Uploader, interval: float, as_json: bool) -> NoReturn:
     while True:
         try:
-            with bar("uploading") as progress:
-                done = uploader.run(progress)
+            done = _upload(uploader)
         except (TierUnreachable, LogCutMeanwhile) as error:
-            if not follow:
-                raise
             note(f"{error}; trying again in {interval:g} s")
         else:
-            if done.files or not follow:
-                _tell(done, url, as_json)
-        if not follow:
-            return
+            if done.files:
+                _tell(done, uploader.url, as_json)
         time.sleep(interval)
+
+
+def _upload(uploader: Uploader) -> TierUpload:
+    with bar("uploading") as progress:
+        return uploader.run(progress)
 
 
 def _tell(done: TierUpload, url: str, as_json: bool) -> None:

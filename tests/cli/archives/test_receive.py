@@ -90,6 +90,29 @@ class ReceiveTests(CommandTestCase):
         self.assertIn("in-sync with 127.0.0.1:", self.process.log())
 
     @slow
+    def test_another_log(self) -> None:
+        """
+        At a master with another log it ends with one line and the exit code that keeps its unit
+        from starting it again.
+        """
+        for name, topic in (("one", "Orders"), ("other", "Prices")):
+            folder = self.folder / name
+            folder.mkdir()
+            master = Node(folder, "master").start()
+            self.addCleanup(master.kill9)
+            with Remote(master.port) as client:
+                self.assertEqual(client.ask(send(topic, b"x" * 1000)).code, 0)
+            end = master.status()["maxOffset"]
+            told = ["--client-port", str(master.port), "--log-interval", "1"]
+            self.run_receive("--from", f"127.0.0.1:{master.ha_port}", *told)
+            if name == "one":
+                until(lambda: f"to {end}" in self.process.log(), "all", tell=self.process.tail)  # noqa: B023
+                self.process.signal(signal.SIGTERM)
+                self.assertEqual(self.process.wait(), 0, self.process.tail())
+        self.assertEqual(self.process.wait(), 78, self.process.tail())
+        self.assertIn("rmqha: diverged: ", self.process.log().splitlines()[-1])
+
+    @slow
     def test_no_file_size(self) -> None:
         """
         Without an answer a new archive is not begun with a size that may be wrong.

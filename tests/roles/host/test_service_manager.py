@@ -5,11 +5,13 @@ What systemd is told, and the units for it.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
+import textwrap
 from pathlib import Path
 from unittest import skipUnless
 
@@ -99,6 +101,7 @@ class UnitTests(SynchronousTestCase):
             lines = unit.read_text(encoding="utf-8").splitlines()
             self.assertIn("Restart=on-failure", lines)
             self.assertIn(f"RestartPreventExitStatus={FOR_A_PERSON}", lines)
+        self.assertIn(f"\nRestartPreventExitStatus=2 {FOR_A_PERSON}\n", _of_the_archive())
 
     @skipUnless(shutil.which("systemd-analyze"), "there is no systemd here")
     def test_verified(self) -> None:
@@ -107,11 +110,12 @@ class UnitTests(SynchronousTestCase):
         """
         folder = Path(tempfile.mkdtemp(prefix="units-"))
         self.addCleanup(shutil.rmtree, folder)
-        twistd = str(Path(sys.executable).parent / "twistd")
-        for unit in UNITS.glob("*.service"):
-            text = unit.read_text(encoding="utf-8").replace("/opt/rmqha/bin/twistd", twistd)
-            path = folder / unit.name.replace("@", "@broker-a")
-            path.write_text(text, encoding="utf-8")
+        units = {unit.name: unit.read_text(encoding="utf-8") for unit in UNITS.glob("*.service")}
+        units["rmqha-receive.service"] = _of_the_archive()
+        for name, text in units.items():
+            path = folder / name.replace("@", "@broker-a")
+            commands = f"{Path(sys.executable).parent}/"
+            path.write_text(text.replace("/opt/rmqha/bin/", commands), encoding="utf-8")
             done = subprocess.run(
                 ["systemd-analyze", "verify", str(path)],
                 capture_output=True,
@@ -119,4 +123,14 @@ class UnitTests(SynchronousTestCase):
                 check=False,
                 timeout=60,
             )
-            self.assertEqual((0, ""), (done.returncode, done.stderr), unit.name)
+            self.assertEqual((0, ""), (done.returncode, done.stderr), name)
+
+
+def _of_the_archive() -> str:
+    """
+    The unit that the guide shows for C{rmqha receive}.
+    """
+    page = (UNITS.parents[1] / "docs" / "guide" / "archive.rst").read_text(encoding="utf-8")
+    found = re.search(r"(?m)^   :name: unit-receive\n\n((?:   .*\n|\n)+)", page)
+    assert found is not None, "the page has the unit"
+    return textwrap.dedent(found[1])
