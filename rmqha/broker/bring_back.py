@@ -21,7 +21,7 @@ def bring_back(
     Make the tables agree with the queues, a topic or an offset before each C{yield}: there may be
     a hundred thousand.
 
-    Offsets stay where queues are still being built: where those end is not known yet.
+    Offsets stay where it is not known yet where queues end, as they lack what the log has.
     """
     queues = store.queues
     for topic in tuple(queues.topics):
@@ -31,8 +31,7 @@ def bring_back(
         yield
 
     def end(topic: str, queue_id: int) -> int | None:
-        queue = queues.get(topic, queue_id)
-        return None if queue is None else queue.max_offset
+        return store.next_offset(topic, queue_id) or None
 
-    if not store.dispatcher.behind:
+    if store.knows_ends:
         yield from offsets.bring_back(end)

@@ -221,7 +221,7 @@ class Opener:
         self._hold_back(dispatcher, checkpoint)
         starved = self._dispatch(dispatcher, checkpoint)
         if self._kept is not None and self.wanted():
-            self._finish_cut(queues, whole=starved is None)
+            self._finish_cut(queues, whole=starved is None and not dispatcher.behind)
         environment = self.environment
         try:
             publish.name_each_other(root, settings.commitlog)
@@ -451,13 +451,16 @@ class Opener:
 
     def _hold_back(self, dispatcher: Dispatcher, checkpoint: Checkpoint) -> None:
         """
-        Readers see what they saw before, until somebody says how far they may.
+        Readers see what they saw before, until somebody says how far they may.  After a kill what
+        was written down is older than what is in the queues, where nothing comes that they may not
+        see.
         """
         if not self.opening.follows_confirm:
             checkpoint.confirm = 0
             return
         mark = dispatch_mark.load(mark_path(self.settings.root), dispatcher.log)
-        seen = max(checkpoint.confirm, 0 if mark is None else mark.offset)
+        marked = 0 if mark is None else mark.offset
+        seen = max(checkpoint.confirm, marked, dispatcher.queues.end_physical)
         dispatcher.limit = checkpoint.confirm = min(seen, dispatcher.log.confirmed)
         # Blocks that were checked together may reach beyond it.
         dispatcher.verified = None

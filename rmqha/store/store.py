@@ -113,6 +113,8 @@ class Store:
         self._parts = parts
         self._next, self._ends = parts.next_offsets, parts.ends
         self._counting = False
+        # Where the log ended when what is in no queue was counted too, -1 before that.
+        self._counted_to = -1
         self._causes: dict[str, str] = {}
         self._room_wanted = 0
         self._flush_mark = (0, 0)
@@ -393,6 +395,9 @@ class Store:
         """
         The log has grown by what another node had written: bring queues, index and offsets to
         its end, before anything is put behind it.
+
+        What readers may not see yet gets no place in queues and index; the queue offsets that it
+        has are given to no other message.
         """
         try:
             while self.dispatcher.run(TAKE_OVER_SLICE):
@@ -401,7 +406,24 @@ class Store:
             self._dispatch.starve(error)
             self._dispatch.soon()
         await self._count_offsets()
+        ahead = await self.environment.in_thread(self.dispatcher.offsets_ahead)
+        for key, offset in ahead.items():
+            self._next[key] = max(self._next.get(key, 0), offset)
+        self._counted_to = self.log.confirmed
         self.last_stored = max(self.last_stored, self.last_record_stored())
+
+    @property
+    def knows_ends(self) -> bool:
+        """
+        Whether L{next_offset} is right: queues may lack what the log has.
+        """
+        return not self.dispatcher.behind or self.log.confirmed == self._counted_to
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """
+        The queue offset that a new message gets.
+        """
+        return max(self.queues.end(topic, queue_id), self._next.get((topic, queue_id), 0))
 
     def fence(self, reason: str) -> None:
         """

@@ -71,7 +71,8 @@ class LevelOffsets:
     def load(self) -> None:
         """
         Read the file.  No offset is further than its queue: that lost its end in a crash, or
-        because the log was cut, and other messages come to those places.
+        because the log was cut, and other messages come to those places.  A member's that is not
+        master may lack what the set has not confirmed: it is looked at again when it leads.
 
         @raise FileUnreadable: If the system does not let it be read.
         @raise TableUnreadable: If there is a file, and it makes no sense.
@@ -81,10 +82,12 @@ class LevelOffsets:
         table = DelayOffsets() if found is None else from_json(DelayOffsets, found)
         extra = {name: value for name, value in table.extra.items() if name != LOG_END}
         self._rest = evolve(table, offset_table={}, extra=extra)
-        self._now = {
-            level: min(max(0, offset), self._end(level))
-            for level, offset in table.offset_table.items()
-        }
+        self._now = {level: max(0, offset) for level, offset in table.offset_table.items()}
+        store = self._store
+        # Where the disk is full rather twice than not at all.
+        if store.knows_ends or store.dispatcher.limit is None:
+            for level, offset in self._now.items():
+                self._now[level] = min(offset, store.next_offset(SCHEDULE_TOPIC, level - 1))
         self._durable = dict(self._now)
         if self._now != table.offset_table:
             self.file.dirty()
@@ -139,10 +142,6 @@ class LevelOffsets:
         What is done again and again.
         """
         yield self.file.job
-
-    def _end(self, level: int) -> int:
-        queue = self._store.queues.get(SCHEDULE_TOPIC, level - 1)
-        return 0 if queue is None else queue.max_offset
 
     def _ask(self) -> None:
         """

@@ -27,7 +27,7 @@ from twisted.logger import Logger
 from rmqha.errors import DerivedFault, RecordFault
 from rmqha.logfiles.reader import LogReader
 from rmqha.store.derived.consume_queues import ConsumeQueues
-from rmqha.store.derived.dispatch_reading import ScalarRun, keys, read_block
+from rmqha.store.derived.dispatch_reading import ScalarRun, keys, offsets_from, read_block
 from rmqha.store.derived.index import Column, Index
 from rmqha.store.derived.record_at import RecordReader
 from rmqha.wire.columnar.dispatch_fields import fields
@@ -274,6 +274,13 @@ class Dispatcher:
         """
         confirmed, limit = self.log.confirmed, self.limit
         return confirmed if limit is None or limit > confirmed else limit
+
+    def offsets_ahead(self) -> dict[tuple[str, int], int]:
+        """
+        Read what is not dispatched, also what may not be: see L{offsets_from}.
+        """
+        start = max(self.position, self.log.min_offset)
+        return offsets_from(self.log, start, WINDOW, self.levels, self.max_record)
 
     def run(self, budget: float, near: int | None = None) -> bool:
         """

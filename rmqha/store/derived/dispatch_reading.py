@@ -12,14 +12,16 @@ from __future__ import annotations
 
 from attrs import define, field
 
+from rmqha.errors import RecordFault
 from rmqha.logfiles.reader import LogReader
-from rmqha.wire.columnar.dispatch_fields import DispatchRows
-from rmqha.wire.columnar.queue_units import UNIT, QueueRun
+from rmqha.wire.columnar.dispatch_fields import DispatchRows, fields
+from rmqha.wire.columnar.queue_units import UNIT, QueueRun, grouped_units
 from rmqha.wire.columnar.record_blocks import Block, walk
 from rmqha.wire.columnar.vectors import Array
 from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.hashing import key_hash
 from rmqha.wire.log.record import Fault, dispatch_fields
+from rmqha.wire.store_layout import UNIT_SIZE
 
 
 @define(eq=False)
@@ -106,6 +108,28 @@ def read_block(
             return buf, block
         # Only the first record or blank matters: it says how much there has to be.
         window = max(window + 8, int.from_bytes(buf[:4], "big", signed=True))
+
+
+def offsets_from(
+    log: LogReader, position: int, window: int, levels: DelayLevels, max_record: int
+) -> dict[tuple[str, int], int]:
+    """
+    Read a log from a record start to its confirmed end.  Blocking.
+
+    @return: The queue offset just past the last that its records have, by topic and queue id.
+    @raise RecordFault: There is no valid record where one must be.
+    """
+    found: dict[tuple[str, int], int] = {}
+    while position < log.confirmed:
+        buf, block = read_block(log, position, log.confirmed, window, max_record)
+        if block.end == position:
+            reason = (block.fault or Fault.INCOMPLETE).value
+            raise RecordFault(position, reason, f"below the confirmed end {log.confirmed}")
+        if len(block.start):
+            for queue, first, raw in grouped_units(block, fields(buf, block, levels)):
+                found[queue] = max(found.get(queue, 0), first + len(raw) // UNIT_SIZE)
+        position = block.end
+    return found
 
 
 def keys(block: Block, rows: DispatchRows) -> tuple[Array, Array, Array]:
