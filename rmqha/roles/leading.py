@@ -119,8 +119,10 @@ class LeadingNode(SlaveNode):
             await self.epochs.keep(journal)
         except (DiskFull, OSError) as error:
             return self._refuse("epochs", f"the new epoch cannot be written: {error}")
-        # Alone in its set at first, and so all of it is confirmed.
-        store.confirm(log.confirmed)
+        if state.in_sync.union(*asked_before) <= {self.membership.id}:
+            # Alone in its set at first, as after each election: all of it is confirmed.  Whoever
+            # leads on in an epoch may have written what the others have not got.
+            store.confirm(log.confirmed)
         await store.took_over()
         await self.read_tables()
         role = self._as_configured.broker.role

@@ -47,7 +47,6 @@ from tests.roles.test_slave import SlaveCase
 from tests.support.health import unhealthy
 from tests.support.logs import content, message
 from tests.support.scripted_master import PuppetTransport
-from tests.support.unreadable import make_unreadable
 
 OURS, OTHER = 1, 2
 OTHER_ADDRESS = "10.0.0.2:10911"
@@ -296,52 +295,6 @@ class LeadTests(MemberCase):
             self.assertTrue(transport.value())
             self.stop()
 
-    def test_started_again_in_one_epoch(self) -> None:
-        """
-        It ended with a change of the set on its way, and is master still when it is started again:
-        whoever that change would let in has to hold what is acknowledged.
-        """
-        self.member()
-        self.joined()
-        growth = json.loads((self.root / "rmqha" / "growth.json").read_text())
-        self.assertEqual(growth, {"masterEpoch": 1, "setEpoch": 1, "sets": [[OURS, OTHER]]})
-        # The controller has it, and has not made it yet.
-        self.set.in_sync, self.set.set_epoch = (OURS,), 1
-        self.stop()
-        self.member()
-        self.assert_state(MemberState.LEADING, "in master epoch 1")
-        self.assertEqual(self.node.status()["controller"]["set"]["mayAlsoBe"], [[OURS, OTHER]])
-        written = self.write()
-        self.turn()
-        self.assertNoResult(written)
-
-    def test_growth_unreadable(self) -> None:
-        """
-        It does not lead on when it cannot know who may be in its set; in a new epoch that is over.
-        """
-        self.member()
-        self.stop()
-        (self.root / "rmqha" / "growth.json").write_text("{}")
-        self.member()
-        self.assert_state(MemberState.REFUSED, "growth: ")
-        self.set.make_master(OURS)
-        self.pass_time(LOOK)
-        self.assert_state(MemberState.LEADING, "in master epoch 2")
-
-    def test_not_to_be_read(self) -> None:
-        """
-        Nor does it lead, or join, when the system does not let it read what it knows of its set.
-        """
-        for name, why in (("rmqha/growth.json", "growth"), ("rmqha/held.json", "epochs")):
-            self.member()
-            self.joined()
-            self.stop()
-            unreadable = make_unreadable(self, self.root / name)
-            self.member()
-            self.assert_state(MemberState.REFUSED, f"{why}: cannot read {self.root / name}: ")
-            self.stop()
-            unreadable.restore()
-
     def test_another_is_elected(self) -> None:
         """
         Waiting writes are answered 12, no other is taken, and the other one is followed.
@@ -394,18 +347,6 @@ class LeadTests(MemberCase):
         self.turn()
         self.assert_state(MemberState.LEADING, "in master epoch 2")
         self.assertTrue(transport.disconnecting)
-
-    def test_restart(self) -> None:
-        """
-        It comes back with its id, and leads in the epoch that it still has.
-        """
-        self.member()
-        self.successResultOf(self.write())
-        self.stop()
-        self.member()
-        self.assert_state(MemberState.LEADING, "in master epoch 1")
-        self.assertEqual(self.node.membership.id, OURS)
-        self.assertEqual(self.node.epochs.journal.text(), "1-0")
 
     def test_news_of_an_election(self) -> None:
         """

@@ -1,0 +1,214 @@
+"""
+A member that is started again, and leads in the epoch in which the process before it led.
+"""
+
+from __future__ import annotations
+
+import json
+
+from rmqha.controller.member_state import MemberState
+from rmqha.controller.set_watch import LOOK
+from rmqha.ha.master.transfer import PutStatus
+from rmqha.wire import ha_v2
+from tests.roles.test_member import OTHER, OURS, MemberCase
+from tests.support.unreadable import make_unreadable
+
+
+class SetTests(MemberCase):
+    """
+    Who may be in its set.
+    """
+
+    def test_restart(self) -> None:
+        """
+        It comes back with its id, and leads in the epoch that it still has.
+        """
+        self.member()
+        self.successResultOf(self.write())
+        self.stop()
+        self.member()
+        self.assert_state(MemberState.LEADING, "in master epoch 1")
+        self.assertEqual(self.node.membership.id, OURS)
+        self.assertEqual(self.node.epochs.journal.text(), "1-0")
+        self.assertEqual(self.node.status()["dispatchedOffset"], self.node.store.log.end)
+
+    def test_started_again_in_one_epoch(self) -> None:
+        """
+        It ended with a change of the set on its way, and is master still when it is started again:
+        whoever that change would let in has to hold what is acknowledged.
+        """
+        self.member()
+        self.joined()
+        growth = json.loads((self.root / "rmqha" / "growth.json").read_text())
+        self.assertEqual(growth, {"masterEpoch": 1, "setEpoch": 1, "sets": [[OURS, OTHER]]})
+        # The controller has it, and has not made it yet.
+        self.set.in_sync, self.set.set_epoch = (OURS,), 1
+        self.stop()
+        self.member()
+        self.assert_state(MemberState.LEADING, "in master epoch 1")
+        self.assertEqual(self.node.status()["controller"]["set"]["mayAlsoBe"], [[OURS, OTHER]])
+        written = self.write()
+        self.turn()
+        self.assertNoResult(written)
+
+    def test_growth_unreadable(self) -> None:
+        """
+        It does not lead on when it cannot know who may be in its set; in a new epoch that is over.
+        """
+        self.member()
+        self.stop()
+        (self.root / "rmqha" / "growth.json").write_text("{}")
+        self.member()
+        self.assert_state(MemberState.REFUSED, "growth: ")
+        self.set.make_master(OURS)
+        self.pass_time(LOOK)
+        self.assert_state(MemberState.LEADING, "in master epoch 2")
+
+    def test_not_to_be_read(self) -> None:
+        """
+        Nor does it lead, or join, when the system does not let it read what it knows of its set.
+        """
+        for name, why in (("rmqha/growth.json", "growth"), ("rmqha/held.json", "epochs")):
+            self.member()
+            self.joined()
+            self.stop()
+            unreadable = make_unreadable(self, self.root / name)
+            self.member()
+            self.assert_state(MemberState.REFUSED, f"{why}: cannot read {self.root / name}: ")
+            self.stop()
+            unreadable.restore()
+
+
+class ConfirmTests(MemberCase):
+    """
+    What it wrote for itself alone: nobody else has that, so another one may be elected without it.
+    """
+
+    def leave_tail(self) -> int:
+        """
+        It wrote what the other one of its set has not got, and is started again.
+
+        @return: Up to where the set has the log.
+        """
+        self.member()
+        protocol = self.in_sync()
+        self.write()
+        self.turn()
+        protocol.dataReceived(ha_v2.encode_report(self.node.store.log.end))
+        self.pass_time(1.0)
+        confirm: int = self.node.store.log.end
+        self.assert_seen(confirm, 1)
+        self.write()
+        self.write()
+        self.pass_time(1.0)
+        self.assert_seen(confirm, 1)
+        self.stop()
+        self.member()
+        self.assert_state(MemberState.LEADING, "in master epoch 1")
+        self.assertGreater(self.node.store.log.end, confirm)
+        return confirm
+
+    def assert_seen(self, confirm: int, messages: int) -> None:
+        """
+        What readers of the queue and of the files get, and what the other members are told.
+        """
+        said = self.node.status()
+        self.assertEqual(said["controller"]["confirmOffset"], confirm)
+        self.assertEqual(said["dispatchedOffset"], confirm)
+        self.assertEqual(self.node.acknowledged(), confirm)
+        self.assertEqual(self.node.master.confirm, confirm)
+        self.assertEqual(self.node.store.queues.end("TopicA", 0), messages)
+
+    def test_not_seen(self) -> None:
+        """
+        Readers do not see it before the other one has it.
+        """
+        confirm = self.leave_tail()
+        self.pass_time(1.0)
+        self.assert_seen(confirm, 1)
+        end = self.node.store.log.end
+        protocol, _ = self.joined()
+        self.pass_time(1.0)
+        self.assert_seen(confirm, 1)
+        protocol.dataReceived(ha_v2.encode_report(end))
+        self.pass_time(1.0)
+        self.assert_seen(end, 3)
+
+    def test_written_behind_it(self) -> None:
+        """
+        A message that comes has the next place in its queue, though those before it are not in the
+        queue yet.
+        """
+        self.leave_tail()
+        written = self.write()
+        end = self.node.store.log.end
+        protocol, _ = self.joined()
+        protocol.dataReceived(ha_v2.encode_report(end))
+        self.pass_time(1.0)
+        stored = self.successResultOf(written)
+        self.assertIs(stored.status, PutStatus.PUT_OK)
+        self.assertEqual(stored.receipt.queue_offset, 3)
+        self.assert_seen(end, 4)
+        self.assertEqual(self.node.status()["derivedFaults"], 0)
+
+    def test_the_other_one_stays_away(self) -> None:
+        """
+        It is taken out of the set after C{haMaxTimeSlaveNotCatchup}; then nobody is elected without
+        it, and readers see it.
+        """
+        confirm = self.leave_tail()
+        self.pass_time(14.0)
+        self.assert_seen(confirm, 1)
+        self.pass_time(3.0)
+        self.assertEqual(self.set.in_sync, (OURS,))
+        self.assert_seen(self.node.store.log.end, 3)
+
+    def test_the_other_one_may_enter(self) -> None:
+        """
+        It is not in the set, but was to be: the controller may have it enter still.
+        """
+        confirm = self.leave_tail()
+        self.stop()
+        growth = {"masterEpoch": 1, "setEpoch": 9, "sets": [[OURS, OTHER]]}
+        (self.root / "rmqha" / "growth.json").write_text(json.dumps(growth))
+        self.set.in_sync, self.set.set_epoch = (OURS,), 9
+        self.member()
+        self.assert_state(MemberState.LEADING, "in master epoch 1")
+        self.pass_time(1.0)
+        self.assert_seen(confirm, 1)
+
+    def test_consumer_offsets(self) -> None:
+        """
+        No consumer's offset is taken back that the log has a message for, whether readers see it
+        or not; one above all of them is, or the group would pass over what comes.
+        """
+        self.leave_tail()
+        offsets = self.node.broker.offsets
+        for group, offset in (("seen", 1), ("unseen", 2), ("lost", 9)):
+            offsets.advance(group, "TopicA", 0, offset)
+        self.stop()
+        self.member()
+        offsets = self.node.broker.offsets
+        found = [offsets.get(group, "TopicA", 0) for group in ("seen", "unseen", "lost")]
+        self.assertEqual(found, [1, 2, 3])
+
+    def test_alone(self) -> None:
+        """
+        Nobody else is in the set: readers see all of it at once.
+        """
+        self.leave_tail()
+        self.stop()
+        self.set.in_sync, self.set.set_epoch = (OURS,), 9
+        self.member()
+        self.assert_seen(self.node.store.log.end, 3)
+
+    def test_in_a_new_epoch(self) -> None:
+        """
+        It is elected again: only it is in the set.
+        """
+        self.leave_tail()
+        self.stop()
+        self.set.make_master(OURS)
+        self.member()
+        self.assert_state(MemberState.LEADING, "in master epoch 2")
+        self.assert_seen(self.node.store.log.end, 3)
