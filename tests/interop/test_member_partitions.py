@@ -19,6 +19,7 @@ class PartitionTests(LinkedTestCase):
         "test_master_without_slave",
         "test_empty_member",
         "test_late_member",
+        "test_back_in_its_epoch",
     )
 
     def until_alone(self, load: Sends) -> None:
@@ -130,4 +131,38 @@ class PartitionTests(LinkedTestCase):
                 self.until_in_sync(master, 2)
                 self.until_again(load)
                 self.enough(load)
+        self.assert_settled([master, other])
+
+    def test_back_in_its_epoch(self) -> None:
+        """
+        A master is killed with writes that reached nobody, and is back before the controllers miss
+        it: readers are not given these, as another one may be elected without them, and is.
+        """
+        master, other, links = self.linked()
+        with self.scenario(
+            "the master is killed with writes of its own, back in its epoch, killed"
+        ):
+            epoch = master.status()["controller"]["masterEpoch"]
+            load = self.load()
+            links.replication.set("down", hold=True)
+            master.until(
+                lambda status: status["maxOffset"] > status["controller"]["confirmOffset"] + 2000,
+                "more than the other one has",
+            )
+            self.enough(load)
+            master.freeze()
+            links.controllers.half_open("server")
+            master.kill9()
+            master.start()
+            self.until_state(master, "leading")
+            self.read()
+            said = master.status()
+            self.assertEqual(said["controller"]["masterEpoch"], epoch)
+            self.assertGreater(said["maxOffset"], said["controller"]["confirmOffset"])
+            master.kill9()
+            links.replication.cut()
+            links.replication.set("down")
+            self.until_state(other, "leading")
+            master.start()
+            self.until_in_sync(other, 2)
         self.assert_settled([master, other])
