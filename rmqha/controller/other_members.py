@@ -1,5 +1,6 @@
 """
-What is asked about the other members of a set: who they are, and the epoch labels of their logs.
+What is asked about the other members of a set: who they are, and the epoch labels and ends of their
+logs.
 
 The first is asked of the controllers, the second of the member itself, at its client port.
 
@@ -8,13 +9,15 @@ Source: docs/protocol/controller.rst, Requests.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from attrs import frozen
+from twisted.internet.defer import Deferred, gatherResults
+from twisted.internet.error import ConnectionDone, ConnectionLost
 
 from rmqha.controller.epoch_labels import Labels
 from rmqha.controller.group import TIMEOUT, ControllerClient, ControllerGroup
-from rmqha.errors import BodyInvalid, ControllerRefused, RequestRefused
+from rmqha.errors import BodyInvalid, ControllerRefused, RequestRefused, RmqhaError
 from rmqha.wire.ha_v2 import EpochLabel
 from rmqha.wire.remoting import fastjson
 from rmqha.wire.remoting.bodies.controller import EpochCache, ReplicasInfo, SyncStateData
@@ -94,3 +97,28 @@ async def labels_of(client: ControllerClient, address: str, name: str) -> Member
         raise RequestRefused(answer.code, f"it is a broker of {found.broker_name}", asked.code)
     labels = tuple(EpochLabel(each.epoch, each.start_offset) for each in found.epoch_list)
     return MemberLabels(labels, found.max_offset, bool(found.compares_bytes))
+
+
+async def ends_of(
+    group: ControllerGroup, client: ControllerClient, members: Iterable[int]
+) -> dict[int, int]:
+    """
+    Ask members where their logs end.
+
+    @param members: Their controller ids.
+    @return: Physical offsets, of those that have answered.
+    @raise NoController: If nobody leads; and what else L{members_of} raises.
+    """
+    addresses = await members_of(group)
+    known = [number for number in members if number in addresses]
+    ends = await gatherResults(
+        [Deferred.fromCoroutine(_end_of(client, addresses[each], group.name)) for each in known]
+    )
+    return {number: end for number, end in zip(known, ends, strict=True) if end is not None}
+
+
+async def _end_of(client: ControllerClient, address: str, name: str) -> int | None:
+    try:
+        return (await labels_of(client, address, name)).end
+    except (RmqhaError, ConnectionLost, ConnectionDone):
+        return None

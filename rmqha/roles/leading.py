@@ -21,7 +21,7 @@ from rmqha.controller.coordinator import SetState
 from rmqha.controller.epoch_labels import end_of
 from rmqha.controller.member_state import MemberState
 from rmqha.controller.membership import Membership
-from rmqha.controller.other_members import labels_of, members_of
+from rmqha.controller.other_members import ends_of, labels_of, members_of
 from rmqha.errors import DiskFull, FileUnreadable, TableUnreadable
 from rmqha.ha.elected.counted_on import CountedOn
 from rmqha.ha.elected.set_master import SetMaster, SetRules
@@ -32,6 +32,7 @@ from rmqha.roles.slave import SlaveNode
 from rmqha.roles.upstream.elected import ElectedUpstream
 from rmqha.shutdown import Shutdown
 from rmqha.store.store import Store
+from rmqha.store.tables.held_file import Held
 from rmqha.wire.ha_v2 import EpochLabel
 from rmqha.wire.remoting.bodies.controller import LAST_END, EpochCache, EpochRange
 from rmqha.wire.remoting.bodies.status import HaStatus
@@ -66,6 +67,8 @@ class LeadingNode(SlaveNode):
         super().__init__(settings, reactor, repair=repair)
         self.counted_on = CountedOn(root=settings.store.root, in_thread=self._in_thread)
         self._changes: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
+        # Since when others are asked where their logs end, and for which epoch.
+        self._comparing = (-1, 0.0)
 
     async def _lead(self, state: SetState) -> str:
         """
@@ -73,11 +76,15 @@ class LeadingNode(SlaveNode):
 
         @return: What keeps us from it.
         """
-        number, lost = state.master_epoch, self.counted_on.lost
+        number = state.master_epoch
         if self.master is not None:
             await self._demote(f"elected again, in master epoch {number}")
-        if lost:
+        unknown = "" if self.counted_on.lost else await self._compare_ends(state)
+        if lost := self.counted_on.lost:
             return self._refuse("lost-log", lost)
+        if unknown:
+            self._become(MemberState.WAITING, unknown)
+            return unknown
         if self.member is not MemberState.REFUSED:
             self._become(MemberState.PROMOTING, f"elected in master epoch {number}")
         try:
@@ -90,6 +97,37 @@ class LeadingNode(SlaveNode):
         if not refused:
             self._become(MemberState.LEADING, f"in master epoch {number}")
         return refused
+
+    async def _compare_ends(self, state: SetState) -> str:
+        """
+        Others are in the set where a process before this one has led in this epoch.  What they have
+        beyond our end was ours, and a power cut has taken it: it may be acknowledged, and other
+        bytes at its place would have the same label.  Who has it is to be elected.
+
+        Who does not answer is waited for as long as a member that does not come: no write can be
+        acknowledged meanwhile.
+
+        @return: Why it is not known yet; empty if it is.
+        """
+        others = state.in_sync - {self.membership.id}
+        if not others:
+            return ""
+        ends = await ends_of(self.elected.group, self.elected.client, others)
+        theirs, end = max(ends.values(), default=-1), self.store.log.confirmed
+        if theirs > end:
+            now = Held(id=self.membership.id, epoch=state.master_epoch, offset=theirs)
+            await self.counted_on.lacks(now, end)
+            return ""
+        missing, seconds = sorted(others - ends.keys()), self.reactor.seconds()
+        epoch, since = self._comparing
+        if epoch != state.master_epoch:
+            self._comparing, since = (state.master_epoch, seconds), seconds
+        if not missing or seconds - since >= self.settings.controller.late_after:
+            return ""
+        return (
+            f"master epoch {state.master_epoch} is ours still, and members that may have more of "
+            f"its log do not say where theirs end: {missing}"
+        )
 
     async def _promote(self, state: SetState) -> str:
         store, journal, number = self.store, self.epochs.journal, state.master_epoch

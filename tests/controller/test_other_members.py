@@ -4,7 +4,7 @@ Tests for L{rmqha.controller.other_members}.
 
 from __future__ import annotations
 
-from rmqha.controller.other_members import MemberLabels, labels_of, members_of
+from rmqha.controller.other_members import MemberLabels, ends_of, labels_of, members_of
 from rmqha.errors import BodyInvalid, ControllerRefused, RemotingUnreachable, RequestRefused
 from rmqha.wire.ha_v2 import EpochLabel
 from rmqha.wire.remoting.codes import ControllerRequestCode as Code
@@ -86,3 +86,14 @@ class LabelsTests(GroupTestCase):
         self.failed(labels_of(self.member, MEMBER, "b"), RequestRefused)
         self.member.gone.add(MEMBER)
         self.failed(labels_of(self.member, MEMBER, "a"), RemotingUnreachable)
+
+    def test_ends(self) -> None:
+        """
+        Of those that answer, where their logs end; of the others, and of those that no controller
+        knows, nothing.
+        """
+        self.controllers.handlers[Code.GET_SYNC_STATE_DATA] = said({}, SET)
+        self.member.handlers[Code.GET_BROKER_EPOCH_CACHE] = said({}, EPOCHS)
+        self.member.gone.add("10.0.0.1:10911")
+        self.assertEqual(self.result(ends_of(self.group, self.member, (1, 2, 3))), {2: 344675})
+        self.assertEqual(self.result(ends_of(self.group, self.member, ())), {})

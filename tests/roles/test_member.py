@@ -9,14 +9,14 @@ from typing import Any
 
 from attrs import define, evolve, field
 from twisted.internet.address import IPv4Address
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail, succeed
 
 from lab.harness.ports import client_port
 from rmqha.config.broker_settings import BrokerRole
 from rmqha.config.controller_settings import ControllerSettings
 from rmqha.controller.member_state import MemberState
 from rmqha.controller.set_watch import LOOK, TICK
-from rmqha.errors import NotWritable
+from rmqha.errors import NotWritable, RemotingUnreachable
 from rmqha.ha.master.put_service import PutResult
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.store.tables import epoch_file
@@ -24,6 +24,7 @@ from rmqha.wire import ha_v2
 from rmqha.wire.ha_v2 import EpochLabel, SlaveHandshake
 from rmqha.wire.remoting.bodies.controller import (
     EpochCache,
+    EpochRange,
     ReplicasInfo,
     SetMember,
     SyncStateData,
@@ -60,12 +61,14 @@ class WholeSet(FakeSet):
     @ivar address: Where our member is.
     @ivar in_sync: The SyncStateSet.
     @ivar set_epoch: How often that was changed.
+    @ivar theirs: Where the other member says that its log ends; C{None} if it says nothing.
     """
 
     address: str = ""
     in_sync: tuple[int, ...] = ()
     set_epoch: int = 0
     unknown: bool = field(default=False)
+    theirs: int | None = 0
 
     def __attrs_post_init__(self) -> None:
         self.handlers |= {
@@ -78,6 +81,23 @@ class WholeSet(FakeSet):
             Code.ALTER_SYNC_STATE_SET: self._alter,
             Code.GET_SYNC_STATE_DATA: self._members,
         }
+
+    def request(self, address: str, command: Command, timeout: float = 3.0) -> Deferred[Command]:
+        """
+        Answer as the controller or the other member.
+        """
+        asked = address == OTHER_ADDRESS and command.code == Code.GET_BROKER_EPOCH_CACHE
+        if asked and address not in self.serving:
+            if self.theirs is None:
+                return fail(RemotingUnreachable(address, "connection refused"))
+            cache = EpochCache(
+                broker_id=OTHER,
+                broker_name=self.names[0],
+                epoch_list=(EpochRange(epoch=1, start_offset=0),),
+                max_offset=self.theirs,
+            )
+            return succeed(command.answer(body=write(cache)))
+        return super().request(address, command, timeout)
 
     def make_master(self, number: int) -> None:
         """

@@ -212,3 +212,83 @@ class ConfirmTests(MemberCase):
         self.member()
         self.assert_state(MemberState.LEADING, "in master epoch 2")
         self.assert_seen(self.node.store.log.end, 3)
+
+
+class LostEndTests(MemberCase):
+    """
+    The other one of the set is asked where its log ends.
+    """
+
+    def led_before(self, more: int) -> None:
+        """
+        It is started again.
+
+        @param more: Bytes that the other one has beyond its end.
+        """
+        self.member()
+        protocol = self.in_sync()
+        self.write()
+        self.turn()
+        protocol.dataReceived(ha_v2.encode_report(self.node.store.log.end))
+        self.pass_time(1.0)
+        self.set.theirs = self.node.store.log.end + more
+        self.stop()
+        self.beats()
+        self.member()
+
+    def test_lost(self) -> None:
+        """
+        It has more: a power cut took that from our log.  It may be acknowledged, and other bytes
+        must not come to its place: readers are served, and the other one has to be elected.
+        """
+        self.led_before(300)
+        self.assert_state(MemberState.REFUSED, "lost-log")
+        self.assertIsNone(self.node.master)
+        self.assertTrue(self.node.clients.serving)
+        self.beats()
+        self.pass_time(LOOK + 1)
+        self.assertEqual(self.beats(), [])
+        self.stop()
+        self.member()
+        self.assert_state(MemberState.REFUSED, "lost-log")
+        self.assertTrue(self.node.clients.serving)
+        self.set.make_master(OTHER)
+        self.pass_time(LOOK)
+        self.assert_state(MemberState.FOLLOWING, "lost-log")
+
+    def test_whole(self) -> None:
+        """
+        It has no more.
+        """
+        self.led_before(0)
+        self.assert_state(MemberState.LEADING, "in master epoch 1")
+
+    def test_not_asked(self) -> None:
+        """
+        It is away: readers are served, and it is waited for as long as in the set.
+        """
+        self.led_before(0)
+        self.stop()
+        self.set.theirs = None
+        self.member()
+        self.assert_state(MemberState.WAITING, "[2]")
+        self.assertTrue(self.node.clients.serving)
+        self.pass_time(14.0)
+        self.assert_state(MemberState.WAITING, "[2]")
+        self.assertNotEqual(self.beats(), [])
+        self.pass_time(2.0)
+        self.assert_state(MemberState.LEADING, "in master epoch 1")
+
+    def test_comes_back(self) -> None:
+        """
+        It is away, and back with all.
+        """
+        self.led_before(0)
+        end = self.set.theirs
+        self.stop()
+        self.set.theirs = None
+        self.member()
+        self.pass_time(5.0)
+        self.set.theirs = end
+        self.pass_time(1.0)
+        self.assert_state(MemberState.LEADING, "in master epoch 1")

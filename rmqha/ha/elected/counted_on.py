@@ -60,6 +60,20 @@ class CountedOn:
             )
             self._log.critical("Log bytes are lost: {why}", why=self.lost)
 
+    async def lacks(self, now: Held, end: int) -> None:
+        """
+        Others have more of the log than is here.
+
+        @param now: Up to where.
+        @param end: Where the log ends here.
+        """
+        self._held = now
+        self.look(end)
+        try:
+            await self.in_thread(now.write, self.root)
+        except (DiskFull, OSError) as error:
+            self._log.warn("What is lost of the log is not written down: {error}", error=error)
+
     def has(self, end: int) -> None:
         """
         The log is that of a master, up to C{end}.
