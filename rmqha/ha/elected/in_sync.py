@@ -276,7 +276,7 @@ class InSyncSet:
 
     def close(self) -> None:
         """
-        This is not our epoch any more: ask for nothing.
+        This is not our epoch any more: ask for nothing, and confirm nothing.
         """
         self._closed = True
 
@@ -430,7 +430,7 @@ class InSyncSet:
                 if claim is None:
                     return
                 held = min(held, claim.acked)
-        if held > self.confirm:
+        if held > self.confirm and not self._closed:
             self.confirm = held
             self.confirm_moved()
 

@@ -43,9 +43,10 @@ class Growth:
         epoch than it has.
 
         @param epoch: The master epoch that is decided.
-        @param set_epoch: That of the set which is in force.
+        @param set_epoch: That of the set which is in force.  An older one than ours is told by a
+            controller that has not heard yet of what was decided.
         """
-        return self.sets if (self.epoch, self.set_epoch) == (epoch, set_epoch) else ()
+        return self.sets if epoch == self.epoch and set_epoch <= self.set_epoch else ()
 
     def grown(self, epoch: int, set_epoch: int, new: frozenset[int]) -> Self:
         """
@@ -53,7 +54,8 @@ class Growth:
         """
         before = self.on_its_way(epoch, set_epoch)
         sets = before if new in before else (*before, new)
-        return evolve(self, epoch=epoch, set_epoch=set_epoch, sets=sets)
+        newest = max(set_epoch, self.set_epoch) if before else set_epoch
+        return evolve(self, epoch=epoch, set_epoch=newest, sets=sets)
 
     @classmethod
     def read(cls, root: Path) -> Self:

@@ -383,6 +383,16 @@ class ConfirmTests(SetCase):
         self.assertEqual(self.master.confirm, 25_600)
         self.assertTrue(self.in_sync.connected)
 
+    def test_ended(self) -> None:
+        """
+        What is reported when the epoch is over confirms nothing: the log may be another's by then.
+        """
+        protocol, _ = self.caught_up()
+        self.put(300)
+        self.in_sync.close()
+        self.ack(protocol)
+        self.assertEqual(self.master.confirm, 25_000)
+
     def test_known_from_before(self) -> None:
         """
         A master that is started again begins where the store knows it to be.

@@ -38,6 +38,8 @@ class GrowthTests(SynchronousTestCase):
         """
         kept = Growth().grown(7, 3, BOTH).grown(7, 3, ALL).grown(7, 3, BOTH)
         self.assertEqual(kept.on_its_way(7, 3), (BOTH, ALL))
+        self.assertEqual(kept.on_its_way(7, 2), (BOTH, ALL), "told by one who knows less")
+        self.assertEqual(kept.grown(7, 2, BOTH), kept)
         self.assertEqual(kept.on_its_way(7, 4), ())
         self.assertEqual(kept.on_its_way(8, 3), ())
         self.assertEqual(kept.grown(7, 4, ALL).sets, (ALL,))
