@@ -186,9 +186,11 @@ class SetCase(SynchronousTestCase):
         self.port = 40000
         self.again()
 
-    def again(self, asked_before: Iterable[frozenset[int]] = ()) -> SetMaster:
+    def again(
+        self, asked_before: Iterable[frozenset[int]] = (), confirm_from: int = 0
+    ) -> SetMaster:
         """
-        Another epoch of the same log begins, as the controller has it.
+        Another epoch of the same log begins, as the controller has it; or the same one goes on.
         """
         self.master = SetMaster(
             own=OWN,
@@ -203,6 +205,7 @@ class SetCase(SynchronousTestCase):
             rules=self.rules,
             superseded=self.supersede,
             asked_before=asked_before,
+            confirm_from=confirm_from,
         )
         self.master.start()
         self.factory, self.in_sync = self.master.factory, self.master.in_sync

@@ -17,6 +17,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.controller.coordinator import SetState
@@ -24,6 +25,7 @@ from rmqha.controller.other_members import MemberLabels
 from rmqha.errors import ControllerRefused, ControllerUnanswered, NoController
 from rmqha.ha.elected.in_sync import LINGER
 from rmqha.ha.master.transfer import PutStatus
+from rmqha.store.tables.growth_file import Growth
 from rmqha.wire.ha_v2 import EpochLabel
 from rmqha.wire.remoting.codes import ControllerResponseCode
 from tests.ha.elected.cases import EPOCH, OWN, SLAVE, THIRD, PuppetCoordinator, SetCase, Told, at
@@ -42,10 +44,20 @@ class SlowCoordinator(PuppetCoordinator):
 
     @ivar clock: Seconds.
     @ivar late: Changes that nobody waits for any more, with when they were asked for.
+    @ivar growth: What is on the master's disk of them.
     """
 
     clock: Any = None
     late: list[tuple[SetState, frozenset[int], float]] = field(factory=list)
+    growth: Growth = field(factory=Growth)
+
+    def alter(self, old: SetState, new: frozenset[int]) -> Deferred[SetState]:
+        """
+        Take a change that is written down.
+        """
+        if not new <= old.in_sync:
+            self.growth = self.growth.grown(old.master_epoch, old.set_epoch, new)
+        return super().alter(old, new)
 
     def possible(self) -> list[frozenset[int]]:
         """
@@ -166,6 +178,30 @@ class SetMachine(RuleBasedStateMachine):
                 assert said >= end, f"{number} of {set(ids)} reported {said} of {end}"
         held = [number for number in OTHERS if self.members[number].reported >= end]
         assert held, "a write is held by the master alone"
+
+    # --- the master ---------------------------------------------------------------------
+
+    @precondition(lambda self: self.controller.down is None)
+    @rule(share=st.integers(0, 4))
+    def restart(self, share: int) -> None:
+        """
+        The master is killed, and back in its epoch before another one is elected.
+
+        @param share: How much of what was confirmed is known from the disk, of four.
+        """
+        controller = self.controller
+        self.master.end()
+        for number in OTHERS:
+            self.disconnect(number)
+        now = self.case.clock.seconds()
+        controller.late += [(old, new, now) for old, new, _ in controller.waiting]
+        controller.waiting.clear()
+        state = controller.state
+        self.master = self.case.again(
+            controller.growth.on_its_way(state.master_epoch, state.set_epoch),
+            self.confirm * share // 4,
+        )
+        self.confirm = self.master.confirm
 
     # --- the controller -------------------------------------------------------------------
 
