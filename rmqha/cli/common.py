@@ -48,6 +48,23 @@ PIPED_WIDTH = 200
 NO_COMMAND = getattr(click.exceptions, "NoArgsIsHelpError", ())
 """What newer clicks raise when only the help was wanted."""
 
+
+class Whole(click.IntRange):
+    """
+    A whole number in a range, called so where another text was given.
+    """
+
+    name = "whole number"
+
+
+class Number(click.FloatRange):
+    """
+    Any number in a range, the same.
+    """
+
+    name = "number"
+
+
 STORE = click.Path(exists=True, path_type=Path)
 """A store's root, a C{commitlog} folder, or a quarantine file."""
 
@@ -109,7 +126,7 @@ def complain(text: str) -> None:
     """
     Print an error as one line on stderr.
     """
-    click.echo(f"rmqha: {' '.join(text.splitlines())}", err=True)
+    click.echo(f"rmqha: {' '.join(line.strip() for line in text.splitlines())}", err=True)
 
 
 def note(text: str) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import click
 from attrs import asdict
 
-from rmqha.cli.common import FAILED, JSON, STORE, TLS, bar, note
+from rmqha.cli.common import FAILED, JSON, STORE, TLS, Whole, bar, note
 from rmqha.cli.reach import CLIENT_PORT, CREDENTIALS, Address, address_of, call_master
 from rmqha.config.values import Endpoint
 from rmqha.errors import Refused
@@ -41,7 +41,7 @@ from rmqha.wire.store_layout import LOCK
 @click.option(
     "--from",
     "earliest",
-    type=click.IntRange(0),
+    type=Whole(0),
     metavar="OFFSET",
     help="With HOST:PORT: compare from this offset on, or from further back.",
 )

@@ -15,7 +15,7 @@ from typing import Any
 import click
 from attrs import frozen
 
-from rmqha.cli.common import FAILED, STORE, complain, note
+from rmqha.cli.common import FAILED, STORE, Whole, complain, note
 from rmqha.logfiles.follow import BadPlace, follow
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.scan import data_end
@@ -48,12 +48,23 @@ class Wanted:
 @click.command()
 @click.argument("store", type=STORE)
 @click.option(
-    "--from", "start", type=click.IntRange(0), default=0, help="Physical offset of the first byte."
+    "--from",
+    "start",
+    type=Whole(0),
+    default=0,
+    metavar="OFFSET",
+    help="Physical offset of the first byte.",
 )
 @click.option(
-    "--to", "stop", type=click.IntRange(0), help="Physical offset just after the last byte."
+    "--to",
+    "stop",
+    type=Whole(0),
+    metavar="OFFSET",
+    help="Physical offset just after the last byte.",
 )
-@click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
+@click.option(
+    "--topic", "topics", multiple=True, metavar="TOPIC", help="Only this topic; may be repeated."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object a line.")
 @click.option(
     "--body", "with_body", is_flag=True, help="Print the bodies too, in base64; needs --json."

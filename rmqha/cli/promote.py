@@ -12,7 +12,7 @@ from typing import Any
 import click
 from attrs import asdict, evolve
 
-from rmqha.cli.common import JSON, STORE, bar, note, store_settings
+from rmqha.cli.common import JSON, STORE, Whole, bar, note, store_settings
 from rmqha.config.load import load
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import NotAStore, NotSound, Refused
@@ -32,7 +32,10 @@ SHOWN = 10
 @click.command()
 @click.argument("store", type=STORE)
 @click.option(
-    "--conf", type=click.Path(exists=True, path_type=Path), help="broker.conf of this store."
+    "--conf",
+    type=click.Path(exists=True, path_type=Path),
+    metavar="FILE",
+    help="broker.conf of this store.",
 )
 @click.option("--dry-run", is_flag=True, help="Print what would be done, and change nothing.")
 @click.option(
@@ -47,7 +50,8 @@ SHOWN = 10
 )
 @click.option(
     "--epoch",
-    type=click.IntRange(1, LARGEST),
+    type=Whole(1, LARGEST),
+    metavar="N",
     help="The new master epoch; by default one above the highest that the store knows.",
 )
 @click.option(

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import click
 from twisted.internet.error import ConnectError, ConnectionClosed
 
-from rmqha.cli.common import in_reactor
+from rmqha.cli.common import Whole, in_reactor
 from rmqha.config.values import Endpoint
 from rmqha.errors import MasterLeft, MasterUnidentified, ProtocolViolation
 from rmqha.ha.slave import master_bounds
@@ -37,7 +37,7 @@ class Unreachable(click.ClickException):
 
 CLIENT_PORT = click.option(
     "--client-port",
-    type=click.IntRange(0, 65535),
+    type=Whole(0, 65535),
     metavar="PORT",
     help="With HOST:PORT: the client port, asked where the master's log begins and ends. "
     "Default: PORT - 1; 0: do not ask.",

@@ -20,6 +20,7 @@ from rmqha.store.offline.rebuild_in_place import exclusively, remake
 @click.option(
     "--conf",
     type=click.Path(exists=True, path_type=Path),
+    metavar="FILE",
     help="broker.conf with the sizes of the files.",
 )
 def rebuild(store: Path, conf: Path | None) -> None:

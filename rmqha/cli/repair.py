@@ -63,7 +63,10 @@ class ByteRange(click.ParamType[tuple[int, int]]):
 )
 @click.option("--dry-run", is_flag=True, help="Fetch and check, but leave the log as it is.")
 @click.option(
-    "--conf", type=click.Path(exists=True, path_type=Path), help="broker.conf of this store."
+    "--conf",
+    type=click.Path(exists=True, path_type=Path),
+    metavar="FILE",
+    help="broker.conf of this store.",
 )
 @CLIENT_PORT
 @CREDENTIALS

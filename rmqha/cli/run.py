@@ -13,7 +13,7 @@ from rmqha.config.load import ROLE_NAMES
 
 
 @click.command()
-@click.argument("role", type=click.Choice(ROLE_NAMES))
+@click.argument("role", metavar="ROLE", type=click.Choice(ROLE_NAMES))
 @click.option(
     "--conf",
     type=click.Path(path_type=Path),
@@ -36,8 +36,9 @@ from rmqha.config.load import ROLE_NAMES
 def run(
     role: str, conf: Path | None, overrides: tuple[str, ...], repair: bool, force: bool
 ) -> None:
-    """Run a master, a slave or a name server in the foreground, until SIGTERM or Ctrl-C.
+    """Run a node in the foreground, until SIGTERM or Ctrl-C.
 
+    ROLE is master, slave, member (of a set with a controller) or namesrv (a name server).
     SIGHUP has it read FILE again.  The same as `twistd -n --pidfile= rmqha --role ROLE`, which has
     options for pid files, log files and daemons.
 

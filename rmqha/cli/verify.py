@@ -12,7 +12,7 @@ from typing import Any
 import click
 from attrs import asdict, define, evolve, field
 
-from rmqha.cli.common import FAILED, JSON, STORE, bar, note
+from rmqha.cli.common import FAILED, JSON, STORE, Whole, bar, note
 from rmqha.config.load import load
 from rmqha.config.store_settings import StoreSettings
 from rmqha.logfiles.listing import Finding
@@ -110,17 +110,21 @@ class VerifyReport:
 
 @click.command()
 @click.argument("store", type=STORE)
-@click.option("--against", type=STORE, help="Another store, to be compared byte for byte.")
+@click.option(
+    "--against", type=STORE, metavar="STORE2", help="Another store, to be compared byte for byte."
+)
 @click.option("--deep", is_flag=True, help="Also compare consume queues and index with the log.")
 @click.option(
     "--conf",
     type=click.Path(exists=True, path_type=Path),
+    metavar="FILE",
     help="broker.conf with the sizes, for --deep.",
 )
 @JSON
 @click.option(
     "--limit",
-    type=click.IntRange(0),
+    type=Whole(0),
+    metavar="COUNT",
     default=1000,
     show_default=True,
     help="Most faults that are printed; 0: all.",

@@ -23,7 +23,7 @@ from rmqha.config.load import MEMBER, NAMESRV, load
 from rmqha.config.settings import Settings
 from rmqha.errors import ConfigError, StoreError
 from rmqha.net.remoting.credentials import read_credentials
-from rmqha.roles.host.exit_codes import FOR_A_PERSON, exit_code, exit_with
+from rmqha.roles.host.exit_codes import FOR_A_PERSON, exit_code
 from rmqha.roles.host.garbage import SetAside
 
 MASTER = "master"
@@ -117,14 +117,17 @@ class Options(usage.Options):
         """
         Read the command line, and the configuration that it names.
 
-        @raise UsageError: With everything that is wrong.
+        @raise UsageError: With everything that is wrong, if nobody is there to be told.
+        @raise SystemExit: Otherwise; twistd would show all options first, and end with 1.
         """
         try:
             super().parseOptions(options)
-        except usage.UsageError:
-            if self.parent is not None:  # twistd ends the process, which a test does not
-                exit_with(FOR_A_PERSON)
-            raise
+        except usage.UsageError as error:
+            if self.parent is None:
+                raise
+            for line in str(error).splitlines():
+                sys.stderr.write(f"rmqha: {line}\n")
+            raise SystemExit(FOR_A_PERSON) from error
 
     def postOptions(self) -> None:
         """

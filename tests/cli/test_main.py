@@ -5,16 +5,39 @@ The command as a whole: help, versions, mistakes.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 
+import click
+
 from lab.harness import golden
+from rmqha.cli.main import main
 from tests.cli.command import CommandTestCase
 from tests.support.effort import slow
 
 COMMANDS = ("config", "diverge", "dump", "rebuild", "receive", "restore", "status", "verify")
+
+#: An option of a help whose value is named by its type.
+BY_TYPE = re.compile(
+    r"(?m)^  (--[a-z-]+ (?:TEXT|PATH|DIRECTORY|INTEGER|FLOAT|NUMBER|WHOLE NUMBER))\b"
+)
+
+
+def _commands(command: click.Command, context: click.Context) -> Iterator[click.Context]:
+    """
+    A command, and all below it; those that need Spark only where it is installed.
+    """
+    yield context
+    if isinstance(command, click.Group) and (context.info_name != "spark" or find_spec("pyspark")):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from _commands(below, click.Context(below, info_name=name, parent=context))
 
 
 class MainTests(CommandTestCase):
@@ -60,7 +83,18 @@ class MainTests(CommandTestCase):
         self.assertIn("must be above", self.fails(2, "dump", store, "--from", "9", "--to", "9"))
         self.assertIn("x>=0", self.fails(2, "dump", store, "--from", "-1"))
         self.assertIn("--json", self.fails(2, "dump", store, "--body"))
+        self.assertIn("'x' is not a valid whole number", self.fails(2, "dump", store, "--to", "x"))
         self.assertIn("--times", self.fails(2, "status", "--times", "1"))
+        self.assertIn("nor a store's folder", self.fails(2, "events", store / "nothing"))
+
+    def test_values(self) -> None:
+        """
+        Each option that takes a value names it by what it is, not by its type.
+        """
+
+        for context in _commands(main, click.Context(main, info_name="rmqha")):
+            found = BY_TYPE.findall(context.command.get_help(context))
+            self.assertEqual([], found, context.command_path)
 
     @slow
     def test_completion(self) -> None:

@@ -41,14 +41,17 @@ class RunTests(CommandTestCase):
 
     def test_unknown(self) -> None:
         """
-        Another role is refused.
+        Another role is refused, and none.
         """
-        self.assertIn("observer", self.fails(2, "run", "observer"))
+        self.assertIn("'observer' is not one of 'master', ", self.fails(2, "run", "observer"))
+        said = self.fails(2, "run")
+        self.assertIn("Missing argument 'ROLE'. Choose from: master, slave, member, namesrv", said)
 
     @slow
     def test_mistake(self) -> None:
         """
-        A mistake ends it with the code that tells a service manager to leave it alone.
+        A mistake ends it with one line that says what it is, and with the code that tells a
+        service manager to leave it alone.
         """
         done = subprocess.run(
             [Path(sys.executable).parent / "rmqha", "run", "slave", "--set", "noSuchKey=1"],
@@ -58,4 +61,5 @@ class RunTests(CommandTestCase):
             timeout=60,
         )
         self.assertEqual(FOR_A_PERSON, done.returncode, done.stderr)
-        self.assertIn("unknown key noSuchKey", done.stdout)
+        self.assertEqual("rmqha: --set: unknown key noSuchKey\n", done.stderr)
+        self.assertEqual("", done.stdout)

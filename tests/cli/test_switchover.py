@@ -24,7 +24,8 @@ class SwitchoverCommandTests(CommandTestCase):
         """
         What is no pair of addresses, or asks for two things, is refused.
         """
-        self.assertIn("neither", self.fails(2, "switchover", "broker-a", PAIR[1]))
+        said = self.fails(2, "switchover", "broker-a", PAIR[1])
+        self.assertIn("'MASTER': 'broker-a' is not host:port", said)
         self.assertIn("SLAVE", self.fails(2, "switchover", PAIR[0]))
         told = self.fails(2, "switchover", *PAIR, "--check", "--back")
         self.assertIn("exclude each other", told)

@@ -23,7 +23,7 @@ from rmqha.archive.manifest import ArchiveManifest
 from rmqha.archive.master_config import MasterConfig, ask_config, tell_no_port
 from rmqha.archive.receiver import Receiver
 from rmqha.cli.archives.as_service import as_service
-from rmqha.cli.common import TLS, bar
+from rmqha.cli.common import TLS, Number, Whole, bar
 from rmqha.cli.reach import CREDENTIALS
 from rmqha.config.ha_settings import BadRecordPolicy, FirstSync, HASettings
 from rmqha.config.values import Endpoint
@@ -94,7 +94,7 @@ def _host_and_port(context: click.Context, option: click.Parameter, text: str) -
 )
 @click.option(
     "--report-delay",
-    type=click.FloatRange(LEAST_DELAY),
+    type=Number(LEAST_DELAY),
     default=REPORT_DELAY,
     show_default=True,
     metavar="SECONDS",
@@ -102,7 +102,7 @@ def _host_and_port(context: click.Context, option: click.Parameter, text: str) -
 )
 @click.option(
     "--client-port",
-    type=click.IntRange(0, 65535),
+    type=Whole(0, 65535),
     metavar="PORT",
     help="The client port, asked where the log begins and ends. Default: HAPORT - 1; 0: do not "
     "ask.",
@@ -111,7 +111,7 @@ def _host_and_port(context: click.Context, option: click.Parameter, text: str) -
 @TLS
 @click.option(
     "--file-size",
-    type=click.IntRange(1),
+    type=Whole(1),
     metavar="BYTES",
     help="mappedFileSizeCommitLog of the master, for a new archive. Default: ask the client port.",
 )
@@ -136,7 +136,7 @@ def _host_and_port(context: click.Context, option: click.Parameter, text: str) -
 )
 @click.option(
     "--fsync-interval",
-    type=click.FloatRange(0, min_open=True),
+    type=Number(0, min_open=True),
     default=1.0,
     show_default=True,
     metavar="SECONDS",
@@ -144,14 +144,14 @@ def _host_and_port(context: click.Context, option: click.Parameter, text: str) -
 )
 @click.option(
     "--max-rate",
-    type=click.IntRange(0),
+    type=Whole(0),
     default=0,
     metavar="BYTES",
     help="Most bytes a second; 0, the default, is no limit.",
 )
 @click.option(
     "--log-interval",
-    type=click.FloatRange(0, min_open=True),
+    type=Number(0, min_open=True),
     default=60.0,
     show_default=True,
     metavar="SECONDS",
@@ -204,6 +204,8 @@ def receive(
             backoff_max=BACKOFF_MAX,
         ),
     )
+    if not options.client and file_size is None and ArchiveManifest.read(options.root) is None:
+        raise click.UsageError("--client-port 0 needs --file-size for a new archive")
     failed: list[Exception] = []
     with bar("receiving") as shown:
         globalLogBeginner.beginLoggingTo(
@@ -272,10 +274,8 @@ async def _receiver(
         config = MasterConfig(options.file_size, "")
     elif known is not None:
         config = MasterConfig(known.file_size, "")
-    elif options.client:
-        config = await ask_config(client, options.client)
     else:
-        raise click.UsageError("--client-port 0 needs --file-size for a new archive")
+        config = await ask_config(client, options.client)
     now = int(time.time() * 1000)
     manifest = ArchiveManifest(
         source=Endpoint().show(options.source),

@@ -16,7 +16,7 @@ from rmqha.archive.restore import RestoredStore, settings_for, tables_of
 from rmqha.archive.restore import restore as build
 from rmqha.archive.source import RestoreSource
 from rmqha.archive.target import ALLOWED, RestoreTarget
-from rmqha.cli.common import JSON, STORE, bar, note
+from rmqha.cli.common import JSON, STORE, Whole, bar, note
 from rmqha.config.load import load
 from rmqha.ha.master_epoch import LARGEST
 from rmqha.tier.joined_log import only_tier
@@ -71,16 +71,19 @@ def _target(context: click.Context, option: click.Parameter, text: str | None) -
 @click.option(
     "--tables",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
+    metavar="DIR",
     help="A store, or a copy of its config folder: topics, groups and offsets. Default: STORE.",
 )
 @click.option(
     "--conf",
     type=click.Path(exists=True, path_type=Path),
+    metavar="FILE",
     help="broker.conf of the new store, with DEST as storePathRootDir.",
 )
 @click.option(
     "--epoch",
-    type=click.IntRange(1, LARGEST),
+    type=Whole(1, LARGEST),
+    metavar="N",
     help="The new master epoch; by default one above the highest that the source knows.",
 )
 @JSON

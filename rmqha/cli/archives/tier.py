@@ -14,7 +14,7 @@ import click
 from attrs import asdict
 
 from rmqha.cli.archives.as_service import as_service
-from rmqha.cli.common import JSON, STORE, bar, note
+from rmqha.cli.common import JSON, STORE, Number, Whole, bar, note
 from rmqha.logfiles.listing import root_of
 from rmqha.tier.errors import LogCutMeanwhile, TierUnreachable
 from rmqha.tier.objects import shown_url
@@ -30,7 +30,7 @@ INTERVAL = 10.0
 @click.option("--follow", is_flag=True, help="Go on as files become full, until Ctrl-C or SIGTERM.")
 @click.option(
     "--interval",
-    type=click.FloatRange(0, min_open=True),
+    type=Number(0, min_open=True),
     default=INTERVAL,
     show_default=True,
     metavar="SECONDS",
@@ -38,7 +38,7 @@ INTERVAL = 10.0
 )
 @click.option(
     "--max-rate",
-    type=click.IntRange(0),
+    type=Whole(0),
     default=0,
     metavar="BYTES",
     help="Most bytes a second; 0, the default, is no limit.",

@@ -8,7 +8,7 @@ import json
 
 import click
 
-from rmqha.cli.common import FAILED, JSON, TLS, complain
+from rmqha.cli.common import FAILED, JSON, TLS, Whole, complain
 from rmqha.cli.controller.asking import ADDRESSES, addresses_of, ask
 from rmqha.controller.coordinator import SetState
 from rmqha.controller.group import ControllerGroup
@@ -82,7 +82,7 @@ def show(state: SetState, name: str, member: int, *, as_json: bool) -> int:
     "--id",
     "member",
     required=True,
-    type=click.IntRange(1),
+    type=Whole(1),
     metavar="N",
     help="The member's controller id.",
 )

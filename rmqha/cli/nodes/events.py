@@ -15,7 +15,7 @@ import treq
 from rich.table import Table
 
 from rmqha import event_file
-from rmqha.cli.common import complain, in_reactor, stdout
+from rmqha.cli.common import Number, complain, in_reactor, stdout
 from rmqha.cli.nodes.arguments import DEFAULT_ADDRESS, UNREACHABLE, checked
 from rmqha.event_file import Event
 from rmqha.nodes.poll import UNREACHED, Look, unreached
@@ -70,7 +70,8 @@ def tell(events: list[Event], hours: float, *, as_json: bool, now: float) -> Non
 @click.argument("source", default=DEFAULT_ADDRESS, metavar="[HOST:PORT|STORE]")
 @click.option(
     "--hours",
-    type=click.FloatRange(0, min_open=True),
+    type=Number(0, min_open=True),
+    metavar="HOURS",
     default=HOURS,
     show_default=True,
     help="How far back.",
@@ -87,7 +88,10 @@ def events(context: click.Context, source: str, hours: float, as_json: bool) -> 
         found = event_file.read(event_file.event_path(Path(source)))
         tell(found, hours, as_json=as_json, now=time.time())
         return
-    address = checked(source)
+    try:
+        address = checked(source)
+    except click.UsageError as error:
+        raise click.UsageError(f"{source} is neither HOST:PORT nor a store's folder") from error
 
     async def run(reactor: Any) -> int:
         try:

@@ -19,7 +19,7 @@ from twisted.internet.defer import ensureDeferred, gatherResults
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
-from rmqha.cli.common import TLS, complain, in_reactor, stdout
+from rmqha.cli.common import TLS, Number, Whole, complain, in_reactor, stdout
 from rmqha.cli.nodes.arguments import DEFAULT_ADDRESS, UNREACHABLE, checked, exit_code
 from rmqha.cli.nodes.brief import several, shown
 from rmqha.cli.nodes.detail import Copying, table_of
@@ -146,11 +146,13 @@ async def watch(
 @click.option(
     "--watch",
     "interval",
-    type=click.FloatRange(FASTEST, SLOWEST),
+    type=Number(FASTEST, SLOWEST),
     metavar="SECONDS",
     help=f"Poll again every SECONDS ({FASTEST} to {SLOWEST:.0f}).",
 )
-@click.option("--times", type=click.IntRange(1), help="With --watch: stop after this many polls.")
+@click.option(
+    "--times", type=Whole(1), metavar="COUNT", help="With --watch: stop after this many polls."
+)
 @click.pass_context
 def status(
     context: click.Context,

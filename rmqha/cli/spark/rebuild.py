@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from rmqha.cli.common import JSON, STORE, note
+from rmqha.cli.common import JSON, STORE, Whole, note
 from rmqha.cli.spark.common import POINT_FILE, Spark, spark_options
 from rmqha.logfiles.listing import root_of
 from rmqha.pipeline.jobs.progress import bar
@@ -29,15 +29,20 @@ MOST_NOTES = 20
     "--out",
     required=True,
     type=click.Path(file_okay=False, path_type=Path),
+    metavar="DIR",
     help="Where to make the folder consumequeue; not in a store.",
 )
 @click.option(
     "--file-size",
-    type=click.IntRange(1),
+    type=Whole(1),
+    metavar="BYTES",
     help=f"Bytes of a queue file.  [default: that of the store, or {FILE_SIZE}]",
 )
 @click.option(
-    "--delay-levels", default=DEFAULT_DELAY_LEVELS, help="messageDelayLevel of the broker."
+    "--delay-levels",
+    default=DEFAULT_DELAY_LEVELS,
+    metavar="LEVELS",
+    help="messageDelayLevel of the broker.",
 )
 @POINT_FILE
 @JSON

@@ -11,7 +11,7 @@ from typing import Any
 import click
 from rich.table import Table
 
-from rmqha.cli.common import JSON, stdout
+from rmqha.cli.common import JSON, Whole, stdout
 from rmqha.cli.spark.common import Setting, Spark, spark_options, stores_argument
 from rmqha.net.remoting.credentials import read_credentials
 from rmqha.pipeline.jobs.progress import bar
@@ -56,7 +56,8 @@ from rmqha.pipeline.producing.settings import SendOptions
 )
 @click.option(
     "--tasks",
-    type=click.IntRange(1),
+    type=Whole(1),
+    metavar="COUNT",
     default=TASKS,
     show_default=True,
     help="How many producers send at the same time.",

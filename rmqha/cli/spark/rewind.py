@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from rmqha.cli.common import Whole
 from rmqha.cli.spark.tables import TablePlace, iceberg_options
 from rmqha.pipeline.jobs import rewind as job
 from rmqha.pipeline.sinks.target import IcebergPlace
@@ -20,8 +21,12 @@ from rmqha.pipeline.sinks.target import IcebergPlace
     type=TablePlace(exists=True),
     help="The table's folder, or the s3:// URL of a Delta table.",
 )
-@click.option("--to", required=True, type=click.IntRange(0), help="Physical offset of the cut.")
-@click.option("--store", help="The store whose rows are removed, if the table has several.")
+@click.option(
+    "--to", required=True, type=Whole(0), metavar="OFFSET", help="Physical offset of the cut."
+)
+@click.option(
+    "--store", metavar="NAME", help="The store whose rows are removed, if the table has several."
+)
 @iceberg_options
 def rewind(table: Path | str, to: int, store: str | None, iceberg: IcebergPlace | None) -> None:
     """Remove the rows of a table from a physical offset on.

@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from rmqha.cli.common import JSON, note, stdout
+from rmqha.cli.common import JSON, Number, note, stdout
 from rmqha.cli.spark.common import POINT_FILE, Spark, spark_options, stores_argument
 from rmqha.pipeline.jobs.plots import require
 from rmqha.pipeline.jobs.progress import bar
@@ -25,7 +25,7 @@ from rmqha.pipeline.log.options import Visibility
 
 @click.command()
 @stores_argument
-@click.option("--topic", help="Only these topics, separated by commas.")
+@click.option("--topic", metavar="TOPIC[,...]", help="Only these topics, separated by commas.")
 @click.option(
     "--visibility",
     type=click.Choice([each.value for each in Visibility]),
@@ -34,12 +34,16 @@ from rmqha.pipeline.log.options import Visibility
     help="Count every record, or only messages that consumers can get.",
 )
 @click.option(
-    "--from", "start", help="Only messages stored at this time or later: 2026-01-31T12:00:00Z."
+    "--from",
+    "start",
+    metavar="TIME",
+    help="Only messages stored at this time or later: 2026-01-31T12:00:00Z.",
 )
-@click.option("--until", "end", help="Only messages stored before this time.")
+@click.option("--until", "end", metavar="TIME", help="Only messages stored before this time.")
 @click.option(
     "--step",
-    type=click.FloatRange(0.001),
+    type=Number(0.001),
+    metavar="SECONDS",
     help="Seconds of a time step.  [default: about 200 steps]",
 )
 @click.option("--queues", is_flag=True, help="Print a line for each queue too.")

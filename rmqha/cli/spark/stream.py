@@ -46,6 +46,7 @@ STEADY = 30.0
 @click.option(
     "--checkpoint",
     type=click.Path(path_type=Path),
+    metavar="DIR",
     help="Where Spark keeps its position.  [default: beside the table]",
 )
 @click.option(

@@ -49,7 +49,9 @@ def iceberg_options(command: Callable[..., Any]) -> Callable[..., Any]:
     C{iceberg}: an L{IcebergPlace}, or C{None}.
     """
 
-    @click.option("--catalog", help="Catalog of an Iceberg table, as pyiceberg is configured.")
+    @click.option(
+        "--catalog", metavar="NAME", help="Catalog of an Iceberg table, as pyiceberg is configured."
+    )
     @click.option(
         "--catalog-property",
         "properties",
@@ -57,7 +59,9 @@ def iceberg_options(command: Callable[..., Any]) -> Callable[..., Any]:
         multiple=True,
         help="A property of that catalog; may be repeated.",
     )
-    @click.option("--name", help="Name of an Iceberg table in it.  [default: rmqha.messages]")
+    @click.option(
+        "--name", metavar="NAME", help="Name of an Iceberg table in it.  [default: rmqha.messages]"
+    )
     def given(
         catalog: str | None,
         properties: tuple[tuple[str, str], ...],
@@ -95,7 +99,9 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
         show_default=True,
         help="Compression of the files.",
     )
-    @click.option("--level", type=int, help="Compression level.  [default: the codec's own]")
+    @click.option(
+        "--level", type=int, metavar="N", help="Compression level.  [default: the codec's own]"
+    )
     @click.option(
         "--partition-by", type=click.Choice(["topic"]), help="Partition by topic as well as by day."
     )

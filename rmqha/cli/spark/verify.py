@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from rmqha.cli.common import FAILED, JSON, note, stdout
+from rmqha.cli.common import FAILED, JSON, Whole, note, stdout
 from rmqha.cli.spark.common import POINT_FILE, Spark, spark_options, stores_argument
 from rmqha.pipeline.jobs.plots import require
 from rmqha.pipeline.jobs.progress import bar
@@ -62,7 +62,9 @@ class Bytes(click.ParamType[int]):
     type=click.Choice([each.value for each in DigestKind]),
     default=DigestKind.CRC32.value,
 )
-@click.option("--end", type=click.IntRange(0), help="Compare below this physical offset only.")
+@click.option(
+    "--end", type=Whole(0), metavar="OFFSET", help="Compare below this physical offset only."
+)
 @click.option("--whole", is_flag=True, help="Count a copy that ends before another as different.")
 @click.option(
     "--digests",

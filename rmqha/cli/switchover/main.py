@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 
-from rmqha.cli.common import TLS, in_reactor
-from rmqha.cli.reach import CREDENTIALS, address_of
+from rmqha.cli.common import TLS, Number, in_reactor
+from rmqha.cli.reach import CREDENTIALS
 from rmqha.config.values import Endpoint
-from rmqha.net.remoting.client import RemotingClient
+from rmqha.net.remoting.client import RemotingClient, split_address
 from rmqha.net.tls.tool_tls import ToolTls
 from rmqha.switchover.acts import Act, Hands
 from rmqha.switchover.asked_broker import AskedBroker
@@ -27,7 +27,10 @@ JOURNAL = "rmqha-switchover.json"
 
 
 def _address(context: click.Context, option: click.Parameter, text: str) -> str:
-    return Endpoint().show(address_of(str(option.name).upper(), text))
+    try:
+        return Endpoint().show(split_address(text))
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error
 
 
 def _act(act: Act, does: str) -> Callable[[Any], Any]:
@@ -59,7 +62,7 @@ def _act(act: Act, does: str) -> Callable[[Any], Any]:
 )
 @click.option(
     "--timeout",
-    type=click.FloatRange(min=1),
+    type=Number(min=1),
     default=120.0,
     show_default=True,
     metavar="SECONDS",

@@ -92,4 +92,6 @@ class EventsTests(CommandTestCase):
         """
         What is neither an address nor a folder is a usage error.
         """
-        self.assertIn("is not HOST:PORT", self.fails(2, "events", "nowhere"))
+        self.assertIn(
+            "is neither HOST:PORT nor a store's folder", self.fails(2, "events", "nowhere")
+        )
