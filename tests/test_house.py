@@ -138,7 +138,7 @@ HOUSE: dict[str, set[str]] = {
     "cli.controller": {"cli.common", "controller", "net.remoting"},
     "cli.nodes": {"cli.common", "event_file", "nodes"},
     "cli.reach": {"cli.common", "ha.slave", "net.remoting"},
-    "cli.archives": {"archive", "cli.common", "cli.reach", "roles.host", "tier"},
+    "cli.archives": {"admin", "archive", "cli.common", "cli.reach", "roles.host", "tier"},
     "cli.switchover": {"cli.reach", "switchover"},
     "cli": {
         "cli.archives",

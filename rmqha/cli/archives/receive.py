@@ -15,9 +15,10 @@ from attrs import frozen
 from twisted.internet.defer import Deferred, ensureDeferred
 from twisted.internet.task import react
 from twisted.internet.threads import deferToThread
-from twisted.logger import globalLogBeginner, textFileLogObserver
+from twisted.logger import globalLogBeginner
 from twisted.python.failure import Failure
 
+from rmqha.admin.log_output import written_to
 from rmqha.archive.archive import Archive
 from rmqha.archive.manifest import ArchiveManifest
 from rmqha.archive.master_config import MasterConfig, ask_config, tell_no_port
@@ -26,6 +27,7 @@ from rmqha.cli.archives.as_service import as_service
 from rmqha.cli.common import TLS, Number, Whole, bar
 from rmqha.cli.reach import CREDENTIALS
 from rmqha.config.ha_settings import BadRecordPolicy, FirstSync, HASettings
+from rmqha.config.settings import LogSettings
 from rmqha.config.values import Endpoint
 from rmqha.ha.slave import master_bounds
 from rmqha.ha.slave.reconnect import ha_endpoint
@@ -209,7 +211,7 @@ def receive(
     failed: list[Exception] = []
     with bar("receiving") as shown:
         globalLogBeginner.beginLoggingTo(
-            [textFileLogObserver(sys.stderr)], redirectStandardIO=False
+            [written_to(sys.stderr, LogSettings(), "receive")], redirectStandardIO=False
         )
         try:
             react(lambda reactor: ensureDeferred(_run(reactor, options, shown, failed)))

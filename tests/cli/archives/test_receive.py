@@ -95,6 +95,7 @@ class ReceiveTests(CommandTestCase):
         self.assertEqual(self.process.complaints(), [])
         self.assertIn("clean", self.succeed("verify", self.archive))
         self.assertIn("in-sync with 127.0.0.1:", self.process.log())
+        self.assertIn(" info     receive [archive.archive] Archive ", self.process.log())
 
     @slow
     def test_another_log(self) -> None:
