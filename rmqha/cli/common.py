@@ -218,7 +218,7 @@ TLS = click.option(
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     callback=_tls,
     metavar="FILE",
-    help="Connect with TLS, by the keys in this file: those of a client in mqadmin's "
-    "tls.config.file, and for an HA port haTlsEnable and its like.",
+    help="Connect with TLS, as this file says: tls.client.* as in mqadmin's tls.config.file; for "
+    "an HA port also haTlsEnable=true, haTlsKeyPath and so on. See docs/guide/tls.rst.",
 )
 """For nodes that take TLS alone; gives a L{ToolTls}."""
