@@ -31,7 +31,9 @@ def bring_back(
         yield
 
     def end(topic: str, queue_id: int) -> int | None:
-        return store.next_offset(topic, queue_id) or None
+        # One that has lost all its messages is there, and ends where it begins.
+        found = store.next_offset(topic, queue_id)
+        return found if found or queues.get(topic, queue_id) is not None else None
 
     if store.knows_ends:
         yield from offsets.bring_back(end)

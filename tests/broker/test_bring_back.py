@@ -129,6 +129,29 @@ class BringBackTests(BrokerTestCase):
         self.successResultOf(self.master.prepare())
         self.assertEqual(self.offsets(), [5] * len(TOPICS) * QUEUES)
 
+    def test_nothing_left(self) -> None:
+        """
+        A queue whose messages are all lost begins anew, and so do its groups.
+        """
+        store = self.master.store
+        self.successResultOf(store._flush_derived())
+        end = store.log.end
+        self.master.topics.put(TopicConfig(topic_name="D"))
+        for _ in range(3):
+            self.send(self.client(), "D", 0)
+        self.clock.advance(0.1)
+        self.root = self.crash(store)
+        for path in (self.root / "commitlog").iterdir():
+            if int(path.name) <= end:
+                with path.open("r+b") as log:
+                    log.seek(end - int(path.name))
+                    log.write(bytes(4096))
+        self.master = self.broker()
+        self.assertEqual(self.master.store.log.end, end)
+        self.master.offsets.advance("g", "D", 0, 2)
+        self.successResultOf(self.master.prepare())
+        self.assertEqual(self.master.offsets.get("g", "D", 0), 0)
+
     def test_stopped(self) -> None:
         """
         A stop ends it: nothing changes any more, no slave is asked, and the next start does it
