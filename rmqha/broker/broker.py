@@ -330,7 +330,14 @@ class Broker:
         """
         store, settings, slave = self.store, self.settings, self.writer is None
         served, memory = self.served, physical_memory()
-        reader = QueueReader(served, store.queues, settings.pull, memory, slave=slave)
+        reader = QueueReader(
+            served,
+            store.queues,
+            settings.pull,
+            memory,
+            slave=slave,
+            next_offset=store.next_offset,
+        )
         self._holds = LongPolling(self.reactor, store.queues, store.dispatcher)
         pulls = Pulls(
             settings=settings.pull,
@@ -440,7 +447,7 @@ class Broker:
             servers=self.registration.servers,
             offsets=self.offsets,
             known=lambda topic: self.topics.get(topic) is not None,
-            queue_end=store.queues.end,
+            queue_end=store.next_offset,
             clock=clock,
             in_thread=in_thread,
         )

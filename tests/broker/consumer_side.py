@@ -102,7 +102,12 @@ class Consuming:
         self.locks = Locks(clock, self._has_queue)
         self.served = ServedRecords(store.log)
         reader = QueueReader(
-            self.served, store.queues, self.settings, self.memory, slave=self.slave
+            self.served,
+            store.queues,
+            self.settings,
+            self.memory,
+            slave=self.slave,
+            next_offset=store.next_offset,
         )
         levels = DelayLevels.parse(store.settings.delay_levels)
         lookup = Lookup(store.log, store.queues, store.index, levels)

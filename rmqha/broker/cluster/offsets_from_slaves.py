@@ -39,7 +39,7 @@ class Return:
 
     @ivar servers: The name servers, who know the slaves.
     @ivar known: Whether there is a topic here, by its name.
-    @ivar queue_end: Just past the last message of a queue here.
+    @ivar queue_end: Just past the last message of a queue here, whether readers may see it or not.
     """
 
     client: RemotingClient

@@ -120,8 +120,7 @@ class Progress:
                 ResponseCode.INVALID_PARAMETER,
                 f"queueId[{queue_id}] is illegal, topic:[{topic}] has {queues} queues",
             )
-        queue = self._queues.get(topic, queue_id)
-        end = 0 if queue is None else queue.max_offset
+        end = self._reader.next_offset(topic, queue_id)
         if offset < 0 or (offset > end and not self._slave):
             raise RequestRefused(
                 ResponseCode.INVALID_PARAMETER,

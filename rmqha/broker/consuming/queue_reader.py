@@ -99,12 +99,16 @@ class QueueReader:
         memory: int,
         *,
         slave: bool = False,
+        next_offset: Callable[[str, int], int] | None = None,
     ) -> None:
         """
         @param served: Judges what is read of the log.
         @param memory: The machine's memory, in bytes.
         @param slave: Whether the log may be behind another's.
+        @param next_offset: Just past the last message of a queue that the log has, whether readers
+            may see it or not; the queue's end by default.
         """
+        self.next_offset = next_offset or queues.end
         self._served, self._log = served, served.log
         self._queues = queues
         self._machine, self._slave = memory, slave
@@ -142,7 +146,7 @@ class QueueReader:
         low, high = (0, 0) if queue is None else (queue.min_offset, queue.max_offset)
         if queue is not None and low <= offset < high:
             return self._found(queue, offset, most, codes, most_bytes, passing)
-        if offset == high and high:
+        if (offset == high and high) or self._is_ahead(topic, queue_id, high, offset):
             return ReadResult(ReadStatus.OFFSET_OVERFLOW_ONE, offset, low, high)
         if not high:
             status, corrected = ReadStatus.NO_MESSAGE_IN_QUEUE, 0
@@ -151,6 +155,13 @@ class QueueReader:
         else:
             status, corrected = ReadStatus.OFFSET_OVERFLOW_BADLY, high
         return ReadResult(status, corrected if self._correct else offset, low, high)
+
+    def _is_ahead(self, topic: str, queue_id: int, high: int, offset: int) -> bool:
+        """
+        Whether a message is in the log that readers of a master do not see yet, or is the next: who
+        wants it has seen those before it, and must not be sent back.
+        """
+        return not self._slave and high < offset <= self.next_offset(topic, queue_id)
 
     def passed_over(self, topic: str, queue_id: int, passing: str, offset: int) -> int:
         """

@@ -137,6 +137,20 @@ class ReturnTests(ReturnTestCase):
         self.assertIsNone(offsets.get("g", "T", 7))
         self.assertIsNone(offsets.get("g", "Gone", 0))
 
+    def test_not_to_be_seen_yet(self) -> None:
+        """
+        What is in the log can be true, though readers of this master do not see it yet.
+        """
+        store = self.serving.store
+        store.dispatcher.limit = store.log.end
+        client = Client(Connections(self.clock, self.serving.registry, ConnectionLimits()))
+        for _ in range(2):
+            client.ask(RequestCode.SEND_MESSAGE_V2, sending("T"), b"x")
+        self.others.bodies[SLAVE] = offsets_body({"T@g": {0: 6}, "T@h": {0: 9}})
+        self.successResultOf(self.gather())
+        self.assertEqual(6, self.serving.offsets.get("g", "T", 0))
+        self.assertEqual(7, self.serving.offsets.get("h", "T", 0))
+
     def test_lower(self) -> None:
         """
         What is lower does not.

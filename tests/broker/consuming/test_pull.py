@@ -25,6 +25,7 @@ from tests.broker.consumer_side import (
     TOPIC,
     ConsumingTestCase,
     bodies,
+    commit,
     heartbeat,
     pull,
     records,
@@ -152,6 +153,27 @@ class ReadingTests(ConsumingTestCase):
             answer = self.ask(self.peer, pull(offset))
             self.assert_answer(answer, code, remark)
             self.assertEqual(answer.ext["nextBeginOffset"], following)
+
+    def test_not_to_be_seen_yet(self) -> None:
+        """
+        A master that leads on in its epoch may have lost what it wrote of its queues in a power
+        cut: a consumer that has read further waits where it is, and its offset is taken.
+        """
+        self.put(b"one")
+        store = self.broker.store
+        store.dispatcher.limit = store.log.end
+        self.put(b"two", b"three")
+        not_found, moved = ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_OFFSET_MOVED
+        for offset, code, following in ((1, not_found, 1), (3, not_found, 3), (4, moved, 1)):
+            answer = self.ask(self.peer, pull(offset))
+            self.assertEqual((answer.code, answer.ext["nextBeginOffset"]), (code, str(following)))
+        self.assertEqual(self.ask(self.peer, commit(3)).code, ResponseCode.SUCCESS)
+        self.assertEqual(self.ask(self.peer, commit(4)).code, ResponseCode.INVALID_PARAMETER)
+        self.peer.send(pull(2, sys_flag=SUSPEND | 4))
+        self.assertEqual(self.peer.sent(), [])
+        store.confirm(store.log.end)
+        self.broker.dispatch()
+        self.assertEqual(bodies(self.peer.sent()[0]), [b"three"])
 
     def test_slave_is_not_sure(self) -> None:
         """
