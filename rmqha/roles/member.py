@@ -46,6 +46,7 @@ from rmqha.periodic import Job, Periodic
 from rmqha.roles.leading import LeadingNode
 from rmqha.roles.upstream.elected import ElectedUpstream, controllers
 from rmqha.shutdown import Shutdown
+from rmqha.store.files.mapped import none_left
 from rmqha.store.store import Store
 from rmqha.store.tables import epoch_file
 from rmqha.store.tables.held_file import Held
@@ -139,11 +140,15 @@ class MemberNode(LeadingNode):
         return succeed(None)
 
     async def _join(self, store: Store) -> None:
-        try:
-            await self._recall(store)
-        except (TableUnreadable, FileUnreadable, OSError) as error:
-            self._refuse("epochs", str(error))
-            return
+        while True:
+            try:
+                await self._recall(store)
+                break
+            except (TableUnreadable, FileUnreadable, OSError) as error:
+                self._refuse("epochs", str(error))
+                if not none_left(error):
+                    return
+            await deferLater(self.reactor, AGAIN, lambda: None)
         while self.running:
             try:
                 await self.membership.group.find_leader()

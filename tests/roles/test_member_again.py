@@ -4,11 +4,13 @@ A member that is started again, and leads in the epoch in which the process befo
 
 from __future__ import annotations
 
+import errno
 import json
 
 from rmqha.controller.member_state import MemberState
 from rmqha.controller.set_watch import LOOK
 from rmqha.ha.master.transfer import PutStatus
+from rmqha.roles.member import AGAIN
 from rmqha.wire import ha_v2
 from tests.roles.test_member import OTHER, OURS, MemberCase
 from tests.support.unreadable import make_unreadable
@@ -77,6 +79,22 @@ class SetTests(MemberCase):
             self.assert_state(MemberState.REFUSED, f"{why}: cannot read {self.root / name}: ")
             self.stop()
             unreadable.restore()
+
+    def test_no_descriptor(self) -> None:
+        """
+        Want of a descriptor passes: it joins as soon as there is one.
+        """
+        self.member()
+        self.joined()
+        self.stop()
+        unreadable = make_unreadable(self, self.root / "rmqha" / "held.json", errno.EMFILE)
+        self.member()
+        self.assert_state(MemberState.REFUSED, "epochs: ")
+        self.pass_time(2 * AGAIN)
+        self.assert_state(MemberState.REFUSED, "epochs: ")
+        unreadable.restore()
+        self.pass_time(2 * AGAIN)
+        self.assert_state(MemberState.LEADING, "in master epoch 1")
 
 
 class ConfirmTests(MemberCase):
