@@ -59,6 +59,7 @@ class ObjectFolder:
         The folder at a URL; it need not exist.
 
         @raise TierPlaceInvalid: If pyarrow knows no such place.
+        @raise TierUnreachable: If it cannot find out.
         @raise ExtraMissing: If there is no pyarrow.
         """
         # A process that was forked needs connections of its own.
@@ -186,6 +187,9 @@ def _file_system(url: str, process: int) -> tuple[FileSystem, str]:
         files, base = FileSystem.from_uri(url)
         if not base.strip("/"):
             raise ValueError("it names no folder")
-    except (ValueError, OSError, NotImplementedError) as error:
+    except (ValueError, NotImplementedError) as error:
         raise TierPlaceInvalid(shown_url(url), " ".join(str(error).split())) from error
+    except OSError as error:
+        # S3 is asked for a bucket's region.
+        raise TierUnreachable(shown_url(url), " ".join(str(error).split())) from error
     return files, base.rstrip("/")

@@ -9,6 +9,8 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+from pyarrow import fs
+
 from rmqha.errors import Refused
 from rmqha.tier.errors import (
     LogCutMeanwhile,
@@ -295,6 +297,51 @@ class CommandTests(TierCase, CommandTestCase):
         said = self.fails(1, "tier", self.store, "/tmp/nowhere")
         self.assertIn("rmqha: /tmp/nowhere cannot be a tier: ", said)
         self.fails(78, "tier", self.store, "/tmp/nowhere", "--follow")
+
+    def test_follow_unreachable(self) -> None:
+        """
+        A store that does not answer while it is asked where a bucket is, as before the network is
+        there, may answer the next start.
+        """
+
+        class Away:
+            """
+            pyarrow without a network.
+            """
+
+            @staticmethod
+            def from_uri(url: str) -> None:
+                raise OSError(f"When resolving region for bucket: network down, {url}")
+
+        self.patch(fs, "FileSystem", Away)
+        said = self.fails(1, "tier", self.store, "s3://away/tier", "--follow")
+        self.assertIn("network down", said)
+
+    def test_follow_deleted(self) -> None:
+        """
+        A log file that its node deletes before its turn comes is no reason to end.
+        """
+        from rmqha.cli.archives import tier
+
+        looks: list[float] = []
+
+        def sleep(seconds: float) -> None:
+            looks.append(seconds)
+            if len(looks) > 1:
+                raise KeyboardInterrupt
+
+        def deleting(folder: ObjectFolder, name: str, parts: Any) -> None:
+            write(folder, name, parts)
+            self.file(1).unlink(missing_ok=True)
+            self.file(0).unlink(missing_ok=True)
+
+        write = ObjectFolder.write
+        self.patch(tier.time, "sleep", sleep)
+        self.patch(ObjectFolder, "write", deleting)
+        result = self.run_command("tier", self.store, self.url, "--follow")
+        self.assertNotEqual(78, result.exit_code, result.stderr)
+        self.assertIn("trying again", result.stderr)
+        self.assertTrue(self.manifest(2).exists())
 
     def test_follow(self) -> None:
         """

@@ -12,7 +12,7 @@ import click
 from rmqha.cli.common import told
 from rmqha.errors import RmqhaError
 from rmqha.roles.host.exit_codes import FOR_A_PERSON, LASTING_ERRNOS, exit_code
-from rmqha.tier.errors import TierError
+from rmqha.tier.errors import TierError, TierUnreachable
 
 
 class ForAPerson(click.ClickException):
@@ -41,4 +41,6 @@ def as_service() -> Iterator[None]:
 def _lasts(error: RmqhaError | OSError) -> bool:
     if isinstance(error, OSError):
         return error.errno in LASTING_ERRNOS
-    return isinstance(error, TierError) or exit_code(error) == FOR_A_PERSON
+    if isinstance(error, TierError):
+        return not isinstance(error, TierUnreachable)
+    return exit_code(error) == FOR_A_PERSON

@@ -14,7 +14,7 @@ import click
 from attrs import asdict
 
 from rmqha.cli.archives.as_service import as_service
-from rmqha.cli.common import JSON, STORE, Number, Whole, bar, note
+from rmqha.cli.common import JSON, STORE, Number, Whole, bar, note, told
 from rmqha.logfiles.listing import root_of
 from rmqha.tier.errors import LogCutMeanwhile, TierUnreachable
 from rmqha.tier.objects import shown_url
@@ -72,8 +72,9 @@ def _follow(uploader: Uploader, interval: float, as_json: bool) -> NoReturn:
     while True:
         try:
             done = _upload(uploader)
-        except (TierUnreachable, LogCutMeanwhile) as error:
-            note(f"{error}; trying again in {interval:g} s")
+        except (TierUnreachable, LogCutMeanwhile, FileNotFoundError) as error:
+            # A node deletes old files, also one whose turn is next.
+            note(f"{told(error)}; trying again in {interval:g} s")
         else:
             if done.files:
                 _tell(done, uploader.url, as_json)
