@@ -7,11 +7,12 @@ from __future__ import annotations
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from rmqha.broker.delay.delay_offsets import LevelOffsets
+from rmqha.broker.delay.delay_offsets import LOG_END, LevelOffsets
 from rmqha.store.store import Store
 from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.store.tables.offset_table import read_offsets
 from rmqha.wire.names import SCHEDULE_TOPIC
+from rmqha.wire.remoting.bodies.offsets import DelayOffsets
 from tests.store.test_store import StoreTestCase
 from tests.support.logs import message, now
 
@@ -109,6 +110,35 @@ class ConfirmTests(StoreTestCase):
         found = read_offsets(CheckedTables(root)).offsets
         assert found is not None, "it was written"
         self.assertEqual(found.offset_table, {"TopicA@g": {0: 2}})
+
+    def test_delivered(self) -> None:
+        """
+        A delayed message that was delivered where a cut may take the copy counts as delivered, in
+        the file and for a slave, when the set has the copy: else nobody would deliver it again.
+        """
+        for delivers in (True, False):
+            root = self.folder() / "store"
+            store = self.store = self.small(root, follows_confirm=True, clock=self.clock)
+            store.put(message(300, topic=SCHEDULE_TOPIC))
+            store.put(message(300, topic="TopicA"))
+            store.confirm(300)
+            self.clock.advance(1.0)
+            self.successResultOf(store.flusher.flush())
+            levels = LevelOffsets(CheckedTables(root), store, self.clock, now)
+            levels.load()
+            if delivers:
+                levels.delivered(1, 1)
+            else:
+                levels.adopt(DelayOffsets(offset_table={1: 1}, extra={LOG_END: 600}))
+            self.clock.pump([1.0] * 3)
+            self.assertEqual(self.levels(), {1: 0, 2: 0})
+            store.confirm(600)
+            self.clock.advance(0.1)
+            if not delivers:
+                levels.adopt(DelayOffsets(offset_table={1: 1}, extra={LOG_END: 700}))
+            self.clock.pump([1.0] * 3)
+            self.assertEqual(self.levels(), {1: 1, 2: 0})
+            self.successResultOf(levels.stop())
 
     def levels(self) -> dict[int, int]:
         """

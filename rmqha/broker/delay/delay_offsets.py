@@ -5,7 +5,8 @@ An offset says that copies of all messages below it are in the log.  On a disk, 
 may say so only when that much of the log is there as well: else a power cut, or a master lost
 before its slave had the copies, would lose messages that waited in safety.  So offsets that go
 there are a claim first, and count when the log is durable up to where it ended when they were
-taken.
+taken.  In a set whose master is elected they count when the set has that much, too: what it has not
+may be cut off, and the copies with it.
 
 Source: docs/protocol/remoting.md, Delayed messages.
 """
@@ -115,6 +116,7 @@ class LevelOffsets:
         """
         needs = table.extra.get(LOG_END, 0)
         claim = _Claim(needs if type(needs) is int else 0, dict(table.offset_table))
+        self._settle()
         if self._claim is None or claim.needs <= self._claim.needs:
             # A later one may never come true while the log goes on growing there.
             self._claim = claim
@@ -155,8 +157,8 @@ class LevelOffsets:
         """
         Let the claim count if the log is far enough.
         """
-        claim = self._claim
-        if claim is None or self._store.log.flushed < claim.needs:
+        claim, far, limit = self._claim, self._store.log.flushed, self._store.dispatcher.limit
+        if claim is None or min(far, far if limit is None else limit) < claim.needs:
             return
         self._claim = None
         for level, offset in claim.offsets.items():
