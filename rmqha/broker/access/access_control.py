@@ -93,7 +93,8 @@ def _check_permissions(account: Account, command: Command, administers: bool) ->
     for resource, permission in wants:
         if not account.may(resource, permission):
             group = resource.startswith(RETRY_PREFIX)
-            what = f"group {resource.removeprefix(RETRY_PREFIX)}" if group else f"topic {resource}"
+            name = resource.removeprefix(RETRY_PREFIX) or "without a name"
+            what = f"group {name}" if group else f"topic {name}"
             lacks = permission.name or "PUB or SUB"
             reason = f"{what} is not permitted for {lacks}"
             raise _denied(account.access_key, f"No default permission for {resource}", reason)
