@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -83,6 +83,32 @@ class ObjectFolder:
         with self._asked(folder):
             return sorted(found.base_name for found in self._files.get_file_info(selector))
 
+    def has(self, name: str) -> bool:
+        """
+        Whether an object is there, or a folder with any.
+
+        @raise TierUnreachable: If that cannot be found out.
+        """
+        from pyarrow.fs import FileType
+
+        with self._asked(name):
+            kind = self._files.get_file_info(f"{self._base}/{name}").type
+        return bool(kind != FileType.NotFound)
+
+    def walk(self, folder: str = "") -> dict[str, int]:
+        """
+        All objects of a folder and of those below it: their names, and their sizes in bytes.
+
+        @raise TierUnreachable: If that cannot be found out.
+        """
+        from pyarrow.fs import FileSelector
+
+        place = f"{self._base}/{folder}".rstrip("/")
+        selector = FileSelector(place, allow_not_found=True, recursive=True)
+        with self._asked(folder):
+            every = self._files.get_file_info(selector)
+        return {each.path[len(self._base) + 1 :]: each.size for each in every if each.is_file}
+
     def size(self, name: str) -> int:
         """
         Bytes of an object, -1 if it is not there.
@@ -134,16 +160,53 @@ class ObjectFolder:
         @raise TierUnreachable: If that is not possible.
         """
         final = f"{self._base}/{name}"
-        renamed = self._files.type_name in WITH_FOLDERS
-        place = final + NEW_SUFFIX if renamed else final
+        place = final + NEW_SUFFIX if self._renames else final
         with self._asked(name):
-            if renamed:
+            if self._renames:
                 self._files.create_dir(final.rpartition("/")[0], recursive=True)
             with self._files.open_output_stream(place) as file:
                 for part in parts:
                     file.write(part)
-            if renamed:
+            if self._renames:
                 self._files.move(place, final)
+
+    def show(self, waiting: str, name: str) -> None:
+        """
+        Let an object be seen under another name, as a whole: it is renamed or, in an object store,
+        copied by the store itself.
+
+        @raise FileNotFoundError: If it is not there.
+        @raise TierUnreachable: If that is not possible.
+        """
+        place, final = f"{self._base}/{waiting}", f"{self._base}/{name}"
+        with self._asked(name):
+            if self._renames:
+                self._files.create_dir(final.rpartition("/")[0], recursive=True)
+                self._files.move(place, final)
+            else:
+                self._files.copy_file(place, final)
+
+    def remove(self, name: str) -> None:
+        """
+        Remove an object, if it is there.
+
+        @raise TierUnreachable: If that is not possible.
+        """
+        with suppress(FileNotFoundError), self._asked(name):
+            self._files.delete_file(f"{self._base}/{name}")
+
+    def remove_folder(self, name: str) -> None:
+        """
+        Remove a folder with all that is in it, if it is there.
+
+        @raise TierUnreachable: If that is not possible.
+        """
+        with suppress(FileNotFoundError), self._asked(name):
+            self._files.delete_dir(f"{self._base}/{name}")
+
+    @property
+    def _renames(self) -> bool:
+        return self._files.type_name in WITH_FOLDERS
 
     @contextmanager
     def _asked(self, name: str) -> Iterator[None]:

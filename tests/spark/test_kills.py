@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from unittest.mock import patch
 
 from attrs import define
 from twisted.trial.unittest import SynchronousTestCase
@@ -26,10 +27,10 @@ try:
     import deltalake
     import pyiceberg
 
-    from rmqha.pipeline.sinks.folder import COMMITS
-    from rmqha.pipeline.sinks.parquet import OURS
-    from rmqha.pipeline.sinks.target import found_at
-    from tests.support.lake import files, found
+    from rmqha.pipeline.sinks.commits import Commits
+    from rmqha.pipeline.sinks.target import Format, Target, found_at
+    from tests.support.lake import files, found, listed
+    from tests.support.s3 import server
 
     _ = (deltalake, pyiceberg)
 except ImportError as missing:  # without the extras
@@ -60,6 +61,7 @@ class Stream:
     format: str
     store: Path
     place: Path
+    url: str = ""
     kills: int = 0
     seen: int = 0
     taken_back: bool = False
@@ -69,9 +71,16 @@ class Stream:
     @property
     def table(self) -> Path:
         """
-        Its table's folder.
+        Its table's folder, if it is on the disk.
         """
         return self.place / self.format
+
+    @property
+    def target(self) -> Target:
+        """
+        The table, wherever it is.
+        """
+        return Target.at(self.url or self.table, format=Format(self.format))
 
     @property
     def done(self) -> bool:
@@ -91,12 +100,14 @@ class Stream:
         """
         Start it, in a group of its own with Java and the workers.
         """
-        command = [str(RMQHA), "spark", "stream", str(self.store), "--out", str(self.table)]
+        command = [str(RMQHA), "spark", "stream", str(self.store), "--out", self.target.shape.place]
         command += ["--format", self.format, "--master", "local[1]"]
         command += ["--option", "visibility=log", "--option", "maxBytesPerTrigger=1m"]
         command += ["--set", "spark.driver.memory=512m", "--set", "spark.ui.enabled=false", *more]
         if self.taken_back:
             command.append("--resume-from-table")
+        if self.url:
+            command += ["--checkpoint", str(self.place / "checkpoint")]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 command, cwd=ROOT, stdout=log, stderr=log, start_new_session=True
@@ -107,8 +118,7 @@ class Stream:
         How far its table is.
         """
         if self.format == "parquet":  # which only one may have open
-            commits = sorted((self.table / OURS / COMMITS).glob("*.json"))
-            held = json.loads(commits[-1].read_text())["held"] if commits else {}
+            held = Commits.of(self.target.shape).last()[1].get("held", {})
             return max((each["store"]["offset"] for each in held.values()), default=0)
         try:
             with found_at(self.table) as table:
@@ -202,20 +212,39 @@ class KillTests(SynchronousTestCase):
     Exactly once rests on what is committed with the files, and on nothing else.
     """
 
+    def setUp(self) -> None:
+        self.place = Path(tempfile.mkdtemp(prefix="kills-"))
+        self.addCleanup(shutil.rmtree, self.place, ignore_errors=True)
+        self.store = self.place / "store"
+
     def test_exactly_once(self) -> None:
         """
         After all kills, the rows of each table are the records of the log.
         """
-        place = Path(tempfile.mkdtemp(prefix="kills-"))
-        self.addCleanup(shutil.rmtree, place, ignore_errors=True)
+        self.exactly_once([Stream(format, self.store, self.place) for format in KILLS])
+
+    def test_in_s3(self) -> None:
+        """
+        So it is with a folder of Parquet files in an S3 server.
+        """
+        s3 = server()
+        changed = patch.dict(os.environ, s3.environment)
+        changed.start()
+        self.addCleanup(changed.stop)
+        url = s3.url(self.place.name).partition("?")[0]
+        self.exactly_once([Stream("parquet", self.store, self.place, url)])
+
+    def exactly_once(self, streams: list[Stream]) -> None:
+        """
+        Kill streams while the log grows, and let them end.
+        """
         writer = subprocess.Popen(
-            [sys.executable, "-m", "tests.spark.growing", str(place / "store"), str(RATE)],
+            [sys.executable, "-m", "tests.spark.growing", str(self.store), str(RATE)],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
         self.addCleanup(writer.kill)
-        streams = [Stream(format, place / "store", place) for format in KILLS]
         for stream in streams:
             self.addCleanup(stream.clear)
             stream.start()
@@ -241,7 +270,7 @@ class KillTests(SynchronousTestCase):
         """
         A table has every record once, and all files that it knows.
         """
-        rows = found(stream.table, stream.format)
+        rows = listed(stream.target) if stream.url else found(stream.table, stream.format)
         offsets = rows.column("physical_offset").to_pylist()
         self.assertEqual(wanted["end"], stream.end(), stream.format)
         self.assertEqual(wanted["rows"], len(offsets), stream.format)

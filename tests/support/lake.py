@@ -56,7 +56,17 @@ def rows(target: Target) -> pa.Table:
     """
     The rows of a table, as a reader of its kind sees them, in the order of the log.
     """
-    return found(target.root, target.format).sort_by([("store", "ascending"), PLACE])
+    seen = listed(target) if target.url else found(target.root, target.format)
+    return seen.sort_by([("store", "ascending"), PLACE])
+
+
+def listed(target: Target) -> pa.Table:
+    """
+    The rows of a folder of Parquet files, wherever it is, for a reader who only lists it.
+    """
+    folder = target.shape.folder
+    place, files = folder._base, folder._files
+    return ds.dataset(place, filesystem=files, format="parquet", partitioning="hive").to_table()
 
 
 PLACE = ("physical_offset", "ascending")

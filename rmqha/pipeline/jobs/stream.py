@@ -121,9 +121,8 @@ def _name(options: ReadOptions, target: Target) -> str:
     chosen = options.topic or sorted(options.assign or ())
     pattern = options.subscribe_pattern
     topics = ", ".join(chosen) or (pattern.pattern if pattern else "all topics")
-    return (
-        f"rmqha {', '.join(options.names)}: {topics} into {target.root} ({selection_of(options)})"
-    )
+    place, selection = target.shape.place, selection_of(options)
+    return f"rmqha {', '.join(options.names)}: {topics} into {place} ({selection})"
 
 
 def checkpoint_of(root: LocalPath, given: Path | None, fresh: bool) -> LocalPath:

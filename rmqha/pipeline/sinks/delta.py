@@ -24,6 +24,7 @@ from deltalake.transaction import AddAction
 
 from rmqha.pipeline.errors import TableRefused
 from rmqha.pipeline.log.positions import Position
+from rmqha.pipeline.sinks.commits import COMMITS
 from rmqha.pipeline.sinks.parquet import Shape
 from rmqha.pipeline.sinks.position import Source, TablePosition, as_json, of_json
 from rmqha.pipeline.sinks.rewrite import place_column
@@ -35,7 +36,6 @@ from rmqha.pipeline.sinks.table import (
     require_same,
 )
 from rmqha.pipeline.sinks.written import WrittenFile
-from rmqha.tier.objects import ObjectFolder
 
 LOG = "_delta_log"
 
@@ -215,10 +215,7 @@ class DeltaSink(LakeTable):
 
         @raise FileNotFoundError: If it was cleaned.
         """
-        shape = self.shape
-        if shape.url:
-            return ObjectFolder.at(shape.url).read(name).decode()
-        return (shape.root / name).read_text(encoding="utf-8")
+        return self.shape.folder.read(name).decode()
 
     def _restored(self, commit: Mapping[str, Any]) -> int:
         """
@@ -278,10 +275,8 @@ def _has_files(shape: Shape) -> bool:
     """
     Whether something lies where a table is to be made.
     """
-    if shape.url:
-        return any(name.endswith(".parquet") for name in ObjectFolder.at(shape.url).names(""))
-    found = next(shape.root.glob("*.parquet"), None)
-    return found is not None or (shape.root / "_rmqha" / "commits").exists()
+    folder = shape.folder
+    return folder.has(COMMITS) or any(name.endswith(".parquet") for name in folder.names(""))
 
 
 def _now() -> int:

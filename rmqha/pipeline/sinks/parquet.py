@@ -31,13 +31,13 @@ from rmqha.pipeline.sinks.position import digest_of, selection_of
 from rmqha.pipeline.sinks.stats import stats_of
 from rmqha.pipeline.sinks.table_layout import By, Partition, encoded, parts
 from rmqha.pipeline.sinks.written import Written, WrittenFile, to_row
-from rmqha.tier.objects import put_file
+from rmqha.tier.objects import ObjectFolder, put_file
 
 OURS = "_rmqha"
 """Folder below a table's for what is no table; readers pass over what begins so."""
 
-STAGED = PurePosixPath(OURS, "staged")
-"""Where files wait that become part of a table by being moved."""
+STAGED = f"{OURS}/staged"
+"""Where files wait that become part of a table by being moved, in a folder for each batch."""
 
 WAITING = ".part"
 """What their names end with there."""
@@ -56,7 +56,8 @@ class Shape:
     @ivar url: Where it is in an object store, C{""} if it is on a file system.
     @ivar by: What there is a folder for.
     @ivar encoding: How files are written.
-    @ivar staged: Whether files wait in L{STAGED} until they are committed.
+    @ivar staged: The folder where files of the next batch wait until it is committed, C{""} if
+        they do not.
     @ivar whole: Whether a file has the columns too that folders stand for.
     """
 
@@ -64,7 +65,7 @@ class Shape:
     url: str = ""
     by: By = By.DATE
     encoding: Encoding = field(factory=Encoding)
-    staged: bool = False
+    staged: str = ""
     whole: bool = False
 
     @property
@@ -73,6 +74,31 @@ class Shape:
         Where it is, for libraries and for people.
         """
         return self.url or str(self.root)
+
+    @property
+    def folder(self) -> ObjectFolder:
+        """
+        Its folder, whatever it is in.
+        """
+        return ObjectFolder.at(self.url or self.root.as_uri())
+
+    def bring(self, file: Path, path: str) -> str:
+        """
+        Bring a file that is whole where it belongs, or to where it waits.  There it has a name of
+        its own: who still writes what another one has written too cannot spoil that.
+
+        @param path: Below the table's folder.
+        @return: Where it waits, C{""} if it does not.
+        """
+        waiting = f"{self.staged}/{uuid.uuid4().hex}{WAITING}" if self.staged else ""
+        name = waiting or path
+        if self.url:
+            put_file(file, self.url, name)
+        else:
+            final = self.root / name
+            final.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(file, final)
+        return waiting
 
 
 @frozen(kw_only=True)
@@ -286,18 +312,12 @@ class Files:
 
     def _named(self, folder: PurePosixPath, opened: _Open) -> WrittenFile:
         shape = self.work.shape
-        path = folder / self.work.name(opened.store, opened.start, opened.end)
-        final = Path(shape.root, path)
-        if shape.staged:
-            final = Path(shape.root, STAGED, path).with_name(path.name + WAITING)
+        path = str(folder / self.work.name(opened.store, opened.start, opened.end))
         size = opened.place.stat().st_size
-        if shape.url:
-            put_file(opened.place, shape.url, str(path))
-        else:
-            final.parent.mkdir(parents=True, exist_ok=True)
-            os.replace(opened.place, final)
+        waiting = shape.bring(opened.place, path)
         return WrittenFile(
-            path=str(path),
+            path=path,
+            waiting=waiting,
             values=opened.part.values(shape.by),
             rows=opened.rows,
             bytes=size,

@@ -25,10 +25,11 @@ def place_column(names: Collection[str]) -> str:
     return next(name for name in _PLACES if name in names)
 
 
-def left_of(file: Path, store: str, to: int) -> tuple[pa.Table, int]:
+def left_of(file: Any, store: str, to: int) -> tuple[pa.Table, int]:
     """
     The rows of a file without those of a store from an offset on.
 
+    @param file: A path, or an open file of pyarrow's.
     @return: They, and how many the others are.
     """
     rows = pq.ParquetFile(file).read()

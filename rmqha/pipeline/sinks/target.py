@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Self
 
 import pyarrow as pa
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from rmqha.errors import ExtraMissing
 from rmqha.pipeline.errors import TableRefused
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.sinks.columns import TableColumns
 from rmqha.pipeline.sinks.encoding import Encoding
-from rmqha.pipeline.sinks.folder import COMMITS, FolderTable
+from rmqha.pipeline.sinks.folder import FolderTable
 from rmqha.pipeline.sinks.parquet import OURS, Shape, WriteRanges
 from rmqha.pipeline.sinks.position import TablePosition, advanced, selection_of
 from rmqha.pipeline.sinks.table import LakeTable
@@ -105,7 +105,6 @@ class Target:
             url=self.url,
             by=self.by,
             encoding=self.encoding,
-            staged=self.format is Format.PARQUET,
             whole=self.format is Format.ICEBERG,
         )
 
@@ -117,8 +116,12 @@ class Target:
         @raise TableRefused: If it is something else.
         @raise ExtraMissing: If what knows its format is not installed.
         """
-        if self.url:
-            self._require_objects()
+        if self.url and self.by is not By.DATE:
+            raise TableRefused(
+                self.url,
+                "tasks gather folders by topic through files that all of them see: write it to a "
+                "file system, or with folders by day",
+            )
         if self.format is Format.PARQUET:
             return FolderTable.open(self.shape, schema)
         if self.by is By.TABLE:
@@ -139,23 +142,6 @@ class Target:
                 raise
             name = self.format.value
             raise ExtraMissing(f"a {name} table", name, error.name or "") from error
-
-    def _require_objects(self) -> None:
-        """
-        @raise TableRefused: If such a table is only exact on a file system.
-        """
-        if self.format is Format.PARQUET:
-            raise TableRefused(
-                self.url,
-                "a folder of Parquet files is committed by renaming, which an object store cannot: "
-                "write a Delta or an Iceberg table there",
-            )
-        if self.by is not By.DATE:
-            raise TableRefused(
-                self.url,
-                "tasks gather folders by topic through files that all of them see: write it to a "
-                "file system, or with folders by day",
-            )
 
 
 def object_url(out: str | PathLike[str]) -> str:
@@ -203,19 +189,14 @@ def found_at(out: str | PathLike[str], iceberg: IcebergPlace | None = None) -> L
     @param iceberg: Where it is listed, if that is not beside its files.
     @raise TableRefused: If there is none of ours.
     """
-    if object_url(out):
+    target = Target.at(out)
+    folder = target.shape.folder
+    if folder.has("_delta_log"):
+        return evolve(target, format=Format.DELTA).open()
+    if iceberg is not None or folder.has(f"{OURS}/catalog.db"):
         place = iceberg or IcebergPlace()
-        format = Format.DELTA if iceberg is None else Format.ICEBERG
-        return Target.at(out, format=format, iceberg=place).open()
-    root = local(out)
-    if (root / "_delta_log").is_dir():
-        return Target(root=root, format=Format.DELTA).open()
-    if iceberg is not None or (root / OURS / "catalog.db").exists():
-        place = iceberg or IcebergPlace()
-        return Target(root=root, format=Format.ICEBERG, iceberg=place).open()
-    if (root / OURS / COMMITS).is_dir():
-        return Target(root=root).open()
-    raise TableRefused(str(root), "it was not made by rmqha")
+        return evolve(target, format=Format.ICEBERG, iceberg=place).open()
+    return target.open()
 
 
 class Appending:
@@ -267,7 +248,7 @@ class Appending:
         """
         return WriteRanges(
             options=self.options,
-            shape=self.target.shape,
+            shape=self.table.shape,
             floors={store: held.position for store, held in self.held.items()},
             generation=self.table.generation,
         )
@@ -303,7 +284,7 @@ class Appending:
         """
         Let others have a table that only one may have open, until the next batch.
         """
-        if self.target.shape.staged:
+        if self.target.format is Format.PARQUET:
             self.close()
 
     def close(self) -> None:

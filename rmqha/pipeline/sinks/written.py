@@ -23,6 +23,7 @@ class WrittenFile:
     A file with rows.
 
     @ivar path: Below the table's folder, with C{/} between names.
+    @ivar waiting: Where it is until it is committed, if it is not there yet.
     @ivar values: The columns its folders stand for.
     @ivar rows: How many it has.
     @ivar bytes: Its size.
@@ -38,6 +39,7 @@ class WrittenFile:
     topics: Mapping[str, tuple[int, int]]
     stats: Mapping[str, Any] = field(factory=dict)
     table: str | None = None
+    waiting: str = ""
 
 
 @frozen

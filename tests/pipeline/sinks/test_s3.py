@@ -7,9 +7,12 @@ from __future__ import annotations
 import random
 import subprocess
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from lab.harness import golden
+from rmqha.tier import objects
 from tests.support.effort import slow, tries
 from tests.support.rows import expected, publish
 from tests.support.s3 import S3Case
@@ -20,10 +23,21 @@ try:
     import pyiceberg  # noqa: F401
 
     from rmqha.pipeline.errors import TableRefused
+    from rmqha.pipeline.log.options import ReadOptions
+    from rmqha.pipeline.sinks.folder import FolderTable
+    from rmqha.pipeline.sinks.parquet import STAGED
     from rmqha.pipeline.sinks.table_layout import By
-    from rmqha.pipeline.sinks.target import Format, IcebergPlace, Target, found_at, object_url
+    from rmqha.pipeline.sinks.target import (
+        Appending,
+        Format,
+        IcebergPlace,
+        Target,
+        found_at,
+        object_url,
+    )
+    from rmqha.pipeline.sinks.written import Written
     from rmqha.tier.errors import TierError
-    from tests.support.lake import append
+    from tests.support.lake import append, offsets, written
 except ImportError as missing:  # without the extras
     skip = f"an extra is not installed: {missing}"
 
@@ -31,15 +45,15 @@ WRITE = """
 import sys
 from pathlib import Path
 from tests.support.lake import append
-from rmqha.pipeline.sinks.target import Target
-append(Target.at(sys.argv[1], format="delta"), Path(sys.argv[2]))
+from rmqha.pipeline.sinks.target import Format, Target
+append(Target.at(sys.argv[1], format=Format(sys.argv[3])), Path(sys.argv[2]))
 """
 
 
 @slow
 class ObjectTableTests(S3Case):
     """
-    Delta and Iceberg tables whose files are objects.
+    Tables whose files are objects.
     """
 
     def setUp(self) -> None:
@@ -75,6 +89,58 @@ class ObjectTableTests(S3Case):
         self.assertEqual(self.all[:300], self.delta())
         append(target, self.store)
         self.assertEqual(self.all, self.delta())
+
+    def test_parquet(self) -> None:
+        """
+        So it is with a folder of Parquet files, for a reader who only lists it.
+        """
+        target = Target.at(self.out)
+        publish(self.store, self.all[500])
+        append(target, self.store)
+        publish(self.store, END)
+        append(target, self.store, commit=False)
+        self.assertEqual(self.all[:500], offsets(target))
+        patched = self.patch(FolderTable, "_apply", lambda table: None)
+        append(target, self.store)
+        self.assertEqual(self.all[:500], offsets(target))
+        patched.restore()
+        append(target, self.store)
+        self.assertEqual(self.all, offsets(target))
+        with found_at(self.out) as table:
+            self.assertEqual(END, next(iter(table.sources().values())).end)
+            table.take_off("store", self.all[300])
+        self.assertEqual(self.all[:300], offsets(target))
+        append(target, self.store)
+        self.assertEqual(self.all, offsets(target))
+        self.assertEqual([], list(target.shape.folder.walk(STAGED)))
+        self.assertRaises(
+            TableRefused, append, Target.at(self.out, format=Format.DELTA), self.store
+        )
+
+    def test_two_jobs(self) -> None:
+        """
+        Of jobs that commit a folder of Parquet files at the same time one does, and the others are
+        told; one that comes late finds what it wrote cleared.
+        """
+        target = Target.at(self.out)
+        append(target, self.store, endingOffsets={"store": self.all[100]})
+        options = ReadOptions.parse({"path": self.store, "visibility": "log"})
+        jobs = [Appending(target, options) for _ in range(4)]
+        batches = [(job, written(job.work(), options)) for job in jobs]
+
+        def commit(work: tuple[Appending, list[Written]]) -> bool:
+            try:
+                work[0].commit(work[1])
+            except TableRefused:
+                return False
+            return True
+
+        with ThreadPoolExecutor(3) as pool:
+            done = list(pool.map(commit, batches[:3]))
+        self.assertEqual([False, False, True], sorted(done))
+        self.assertFalse(commit(batches[3]))
+        append(target, self.store)
+        self.assertEqual(self.all, offsets(target))
 
     def test_iceberg(self) -> None:
         """
@@ -123,9 +189,34 @@ class ObjectTableTests(S3Case):
         """
         After kill -9 at any moment each row is there once.
         """
-        seed = random.SystemRandom().getrandbits(32)
-        moments = random.Random(seed)
-        command = [sys.executable, "-c", WRITE, self.out, str(self.store)]
+        self.killed(Format.DELTA)
+        self.assertEqual(self.all, self.delta(), f"seed {self.seed}")
+
+    def test_killed_parquet(self) -> None:
+        """
+        So it is in a folder of Parquet files, and no row is there twice at any time.
+        """
+
+        def check() -> None:
+            names = target.shape.folder.walk()
+            if any(name.startswith("date=") for name in names):
+                seen = offsets(target)
+                self.assertEqual(len(set(seen)), len(seen), f"seed {self.seed}")
+
+        target = Target.at(self.out)
+        self.killed(Format.PARQUET, check)
+        self.assertEqual(self.all, offsets(target), f"seed {self.seed}")
+        self.assertEqual([], list(target.shape.folder.walk(STAGED)))
+
+    def killed(self, format: Format, check: Callable[[], None] = lambda: None) -> None:
+        """
+        Add to a table in processes that are killed, and at last in this one.
+
+        @param check: What holds after each kill.
+        """
+        self.seed = random.SystemRandom().getrandbits(32)
+        moments = random.Random(self.seed)
+        command = [sys.executable, "-c", WRITE, self.out, str(self.store), format.value]
         for part in range(1, tries(6) + 1):
             publish(self.store, self.all[part * 100])
             process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
@@ -134,9 +225,9 @@ class ObjectTableTests(S3Case):
             except subprocess.TimeoutExpired:
                 process.kill()
             process.wait()
+            check()
         publish(self.store, END)
-        append(Target.at(self.out, format=Format.DELTA), self.store)
-        self.assertEqual(self.all, self.delta(), f"seed {seed}")
+        append(Target.at(self.out, format=format), self.store)
 
     def test_wrong_keys(self) -> None:
         """
@@ -145,13 +236,17 @@ class ObjectTableTests(S3Case):
         append(Target.at(self.out, format=Format.DELTA), self.store)
         before = self.delta()
         self.patch_environment("AWS_SECRET_ACCESS_KEY", "expired")
-        found: Any = None
-        try:
-            append(Target.at(self.out, format=Format.DELTA), self.store)
-        except (TierError, TableRefused, OSError) as error:
-            found = error
-        self.assertIsNotNone(found)
+        objects._file_system.cache_clear()
+        self.addCleanup(objects._file_system.cache_clear)
+        for format in (Format.DELTA, Format.PARQUET):
+            found: Any = None
+            try:
+                append(Target.at(self.out, format=format), self.store)
+            except (TierError, TableRefused, OSError) as error:
+                found = error
+            self.assertIsNotNone(found, format)
         self.patch_environment("AWS_SECRET_ACCESS_KEY", self.server.secret)
+        objects._file_system.cache_clear()
         self.assertEqual(before, self.delta())
 
 
@@ -165,11 +260,12 @@ class RefusedTests(S3Case):
 
     def test_refused(self) -> None:
         """
-        A folder of Parquet files, folders by topic, and keys or options in the URL.
+        Folders by topic, and keys or options in the URL.
         """
         out = "s3://bucket/table"
         for more, word in (
-            ({"format": Format.PARQUET}, "renaming"),
+            ({"format": Format.PARQUET, "by": By.TOPIC}, "by topic"),
+            ({"format": Format.PARQUET, "by": By.TABLE}, "by topic"),
             ({"format": Format.DELTA, "by": By.TOPIC}, "by topic"),
             ({"format": Format.ICEBERG, "by": By.TOPIC}, "by topic"),
         ):

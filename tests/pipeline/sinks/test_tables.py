@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ try:
     from rmqha.pipeline.sinks.table_layout import By, encoded, parts
     from rmqha.pipeline.sinks.target import Appending, Format, Target, found_at, local
     from tests.support.lake import append, files, found, offsets, rows
+    from tests.support.objects import Objects
 
     _ = (deltalake, pyiceberg)
 except ImportError as missing:  # without the extras
@@ -102,6 +104,15 @@ class LakeTestCase(SynchronousTestCase):
         self.addCleanup(shutil.rmtree, place, ignore_errors=True)
         return Target.at(place / "table", format=Format(format), **more)
 
+    def every(self) -> Iterator[Target]:
+        """
+        One of each format, and a folder of Parquet files in an object store.
+        """
+        yield from map(self.target, Format)
+        objects = Objects()
+        objects.use(self)
+        yield Target.at("s3://bucket/table")
+
 
 class AppendTests(LakeTestCase):
     """
@@ -112,67 +123,89 @@ class AppendTests(LakeTestCase):
         """
         A table takes what it does not have yet: the rest of a range too.
         """
-        for format in Format:
-            target = self.target(format)
+        for target in self.every():
             publish(self.store, self.all[500])
             append(target, self.store)
-            self.assertEqual(self.all[:500], offsets(target), format)
+            self.assertEqual(self.all[:500], offsets(target), target)
             self.assertEqual([], [each for w in append(target, self.store) for each in w.files])
             publish(self.store, self.all[800])
             append(target, self.store)
-            self.assertEqual(self.all[:800], offsets(target), format)
-            with found_at(target.root) as table:
+            self.assertEqual(self.all[:800], offsets(target), target)
+            with found_at(target.shape.place) as table:
                 (held,) = table.sources().values()
-            self.assertEqual((0, self.all[800]), (held.first, held.end), format)
-            self.assertEqual(self.all[799], held.position.last, format)
+            self.assertEqual((0, self.all[800]), (held.first, held.end), target)
+            self.assertEqual(self.all[799], held.position.last, target)
 
     def test_rows(self) -> None:
         """
         The rows are those of a scan, with the store and the day beside them.
         """
         wanted = scan(self.store, visibility="log").read_all().sort_by("physical_offset")
-        for format in Format:
-            target = self.target(format)
+        for target in self.every():
             append(target, self.store)
             seen = rows(target)
             for name in wanted.schema.names:
                 self.assertEqual(
-                    wanted.column(name).to_pylist(), seen.column(name).to_pylist(), (format, name)
+                    wanted.column(name).to_pylist(), seen.column(name).to_pylist(), (target, name)
                 )
-            self.assertEqual({"store"}, set(seen.column("store").to_pylist()), format)
-            if format is not Format.ICEBERG:
+            self.assertEqual({"store"}, set(seen.column("store").to_pylist()), target)
+            if target.format is not Format.ICEBERG:
                 days = {f"{time:%Y-%m-%d}" for time in wanted.column("store_timestamp").to_pylist()}
-                self.assertEqual(days, set(map(str, seen.column("date").to_pylist())), format)
+                self.assertEqual(days, set(map(str, seen.column("date").to_pylist())), target)
 
     def test_killed_before_commit(self) -> None:
         """
         What tasks wrote for a batch that was not committed is no part of the table.
         """
-        for format in Format:
-            target = self.target(format)
+        for target in self.every():
             publish(self.store, self.all[300])
             append(target, self.store)
             publish(self.store, self.all[700])
             append(target, self.store, commit=False)
-            self.assertEqual(self.all[:300], offsets(target), format)
+            self.assertEqual(self.all[:300], offsets(target), target)
             publish(self.store, self.all[900])
             append(target, self.store)
-            self.assertEqual(self.all[:900], offsets(target), format)
+            self.assertEqual(self.all[:900], offsets(target), target)
 
     def test_killed_while_committing(self) -> None:
         """
         A folder whose commit is there, but not its files, is mended when it is opened.
         """
+        for target in self.every():
+            if target.format is not Format.PARQUET:
+                continue
+            publish(self.store, self.all[300])
+            append(target, self.store)
+            publish(self.store, self.all[700])
+            patched = self.patch(folder.FolderTable, "_apply", lambda table: None)
+            append(target, self.store)
+            self.assertEqual(self.all[:300], offsets(target))
+            patched.restore()
+            self.assertEqual([], [each for w in append(target, self.store) for each in w.files])
+            self.assertEqual(self.all[:700], offsets(target))
+
+    def test_commits_of_other_versions(self) -> None:
+        """
+        A commit of the version before is finished, though its files wait under other names; one of
+        a later version is refused.
+        """
         target = self.target()
-        publish(self.store, self.all[300])
-        append(target, self.store)
-        publish(self.store, self.all[700])
         patched = self.patch(folder.FolderTable, "_apply", lambda table: None)
         append(target, self.store)
-        self.assertEqual(self.all[:300], offsets(target))
         patched.restore()
-        self.assertEqual([], [each for w in append(target, self.store) for each in w.files])
-        self.assertEqual(self.all[:700], offsets(target))
+        (file,) = (target.root / OURS / "commits").iterdir()
+        commit = json.loads(file.read_text())
+        for each in commit["added"]:
+            old = target.root / OURS / "staged" / f"{each['path']}.part"
+            old.parent.mkdir(parents=True, exist_ok=True)
+            (target.root / each.pop("waiting")).rename(old)
+        file.write_text(json.dumps({**commit, "version": 1}))
+        with found_at(target.root):
+            self.assertEqual(self.all, offsets(target))
+        file.write_text(json.dumps({**commit, "version": 3}))
+        error = self.assertRaises(TableRefused, found_at, target.root)
+        self.assertIn("version 3", str(error))
+        self.assertEqual([], list((target.root / OURS / "staged").iterdir()))
 
     def test_task_twice(self) -> None:
         """
@@ -274,8 +307,7 @@ class RefusedTests(LakeTestCase):
         """
         Neither behind a gap that the log does not have, nor before what is held.
         """
-        for format in Format:
-            target = self.target(format)
+        for target in self.every():
             append(
                 target,
                 self.store,
@@ -297,8 +329,8 @@ class RefusedTests(LakeTestCase):
         """
         Behind a gap that the log has itself rows are added, if that is wanted.
         """
-        for format in Format:
-            target, store = self.target(format), golden.store("5.3.3")
+        for target in self.every():
+            store = golden.store("5.3.3")
             names = sorted(int(file.name) for file in (store / "commitlog").iterdir())
             append(target, store, endingOffsets={"store": names[1]})
             for name in names[:3]:
@@ -306,15 +338,14 @@ class RefusedTests(LakeTestCase):
             self.assertRaises(NotNext, append, target, store)
             append(target, store, failOnDataLoss=False)
             kept = [o for o in self.all if not names[1] <= o < names[3]]
-            self.assertEqual(kept, offsets(target), format)
+            self.assertEqual(kept, offsets(target), target)
 
     def test_other_log(self) -> None:
         """
         A table is not continued by another log.
         """
         other = golden.store("4.9.7")
-        for format in Format:
-            target = self.target(format)
+        for target in self.every():
             append(target, self.store, endingOffsets={"store": self.all[200]})
             self.assertRaises(NotThisLog, append, target, other)
 
@@ -363,24 +394,22 @@ class RewindTests(LakeTestCase):
         Exactly the rows from the offset on go, and come again.
         """
         publish(self.store, self.all[600])
-        for format, by in (*((each, By.DATE) for each in Format), (Format.PARQUET, By.TOPIC)):
-            target = self.target(format, by=by)
+        for target in (*self.every(), self.target(by=By.TOPIC)):
             append(target, self.store)
-            taken = rewind(target.root, self.all[450])
+            taken = rewind(target.shape.place, self.all[450])
             self.assertEqual(150, taken.rows)
             self.assertEqual({"store": self.all[450]}, taken.to)
-            self.assertEqual(self.all[:450], offsets(target), format)
+            self.assertEqual(self.all[:450], offsets(target), target)
             append(target, self.store)
-            self.assertEqual(self.all[:600], offsets(target), format)
-            self.assertEqual(0, rewind(target.root, self.all[-1] + 10_000).rows)
+            self.assertEqual(self.all[:600], offsets(target), target)
+            self.assertEqual(0, rewind(target.shape.place, self.all[-1] + 10_000).rows)
 
     def test_one_of_two_stores(self) -> None:
         """
         Rows of other stores stay.
         """
         both = {"a": str(self.store), "b": str(golden.store("4.9.7"))}
-        for format in Format:
-            target = self.target(format)
+        for target in self.every():
             options = ReadOptions.parse({"stores": json.dumps(both), "visibility": "log"})
             table = Appending(target, options)
             from tests.support.lake import written
@@ -388,12 +417,12 @@ class RewindTests(LakeTestCase):
             table.commit(written(table.work(), options))
             table.close()
             before = rows(target).filter(pa.compute.field("store") == "b").num_rows
-            error = self.assertRaises(TableRefused, rewind, target.root, 0)
+            error = self.assertRaises(TableRefused, rewind, target.shape.place, 0)
             self.assertIn("a, b", str(error))
-            self.assertRaises(TableRefused, rewind, target.root, 0, store="c")
-            rewind(target.root, self.all[450], store="a")
+            self.assertRaises(TableRefused, rewind, target.shape.place, 0, store="c")
+            rewind(target.shape.place, self.all[450], store="a")
             names = rows(target).column("store").to_pylist()
-            self.assertEqual((450, before), (names.count("a"), names.count("b")), format)
+            self.assertEqual((450, before), (names.count("a"), names.count("b")), target)
 
     def test_not_ours(self) -> None:
         """
