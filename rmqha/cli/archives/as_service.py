@@ -9,8 +9,10 @@ from contextlib import contextmanager
 
 import click
 
+from rmqha.archive.errors import ReceiveStopped
 from rmqha.cli.common import told
 from rmqha.errors import RmqhaError
+from rmqha.ha.states import SyncState
 from rmqha.roles.host.exit_codes import FOR_A_PERSON, LASTING_ERRNOS, exit_code
 from rmqha.tier.errors import TierError, TierUnreachable
 
@@ -41,6 +43,8 @@ def as_service() -> Iterator[None]:
 def _lasts(error: RmqhaError | OSError) -> bool:
     if isinstance(error, OSError):
         return error.errno in LASTING_ERRNOS
+    if isinstance(error, ReceiveStopped) and error.state == SyncState.FAILED:
+        return False  # the archive's own disk: nothing of the logs was found wrong
     if isinstance(error, TierError):
         return not isinstance(error, TierUnreachable)
     return exit_code(error) == FOR_A_PERSON

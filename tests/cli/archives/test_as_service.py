@@ -49,9 +49,11 @@ class AsServiceTests(SynchronousTestCase):
     def test_passes(self) -> None:
         """
         It is 1 for what may be over by then: a master that does not answer yet, another process
-        that has the archive, a disk without room.
+        that has the archive, a disk without room, or one that failed.
         """
         away = FileSizeUnknown("127.0.0.1:10911", "Connection refused")
         full = OSError(errno.ENOSPC, "No space left on device", "/a")
-        for error in (away, StoreLocked("/a/lock"), full, FlushFailed("/a/1", "I/O error")):
+        failed = ReceiveStopped(state="failed", reason="/a/1: I/O error", start=0, end=9)
+        flush = FlushFailed("/a/1", "I/O error")
+        for error in (away, StoreLocked("/a/lock"), full, flush, failed):
             self.assertEqual(1, self.code(error), error)
