@@ -97,13 +97,13 @@ def read_generation(path: Path) -> Generation:
 
 def read_file(path: Path) -> bytes | None:
     """
-    What is in a file; C{None} if there is none.
+    What is in a file; C{None} if there is none, such as below what is no folder.
 
     @raise FileUnreadable: If that cannot be told.
     """
     try:
         return path.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
         raise FileUnreadable(str(path), error.errno or 0) from error

@@ -51,6 +51,14 @@ class VerifyTests(CommandTestCase):
                 self.assertEqual(log["records"], wanted["records"] - torn)
             self.assertTrue(log["endedBy"])
 
+    def test_beside_a_program(self) -> None:
+        """
+        A log that was copied to where a file has the name of our folder has nothing from there.
+        """
+        store = golden.store(VERSION, "store")
+        (store / "rmqha").write_text("#!/bin/sh", encoding="ascii")
+        self.assertEqual(self.succeed("verify", store / "commitlog").splitlines()[-1], "clean")
+
     def test_torn_tail(self) -> None:
         """
         A torn tail is a note, with what it is.

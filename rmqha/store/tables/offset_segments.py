@@ -180,7 +180,7 @@ def numbers_in(folder: Path) -> list[int]:
     """
     try:
         found = os.listdir(folder)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
         raise FileUnreadable(str(folder), error.errno or 0) from error
