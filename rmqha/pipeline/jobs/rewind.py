@@ -38,7 +38,9 @@ def only_store(table: LakeTable) -> str:
     @raise TableRefused: If there are several, or none.
     """
     names = sorted({store for _, store in table.sources()})
-    if len(names) != 1:
-        found = ", ".join(names) or "nothing"
+    if not names:
+        raise TableRefused(table.shape.place, "it has no rows yet")
+    if len(names) > 1:
+        found = ", ".join(names)
         raise TableRefused(table.shape.place, f"give --store: the table has rows of {found}")
     return names[0]

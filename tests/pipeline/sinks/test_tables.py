@@ -424,6 +424,16 @@ class RewindTests(LakeTestCase):
             names = rows(target).column("store").to_pylist()
             self.assertEqual((450, before), (names.count("a"), names.count("b")), target)
 
+    def test_no_rows(self) -> None:
+        """
+        That a table has nothing yet is said, and not that a store is to be named.
+        """
+        for format in Format:
+            target = self.target(format)
+            Appending(target, ReadOptions.parse({"path": str(self.store)})).table.close()
+            error = self.assertRaises(TableRefused, rewind, target.root, 0)
+            self.assertIn("it has no rows yet", str(error), format)
+
     def test_not_ours(self) -> None:
         """
         A folder that is no table of ours is left alone.
