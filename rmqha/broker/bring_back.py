@@ -2,12 +2,15 @@
 What a crash took from a master's tables, or from its log behind them, made good before it serves.
 
 Topics are written after their messages, so a topic may be missing that has some.  The log may have
-lost its last messages, and offsets point at them still.
+lost its last messages, and offsets point at them still.  What waits in the log, and belongs to a
+topic that nobody knows any more, has that made again when it comes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator
+
+from attrs import define, evolve, field
 
 from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.broker.tables.topics import Topics
@@ -37,3 +40,41 @@ def bring_back(
 
     if store.knows_ends:
         yield from offsets.bring_back(end)
+
+
+@define(eq=False)
+class LateTopics:
+    """
+    Makes topics again whose first messages come to queues while the broker serves: they had waited,
+    delayed or in a transaction, and the master before this one was lost before it told of them.
+
+    A topic that was deleted stays so.
+    """
+
+    topics: Topics
+    store: Store
+    _made: set[str] = field(factory=set, init=False)
+
+    def start(self) -> None:
+        """
+        Look at what comes.
+        """
+        self.store.dispatcher.on_units.append(self._came)
+
+    def stop(self) -> None:
+        """
+        Look no more; doing it again changes nothing.
+        """
+        if self._came in self.store.dispatcher.on_units:
+            self.store.dispatcher.on_units.remove(self._came)
+
+    def _came(self, topic: str, queue_id: int, before: int, end: int) -> None:
+        found, queues = self.topics.get(topic), self.store.queues
+        if found is None:
+            if topic not in queues.deleted:
+                self._made.add(topic)
+                self.topics.bring_back(topic, (each.queue_id for each in queues.of(topic)))
+        elif topic in self._made and queue_id >= found.read_queue_nums:
+            count = queue_id + 1
+            writable = max(count, found.write_queue_nums)
+            self.topics.put(evolve(found, read_queue_nums=count, write_queue_nums=writable))

@@ -31,7 +31,7 @@ from rmqha.broker.admin.reset_offsets import Resets
 from rmqha.broker.admin.runtime_info import Runtime
 from rmqha.broker.admin.statistics import Statistics
 from rmqha.broker.admin.topics_and_groups import Administration
-from rmqha.broker.bring_back import bring_back
+from rmqha.broker.bring_back import LateTopics, bring_back
 from rmqha.broker.clients.heartbeats import SWEEP, Heartbeats
 from rmqha.broker.clients.registry import Present
 from rmqha.broker.cluster.broker_members import Members
@@ -203,6 +203,7 @@ class Broker:
             table.load()
         self._bringing_back = bring_back(self.topics, self.offsets, store)
         self._stopping = False
+        self._late_topics = LateTopics(self.topics, store)
         self.served = ServedRecords(store.log, store.scrubber.doubt, doubt)
         self.messages = Messages.of(settings)
         self.lookup = Lookup(store.log, store.queues, store.index, self.messages.levels)
@@ -561,6 +562,7 @@ class Broker:
         self.counts.watch(self.store.dispatcher, self.store.queues)
         self.lags.start()
         if self.writer is not None:
+            self._late_topics.start()
             self.transactions.start()
             self.schedule.start()
             self.twins.start()
@@ -584,6 +586,7 @@ class Broker:
 
     async def _stop(self) -> None:
         self._stopping = True
+        self._late_topics.stop()
         shutdown = Shutdown("the broker", self.reactor, deadline=STOP_WITHIN)
         at_once = (
             ("bringing tables back", self._bringing_back.close),

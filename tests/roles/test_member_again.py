@@ -13,6 +13,7 @@ from rmqha.ha.master.transfer import PutStatus
 from rmqha.roles.member import AGAIN
 from rmqha.wire import ha_v2
 from tests.roles.test_member import OTHER, OURS, MemberCase
+from tests.support.logs import message
 from tests.support.unreadable import make_unreadable
 
 
@@ -230,6 +231,27 @@ class ConfirmTests(MemberCase):
         self.member()
         self.assert_state(MemberState.LEADING, "in master epoch 2")
         self.assert_seen(self.node.store.log.end, 3)
+
+
+class TopicTests(MemberCase):
+    """
+    Topics that the master before this one had no time to tell of.
+    """
+
+    def test_made_again(self) -> None:
+        """
+        Their first messages come to queues while this one leads, as they were delayed or in a
+        transaction: consumers find them, in each queue.  A topic that was deleted stays so.
+        """
+        self.member()
+        self.node.store.queues.deleted["Gone"] = 0
+        for topic, queue_id in (("Late", 0), ("Gone", 0), ("Late", 3)):
+            self.node.broker.writer.put(message(300, topic=topic, queue_id=queue_id))
+            self.pass_time(1.0)
+        topics = self.node.broker.topics
+        self.assertEqual(topics.get("Late").read_queue_nums, 4)
+        self.assertEqual(topics.get("Late").write_queue_nums, 4)
+        self.assertIsNone(topics.get("Gone"))
 
 
 class LostEndTests(MemberCase):
