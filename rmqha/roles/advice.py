@@ -88,7 +88,8 @@ def _of_a_broker(settings: Settings) -> Iterator[str]:
     broker, ha = settings.broker, settings.ha
     if broker.listen_port and broker.role.is_master and not broker.namesrv:
         yield "namesrvAddr is empty: no client finds this master by its topics"
-    if not broker.role.is_master and not broker.namesrv and ha.master is None:
+    told = broker.namesrv or settings.controller.enabled
+    if not broker.role.is_master and not told and ha.master is None:
         yield "namesrvAddr and haMasterAddress are empty: this slave finds no master"
     if settings.tls.ha_enabled and ha.master is not None and ha.master_client is None:
         yield (

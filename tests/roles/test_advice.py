@@ -97,6 +97,8 @@ class AdviceTests(SynchronousTestCase):
         (text,) = self.advised(role="slave")
         self.assertIn("haMasterAddress", text)
         self.assertEqual([], self.advised("haMasterAddress=10.0.0.1:10912", role="slave"))
+        learner = ("enableControllerMode=true", "asyncLearner=true", "controllerAddr=10.0.0.1:9878")
+        self.assertEqual([], self.advised(*learner, "brokerId=100", role="slave"))
         (text,) = self.advised(*WISE, "brokerRole=SYNC_MASTER")
         self.assertIn("ASYNC_FLUSH", text)
         synchronous = ("brokerRole=SYNC_MASTER", "flushDiskType=SYNC_FLUSH")
