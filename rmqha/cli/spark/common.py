@@ -4,15 +4,18 @@ What the commands of jobs share: how stores are named, and where Spark runs.
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from logging import getLogger
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import click
 from attrs import frozen
+from pyspark.core import context as spark_context
 from pyspark.sql import SparkSession
 
 from rmqha.pipeline.jobs.spark_work import Stores
@@ -61,7 +64,7 @@ class Spark:
         """
         Start the session, or take the one that runs.
         """
-        getLogger(_SPARKS).disabled = "spark.log.level" not in self.settings
+        logging.getLogger(_SPARKS).disabled = "spark.log.level" not in self.settings
         if self.priority is Priority.NORMAL:
             os.environ[VARIABLE] = self.priority
         settings = {**QUIET, **self.settings}
@@ -77,12 +80,40 @@ class Spark:
         before = SparkSession.getActiveSession()
         if before is None and self.master.startswith(LOCAL):
             step_back(self.priority)  # Java, which is started now, does so too
-        session = self.session(name)
-        try:
-            yield session
-        finally:
-            if before is None:
+        if before is not None:
+            yield self.session(name)
+            return
+        with interruptible():
+            session = self.session(name)
+            try:
+                yield session
+            finally:
                 session.stop()
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """
+    Have Ctrl-C end a block without tracebacks.  The handler that PySpark sets with each session
+    asks Java to cancel all jobs, in the middle of what is being asked then, and Py4J tells of both.
+    """
+    before = signal.getsignal(signal.SIGINT)
+
+    def interrupted(number: int, frame: object) -> NoReturn:
+        logging.disable()
+        raise KeyboardInterrupt
+
+    if before is not signal.SIG_IGN:  # as in the background of a shell's script
+        signal.signal(signal.SIGINT, interrupted)
+    unheard = SimpleNamespace(SIGINT=signal.SIGINT, signal=lambda number, handler: None)
+    theirs = vars(spark_context)["signal"]
+    vars(spark_context)["signal"] = unheard
+    try:
+        yield
+    finally:
+        vars(spark_context)["signal"] = theirs
+        signal.signal(signal.SIGINT, before)
+        logging.disable(logging.NOTSET)
 
 
 class Setting(click.ParamType[tuple[str, str]]):
