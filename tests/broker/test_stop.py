@@ -6,7 +6,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from rmqha.broker.ports import ClientPorts
 from rmqha.errors import ShutdownFailed
+from rmqha.net.connection_shares import ConnectionShares
 from tests.broker.support import BrokerTestCase
 
 
@@ -42,6 +44,20 @@ class StopTests(BrokerTestCase):
             self.assertEqual(sorted(stopped), sorted(set(parts) - {name}))
             self.doCleanups()
             self.setUp()
+
+    def test_nothing_is_left(self) -> None:
+        """
+        A store outlives a broker where a node's role changes: it tells nothing to one that has
+        stopped.
+        """
+        broker = self.broker()
+        store = broker.store
+        places = store.dispatcher.on_units, store.dispatcher.on_pause, store.log.flush_listeners
+        shares = ConnectionShares(files=1024)
+        broker.start(ClientPorts(broker.settings.remoting, 0, self.clock, shares))
+        self.successResultOf(broker.stop())
+        theirs = [each for place in places for each in place if "rmqha.broker" in each.__module__]
+        self.assertEqual(theirs, [])
 
     def trace(self, stopped: list[str], name: str, part: Any) -> None:
         """

@@ -78,6 +78,7 @@ class LongPolling:
         # Queues that units came to in the running slice of dispatch.
         self._came: dict[Place, None] = {}
         self.count = 0
+        self._dispatcher = dispatcher
         dispatcher.on_units.append(self._units)
         dispatcher.on_pause.append(self._wake)
 
@@ -118,8 +119,11 @@ class LongPolling:
 
     def stop(self) -> None:
         """
-        Refuse all that wait: the store is about to close.
+        Refuse all that wait: the store is about to close, or its next broker to be made.
         """
+        if self._units in self._dispatcher.on_units:
+            self._dispatcher.on_units.remove(self._units)
+            self._dispatcher.on_pause.remove(self._wake)
         for holds in tuple(self._held.values()):
             for hold in tuple(holds.values()):
                 self._drop(hold)
