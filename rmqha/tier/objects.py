@@ -184,7 +184,12 @@ class ObjectFolder:
                 self._files.create_dir(final.rpartition("/")[0], recursive=True)
                 self._files.move(place, final)
             else:
-                self._files.copy_file(place, final)
+                try:
+                    self._files.copy_file(place, final)
+                except OSError as error:  # of whatever kind
+                    if self.size(waiting) < 0:
+                        raise FileNotFoundError(self.shown(waiting)) from error
+                    raise
 
     def remove(self, name: str) -> None:
         """

@@ -131,7 +131,7 @@ class Objects(FileSystemHandler):  # type: ignore[misc]
     def copy_file(self, source: str, target: str) -> None:
         self.change()
         if source not in self.kept:
-            raise FileNotFoundError(source)
+            raise OSError("AWS Error NO_SUCH_KEY during CopyObject operation")
         self.kept[target] = self.kept[source]
 
     def move(self, source: str, target: str) -> None:

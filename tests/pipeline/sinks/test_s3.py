@@ -8,7 +8,6 @@ import random
 import subprocess
 import sys
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from lab.harness import golden
@@ -35,7 +34,6 @@ try:
         found_at,
         object_url,
     )
-    from rmqha.pipeline.sinks.written import Written
     from rmqha.tier.errors import TierError
     from tests.support.lake import append, offsets, written
 except ImportError as missing:  # without the extras
@@ -119,28 +117,35 @@ class ObjectTableTests(S3Case):
 
     def test_two_jobs(self) -> None:
         """
-        Of jobs that commit a folder of Parquet files at the same time one does, and the others are
-        told; one that comes late finds what it wrote cleared.
+        Of two jobs that wrote a batch for a folder of Parquet files one commits, and the other is
+        told.  This server looks before it writes, so they do not commit in the same moment here.
         """
         target = Target.at(self.out)
         append(target, self.store, endingOffsets={"store": self.all[100]})
         options = ReadOptions.parse({"path": self.store, "visibility": "log"})
-        jobs = [Appending(target, options) for _ in range(4)]
-        batches = [(job, written(job.work(), options)) for job in jobs]
-
-        def commit(work: tuple[Appending, list[Written]]) -> bool:
-            try:
-                work[0].commit(work[1])
-            except TableRefused:
-                return False
-            return True
-
-        with ThreadPoolExecutor(3) as pool:
-            done = list(pool.map(commit, batches[:3]))
-        self.assertEqual([False, False, True], sorted(done))
-        self.assertFalse(commit(batches[3]))
-        append(target, self.store)
+        jobs = [Appending(target, options) for _ in range(2)]
+        batches = [written(job.work(), options) for job in jobs]
+        jobs[1].commit(batches[1])
+        error = self.assertRaises(TableRefused, jobs[0].commit, batches[0])
+        self.assertIn("another job has committed", str(error))
         self.assertEqual(self.all, offsets(target))
+        self.assertEqual([], list(target.shape.folder.walk(STAGED)))
+
+    def test_file_that_waits_no_longer(self) -> None:
+        """
+        What another job has moved meanwhile is not there, which is no fault of the server's.
+        """
+        folder = Target.at(self.out).shape.folder
+        self.assertRaises(FileNotFoundError, folder.show, "waiting", "date=2026-01-31/a.parquet")
+        folder.write("waiting", [b"rows"])
+        folder.show("waiting", "date=2026-01-31/a%20b.parquet")
+        for _ in range(2):
+            folder.remove("waiting")
+        folder.write("batch/a", [b""])
+        for _ in range(2):
+            folder.remove_folder("batch")
+        self.assertEqual({"date=2026-01-31/a%20b.parquet": 4}, folder.walk())
+        self.assertEqual([True, False], [folder.has("date=2026-01-31"), folder.has("date")])
 
     def test_iceberg(self) -> None:
         """
