@@ -61,7 +61,7 @@ def settings_of(root: Path, **more: int) -> StoreSettings:
 
 def open_log(settings: StoreSettings) -> FolderReader:
     """
-    The log of a stopped store, up to its last whole record.
+    The log of a stopped store, up to its last whole record, or the blank behind that.
 
     @raise AssertionError: If it is damaged.
     """
@@ -70,7 +70,9 @@ def open_log(settings: StoreSettings) -> FolderReader:
     found = recover(folder, 0)
     if found.corrupt is not None:
         raise AssertionError(f"{settings.root}: {found.corrupt}")
-    reader.end = reader.confirmed = found.end
+    # A blank that no file follows is not counted by a start; a master that has begun the next file
+    # counts it, and so does what its slave has reported.
+    reader.end = reader.confirmed = found.end + found.blank
     return reader
 
 

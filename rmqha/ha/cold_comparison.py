@@ -28,6 +28,7 @@ from rmqha.ha.slave.compare_bytes import first_difference
 from rmqha.health import HealthReason
 from rmqha.periodic import Job, Periodic
 from rmqha.store.files.allocate import InThread
+from rmqha.store.files.mapped import not_now
 from rmqha.store.log.two_versions import keep_versions
 from rmqha.store.scrub import scrub_mark
 from rmqha.store.scrub.cold_log import ColdLog
@@ -144,7 +145,7 @@ class ColdComparison:
         if cold.end <= cold.min_offset:
             return None
         if self._mark is None:
-            return self.in_thread(self._load).addCallback(self._loaded)
+            return self.in_thread(self._load).addCallbacks(self._loaded, not_now)
         self._keep_to_the_log(self._mark)
         master = self.master()
         waits = self.clock.seconds() < self._again

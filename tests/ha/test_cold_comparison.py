@@ -4,6 +4,7 @@ A slave that compares its whole log with its master's while it has nothing else 
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from tests.support import damage
 from tests.support.logs import LogTestCase
 from tests.support.memorylog import MemoryLog
 from tests.support.scripted_master import Connection, PuppetEndpoint
+from tests.support.unreadable import make_unreadable
 
 SIZE = golden.LOG_FILE_SIZE
 END = 2652010
@@ -108,6 +110,24 @@ class ComparisonTests(LogTestCase):
         Time passes.
         """
         self.clock.pump([step] * int(seconds / step))
+
+    def test_no_descriptor(self) -> None:
+        """
+        Where none is left for what is remembered of the last pass, it is read again: that is no
+        failure, and nothing is forgotten.
+        """
+        mark = self.store.settings.root / "rmqha" / "compared.json"
+        mark.parent.mkdir(exist_ok=True)
+        mark.write_text("{}")
+        unreadable = make_unreadable(self, mark, errno.EMFILE)
+        comparison = self.begin()
+        (job,) = comparison.jobs()
+        self.assertEqual((job.runs > 1, job.failures), (True, 0))
+        self.assertIsNone(comparison.status()["position"])
+        unreadable.restore()
+        self.passes(HOUR + IDLE)
+        self.assertEqual(comparison.status()["position"], 0)
+        self.answered()
 
     def answered(self) -> Connection:
         """

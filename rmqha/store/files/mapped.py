@@ -25,6 +25,7 @@ from threading import Lock
 from typing import Self, cast
 
 from attrs import define, field
+from twisted.python.failure import Failure
 
 from rmqha.errors import (
     ArchiveNotAStore,
@@ -72,6 +73,14 @@ def none_left(error: object) -> bool:
     if isinstance(error, (OSError, FileUnreadable)):
         return error.errno in NO_DESCRIPTOR
     return isinstance(error, OutOfDescriptors)
+
+
+def not_now(failure: Failure) -> None:
+    """
+    Let a job that found no descriptor end well: what it wanted is done when it is run again.
+    """
+    if not none_left(failure.value):
+        failure.raiseException()
 
 
 def zero_range(fd: int, start: int, end: int) -> int:

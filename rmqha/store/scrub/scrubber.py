@@ -19,14 +19,13 @@ from attrs import define, evolve, field
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import DiskFull
 from rmqha.health import HealthReason
 from rmqha.periodic import Job, Periodic
 from rmqha.store.files.allocate import InThread
-from rmqha.store.files.mapped import none_left
+from rmqha.store.files.mapped import not_now
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.scrub import scrub_mark
 from rmqha.store.scrub.cold_log import ColdLog
@@ -119,7 +118,7 @@ class Scrubber:
         Do a slice, if one is due; without a descriptor for its file, the next time.
         """
         done = self._slice()
-        return None if done is None else done.addErrback(_not_now)
+        return None if done is None else done.addErrback(not_now)
 
     def _slice(self) -> Deferred[None] | None:
         if not self._bounds():
@@ -389,8 +388,3 @@ class Scrubber:
                 for _, fault in sorted(self.faults.items())
             ],
         }
-
-
-def _not_now(failure: Failure) -> None:
-    if not none_left(failure.value):
-        failure.raiseException()
