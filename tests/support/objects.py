@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,6 +22,10 @@ from rmqha.pipeline.sinks import commits
 from rmqha.tier import objects
 
 SCHEME = "s3://"
+
+TABLE = f"bucket-{os.getpid()}/table"
+"""A folder for a table.  Its name is this process's alone: files that are not finished wait on the
+host, in a folder that the URL decides, and a job clears what it takes for another's left-overs."""
 
 
 class Killed(BaseException):

@@ -40,11 +40,12 @@ try:
     from rmqha.pipeline.sinks.target import Appending, Target, found_at
     from rmqha.tier.errors import TierUnreachable
     from tests.support.lake import append, written
-    from tests.support.objects import Objects
+    from tests.support.objects import SCHEME, TABLE, Objects
+
+    OUT = SCHEME + TABLE
 except ImportError as missing:  # without the extras
     skip = f"an extra of the pipeline is not installed: {missing}"
 
-OUT = "s3://bucket/table"
 ALL = {"visibility": "log", "columns": "queue_id", "maxPartitionBytes": "256k"}
 
 
@@ -59,6 +60,7 @@ class ObjectsCase(SynchronousTestCase):
         self.objects = Objects()
         self.objects.use(self)
         self.target = Target.at(OUT)
+        self.addCleanup(shutil.rmtree, self.target.root, ignore_errors=True)
 
     def add(self, row: int) -> None:
         """
@@ -75,7 +77,7 @@ class ObjectsCase(SynchronousTestCase):
         names = [
             name
             for name in self.objects.kept
-            if name.endswith(".parquet") and not name.startswith("bucket/table/_")
+            if name.endswith(".parquet") and not name.startswith(f"{TABLE}/_")
         ]
         if not names:
             return []
@@ -322,7 +324,7 @@ class FolderTests(ObjectsCase):
             if self.end == self.all[700]:
                 break
         gone = self.last["added"][0]["waiting"]
-        del self.objects.kept[f"bucket/table/{gone}"]
+        del self.objects.kept[f"{TABLE}/{gone}"]
         error = self.assertRaises(TableRefused, self.add, 700)
         self.assertIn("was committed (commit 2), but it is missing", str(error))
 
@@ -334,7 +336,7 @@ class FolderTests(ObjectsCase):
         for by in (By.TOPIC, By.TABLE):
             error = self.assertRaises(TableRefused, Target.at(OUT, by=by).open)
             self.assertIn("by topic", str(error))
-        self.objects.kept["bucket/table/_delta_log/00000000000000000000.json"] = b"{}"
+        self.objects.kept[f"{TABLE}/_delta_log/00000000000000000000.json"] = b"{}"
         error = self.assertRaises(TableRefused, self.add, 100)
         self.assertIn("Delta", str(error))
 

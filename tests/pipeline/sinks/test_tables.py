@@ -35,7 +35,7 @@ try:
     from rmqha.pipeline.sinks.table_layout import By, encoded, parts
     from rmqha.pipeline.sinks.target import Appending, Format, Target, found_at, local
     from tests.support.lake import append, files, found, offsets, rows
-    from tests.support.objects import Objects
+    from tests.support.objects import SCHEME, TABLE, Objects
 
     _ = (deltalake, pyiceberg)
 except ImportError as missing:  # without the extras
@@ -111,7 +111,9 @@ class LakeTestCase(SynchronousTestCase):
         yield from map(self.target, Format)
         objects = Objects()
         objects.use(self)
-        yield Target.at("s3://bucket/table")
+        target = Target.at(SCHEME + TABLE)
+        self.addCleanup(shutil.rmtree, target.root, ignore_errors=True)
+        yield target
 
 
 class AppendTests(LakeTestCase):
