@@ -17,6 +17,23 @@ from tests.support.logs import message
 from tests.support.unreadable import make_unreadable
 
 
+class AgainCase(MemberCase):
+    """
+    A member, and another one in its set.
+    """
+
+    def led(self) -> None:
+        """
+        It leads, and the other one has all of its log, a message.
+        """
+        self.member()
+        protocol = self.in_sync()
+        self.write()
+        self.turn()
+        protocol.dataReceived(ha_v2.encode_report(self.node.store.log.end))
+        self.pass_time(1.0)
+
+
 class SetTests(MemberCase):
     """
     Who may be in its set.
@@ -98,7 +115,7 @@ class SetTests(MemberCase):
         self.assert_state(MemberState.LEADING, "in master epoch 1")
 
 
-class ConfirmTests(MemberCase):
+class ConfirmTests(AgainCase):
     """
     What it wrote for itself alone: nobody else has that, so another one may be elected without it.
     """
@@ -109,12 +126,7 @@ class ConfirmTests(MemberCase):
 
         @return: Up to where the set has the log.
         """
-        self.member()
-        protocol = self.in_sync()
-        self.write()
-        self.turn()
-        protocol.dataReceived(ha_v2.encode_report(self.node.store.log.end))
-        self.pass_time(1.0)
+        self.led()
         confirm: int = self.node.store.log.end
         self.assert_seen(confirm, 1)
         self.write()
@@ -254,7 +266,7 @@ class TopicTests(MemberCase):
         self.assertIsNone(topics.get("Gone"))
 
 
-class LostEndTests(MemberCase):
+class LostEndTests(AgainCase):
     """
     The other one of the set is asked where its log ends.
     """
@@ -265,12 +277,7 @@ class LostEndTests(MemberCase):
 
         @param more: Bytes that the other one has beyond its end.
         """
-        self.member()
-        protocol = self.in_sync()
-        self.write()
-        self.turn()
-        protocol.dataReceived(ha_v2.encode_report(self.node.store.log.end))
-        self.pass_time(1.0)
+        self.led()
         self.set.theirs = self.node.store.log.end + more
         self.stop()
         self.beats()
