@@ -10,6 +10,7 @@ from twisted.internet.address import IPv4Address
 
 from rmqha.config.ha_settings import DivergencePolicy
 from rmqha.ha.epoch import Epoch
+from rmqha.ha.master.master import GATHERING
 from rmqha.logfiles.log_writer import crashed_from
 from rmqha.store.service import StoreService
 from rmqha.wire.ha_frame import TransferDecoder, encode_report
@@ -134,7 +135,7 @@ class LettingInTests(CascadeCase):
 
     def test_passes_on(self) -> None:
         """
-        What arrives and is verified goes on with the same turn's end; part of a record does not.
+        What arrives and is verified goes on within milliseconds; part of a record does not.
         """
         upstream = self.copied()
         end = self.theirs.end
@@ -142,10 +143,10 @@ class LettingInTests(CascadeCase):
         assert behind is not None
         self.put(self.theirs, 900)
         upstream.frame(end, bytes(self.theirs.read(end, 500)))
-        self.reactor.advance(0)
+        self.reactor.advance(GATHERING)
         self.assertEqual(self.sent(behind), 0)
         upstream.frame(end + 500, bytes(self.theirs.read(end + 500, 400)))
-        self.reactor.advance(0)
+        self.reactor.advance(GATHERING)
         self.assertEqual(self.sent(behind), 900)
         behind.send(encode_report(end + 900))
         (row,) = self.status["replicas"]

@@ -17,6 +17,7 @@ from rmqha.config.controller_settings import ControllerSettings
 from rmqha.controller.member_state import MemberState
 from rmqha.controller.set_watch import LOOK, TICK
 from rmqha.errors import NotWritable, RemotingUnreachable
+from rmqha.ha.master.master import GATHERING
 from rmqha.ha.master.put_service import PutResult
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.store.tables import epoch_file
@@ -311,7 +312,7 @@ class LeadTests(MemberCase):
             self.write()
             waits = role is not BrokerRole.ASYNC_MASTER
             self.assertEqual(bool(transport.value()), waits, role)
-            self.turn()
+            self.reactor.advance(GATHERING)
             self.assertTrue(transport.value())
             self.stop()
 

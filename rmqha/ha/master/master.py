@@ -3,8 +3,8 @@ The sending side of replication: one L{MasterFactory} a log, one
 L{MasterProtocol<rmqha.ha.master.connection.MasterProtocol>} a connection.
 
 Reports go to the ledger and from there to the writes that wait; frames go out as soon
-as the log has grown, or, where no write waits for replicas, at the end of that turn of
-the reactor.  One sweep looks after heartbeats, silence and lost replicas of
+as the log has grown, or, where no write waits for replicas, together with what comes within
+L{GATHERING}.  One sweep looks after heartbeats, silence and lost replicas of
 all connections.  What peers do wrong is counted by reason, and logged at a bounded
 rate.
 
@@ -40,6 +40,12 @@ from rmqha.wire.ha_frame import MAX_BODY
 TURN = 1 << 20
 """
 Most body bytes one connection is given before the others get their turn.
+"""
+
+GATHERING = 0.005
+"""
+Seconds for which new bytes wait for more where no write waits for replicas: a frame costs both
+sides as much as some ten messages in it.  Source: docs/protocol/ha.rst, The master's side.
 """
 
 SWEEP = 1.0
@@ -145,7 +151,7 @@ class MasterFactory(ServerFactory):
         self._verdicts: dict[str, tuple[float, ReplicaView]] = {}
         self._news = 0
         self.sent = 0
-        # Feeds what came in this turn.
+        # Feeds what has gathered.
         self._soon: IDelayedCall | None = None
         self._interval = min(SWEEP, settings.heartbeat / 4, settings.housekeeping / 4)
         self._sweeping = Periodic("HA heartbeats and housekeeping", clock, self._sweep, vital=True)
@@ -176,7 +182,7 @@ class MasterFactory(ServerFactory):
         """
         Answer all waiting writes, close all connections, take no more.
 
-        @param gently: Let peers have what was written to them, and what was due in this turn.
+        @param gently: Let peers have what was written to them, and what has gathered.
         @return: Fires when the last connection is gone.
         """
         if not self.door.stopping:
@@ -333,13 +339,13 @@ class MasterFactory(ServerFactory):
     def _log_moved(self) -> None:
         """
         There is more to send.  Where no write waits for replicas, its answer leaves first, and
-        what one turn brings goes together.
+        what comes within L{GATHERING} goes together.
         """
         self.timeline.note(self.log.confirmed, self.clock.seconds())
         if self.transfer.hurries:
             self._feed()
         elif self._soon is None:
-            self._soon = self.clock.callLater(0.0, self._feed_now)
+            self._soon = self.clock.callLater(GATHERING, self._feed_now)
 
     def _feed_now(self) -> None:
         self._soon = None

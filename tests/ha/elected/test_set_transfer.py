@@ -8,6 +8,7 @@ from twisted.internet.defer import Deferred, succeed
 
 from rmqha.errors import ControllerUnanswered, NotWritable, TooFewInSync
 from rmqha.ha.elected.set_master import SetRules
+from rmqha.ha.master.master import GATHERING
 from rmqha.ha.master.put_service import PutResult
 from rmqha.ha.master.transfer import Done, PutStatus
 from rmqha.store.log.record_run import RecordRun
@@ -127,7 +128,7 @@ class AnswerTests(SetCase):
             transport.clear()
             self.log.put(bytes(300))
             self.assertEqual(bool(transport.value()), awaited)
-            self.clock.advance(0)
+            self.clock.advance(GATHERING)
             self.assertEqual(bytes(Told(transport.value()).body), bytes(300))
 
     def test_shrink_alone(self) -> None:

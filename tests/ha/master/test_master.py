@@ -26,7 +26,7 @@ from rmqha.config.ha_settings import FirstSync, HASettings, ReplicaIdentity
 from rmqha.errors import OutOfDescriptors
 from rmqha.ha.master.connection import MasterProtocol
 from rmqha.ha.master.ledger import Ledger
-from rmqha.ha.master.master import TURN, MasterFactory
+from rmqha.ha.master.master import GATHERING, TURN, MasterFactory
 from rmqha.ha.master.replicas import ReplicaState
 from rmqha.ha.master.transfer import GroupTransfer, PutStatus
 from rmqha.ha.states import Standing
@@ -241,32 +241,33 @@ class FrameTests(MasterCase):
 
     def test_behind_the_answers(self) -> None:
         """
-        Where no write waits for replicas, what one turn brings is sent when it is over, in one
-        frame: answers leave first.
+        Where no write waits for replicas, what comes within some milliseconds is sent in one frame:
+        answers leave first.
         """
         self.build(needed=0)
         _, transport = self.fed()
         transport.clear()
         self.put(300)
+        self.clock.advance(GATHERING / 2)
         self.put(200)
         self.assertEqual(transport.value(), b"")
-        self.clock.advance(0)
+        self.clock.advance(GATHERING / 2)
         self.assertEqual(Received(transport.value()).frames, [(250_000, 500)])
         transport.clear()
         self.put(100)
-        self.clock.advance(0)
+        self.clock.advance(GATHERING)
         self.assertEqual(Received(transport.value()).frames, [(250_500, 100)])
 
     def test_behind_the_answers_at_a_stop(self) -> None:
         """
-        A stop in that turn comes behind what was put before it.
+        A stop meanwhile comes behind what was put before it.
         """
         self.build(needed=0)
         _, transport = self.fed()
         transport.clear()
         self.put(300)
         self.factory.stop()
-        self.clock.advance(0)
+        self.clock.advance(GATHERING)
         self.assertEqual(Received(transport.value()).frames, [(250_000, 300)])
 
     def test_behind_the_answers_at_a_cut(self) -> None:
@@ -278,7 +279,7 @@ class FrameTests(MasterCase):
         transport.clear()
         self.put(300)
         self.factory.stop(gently=False)
-        self.clock.advance(0)
+        self.clock.advance(GATHERING)
         self.assertEqual(transport.value(), b"")
 
     def sent_at_the_disks_answers(self, needed: int) -> list[tuple[int, int]]:
@@ -296,7 +297,7 @@ class FrameTests(MasterCase):
         transport.clear()
         self.put(300)
         self.log.flush()
-        self.clock.advance(0)
+        self.clock.advance(GATHERING)
         self.assertEqual(Received(transport.value()).frames, [(250_000, 300)])
         (sent,) = answers
         return sent
