@@ -380,6 +380,75 @@ class FaultMatrixTests(SynchronousTestCase):
             self.assertIn(f"``tests/faults/{path.name}``", self.text)
 
 
+class SetScenarioTests(SynchronousTestCase):
+    """
+    The page of sets' scenarios names the tests that there are.
+    """
+
+    text = (ROOT / "docs" / "set-scenarios.rst").read_text(encoding="utf-8")
+    modules = (
+        "set_cases",
+        "test_elected_master",
+        "test_learner",
+        "test_mqadmin_sets",
+        "test_reset",
+    )
+
+    def classes(self) -> Iterator[ast.ClassDef]:
+        """
+        Those of the tests that the page is about.
+        """
+        folder = ROOT / "tests" / "interop"
+        named = [folder / f"{name}.py" for name in self.modules]
+        for path in (*named, *sorted(folder.glob("test_member_*.py"))):
+            for node in ast.parse(path.read_text(encoding="utf-8")).body:
+                if isinstance(node, ast.ClassDef):
+                    yield node
+
+    def test_complete(self) -> None:
+        """
+        Each scenario has a row.
+        """
+        rows = re.findall(r"^   \* - (S\d\db?)$", self.text, re.MULTILINE)
+        numbers = [f"S{number:02}" for number in range(1, 33)]
+        self.assertEqual(sorted([*numbers, "S08b"]), rows)
+
+    def test_tests(self) -> None:
+        """
+        All tests are named, and no other.
+        """
+        found = {
+            f"{each.name}.{node.name}"
+            for each in self.classes()
+            for node in each.body
+            if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+        }
+        self.assertEqual(found, set(re.findall(r"``(\w+\.test_\w+)``", self.text)))
+
+    def test_sets(self) -> None:
+        """
+        Each class that goes through all of it is told with its letters.
+        """
+        found = {
+            (node.value.value, each.name)
+            for each in self.classes()
+            for node in each.body
+            if isinstance(node, ast.Assign)
+            and ast.unparse(node.targets[0]) == "letters"
+            and isinstance(node.value, ast.Constant)
+            and node.value.value
+        }
+        told = re.findall(r"^   \* - ([OJ]+)\n     - ``(\w+)``$", self.text, re.MULTILINE)
+        self.assertEqual(found, set(told))
+
+    def test_files(self) -> None:
+        """
+        Other tests that are named are there.
+        """
+        for path in re.findall(r"``(tests/[\w/.]+)``", self.text):
+            self.assertTrue((ROOT / path).exists(), path)
+
+
 class PipelineTests(SynchronousTestCase):
     """
     The public names of the pipeline.

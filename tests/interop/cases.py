@@ -7,6 +7,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import shutil
 import sys
 import time
 from collections.abc import Iterator
@@ -178,6 +179,16 @@ class InteropTestCase(SynchronousTestCase):
         master = Driver(self.folder, "master", name, **given)
         self._processes.append(master)
         return master
+
+    def empty(self, broker: Broker) -> None:
+        """
+        Take all from a stopped stock member but its id.
+        """
+        for path in broker.root.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif not path.name.startswith("brokerIdentity"):
+                path.unlink()
 
     # --- what must hold -----------------------------------------------------
 

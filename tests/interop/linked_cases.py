@@ -8,10 +8,17 @@ from typing import Any
 
 from attrs import frozen
 
-from lab.harness.nodes import Node
+from lab.harness.nodes import Node, until
 from lab.harness.proxy import Proxy
+from lab.stock.brokers import BOOT, Sends
 from tests.interop.member_cases import Member
 from tests.interop.scenario_cases import ScenarioTestCase
+
+LATE: tuple[tuple[str, str, dict[str, Any]], ...] = (
+    ("get 500 B/s", "down", {"rate": 500}),
+    ("are not heard", "up", {"hold": True}),
+)
+"""What makes slaves late: what they get, and what they say."""
 
 
 @frozen
@@ -71,6 +78,18 @@ class LinkedTestCase(ScenarioTestCase):
         links.clients.swap("down", f"127.0.0.1:{node.address[1]}", told(links.replication))
         node.keys["controllerAddr"] = told(links.controllers)
         return links
+
+    def until_alone(self, load: Sends) -> None:
+        """
+        Wait until writes are answered that there is no slave.
+        """
+        before = len(load.sent)
+        until(
+            lambda: any(each.status == "SLAVE_NOT_AVAILABLE" for each in list(load.sent)[before:]),
+            "told that there is no slave",
+            BOOT,
+            tell=self.tool.tail,
+        )
 
     def linked(self, kind: type[Node] = Node, **keys: Any) -> tuple[Node, Node, Links]:
         """

@@ -5,62 +5,94 @@ What tests of sets share in which both kinds of members are.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from lab.harness.nodes import Node, until
-from lab.stock.brokers import BOOT, SMALL, Broker
-from lab.stock.controllers import answered
+from lab.harness.proxy import Proxy
+from lab.stock.brokers import BOOT, SMALL, Broker, Sends
+from lab.stock.controllers import StockController, answered
 from rmqha.controller.coordinator import SetState
 from rmqha.controller.identity import IdentityFiles
+from tests.interop.linked_cases import told
 from tests.interop.member_cases import Member
 from tests.interop.scenario_cases import ScenarioTestCase
 from tests.support import client
 
 KEPT = "SEND_OK"
+ALONE = "SLAVE_NOT_AVAILABLE"
 
 
 class MixedTestCase(ScenarioTestCase):
     """
-    A set of both kinds.
+    A set of one kind or of both.
 
     @ivar nodes: Members of ours.
     @ivar javas: Java's.
+    @ivar first: Who is the first master.
+    @ivar last: Who joins last.
     """
 
-    def begin(self, ours: int = 1, javas: int = 1, *, java_first: bool = False) -> None:
+    first: Member
+    last: Member
+
+    def begin_as(self, letters: str, **keys: Any) -> None:
+        """
+        Start a set that is told in letters: C{O} is a member of ours, C{J} is Java's; the first one
+        is the first master.
+        """
+        counts = letters.count("O"), letters.count("J")
+        self.begin(*counts, java_first=letters.startswith("J"), **keys)
+
+    def begin(
+        self, ours: int = 1, javas: int = 1, *, java_first: bool = False, **keys: Any
+    ) -> None:
         """
         Start a set, whose first master is of one kind or the other.
+
+        @param keys: What configures members of ours.
         """
         decider = self.decider = self.controller()
-        self.asked = self.group(decider)
-        self.nodes = [self.ours(f"ours-{number + 1}", decider) for number in range(ours)]
+        self.asked = self.group(*self.deciders())
+        self.nodes = [self.ours(f"ours-{number + 1}", decider, **keys) for number in range(ours)]
         self.javas = [self.java(f"java-{number + 1}", decider) for number in range(javas)]
-        members: list[Member] = [*self.nodes, *self.javas]
         with self.scenario(f"{ours} of ours and {javas} of Java's join"):
-            members.sort(key=lambda each: isinstance(each, Node) is java_first)
-            first, *others = members
-            first.start()
+            members = sorted(self.members, key=lambda each: isinstance(each, Node) is java_first)
+            self.first, self.last = members[0], members[-1]
+            self.first.start()
             self.until_master(lambda master: True)
-            for member in others:
+            for member in members[1:]:
                 member.start()
             self.until_whole()
+            taken = ALONE if members == self.nodes[:1] else KEPT
             # Name servers may know it a little later.
             until(
-                lambda: self.tool.put(1, self.topic).wait() == {KEPT: 1},
+                lambda: self.tool.put(1, self.topic).wait() == {taken: 1},
                 "a write is taken",
                 BOOT,
                 tell=self.tool.tail,
                 pause=0.2,
             )
-            # Java members copy what topics there are once in ten seconds; elected before that they
-            # would not know this one.
-            for java in self.javas:
-                until(
-                    lambda java=java: self.topic in client.topic_names(java.client_address),
-                    f"{java.name} knows the topic",
-                    BOOT,
-                    tell=java.tail,
-                    pause=0.5,
-                )
+            self.until_known(self.topic)
+
+    def until_known(self, *topics: str) -> None:
+        """
+        Wait until Java members know topics: they copy them once in ten seconds; elected before that
+        they would not.
+        """
+        for java in self.javas:
+            until(
+                lambda java=java: {*topics} <= {*client.topic_names(java.client_address)},
+                f"{java.name} knows {topics}",
+                BOOT,
+                tell=java.tail,
+                pause=0.5,
+            )
+
+    def deciders(self) -> list[StockController]:
+        """
+        All controllers.
+        """
+        return [self.decider]
 
     @property
     def members(self) -> list[Member]:
@@ -78,16 +110,32 @@ class MixedTestCase(ScenarioTestCase):
         else:
             member.term()
 
+    def announce(self, member: Member, replication: Proxy) -> None:
+        """
+        Have a name server tell of a network in place of the HA port of a member that is not
+        started: Java members ask there, whatever their master says.
+        """
+        names = self.proxy(("127.0.0.1", self.tool.names_port))
+        names.swap("up", f"127.0.0.1:{member.address[1]}", told(replication))
+        member.keys["namesrvAddr"] = told(names)
+
     # --- what the controller says ---------------------------------------------------------
 
     def number_of(self, member: Member) -> int:
         """
         A member's controller id, also while it is not there.
         """
-        cluster, name = str(SMALL["brokerClusterName"]), str(SMALL["brokerName"])
-        known = IdentityFiles.of(member.root, cluster, name).read()
+        known = self.known(member)
         assert known is not None, "it has joined once"
-        return known.id
+        return known
+
+    def known(self, member: Member) -> int | None:
+        """
+        The same; C{None} if it has none yet.
+        """
+        cluster, name = str(SMALL["brokerClusterName"]), str(SMALL["brokerName"])
+        found = IdentityFiles.of(member.root, cluster, name).read()
+        return None if found is None else found.id
 
     def decision(self) -> SetState | None:
         """
@@ -95,6 +143,14 @@ class MixedTestCase(ScenarioTestCase):
         """
         found: SetState | None = answered(self.asked.current())
         return found
+
+    def epoch(self) -> int:
+        """
+        How often one was elected, for the controllers.
+        """
+        state = self.decision()
+        assert state is not None, "the set is known"
+        return state.master_epoch
 
     def until_master(self, wanted: Callable[[Member], bool]) -> Member:
         """
@@ -122,9 +178,31 @@ class MixedTestCase(ScenarioTestCase):
 
         def whole() -> bool:
             state = self.decision()
-            return state is not None and len(state.in_sync) == len(self.members)
+            return state is not None and state.in_sync == {*map(self.known, self.members)}
 
         until(whole, "all are in the SyncStateSet", BOOT, tell=self.tell, pause=0.2)
+
+    def until_only(self, *wanted: Member) -> None:
+        """
+        Wait until these are in the SyncStateSet, and nobody else.
+        """
+        ids = {self.number_of(member) for member in wanted}
+
+        def so() -> bool:
+            state = self.decision()
+            return state is not None and state.in_sync == ids
+
+        until(so, f"{ids} in the SyncStateSet", BOOT, tell=self.tell, pause=0.2)
+
+    def lead(self, wanted: Member) -> None:
+        """
+        Have a member be master of a set that is whole.
+        """
+        self.until_whole()
+        if self.until_master(lambda master: True) is not wanted:
+            self.elect(self.asked, self.number_of(wanted))
+            self.until_master(lambda master: master is wanted)
+            self.until_whole()
 
     def tell(self) -> str:
         """
@@ -132,6 +210,15 @@ class MixedTestCase(ScenarioTestCase):
         """
         ours = (f"{each.name}:\n{each.tail()}" for each in self.nodes)
         return "\n".join((str(self.decision()), *ours))
+
+    def follower(self) -> Node:
+        """
+        A member of ours that follows: Java's, where there is one.
+        """
+        if self.javas:
+            self.lead(self.javas[0])
+        master = self.until_master(lambda master: True)
+        return next(node for node in self.nodes if node is not master)
 
     def end_with_ours(self) -> None:
         """
@@ -147,15 +234,26 @@ class MixedTestCase(ScenarioTestCase):
         """
         Whoever is master is ended under load, again and again, and comes back.
         """
-        for number in range(count):
-            master = self.until_master(lambda master: True)
-            self.until_whole()
-            with self.scenario(f"the master {what} under load: {number + 1}, {master.name}"):
-                load = self.load()
-                end(master)
-                self.until_master(lambda member, gone=master: member is not gone)
-                master.start()
-                self.until_whole()
-                self.until_again(load)
-                self.enough(load)
+        for _ in range(count):
+            self.back_again(self.until_master(lambda master: True), what, end)
         self.end_with_ours()
+
+    def back_again(self, master: Member, what: str, end: Callable[[Member], object]) -> None:
+        """
+        A master is ended under load, another one leads, and it comes back.
+        """
+        self.until_whole()
+        with self.scenario(f"{master.name} leads and {what} under load, and comes back"):
+            load = self.load()
+            end(master)
+            self.until_master(lambda member: member is not master)
+            master.start()
+            self.healed(load)
+
+    def healed(self, load: Sends) -> None:
+        """
+        All are in the set again, and writes are acknowledged.
+        """
+        self.until_whole()
+        self.until_again(load)
+        self.enough(load)

@@ -10,9 +10,10 @@ from typing import Any
 
 from lab.harness.nodes import Node, until
 from lab.stock.brokers import BOOT, Broker, Row, Sends, Sent
-from lab.stock.controllers import StockController, asking
+from lab.stock.controllers import StockController, answered, asking
 from rmqha.controller.coordinator import SetState
 from rmqha.controller.group import ControllerGroup
+from rmqha.controller.overview import look, members
 from rmqha.errors import ControllerRefused, NoController
 from tests.interop.member_cases import MemberTestCase
 from tests.support import client
@@ -85,6 +86,20 @@ class ScenarioTestCase(MemberTestCase):
         state: SetState = found[0]
         return state
 
+    def until_dead(self, group: ControllerGroup, number: int) -> None:
+        """
+        Wait until the controllers take a member for dead.
+        """
+
+        def dead() -> bool:
+            seen = answered(look(group, [group.name]))
+            found = seen and seen.sets.get(group.name)
+            return bool(found) and any(
+                each.broker_id == number and not each.alive for each in members(found)
+            )
+
+        until(dead, f"{number} is dead", BOOT, pause=0.2)
+
     def id_of(self, node: Node) -> int:
         """
         A member's controller id.
@@ -117,6 +132,24 @@ class ScenarioTestCase(MemberTestCase):
         """
         wanted = len(load.acked) + AGAIN
         until(lambda: len(load.acked) > wanted, "acknowledged again", BOOT, tell=self.tool.tail)
+
+    def until_refused(self, load: Sends) -> None:
+        """
+        Wait until writes are answered otherwise than with SEND_OK, of which there are none
+        meanwhile.
+        """
+        for last in (False, True):
+            before, acked = len(load.sent), len(load.acked)
+            until(
+                lambda before=before: any(
+                    each.status != "SEND_OK" for each in list(load.sent)[before:]
+                ),
+                "answered otherwise",
+                BOOT,
+                tell=self.tool.tail,
+            )
+            if last:
+                self.assertEqual(len(load.acked), acked, "acknowledged by the master alone")
 
     def enough(self, load: Sends) -> None:
         """

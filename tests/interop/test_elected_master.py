@@ -4,7 +4,6 @@ Stock members behind a master of ours that stock controllers have elected.
 
 from __future__ import annotations
 
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -228,11 +227,7 @@ class JavaMemberTests(InteropTestCase):
             self.assertEqual([1], master.set()["syncStateSet"])
         with self.scenario("emptied, with its identity, it gets every byte and counts"):
             stock.stop()
-            for path in stock.root.iterdir():
-                if path.is_dir():
-                    shutil.rmtree(path)
-                elif not path.name.startswith("brokerIdentity"):
-                    path.unlink()
+            self.empty(stock)
             stock.start()
             self.in_sync(master, [1, 2])
             self.assertEqual({"PUT_OK"}, self.statuses(master, 100))

@@ -15,8 +15,9 @@ from lab.harness.nodes import Node, until
 from lab.harness.power_cut import cut
 from lab.harness.writer import Driver
 from lab.stock.brokers import BOOT
+from tests.interop import set_cases
 from tests.interop.cases import rounds
-from tests.interop.linked_cases import LinkedTestCase
+from tests.interop.scenario_cases import ScenarioTestCase
 
 PROMOTION = ("lead", "lead-epoch", "lead-written", "lead-dispatched", "lead-lets-in", "lead-tables")
 """Where a member dies that is elected."""
@@ -32,28 +33,19 @@ LONG = 12.0
 """Seconds in which controllers would take a member for dead that they do not hear."""
 
 
-class DrivenTestCase(LinkedTestCase):
-    """
-    Members that can be told what befalls them.
-    """
-
-    def driven(self, nodes: list[Node]) -> tuple[Driver, Driver]:
-        """
-        @return: The master, and the other one.
-        """
-        master = self.led(nodes)
-        (other,) = (node for node in nodes if node is not master)
-        assert isinstance(master, Driver), "it was started so"
-        assert isinstance(other, Driver), "it was started so"
-        return master, other
-
-
-class FaultPointTests(DrivenTestCase):
+class FaultPointTests(set_cases.LinkedSetTestCase):
     """
     Kills at chosen places.
     """
 
-    full_only = ("test_promotion", "test_cut")
+    roles = "two members, of ours and of Java's"
+    full_only = ("test_promotion", "test_promotion_after_java", "test_cut", "test_cut_behind_java")
+
+    def ours(self, *given: Any, **keys: Any) -> Any:
+        """
+        One that can be told where to die.
+        """
+        return super().ours(*given, kind=Driver, **keys)
 
     def die(self, node: Driver, place: str) -> None:
         """
@@ -68,53 +60,76 @@ class FaultPointTests(DrivenTestCase):
         """
         self.assertEqual(node.wait(BOOT), KILLED, node.tail())
 
-    def test_promotion(self) -> None:
+    def promotion(self, letters: str) -> None:
         """
         A member is elected and dies at each step of it: it leads after a restart, and nothing is
         missing.
         """
-        nodes = self.set_of(2, kind=Driver)
+        self.begin_as(letters)
         for place in PROMOTION:
             with self.scenario(f"a member that is elected dies at {place}, and comes back"):
-                master, other = self.driven(nodes)
+                other = self.follower()
+                (master,) = (each for each in self.members if each is not other)
                 other.term()
+                self.until_only(master)
                 self.die(other, place)
-                self.until_in_sync(master, 1)
-                self.until_in_sync(master, 2)
+                self.until_whole()
                 load = self.load()
                 master.kill9()
                 self.died(other)
                 other.launch()
                 self.until_led([other])
                 master.launch()
-                self.until_in_sync(other, 2)
-                self.until_again(load)
-                self.enough(load)
-        self.assert_settled(nodes)
+                self.healed(load)
+        self.end_with_ours()
 
-    def test_cut(self) -> None:
+    def test_promotion(self) -> None:
+        """
+        Both are ours.
+        """
+        self.promotion("OO")
+
+    def test_promotion_after_java(self) -> None:
+        """
+        Java's led before.
+        """
+        self.promotion("JO")
+
+    def cut(self, letters: str) -> None:
         """
         A master comes back with what nobody else has, and dies at each step of cutting it off: all
         of it is cut in the end, kept, and was seen by no reader.
         """
-        master, other, _ = self.linked(Driver)
-        nodes: list[Node] = [master, other]
+        self.begin_as(letters)
         for step in STEPS:
             with self.scenario(f"an old master dies at step {step} of a cut, and comes back"):
-                old, other = self.driven(nodes)
-                confirm = self.leave_tail(old, other)
+                old = self.nodes[0]
+                self.lead(old)
+                confirm = self.leave_tail(old)
                 kept = set(old.cuts)
                 self.die(old, f"step-{step}")
                 self.died(old)
                 old.launch()
-                self.until_in_sync(other, 2)
+                self.until_whole()
                 # Two of them, if it died before it had decided on the first.
                 tails = set(old.cuts) - kept
                 self.assertTrue(tails)
                 self.assertGreaterEqual(min(int(tail.name[:20]) for tail in tails), confirm)
-        self.assert_settled(nodes)
+        self.end_with_ours()
 
-    def leave_tail(self, master: Driver, other: Driver) -> int:
+    def test_cut(self) -> None:
+        """
+        Behind ours.
+        """
+        self.cut("OO")
+
+    def test_cut_behind_java(self) -> None:
+        """
+        Behind Java's.
+        """
+        self.cut("OJ")
+
+    def leave_tail(self, master: Driver) -> int:
         """
         A master takes writes that reach nobody, and is killed; the other one leads.
 
@@ -131,9 +146,27 @@ class FaultPointTests(DrivenTestCase):
         master.kill9()
         links.replication.cut()
         links.replication.set("down")
-        self.until_state(other, "leading")
+        self.until_master(lambda member: member is not master)
         self.enough(load)
         return confirm
+
+
+class DrivenTestCase(ScenarioTestCase):
+    """
+    Members of ours that can be told what befalls them.
+    """
+
+    roles = "members of ours"
+
+    def driven(self, nodes: list[Node]) -> tuple[Driver, *tuple[Driver, ...]]:
+        """
+        @return: The master, and the others.
+        """
+        master = self.led(nodes)
+        found = [master, *(node for node in nodes if node is not master)]
+        drivers = [node for node in found if isinstance(node, Driver)]
+        assert len(drivers) == len(nodes), "they were started so"
+        return tuple(drivers)
 
 
 class PowerCutTests(DrivenTestCase):
@@ -141,7 +174,7 @@ class PowerCutTests(DrivenTestCase):
     Members with SYNC_FLUSH that know what they made durable.
     """
 
-    full_only = ("test_slave",)
+    full_only = ("test_slave", "test_slaves")
 
     def ours(self, name: str, *given: Any, **keys: Any) -> Any:
         """
@@ -151,34 +184,48 @@ class PowerCutTests(DrivenTestCase):
         node.synced = self.folder / f"{name}-synced"
         return node
 
-    def test_slave(self) -> None:
+    def unpowered(self, count: int) -> None:
         """
-        The master is gone and the slave loses power: all that was acknowledged is on its disk, and
-        it leads.
+        The master is gone and all slaves lose power: all that was acknowledged is on their disks,
+        and one of them leads.
         """
         seed = os.environ.get("RMQHA_SEED") or str(random.SystemRandom().randrange(10**9))
         sys.stdout.write(f"RMQHA_SEED={seed} {self.id()}\n")
         chance = random.Random(f"{seed} {self.id()}")
-        nodes = self.set_of(2, kind=Driver, flushDiskType="SYNC_FLUSH")
+        nodes = self.set_of(count, kind=Driver, flushDiskType="SYNC_FLUSH")
         for number in range(ROUNDS):
             kept = KEPT[number % len(KEPT)]
-            with self.scenario(f"master killed (-9), slave without power, {kept:.0%} kept"):
-                master, other = self.driven(nodes)
+            with self.scenario(f"master killed (-9), all slaves without power, {kept:.0%} kept"):
+                master, *others = self.driven(nodes)
                 load = self.load()
-                # Nobody is left to take the other one out of the SyncStateSet.
+                # Nobody is left to take the others out of the SyncStateSet.
                 master.freeze()
-                other.kill9()
+                for other in others:
+                    other.kill9()
                 master.kill9()
                 self.enough(load)
-                assert other.synced is not None, "it was told so"
-                lost = cut(other.root, other.synced, chance, kept)
-                sys.stdout.write(f"{other.name}: {lost} pages lost\n")
-                self.assert_holds(other, self.acked)
-                other.launch()
-                self.until_state(other, "leading")
+                for other in others:
+                    assert other.synced is not None, "it was told so"
+                    lost = cut(other.root, other.synced, chance, kept)
+                    sys.stdout.write(f"{other.name}: {lost} pages lost\n")
+                    self.assert_holds(other, self.acked)
+                    other.launch()
+                self.until_led(others)
                 master.launch()
-                self.until_in_sync(other, 2)
+                self.until_in_sync(self.led(others), count)
         self.assert_settled(nodes)
+
+    def test_slave(self) -> None:
+        """
+        One.
+        """
+        self.unpowered(2)
+
+    def test_slaves(self) -> None:
+        """
+        Two.
+        """
+        self.unpowered(3)
 
 
 class ClockTests(DrivenTestCase):
@@ -186,14 +233,14 @@ class ClockTests(DrivenTestCase):
     Members whose clocks jump.
     """
 
-    full_only = ("test_jumps",)
+    full_only = ("test_jumps", "test_jumps_of_three")
 
-    def test_jumps(self) -> None:
+    def jumps(self, count: int) -> None:
         """
         By an hour, there and back: nobody is elected, nobody leaves, and no message is deleted.
         """
-        nodes = self.set_of(2, kind=Driver, fileReservedTime=24)
-        master, other = self.driven(nodes)
+        nodes = self.set_of(count, kind=Driver, fileReservedTime=24)
+        master, other, *_ = self.driven(nodes)
         epoch = master.status()["controller"]["masterEpoch"]
         load = self.load()
         for node, role in ((other, "slave"), (master, "master")):
@@ -203,7 +250,7 @@ class ClockTests(DrivenTestCase):
                     until_then = time.monotonic() + LONG
                     while time.monotonic() < until_then:
                         self.until_again(load)
-                        self.until_in_sync(master, 2)
+                        self.until_in_sync(master, count)
                     self.assertEqual(self.state(master), "leading")
                     for each in nodes:
                         status = each.status()
@@ -213,3 +260,15 @@ class ClockTests(DrivenTestCase):
         self.enough(load)
         until(lambda: self.state(other) == "following", "follows", BOOT, tell=other.tail)
         self.assert_settled(nodes)
+
+    def test_jumps(self) -> None:
+        """
+        Of two.
+        """
+        self.jumps(2)
+
+    def test_jumps_of_three(self) -> None:
+        """
+        Of three.
+        """
+        self.jumps(3)

@@ -5,20 +5,19 @@ Sets of members of ours and Java members: who leads changes from one kind to the
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from typing import Any
 
 from lab.harness.nodes import Node, until
-from lab.harness.proxy import Proxy
-from lab.stock.brokers import BOOT, Broker
+from lab.stock.brokers import BOOT
 from lab.stock.controllers import StockController
 from rmqha.ha.master_epoch import EpochJournal
 from rmqha.store.tables import epoch_file
 from rmqha.wire.ha_v2 import EpochLabel
 from rmqha.wire.store_layout import EPOCH_FILE_CHECKPOINT
 from tests.interop.cases import rounds
-from tests.interop.linked_cases import LinkedTestCase, Links
 from tests.interop.member_cases import Member
-from tests.interop.mixed_cases import MixedTestCase
+from tests.interop.mixed_cases import KEPT, MixedTestCase
 
 
 class MixedPairTests(MixedTestCase):
@@ -27,7 +26,7 @@ class MixedPairTests(MixedTestCase):
     """
 
     roles = "a member of ours, a Java member"
-    full_only = ("test_stops", "test_every_order", "test_every_order_after_java")
+    full_only = ("test_every_order", "test_every_order_after_java")
 
     def test_kills(self) -> None:
         """
@@ -35,13 +34,6 @@ class MixedPairTests(MixedTestCase):
         """
         self.begin(java_first=True)
         self.replaced("is killed (-9)", lambda master: master.kill9(), rounds(4, 40))
-
-    def test_stops(self) -> None:
-        """
-        The master is stopped: ours, then Java's.
-        """
-        self.begin()
-        self.replaced("is stopped (SIGTERM)", self.stop, rounds(2, 4))
 
     def orders(self, *, java_first: bool) -> None:
         """
@@ -113,6 +105,114 @@ class MixedTripleTests(MixedTestCase):
         self.replaced("is killed (-9)", lambda master: master.kill9(), rounds(3, 9))
 
 
+SPOILT: dict[str, Callable[[bytes], bytes]] = {
+    "is torn": lambda text: text[: len(text) // 2],
+    "has a wrong CRC": lambda text: text.replace(b"\n", b"1\n", 2),
+    "is gone": lambda text: b"",
+    "tells of bytes that are not there": lambda text: b"1\n0\n1-999999999\n",
+}
+"""What becomes of an epoch file's text."""
+
+
+class EitherTests(MixedTestCase):
+    """
+    Two members, whichever they are.
+    """
+
+    roles = "two members, of ours and of Java's"
+    full_only = (
+        "test_damaged_epoch_files",
+        "test_damaged_epoch_files_behind_java",
+        "test_delays",
+        "test_delays_then_java",
+        "test_delays_of_java",
+    )
+
+    def damaged(self, letters: str) -> None:
+        """
+        A member's epoch file is torn, wrong, gone, or tells of bytes that are not there: it
+        follows, and leads when it is elected.
+        """
+        self.begin_as(letters)
+        for what, spoil in SPOILT.items():
+            with self.scenario(f"a member comes back with an epoch file that {what}, and leads"):
+                other = self.follower()
+                load = self.load()
+                other.term()
+                path = other.root / EPOCH_FILE_CHECKPOINT
+                spoilt = spoil(path.read_bytes())
+                path.unlink()
+                if spoilt:
+                    path.write_bytes(spoilt)
+                other.start()
+                self.lead(other)
+                self.until_again(load)
+                self.enough(load)
+        self.end_with_ours()
+
+    def test_damaged_epoch_files(self) -> None:
+        """
+        Behind ours.
+        """
+        self.damaged("OO")
+
+    def test_damaged_epoch_files_behind_java(self) -> None:
+        """
+        Behind Java's.
+        """
+        self.damaged("JO")
+
+    def delays(self, letters: str) -> None:
+        """
+        Messages come due, and transactions are ended, on whoever leads then.
+        """
+        self.begin_as(letters)
+        late, half, never = (f"{self.topic}-{name}" for name in ("late", "half", "never"))
+        with self.scenario("delayed messages and transactions, the master is killed (-9)"):
+            for topic in (late, half, never):
+                self.tool.put(1, topic, wait=False).wait()
+            self.until_known(late, half, never)
+            kinds = ((late, "delay"), (half, "transaction"), (never, "transaction-rollback"))
+            sends = [self.tool.put(40, topic, kind=kind) for topic, kind in kinds]
+            for each in sends:
+                self.assertEqual({KEPT: 40}, each.wait())
+            self.first.kill9()
+            self.until_master(lambda member: member is not self.first)
+            self.first.start()
+            self.until_whole()
+            for topic, each in zip((late, half), sends, strict=False):
+                wanted = {body for sent in each.acked for body in sent.bodies}
+                until(
+                    lambda topic=topic, wanted=wanted: (
+                        wanted <= {row.body for row in self.tool.pull(topic)}
+                    ),
+                    f"all of {topic}",
+                    BOOT,
+                    pause=0.5,
+                )
+            rolled_back = {body for sent in sends[2].acked for body in sent.bodies}
+            self.assertFalse(rolled_back & {row.body for row in self.tool.pull(never)})
+        self.end_with_ours()
+
+    def test_delays(self) -> None:
+        """
+        Ours, then ours.
+        """
+        self.delays("OO")
+
+    def test_delays_then_java(self) -> None:
+        """
+        Ours, then Java's.
+        """
+        self.delays("OJ")
+
+    def test_delays_of_java(self) -> None:
+        """
+        Java's, then ours.
+        """
+        self.delays("JO")
+
+
 class ForgottenLabelTests(MixedTestCase):
     """
     Java slaves whose way to our master breaks around a new label.
@@ -120,18 +220,6 @@ class ForgottenLabelTests(MixedTestCase):
 
     roles = "a member of ours, Java slaves"
     full_only = ("test_two_slaves",)
-
-    def way(self, node: Node) -> Proxy:
-        """
-        Put a network before a member's HA port, where Java members come, who ask a name server.
-        """
-        replication = self.proxy(node.address)
-        names = self.proxy(("127.0.0.1", self.tool.names_port))
-        host, port = replication.address
-        names.swap("up", f"127.0.0.1:{node.ha_port}", f"{host}:{port}")
-        host, port = names.address
-        node.keys["namesrvAddr"] = f"{host}:{port}"
-        return replication
 
     def labels(self, member: Member) -> tuple[EpochLabel, ...]:
         """
@@ -144,7 +232,8 @@ class ForgottenLabelTests(MixedTestCase):
         One of ours, behind a network.
         """
         node = super().ours(name, controller, **keys)
-        self.link = self.way(node)
+        self.link = self.proxy(node.address)
+        self.announce(node, self.link)
         return node
 
     def cut(self) -> None:
@@ -212,67 +301,3 @@ class ForgottenLabelTests(MixedTestCase):
         Two.
         """
         self.broken(2)
-
-
-class MixedPartitionTests(MixedTestCase, LinkedTestCase):
-    """
-    One of each, with a network around each.
-    """
-
-    roles = "a member of ours, a Java member"
-    full_only = ("test_ours_without_anybody", "test_java_without_anybody")
-
-    def setUp(self) -> None:
-        """
-        No network yet.
-        """
-        super().setUp()
-        self.links: dict[str, Links] = {}
-
-    def ours(self, name: str, controller: StockController, **keys: Any) -> Node:
-        """
-        One of ours, and a network around it.
-        """
-        node = super().ours(name, controller, **keys)
-        self.links[node.name] = self.around(node)
-        return node
-
-    def java(self, name: str, controller: StockController) -> Broker:
-        """
-        One of Java's, and a network around it.
-        """
-        member = super().java(name, controller)
-        self.links[member.name] = self.around(member)
-        return member
-
-    def parted(self, *, java_first: bool) -> None:
-        """
-        The master is cut off from the controllers and from the other member, and load goes on at
-        both.
-        """
-        self.begin(java_first=java_first)
-        master = self.until_master(lambda master: True)
-        links = self.links[master.name]
-        with self.scenario(f"{master.name} leads and is cut off from all members; healed"):
-            load = self.load()
-            links.part(True, controllers=True, members=True)
-            self.until_master(lambda member: member is not master)
-            if isinstance(master, Node):
-                self.until_state(master, "fenced")
-            links.part(False, controllers=True, members=True)
-            self.until_whole()
-            self.until_again(load)
-            self.enough(load)
-        self.end_with_ours()
-
-    def test_ours_without_anybody(self) -> None:
-        """
-        Ours: it takes no write, and follows when it is back.
-        """
-        self.parted(java_first=False)
-
-    def test_java_without_anybody(self) -> None:
-        """
-        Java's: what it wrote alone it cuts by our labels when it is back.
-        """
-        self.parted(java_first=True)

@@ -5,13 +5,17 @@ is not what it was.
 
 from __future__ import annotations
 
+from typing import Any
+
 from lab.harness.nodes import Node, until
 from lab.harness.remote import Remote
 from lab.harness.writer import Driver
-from lab.stock.brokers import BOOT
+from lab.stock.brokers import BOOT, Broker
 from rmqha.store.tables import epoch_file
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
+from tests.interop.member_cases import Member
+from tests.interop.mixed_cases import KEPT, MixedTestCase
 from tests.interop.scenario_cases import ScenarioTestCase
 
 OURS_ALONE = {"controllerAloneAnswer": "ok"}
@@ -166,55 +170,126 @@ class OneStoreTests(ScenarioTestCase):
             self.assert_opens_in_java(ours)
 
 
-class RetentionTests(ScenarioTestCase):
+class RetentionTests(MixedTestCase):
     """
     The master deletes old files while a member is away.
     """
 
-    roles = "two members of ours"
-    full_only = ("test_away",)
+    roles = "two members, of ours and of Java's"
+    full_only = ("test_away", "test_away_from_java", "test_java_away")
 
-    def test_away(self) -> None:
+    def ours(self, *given: Any, **keys: Any) -> Any:
         """
-        The member says that its log ends below the master's first byte and is no part of the set,
-        until its configuration has it copy the whole log.
+        One whose clock can be told.
         """
-        nodes = self.set_of(2, kind=Driver, fileReservedTime=1, haRetentionGrace=100)
-        master = self.led(nodes)
-        (other,) = (node for node in nodes if node is not master)
-        assert isinstance(master, Driver), "it was started so"
+        return super().ours(*given, kind=Driver, fileReservedTime=1, haRetentionGrace=100, **keys)
+
+    def away(self, letters: str) -> None:
+        """
+        A member is away while the master's first files are deleted, up to where its log goes on.
+        """
+        self.begin_as(letters)
         with self.scenario("a member is away while the master's first files are deleted"):
-            end = other.status()["maxOffset"]
-            other.term()
-            self.until_in_sync(master, 1)
+            end = self.end_of(self.last)
+            self.stop(self.last)
+            self.until_only(self.first)
             self.tool.put(800, self.topic, size=4000).wait()
-            master.do("clock", offset=2 * 3600.0)
-            remote = Remote(master.port)
-            self.addCleanup(remote.close)
+            if isinstance(self.first, Broker):
+                self.first.stop()
+                for path in sorted(self.first.settings().commitlog.iterdir())[:-2]:
+                    path.unlink()
+                self.first.start()
+                self.until_master(lambda master: master is self.first)
+            else:
+                self.expire(self.first, end)
 
-            def deleted() -> bool:
-                remote.ask(Command.request(RequestCode.DELETE_EXPIRED_COMMITLOG))
-                return bool(master.status()["minOffset"] > end)
+    def end_of(self, member: Member) -> int:
+        """
+        Where its log ends.
+        """
+        if isinstance(member, Broker):
+            return member.max_offset()
+        return int(member.status()["maxOffset"])
 
-            until(deleted, f"bytes below {end} are deleted", BOOT, tell=master.tail, pause=0.5)
-            master.do("clock", offset=0.0)
+    def expire(self, master: Driver, end: int) -> None:
+        """
+        Have a master of ours delete what lies below C{end}, as it is two hours old.
+        """
+        master.do("clock", offset=2 * 3600.0)
+        remote = Remote(master.port)
+        self.addCleanup(remote.close)
+
+        def deleted() -> bool:
+            remote.ask(Command.request(RequestCode.DELETE_EXPIRED_COMMITLOG))
+            return bool(master.status()["minOffset"] > end)
+
+        until(deleted, f"bytes below {end} are deleted", BOOT, tell=master.tail, pause=0.5)
+        master.do("clock", offset=0.0)
+
+    def copied(self) -> None:
+        """
+        Both have the same bytes from where the first log begins, and what was acknowledged.
+        """
+        sends = self.tool.put(50, self.topic)
+        self.assertEqual({KEPT: 50}, sends.wait())
+        end = self.end_of(self.first)
+        until(lambda: self.end_of(self.last) == end, "the same end", BOOT, tell=self.tell)
+        for member in (self.last, self.first):
+            self.stop(member)
+        first = int(min(path.name for path in (self.first.root / "commitlog").iterdir()))
+        self.assert_same_log(self.first, self.last, first=first)
+        self.assert_holds(self.last, sends.acked)
+        self.assert_quiet(*self.nodes)
+
+    def back(self, letters: str) -> None:
+        """
+        A member of ours says that its log ends below the master's first byte and is no part of the
+        set, until its configuration has it copy the whole log.
+        """
+        self.away(letters)
+        other = self.nodes[-1]
         with self.scenario("it comes back: below-min, and not in sync"):
             other.start()
             other.until_upstream("below-min")
             self.assertIn("replication-below-min", other.reasons())
-            self.until_in_sync(master, 1)
+            self.until_only(self.first)
         with self.scenario("it is told to copy the whole log: in sync, the same bytes"):
             other.term()
             other.keys |= {"haDivergencePolicy": "rebootstrap", "controllerCutPolicy": "all"}
             other.start()
-            self.until_in_sync(master, 2)
-            sends = self.tool.put(50, self.topic)
-            self.assertEqual({"SEND_OK": 50}, sends.wait())
-            self.until_same(master, other)
-            first = int(master.status()["minOffset"])
-            other.term()
-            master.term()
-            self.assert_same_log(master, other, first=first)
-            self.assert_holds(other, sends.acked)
-            for node in nodes:
-                self.assert_quiet(node)
+            self.until_whole()
+            self.copied()
+
+    def test_away(self) -> None:
+        """
+        From ours.
+        """
+        self.back("OO")
+
+    def test_away_from_java(self) -> None:
+        """
+        From Java's.
+        """
+        self.back("JO")
+
+    def test_java_away(self) -> None:
+        """
+        Java's, from ours.
+        """
+        self.away("OJ")
+        with self.scenario("Java's comes back: closed as below-min, and not in sync"):
+            self.last.start()
+            until(
+                lambda: self.first.status()["closedConnections"].get("below-min"),
+                "closed",
+                BOOT,
+                tell=self.tell,
+                pause=0.2,
+            )
+            self.until_only(self.first)
+        with self.scenario("it is emptied, with its id: in sync, the same bytes"):
+            self.last.stop()
+            self.empty(self.last)
+            self.last.start()
+            self.until_whole()
+            self.copied()
