@@ -27,10 +27,11 @@ try:
     import deltalake
     import pyiceberg
 
+    from lab.stock.s3_server import S3Server
     from rmqha.pipeline.sinks.commits import Commits
     from rmqha.pipeline.sinks.target import Format, Target, found_at
     from tests.support.lake import files, found, listed
-    from tests.support.s3 import server
+    from tests.support.object_servers import server
 
     _ = (deltalake, pyiceberg)
 except ImportError as missing:  # without the extras
@@ -227,7 +228,7 @@ class KillTests(SynchronousTestCase):
         """
         So it is with a folder of Parquet files in an S3 server.
         """
-        s3 = server()
+        s3 = server(S3Server)
         changed = patch.dict(os.environ, s3.environment)
         changed.start()
         self.addCleanup(changed.stop)

@@ -13,8 +13,8 @@ from typing import Any
 from lab.harness import golden
 from rmqha.tier import objects
 from tests.support.effort import slow, tries
+from tests.support.object_servers import S3Case
 from tests.support.rows import expected, publish
-from tests.support.s3 import S3Case
 from tests.support.tiers import END, SIZE
 
 try:

@@ -1,7 +1,7 @@
 """
 Tiers in an S3 server: what faults of the way there, and of what is there, do.
 
-What the server does not care about, which files are uploaded and how they are joined, is tested
+What a server does not care about, which files are uploaded and how they are joined, is tested
 with a folder (L{tests.tier.test_upload}, L{tests.pipeline.log.test_tier}).
 """
 
@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from lab.harness import golden
-from rmqha.tier import objects
 from rmqha.tier.errors import TierBytesChanged, TierObjectSize, TierUnreachable
 from rmqha.tier.upload import Uploader
+from tests.cli.command import CommandTestCase
 from tests.support.effort import slow, tries
+from tests.support.object_servers import S3Case
 from tests.support.rows import expected
-from tests.support.s3 import S3Case
 from tests.support.tiers import END, FULL, SIZE
 
 try:
@@ -39,11 +39,14 @@ lake.append(lake.Target.at(sys.argv[1]), Path(sys.argv[2]), tier=sys.argv[3])
 """
 
 
-@slow
-class ServerTests(S3Case):
+class Ways:
     """
     Upload, join, restore; and what goes wrong.
+
+    @cvar away: The URL of a server that does not answer.
     """
+
+    away: str
 
     def setUp(self) -> None:
         super().setUp()
@@ -108,29 +111,40 @@ class ServerTests(S3Case):
         """
         An object that is half there without a manifest is sent again.
         """
-        self.object(0).parent.mkdir(parents=True)
+        self.upload()
+        for number in range(2):
+            self.manifest(number).unlink()
         self.object(0).write_bytes(self.kept[0][: SIZE // 2])
         self.object(1).write_bytes(b"x" * SIZE)
         self.upload()
         self.same()
 
-    def test_expired_keys(self) -> None:
+    def test_restore(self) -> None:
         """
-        Keys that the server does not take any more are told, in both ways; with new ones all goes
-        on.
+        From it and a store that retention has left the tail of, a store is made with all records.
+        """
+        self.upload()
+        self.retention(FULL)
+        made = self.folder() / "made"
+        done = self.answer("restore", self.store, made, "--tier", self.url)
+        self.assertEqual(len(self.all), done["records"])
+        rows = scan(made, visibility="log", columns="physical_offset").read_all()
+        self.assertEqual(self.all, rows.column(0).to_pylist())
+
+    def test_not_allowed(self) -> None:
+        """
+        A server that does not let us any more is told, in both ways; once it does all goes on.
         """
         self.upload()
         kept = self.kept
         self.retention(FULL)
-        self.addCleanup(objects._file_system.cache_clear)
-        self.server.renew()
-        objects._file_system.cache_clear()
+        self.as_somebody_else()
         self.assertRaises(TierUnreachable, self.offsets)
         error = self.assertRaises(TierUnreachable, self.upload)
         self.assertIn(self.url.partition("?")[0], str(error))
         self.assertNotIn("endpoint_override", str(error).partition(" cannot")[0])
-        self.patch_environment("AWS_SECRET_ACCESS_KEY", self.server.secret)
-        objects._file_system.cache_clear()
+        self.assertTrue(str(error).isprintable(), str(error))
+        self.as_before()
         self.assertEqual(self.all, self.offsets())
         self.assertEqual(kept[0], self.object(0).read_bytes())
 
@@ -138,8 +152,8 @@ class ServerTests(S3Case):
         """
         A server that does not answer is told too.
         """
-        gone = "s3://archive/x?endpoint_override=127.0.0.1:9&scheme=http&region=us-east-1"
-        self.assertRaises(TierUnreachable, Uploader(root=self.store, url=gone).run)
+        error = self.assertRaises(TierUnreachable, Uploader(root=self.store, url=self.away).run)
+        self.assertTrue(str(error).isprintable(), str(error))
 
     def command(self, *args: str | Path) -> subprocess.Popen[bytes]:
         """
@@ -192,3 +206,12 @@ class ServerTests(S3Case):
         self.killed("-c", READ, table, self.store, self.url)
         self.assertEqual(self.all, lake.offsets(lake.Target.at(table)))
         self.assertGreater(END, self.all[-1])
+
+
+@slow
+class S3Tests(Ways, S3Case, CommandTestCase):
+    """
+    In an S3 server.
+    """
+
+    away = "s3://archive/x?endpoint_override=127.0.0.1:9&scheme=http&region=us-east-1"
