@@ -45,7 +45,7 @@ MAKEFLAGS += --no-builtin-rules
 .SUFFIXES:
 .DELETE_ON_ERROR:
 .PHONY: help setup spark test-core test test-faults test-quick test-spark trial trial-quick lint format docs demo demo-failover cluster demo-pipeline \
-    pictures spark-cluster s3-server interop interop-full bench bench-java bench-clients bench-sets bench-spark lock clean distclean
+    pictures spark-cluster s3-server hdfs interop interop-full bench bench-java bench-clients bench-sets bench-spark lock clean distclean
 
 help: ## list the targets
 	@echo "usage: make TARGET [ARGS=...]"
@@ -150,6 +150,9 @@ spark-cluster: $(SPARK) ## Spark's own master, two workers and a Connect server 
 
 s3-server: $(READY) ## fetch the S3 server that tests of object stores need (needs Maven and a JDK)
 	@$(PY) -m lab.stock.s3_server
+
+hdfs: $(READY) ## fetch the HDFS that tests of object stores need (needs Maven and a JDK)
+	@$(PY) -m lab.stock.hdfs_cluster
 
 interop: $(READY) ## run beside real RocketMQ brokers (needs Maven and a JDK), write docs/interop.md
 	@$(PY) -m tests.interop $(ARGS)

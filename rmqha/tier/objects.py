@@ -1,5 +1,5 @@
 """
-A folder of objects: in S3, in whatever else pyarrow knows, or on a mounted file system.
+A folder of objects: in S3, in HDFS, in whatever else pyarrow knows, or on a mounted file system.
 
 An object store puts an object there as a whole; on a file system it is written aside and renamed.
 So who reads sees none that is being written.
@@ -8,12 +8,13 @@ So who reads sees none that is being written.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from attrs import field, frozen
 
@@ -27,8 +28,11 @@ if TYPE_CHECKING:
 _AT_ONCE = 8 << 20
 """Bytes of a file that are in memory while it is sent."""
 
-WITH_FOLDERS = ("local", "hdfs")
-"""Kinds of file systems, in pyarrow's words, on which a file that is being written is seen."""
+WITH_FOLDERS = ("local", "py::hdfs")
+"""Kinds of file systems, in pyarrow's words, on which a file is renamed as a whole."""
+
+_NOISE = re.compile(r"\x1b\[[0-9;]*m|^\s*at .*", re.MULTILINE)
+"""Colours, and the lines of a Java stack."""
 
 
 def shown_url(url: str) -> str:
@@ -39,6 +43,13 @@ def shown_url(url: str) -> str:
     if not parts.scheme:
         return parts.path
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}".rstrip("/")
+
+
+def words_of(error: Exception) -> str:
+    """
+    What a library says of an error, on one line.
+    """
+    return " ".join(_NOISE.sub("", str(error)).split()).replace(" ↳", ":")
 
 
 @frozen
@@ -60,7 +71,7 @@ class ObjectFolder:
 
         @raise TierPlaceInvalid: If pyarrow knows no such place.
         @raise TierUnreachable: If it cannot find out.
-        @raise ExtraMissing: If there is no pyarrow.
+        @raise ExtraMissing: If there is no pyarrow, or not what goes there.
         """
         # A process that was forked needs connections of its own.
         return cls(url, *_file_system(url, os.getpid()))
@@ -180,16 +191,16 @@ class ObjectFolder:
         """
         place, final = f"{self._base}/{waiting}", f"{self._base}/{name}"
         with self._asked(name):
-            if self._renames:
-                self._files.create_dir(final.rpartition("/")[0], recursive=True)
-                self._files.move(place, final)
-            else:
-                try:
+            try:
+                if self._renames:
+                    self._files.create_dir(final.rpartition("/")[0], recursive=True)
+                    self._files.move(place, final)
+                else:
                     self._files.copy_file(place, final)
-                except OSError as error:  # of whatever kind
-                    if self.size(waiting) < 0:
-                        raise FileNotFoundError(self.shown(waiting)) from error
-                    raise
+            except OSError as error:  # of whatever kind
+                if self.size(waiting) < 0:
+                    raise FileNotFoundError(self.shown(waiting)) from error
+                raise
 
     def remove(self, name: str) -> None:
         """
@@ -220,8 +231,7 @@ class ObjectFolder:
         except FileNotFoundError:
             raise
         except OSError as error:
-            reason = " ".join(str(error).split())
-            raise TierUnreachable(self.shown(name), reason) from error
+            raise TierUnreachable(self.shown(name), words_of(error)) from error
 
 
 def put_file(path: Path, url: str, name: str) -> None:
@@ -252,12 +262,21 @@ def _file_system(url: str, process: int) -> tuple[FileSystem, str]:
     try:
         if "://" not in url:
             raise ValueError("it is no URL, like s3://bucket/folder or file:///folder")
-        files, base = FileSystem.from_uri(url)
+        parts = urlsplit(url)
+        files, base = _hdfs(parts) if parts.scheme == "hdfs" else FileSystem.from_uri(url)
         if not base.strip("/"):
             raise ValueError("it names no folder")
     except (ValueError, NotImplementedError) as error:
-        raise TierPlaceInvalid(shown_url(url), " ".join(str(error).split())) from error
+        raise TierPlaceInvalid(shown_url(url), words_of(error)) from error
     except OSError as error:
         # S3 is asked for a bucket's region.
-        raise TierUnreachable(shown_url(url), " ".join(str(error).split())) from error
+        raise TierUnreachable(shown_url(url), words_of(error)) from error
     return files, base.rstrip("/")
+
+
+def _hdfs(url: SplitResult) -> tuple[FileSystem, str]:
+    try:
+        from rmqha.tier.hdfs import hdfs_at
+    except ModuleNotFoundError as error:
+        raise ExtraMissing("HDFS", "delta", error.name or "") from error
+    return hdfs_at(url)

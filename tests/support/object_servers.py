@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TypeVar
 from unittest import SkipTest
 
+from lab.stock.hdfs_cluster import HdfsCluster
 from lab.stock.jars import Missing
 from lab.stock.object_server import ObjectServer
 from lab.stock.s3_server import BUCKET, S3Server
@@ -99,4 +100,23 @@ class S3Case(ServerCase):
 
     def as_somebody_else(self) -> None:
         self.server.renew()
+        super().as_somebody_else()
+
+
+class HdfsCase(ServerCase):
+    """
+    In HDFS.
+    """
+
+    kind = HdfsCluster
+    server: HdfsCluster
+
+    def setUp(self) -> None:
+        super().setUp()
+        self.place = self.server.file(self.name)
+        self.place.unlink()
+
+    def as_somebody_else(self) -> None:
+        self.place.chmod(0o700)
+        self.patch_environment("HADOOP_USER_NAME", "somebody")
         super().as_somebody_else()

@@ -1,5 +1,5 @@
 """
-Tiers in an S3 server: what faults of the way there, and of what is there, do.
+Tiers in an S3 server and in HDFS: what faults of the way there, and of what is there, do.
 
 What a server does not care about, which files are uploaded and how they are joined, is tested
 with a folder (L{tests.tier.test_upload}, L{tests.pipeline.log.test_tier}).
@@ -19,7 +19,7 @@ from rmqha.tier.errors import TierBytesChanged, TierObjectSize, TierUnreachable
 from rmqha.tier.upload import Uploader
 from tests.cli.command import CommandTestCase
 from tests.support.effort import slow, tries
-from tests.support.object_servers import S3Case
+from tests.support.object_servers import HdfsCase, S3Case
 from tests.support.rows import expected
 from tests.support.tiers import END, FULL, SIZE
 
@@ -215,3 +215,12 @@ class S3Tests(Ways, S3Case, CommandTestCase):
     """
 
     away = "s3://archive/x?endpoint_override=127.0.0.1:9&scheme=http&region=us-east-1"
+
+
+@slow
+class HdfsTests(Ways, HdfsCase, CommandTestCase):
+    """
+    In HDFS.
+    """
+
+    away = "hdfs://127.0.0.1:9/x"

@@ -22,7 +22,7 @@ from rmqha.errors import ExtraMissing
 from rmqha.pipeline.errors import TableRefused
 from rmqha.pipeline.sinks.parquet import OURS, Shape
 from rmqha.tier.errors import TierUnreachable
-from rmqha.tier.objects import ObjectFolder
+from rmqha.tier.objects import ObjectFolder, words_of
 
 COMMITS = f"{OURS}/commits"
 """Folder of the commits, below the table's."""
@@ -209,8 +209,8 @@ class _FirstCommits(Commits):
             try:
                 mine = self.read(number) == text
             except FileNotFoundError:
-                reason = " ".join(str(error).split())
-                raise TierUnreachable(self.folder.shown(_entry(number)), reason) from error
+                shown = self.folder.shown(_entry(number))
+                raise TierUnreachable(shown, words_of(error)) from error
             if not mine:
                 raise self.overtaken(number) from error
 
