@@ -35,6 +35,11 @@ SPARE = "spare"
 is refused; in a table it must not keep the rest from being read."""
 
 
+_ORDERS = ("@type", "$ref")
+"""What a Java peer's reader of JSON does not take for names: it fails the whole body for the first
+one, which asks it to make an object of a class."""
+
+
 class _Misfit(Exception):
     """
     A value is not of its kind.
@@ -242,6 +247,8 @@ def _any(value: Any, depth: int = 0) -> Any:
 
 
 def _name(key: Any) -> Any:
+    if key in _ORDERS:
+        raise _Misfit(f"{key} is no name to a Java peer")
     return key
 
 

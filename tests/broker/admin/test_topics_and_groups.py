@@ -391,6 +391,8 @@ class GroupTests(AdministrationTestCase):
             {"groupRetryPolicy": {"type": "SOMETIMES"}},
             {"groupRetryPolicy": {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": ["x"]}}},
             {"attributes": {"a": {}}},
+            {"attributes": {"@type": "java.lang.Thread"}},
+            {"attributes": {"$ref": "$"}},
             {"retryMaxTimes": 1 << 31},
             {"retryQueueNums": 1 << 31},
         ):
