@@ -474,12 +474,12 @@ class VerifyTests(LogTestCase):
         """
         Dispatch is given each block once, and never an empty one.
         """
+        self.patch(commit_log, "SCALAR_BYTES", 0)
         many = self.filled(*[1000] * 100, file_size=1 << 20)
         data, log = content(many), self.log(file_size=1 << 20)
         append_frame(log, 0, data[:50_000])
         log.verify()
         append_frame(log, 50_000, data[50_000:50_500])
-        self.patch(commit_log, "SCALAR_BYTES", 0)
         log.verify()
         append_frame(log, 50_500, data[50_500:])
         log.verify()
@@ -496,6 +496,7 @@ class VerifyTests(LogTestCase):
         """
         Blocks that follow each other come as one, up to the size asked for.
         """
+        self.patch(commit_log, "SCALAR_BYTES", 0)
         many = self.filled(*[1000] * 100, file_size=1 << 20)
         data, log = content(many), self.log(file_size=1 << 20)
         for position in range(0, len(data), 25_000):
