@@ -1,0 +1,154 @@
+"""
+A node's reactor.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from typing import Any
+
+from twisted.internet.abstract import FileDescriptor
+from twisted.internet.error import ConnectionDone
+from twisted.python.failure import Failure
+from twisted.trial.unittest import SynchronousTestCase
+
+from rmqha.net.lean_reactor import LeanReactor
+
+
+class _End(FileDescriptor):
+    """
+    One end of a pair of sockets.
+
+    @ivar came: What was read.
+    @ivar lost: Why it ended.
+    """
+
+    def __init__(self, end: socket.socket, reactor: Any) -> None:
+        super().__init__(reactor)
+        end.setblocking(False)
+        self.end, self.came = end, b""
+        self.lost: Failure | None = None
+        self.fileno = end.fileno  # type: ignore[method-assign]
+        self.startReading()
+
+    def doRead(self) -> Exception | None:
+        """
+        Read; C{!} is a bug of ours, and nothing the end.
+        """
+        data = self.end.recv(100)
+        if data == b"!":
+            raise ZeroDivisionError("a bug")
+        self.came += data
+        return None if data else ConnectionDone()
+
+    def connectionLost(self, reason: Failure) -> None:
+        """
+        It ended.
+        """
+        super().connectionLost(reason)
+        self.lost = reason
+
+
+class LeanReactorTests(SynchronousTestCase):
+    """
+    L{LeanReactor}.
+    """
+
+    def setUp(self) -> None:
+        """
+        A reactor that nobody else has, and two ends in it.
+        """
+        self.reactor = LeanReactor()
+        self.far, self.ends = [], []
+        for _ in range(2):
+            near, far = socket.socketpair()
+            self.addCleanup(near.close)
+            self.addCleanup(far.close)
+            self.far.append(far)
+            self.ends.append(_End(near, self.reactor))
+        self.addCleanup(self.reactor.removeAll)
+
+    def test_reads(self) -> None:
+        """
+        What is ready is read; what is not, waits no longer than it may.
+        """
+        self.far[0].send(b"one")
+        self.reactor.iterate(0)
+        self.reactor.iterate(0)
+        self.assertEqual([b"one", b""], [end.came for end in self.ends])
+
+    def test_bug(self) -> None:
+        """
+        A handler that fails is logged and ends its connection, not the others'.
+        """
+        for far, data in zip(self.far, (b"!", b"two"), strict=True):
+            far.send(data)
+        self.reactor.iterate(0)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 1)
+        lost = self.ends[0].lost
+        assert lost is not None
+        self.assertIsInstance(lost.value, ZeroDivisionError)
+        self.assertEqual(b"two", self.ends[1].came)
+        self.assertIsNone(self.ends[1].lost)
+
+    def test_end(self) -> None:
+        """
+        One that says it is over is told so, and not called again.
+        """
+        self.far[0].close()
+        self.reactor.iterate(0)
+        self.reactor.iterate(0)
+        lost = self.ends[0].lost
+        assert lost is not None
+        self.assertIsInstance(lost.value, ConnectionDone)
+
+    def test_closed_by_another(self) -> None:
+        """
+        What was ready, and is closed by what was served before it, is not called.
+        """
+        for end, other in zip(self.ends, reversed(self.ends), strict=True):
+            self.patch(end, "doRead", other.stopReading)
+        for far in self.far:
+            far.send(b"x")
+        self.reactor.iterate(0)
+        self.assertEqual(len(self.reactor.getReaders()), 1 + self._wakers())
+
+    def _wakers(self) -> int:
+        """
+        What a reactor reads for itself.
+        """
+        return len(LeanReactor().getReaders())
+
+
+class ChoiceTests(SynchronousTestCase):
+    """
+    Which reactor a process has.
+    """
+
+    def chosen(self, *before: str) -> str:
+        """
+        The name of the reactor's class, in a process that did something before.
+        """
+        lines = (
+            *before,
+            "from rmqha.roles import tap",
+            "from rmqha.net.lean_reactor import lean_reactor",
+            "print(type(lean_reactor()).__name__)",
+        )
+        run = [sys.executable, "-c", "\n".join(lines)]
+        return subprocess.run(run, capture_output=True, text=True, check=True).stdout.strip()
+
+    def test_ours(self) -> None:
+        """
+        Ours, if nobody has chosen; what C{twistd rmqha} imports chooses none.
+        """
+        self.assertEqual(self.chosen(), "LeanReactor")
+
+    def test_chosen_before(self) -> None:
+        """
+        Whatever was chosen before.
+        """
+        line = "from twisted.internet import selectreactor; selectreactor.install()"
+        self.assertEqual(self.chosen(line), "SelectReactor")
