@@ -11,7 +11,6 @@ Source: docs/architecture.rst, The write lane.
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 from twisted.internet.epollreactor import EPollReactor
 from twisted.internet.main import installReactor
@@ -39,13 +38,9 @@ class LeanReactor(EPollReactor):
     doIteration = doPoll
 
 
-def lean_reactor() -> Any:
+def install() -> None:
     """
-    The reactor of this process: the one that was chosen before (C{twistd --reactor}), or else a
-    L{LeanReactor}.
+    Have this process's reactor be one, unless another was chosen before (C{twistd --reactor}).
     """
     if "twisted.internet.reactor" not in sys.modules:
         installReactor(LeanReactor())  # type: ignore[no-untyped-call]
-    from twisted.internet import reactor
-
-    return reactor

@@ -22,7 +22,7 @@ from rmqha.config.errors import ConfigProblems
 from rmqha.config.load import MEMBER, NAMESRV, load
 from rmqha.config.settings import Settings
 from rmqha.errors import ConfigError, StoreError
-from rmqha.net.lean_reactor import lean_reactor
+from rmqha.net import lean_reactor
 from rmqha.net.remoting.credentials import read_credentials
 from rmqha.roles.host.exit_codes import FOR_A_PERSON, exit_code
 from rmqha.roles.host.garbage import SetAside
@@ -181,7 +181,8 @@ def makeService(options: Options, reactor: Any = None) -> IService:
     """
     own = reactor is None
     if own:
-        reactor = lean_reactor()
+        lean_reactor.install()
+        from twisted.internet import reactor
     # Twisted's timers follow the wall clock, which jumps; a node's must not.
     reactor.seconds = time.monotonic
     node = namedAny(ROLES[options.role])

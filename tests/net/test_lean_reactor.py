@@ -134,8 +134,10 @@ class ChoiceTests(SynchronousTestCase):
         lines = (
             *before,
             "from rmqha.roles import tap",
-            "from rmqha.net.lean_reactor import lean_reactor",
-            "print(type(lean_reactor()).__name__)",
+            "from rmqha.net import lean_reactor",
+            "lean_reactor.install()",
+            "from twisted.internet import reactor",
+            "print(type(reactor).__name__)",
         )
         run = [sys.executable, "-c", "\n".join(lines)]
         return subprocess.run(run, capture_output=True, text=True, check=True).stdout.strip()
