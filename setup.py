@@ -16,8 +16,11 @@ from setuptools import Extension, find_packages, setup
 # What is compiled, if there is a compiler: without it everything works, and slower.
 LANE = cythonize(
     [
-        Extension(f"rmqha.wire.lane.{module.stem}", [str(module)])
-        for module in sorted(Path("rmqha/wire/lane").glob("*_run.py"))
+        Extension(".".join(module.with_suffix("").parts), [str(module)])
+        for module in (
+            *sorted(Path("rmqha/wire/lane").glob("*_run.py")),
+            Path("rmqha/store/files/fsync_loop.py"),
+        )
     ],
     build_dir="build",
     compiler_directives={"language_level": 3, "wraparound": False, "cdivision": True},
@@ -81,6 +84,7 @@ setup(
     package_data={
         "rmqha": ["py.typed"],
         "rmqha.page": ["static/*"],
+        "rmqha.store.files": ["*.pyi"],
         "rmqha.wire.lane": ["*.pyi"],
     },
     install_requires=[

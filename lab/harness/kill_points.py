@@ -7,14 +7,17 @@ patched, so this is for processes of their own only.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 from attrs import evolve
+from twisted.internet.threads import deferToThread
 from twisted.python.reflect import namedAny
 
 from rmqha.logfiles.listing import file_name
+from rmqha.store.files.fsync import FsyncInThread
 from rmqha.store.files.mapped import MappedFile
 from rmqha.store.log.commit_log import CommitLog
 
@@ -238,16 +241,14 @@ def _in_frame(trigger: Trigger, part: Callable[[Any], Any]) -> None:
 
 def _sync(before: bool) -> Callable[[Any, Trigger], None]:
     def install_sync(node: Any, trigger: Trigger) -> None:
-        real = node.environment.sync
-
         def sync(fd: int) -> None:
             if before:
                 trigger()
-            real(fd)
+            os.fdatasync(fd)
             if not before:
                 trigger()
 
-        _with_environment(node, sync=sync)
+        _with_environment(node, fsync=FsyncInThread(deferToThread, sync))
 
     return install_sync
 

@@ -11,7 +11,6 @@ Source: docs/guide/archive.rst, Receive.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 
@@ -36,9 +35,10 @@ from rmqha.ha.states import SyncState
 from rmqha.periodic import Periodic
 from rmqha.shutdown import Shutdown
 from rmqha.store.files.allocate import InThread
+from rmqha.store.files.fsync import Fsync
 from rmqha.store.log import copied_damage_file
 from rmqha.store.log.commit_log import CommitLog
-from rmqha.store.log.flush import Flusher, Sync
+from rmqha.store.log.flush import Flusher
 
 LOOK = 1.0
 """Seconds between two looks at how far it is."""
@@ -80,8 +80,7 @@ class Receiver(Service):
     settings: HASettings
     clock: IReactorTime
     in_thread: InThread
-    in_flush_thread: InThread
-    sync: Sync = os.fdatasync
+    fsync: Fsync
     connected: Callable[[], None] = lambda: None
     synchronous: bool = False
     report_delay: float
@@ -128,9 +127,8 @@ class Receiver(Service):
                 flush_thorough_interval=self.fsync_interval,
             ),
             clock=self.clock,
-            in_thread=self.in_flush_thread,
+            fsync=self.fsync,
             on_failure=lambda error: self.follower.sync.fail(str(error)),
-            sync=self.sync,
         )
         self._looking = Periodic("showing the progress", self.clock, self._look)
 

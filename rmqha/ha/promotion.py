@@ -42,6 +42,7 @@ from rmqha.store.derived.clamp_offsets import Clamped, clamp_consumers, clamp_de
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.rebuild import open_derived
 from rmqha.store.environment import StoreEnvironment
+from rmqha.store.files.fsync import FsyncInThread
 from rmqha.store.files.lock import is_locked
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.files.owner import as_owner
@@ -182,7 +183,7 @@ def _promote_store(
     )
     # One clock that stands still: nothing happens by itself, dispatch runs to its end.
     environment = StoreEnvironment(
-        clock=Clock(), in_thread=maybeDeferred, in_flush_thread=maybeDeferred, step=step
+        clock=Clock(), in_thread=maybeDeferred, fsync=FsyncInThread(maybeDeferred), step=step
     )
     service = StoreService(settings, opening, environment)
     service.startService()

@@ -43,7 +43,7 @@ from rmqha.roles.host.service_manager import READY
 from rmqha.roles.process import NAMED, Process
 from rmqha.shutdown import Shutdown
 from rmqha.store.environment import StoreEnvironment
-from rmqha.store.files.one_thread import OneThread
+from rmqha.store.files.fsync_thread import fsync_thread
 from rmqha.store.lost_tail import LostTail
 from rmqha.store.opening import Opening
 from rmqha.store.service import StoreService
@@ -81,7 +81,7 @@ class Node(Process):
         super().__init__(settings, reactor)
         self.repair = repair
         self.ready: Deferred[None] = Deferred()
-        self._fsync = OneThread(reactor, "rmqha-fsync")
+        self._fsync, self._stop_fsync = fsync_thread(reactor, "rmqha-fsync")
         self._told = ""
         self.clients = ClientPorts(
             settings.remoting,
@@ -211,7 +211,7 @@ class Node(Process):
         """
         if self.accounts is not None:
             self.accounts.stop()
-        self._fsync.stop()
+        self._stop_fsync()
 
     def startService(self) -> None:
         """
@@ -281,7 +281,7 @@ class Node(Process):
         await shutdown.step("serving", self.unserve)
         await shutdown.step("events", self.events.leave)
         await shutdown.step("the store", self.store_service.stopService)
-        await shutdown.step("the fsync thread", self._fsync.stop)
+        await shutdown.step("the fsync thread", self._stop_fsync)
         shutdown.finish()
 
     # --- the store ----------------------------------------------------------------
@@ -302,7 +302,7 @@ class Node(Process):
         return StoreEnvironment(
             clock=self.reactor,
             in_thread=self._in_thread,
-            in_flush_thread=self._in_flush_thread,
+            fsync=self._fsync,
             broker_name=self.settings.broker.name,
             changed=self._changed,
             bad_record=self.bad_record,
@@ -316,9 +316,6 @@ class Node(Process):
 
     def _new_store_service(self, opening: Opening) -> StoreService:
         return StoreService(self.settings.store, opening, self.environment)
-
-    def _in_flush_thread(self, function: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
-        return self._fsync.call(function, *args, **kwargs)
 
     # --- clients ------------------------------------------------------------------
 

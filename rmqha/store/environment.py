@@ -7,7 +7,6 @@ environment when it is made, so that none can be open without the node's callbac
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,7 @@ from twisted.internet.interfaces import IReactorTime
 
 from rmqha.errors import StoreError
 from rmqha.store.files.allocate import InThread
-from rmqha.store.log.flush import Sync
+from rmqha.store.files.fsync import Fsync
 from rmqha.store.log.retention import disk_use, local_hour
 from rmqha.store.log.truncate import Step
 
@@ -28,8 +27,7 @@ class StoreEnvironment:
     The clock, the threads and the callbacks of a node's stores.
 
     @ivar in_thread: Runs long work in a thread.
-    @ivar in_flush_thread: The same in a thread of its own, for fsync.
-    @ivar sync: What makes a descriptor durable; tests pass their own.
+    @ivar fsync: Makes the log's files durable.
     @ivar now_ms: Milliseconds since 1970.
     @ivar disk_use: How full a folder's disk is.
     @ivar local_hour: The hour of the day of a time, both as the operator's clock has them.
@@ -46,8 +44,7 @@ class StoreEnvironment:
 
     clock: IReactorTime
     in_thread: InThread
-    in_flush_thread: InThread
-    sync: Sync = os.fdatasync
+    fsync: Fsync
     now_ms: Callable[[], int] = lambda: int(time.time() * 1000)
     disk_use: Callable[[Path], float] = disk_use
     local_hour: Callable[[float], int] = local_hour

@@ -136,9 +136,8 @@ class Store:
             log=log,
             settings=settings,
             clock=environment.clock,
-            in_thread=environment.in_flush_thread,
+            fsync=environment.fsync,
             on_failure=self._flush_failed,
-            sync=environment.sync,
         )
         self.publisher = Publisher(
             root=settings.root,

@@ -28,6 +28,7 @@ from rmqha.ha.slave.master_bounds import BrokerIdentity, MasterBounds
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.published import read_copied_damage
 from rmqha.store.files.allocate import InThread
+from rmqha.store.files.fsync import FsyncInThread
 from rmqha.store.log.commit_log import CommitLog
 from tests.ha.test_pair import SIZES, Pair
 from tests.support.effort import tries
@@ -91,8 +92,7 @@ class ReceiverCase(Pair):
             settings=HASettings(**settings),
             clock=self.clock,
             in_thread=now,
-            in_flush_thread=in_flush_thread,
-            sync=os.fdatasync,
+            fsync=FsyncInThread(in_flush_thread, os.fdatasync),
             log_interval=60.0,
             shown=lambda done, total: self.shown.append((done, total)),
             now_ms=lambda: NOW,

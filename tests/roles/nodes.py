@@ -18,6 +18,7 @@ from rmqha.config.settings import Settings
 from rmqha.roles.member import MemberNode
 from rmqha.roles.slave import SlaveNode
 from rmqha.store.environment import StoreEnvironment
+from rmqha.store.files.fsync import FsyncInThread
 from tests.support import derived
 from tests.support.logs import now
 from tests.support.scripted_master import PuppetEndpoint
@@ -78,9 +79,6 @@ class Puppet(SlaveNode):
     def _in_thread(self, function: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
         return self.run(function, *args, **kwargs)
 
-    def _in_flush_thread(self, function: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
-        return self.run(function, *args, **kwargs)
-
     def listen(self) -> list[IListeningPort]:
         """
         Whoever connects does so by hand.
@@ -93,7 +91,10 @@ class Puppet(SlaveNode):
     def _environment(self) -> StoreEnvironment:
         # By default old files go at four in the morning, also of the day of the test.
         return evolve(
-            super()._environment(), disk_use=lambda folder: 0.1, local_hour=lambda now: 12
+            super()._environment(),
+            fsync=FsyncInThread(self.run),
+            disk_use=lambda folder: 0.1,
+            local_hour=lambda now: 12,
         )
 
 

@@ -15,6 +15,7 @@ from rmqha.ha.states import NodeState
 from rmqha.net.remoting.handlers import Registry
 from rmqha.roles.master import MasterNode
 from rmqha.store.environment import StoreEnvironment
+from rmqha.store.files.fsync import FsyncInThread
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.headers.namesrv import RegisterBrokerAnswer
@@ -123,13 +124,13 @@ class PlainMaster(MasterNode):
     def _in_thread(self, function: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
         return now(function, *args, **kwargs)
 
-    def _in_flush_thread(self, function: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
-        return now(function, *args, **kwargs)
-
     def _environment(self) -> StoreEnvironment:
         # By default old files go at four in the morning, also of the day of the test.
         return evolve(
-            super()._environment(), disk_use=lambda folder: 0.1, local_hour=lambda now: 12
+            super()._environment(),
+            fsync=FsyncInThread(now),
+            disk_use=lambda folder: 0.1,
+            local_hour=lambda now: 12,
         )
 
     def listen(self) -> list[IListeningPort]:

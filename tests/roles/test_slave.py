@@ -22,6 +22,7 @@ from rmqha.ha.states import NodeState
 from rmqha.roles import policy_repair
 from rmqha.roles.host.exit_codes import FOR_A_PERSON
 from rmqha.roles.serving import Serving
+from rmqha.store.files.fsync import FsyncInThread
 from rmqha.store.files.lock import is_locked
 from rmqha.store.log import truncate
 from rmqha.store.log.commit_log import CommitLog
@@ -426,14 +427,14 @@ class LifeTests(SlaveCase):
         held = Held()
         self.start(store_flush_disk=FlushDisk.SYNC_FLUSH)
         connection = self.accept()
-        self.node.store.flusher.in_thread = held
+        self.node.store.flusher.fsync = FsyncInThread(held)
         connection.feed(self.theirs, 0)
         self.assertEqual(connection.reports(), [0])
         while held.calls:
             held.work()
             self.turn()
         self.assertEqual(connection.reports()[-1], self.theirs.end)
-        self.node.store.flusher.in_thread = self.node.run
+        self.node.store.flusher.fsync = FsyncInThread(self.node.run)
 
     def test_failed_fsync(self) -> None:
         """
@@ -446,7 +447,7 @@ class LifeTests(SlaveCase):
         def sync(fd: int) -> None:
             raise OSError(5, "Input/output error")
 
-        self.node.store.flusher.sync = sync
+        self.node.store.flusher.fsync = FsyncInThread(now, sync)
         connection.feed(self.theirs, SIZE)
         self.reactor.pump([0.5] * 40)
         self.assertEqual(self.state, "failed")

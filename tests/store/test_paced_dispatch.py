@@ -15,6 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from rmqha.store import paced_dispatch
 from rmqha.store.derived import dispatch
 from rmqha.store.environment import StoreEnvironment
+from rmqha.store.files.fsync import FsyncInThread
 from rmqha.store.paced_dispatch import (
     BUSY,
     BUSY_PAUSE,
@@ -80,7 +81,7 @@ class SliceTests(SynchronousTestCase):
         return PacedDispatch(
             log=stub,
             dispatcher=stub,
-            environment=StoreEnvironment(clock=self.clock, in_thread=now, in_flush_thread=now),
+            environment=StoreEnvironment(clock=self.clock, in_thread=now, fsync=FsyncInThread(now)),
             wanted=lambda: True,
             disk_full=self.fail,
             whole=lambda: None,

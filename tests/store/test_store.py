@@ -28,6 +28,7 @@ from rmqha.errors import (
     StoreLocked,
 )
 from rmqha.store.files import mapped
+from rmqha.store.files.fsync import FsyncInThread
 from rmqha.store.files.lock import StoreLock
 from rmqha.store.log.checkpoint import Checkpoint
 from rmqha.store.log.flush import Flusher
@@ -39,7 +40,7 @@ from rmqha.store.store import Store
 from rmqha.wire.log.record import MAGIC_BLANK, Fault, decode, magic_at
 from tests.support.derived import DerivedTestCase
 from tests.support.ha_frames import append_frame
-from tests.support.logs import STORED, Disk, Held, LogTestCase, content, message
+from tests.support.logs import STORED, Disk, Held, LogTestCase, content, message, now
 
 SIZES = {"file_size": 4096, "queue_file_size": 200, "index_slots": 20, "index_entries": 30}
 ROOT = Path(__file__).resolve().parents[2]
@@ -620,12 +621,12 @@ class TroubleTests(StoreTestCase):
         def broken(fd: int) -> None:
             raise OSError(errno.EIO, "I/O error")
 
-        store.flusher.sync = broken
+        store.flusher.fsync = FsyncInThread(now, broken)
         store.put(message(300))
         self.failureResultOf(store.flusher.wait(600), FlushFailed)
         self.assertEqual(store.state, "failed")
         self.assertIn("I/O error", store.reason)
-        store.flusher.sync = os.fdatasync
+        store.flusher.fsync = FsyncInThread(now)
         self.assertRaises(NotWritable, store.put, message(300))
         self.failureResultOf(store.flusher.wait(600), FlushFailed)
         self.assertEqual(store.log.flushed, 300)
@@ -787,7 +788,7 @@ class FlushedTimeTests(StoreTestCase):
         now = [STORED]
         store = self.small(
             clock=clock,
-            in_flush_thread=thread,
+            fsync=FsyncInThread(thread, lambda fd: None),
             now_ms=lambda: now[0],
             settings=SIZES | {"flush_disk": FlushDisk.SYNC_FLUSH},
         )
@@ -807,4 +808,4 @@ class FlushedTimeTests(StoreTestCase):
         while thread.calls:
             thread.work()
         self.assertEqual(store.checkpoint.log, now[0] - 10)
-        store.flusher.in_thread = store.environment.in_thread
+        store.flusher.fsync = FsyncInThread(now)

@@ -20,6 +20,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from rmqha.store.environment import StoreEnvironment
 from rmqha.store.files import mapped
 from rmqha.store.files.allocate import Allocator
+from rmqha.store.files.fsync import FsyncInThread
 from rmqha.store.files.mapped import LogFolder
 from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.opening import Opening
@@ -200,9 +201,8 @@ class LogTestCase(SynchronousTestCase):
         }
         given = {
             "clock": clock or Clock(),
-            "sync": lambda fd: None,
+            "fsync": FsyncInThread(now, lambda fd: None),
             "in_thread": now,
-            "in_flush_thread": now,
             "disk_use": lambda folder: 0.1,
             "local_hour": lambda now: 12,
         } | more

@@ -4,7 +4,6 @@ C{rmqha receive}: archives a master's log as it grows.
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from pathlib import Path
@@ -34,6 +33,7 @@ from rmqha.ha.slave.reconnect import ha_endpoint
 from rmqha.net.remoting.client import RemotingClient, split_address
 from rmqha.net.tls.tool_tls import ToolTls
 from rmqha.store.derived.rebuild import Progress
+from rmqha.store.files.fsync import FsyncInThread
 from rmqha.wire.remoting.signature import Credentials
 
 REPORT_DELAY = 30.0
@@ -303,8 +303,7 @@ async def _receiver(
         settings=options.settings,
         clock=reactor,
         in_thread=deferToThread,
-        in_flush_thread=deferToThread,
-        sync=os.fdatasync,
+        fsync=FsyncInThread(deferToThread),
         connected=connected,
         synchronous=options.synchronous,
         report_delay=options.report_delay,

@@ -22,7 +22,7 @@ from rmqha.config.store_settings import FlushDisk, StoreSettings
 from rmqha.durations import Durations
 from rmqha.errors import FlushFailed, NotWritable, OutOfDescriptors, ThreadNotStarted
 from rmqha.periodic import Job, Periodic
-from rmqha.store.files.allocate import InThread
+from rmqha.store.files.fsync import Fsync, close
 from rmqha.store.files.mapped import NO_DESCRIPTOR
 from rmqha.store.log.commit_log import CommitLog
 
@@ -31,9 +31,6 @@ PAGE = 4096
 
 RETRY = 0.1
 """Seconds until a pass that found no file descriptor, or no thread, is tried again."""
-
-Sync = Callable[[int], None]
-"""What makes a descriptor's data durable: C{os.fdatasync}, or a test's own."""
 
 
 @define(eq=False)
@@ -48,7 +45,7 @@ class Flusher:
     """
     Moves one log's C{flushed} behind its C{end}.
 
-    @ivar in_thread: Runs a function in a thread that is the flusher's own.
+    @ivar fsync: Makes files durable.
     @ivar failure: The error that ended flushing for good, if any.
     @ivar on_failure: Told of it once.
     @ivar took: How long passes took, from their begin to their end in the thread.
@@ -57,12 +54,12 @@ class Flusher:
     log: CommitLog
     settings: StoreSettings
     clock: IReactorTime
-    in_thread: InThread
+    fsync: Fsync
     on_failure: Callable[[FlushFailed], None]
-    sync: Sync = os.fdatasync
     failure: FlushFailed | None = None
     took: Durations = field(factory=Durations, init=False)
     _waiting: deque[_Wait] = field(factory=deque, init=False)
+    # Fires when the pass that runs now has ended, well or not.
     _running: Deferred[None] | None = field(default=None, init=False)
     _timer: IDelayedCall | None = field(default=None, init=False)
     _last: float = field(default=0.0, init=False)
@@ -169,9 +166,16 @@ class Flusher:
             elif self.log.flushed >= target:
                 done.callback(None)
             else:
-                self._begin().addCallback(check)
+                again()
 
-        self._begin().addCallback(check)
+        def again() -> None:
+            self._begin()
+            if self._running is None:
+                check(None)
+            else:
+                self._running.addCallback(check)
+
+        again()
         return done
 
     def _tick(self) -> None:
@@ -181,21 +185,13 @@ class Flusher:
         if dirty >= self.settings.flush_least_pages * PAGE or (dirty and due):
             self._begin()
 
-    def _begin(self) -> Deferred[None]:
+    def _begin(self) -> None:
         """
         Start a pass, or share the one that runs.
-
-        @return: Fires when the pass that runs now has ended, well or not.
         """
-        ended: Deferred[None] = Deferred()
         if self._running is None and self.failure is None:
             self._running = Deferred()
             self._begin_pass()
-        if self._running is None:
-            ended.callback(None)
-        else:
-            self._running.addCallback(lambda _: ended.callback(None))
-        return ended
 
     def _begin_pass(self) -> None:
         """
@@ -213,16 +209,13 @@ class Flusher:
             self._starve("file descriptor", str(error))
             return
 
-        def failed(failure: Failure) -> None:
-            if failure.check(ThreadNotStarted) is None:
-                self._failed(failure)
-                return
-            _close(files)
-            self._starve("thread", failure.getErrorMessage())
+        self.fsync(files).addCallbacks(lambda _: self._passed(target, rewinds), self._not_passed)
 
-        self.in_thread(self._pass, files).addCallbacks(
-            lambda _: self._passed(target, rewinds), failed
-        )
+    def _not_passed(self, failure: Failure) -> None:
+        if failure.check(ThreadNotStarted):
+            self._starve("thread", failure.getErrorMessage())
+        else:
+            self._failed(failure)
 
     def _starve(self, lacks: str, error: str) -> None:
         if not self._starved:
@@ -247,19 +240,9 @@ class Flusher:
                 if file.end > self.log.flushed and file.start < self.log.end
             )
         except BaseException:
-            _close(files)
+            close(files)
             raise
         return files
-
-    def _pass(self, files: list[tuple[str, int]]) -> None:
-        try:
-            for path, fd in files:
-                try:
-                    self.sync(fd)
-                except OSError as error:
-                    raise FlushFailed(path, str(error)) from error
-        finally:
-            _close(files)
 
     def _passed(self, target: int, rewinds: int) -> None:
         if self._starved:
@@ -316,8 +299,3 @@ class Flusher:
             self._waiting.popleft().done.callback(False)
         if self._waiting:
             self._timer = self.clock.callLater(self._waiting[0].deadline - now, self._expire)
-
-
-def _close(files: list[tuple[str, int]]) -> None:
-    for _, fd in files:
-        os.close(fd)

@@ -1,6 +1,6 @@
 """
-Whether the lane's codecs were compiled when rmqha was built.  Where no compiler was there
-everything works in the usual way, and slower.
+Which modules were compiled when rmqha was built, the lane's codecs first of all.  Where no compiler
+was there everything works in the usual way, and slower.
 """
 
 from __future__ import annotations
@@ -9,12 +9,16 @@ from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 
-def _built(module: str) -> bool:
-    here = Path(__file__)
-    return any(here.with_name(f"{module}{suffix}").exists() for suffix in EXTENSION_SUFFIXES)
+def built(module: Path) -> bool:
+    """
+    Whether a module was compiled.
+
+    @param module: Its file, without a suffix.
+    """
+    return any(module.with_name(module.name + suffix).exists() for suffix in EXTENSION_SUFFIXES)
 
 
 MODULES = ("send_run", "batch_run", "dispatch_run", "check_run", "pull_run")
 
-COMPILED = all(map(_built, MODULES))
+COMPILED = all(built(Path(__file__).with_name(module)) for module in MODULES)
 """Whether they are there."""

@@ -19,6 +19,7 @@ from rmqha.errors import FlushFailed
 from rmqha.ha.master.put_service import PutResult
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.logfiles import json_table
+from rmqha.store.files.fsync import FsyncInThread
 from rmqha.store.files.mapped import LogFolder
 from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.properties import PAIR_END, encode
@@ -289,7 +290,7 @@ class OffsetTests(ScheduleTestCase):
         broker = self.begin()
         self.later(b"1")
         self.skips(3)
-        broker.store.flusher.in_thread = Held()
+        broker.store.flusher.fsync = FsyncInThread(Held())
         self.later(b"2")
         self.skips(5)
         self.assertEqual(self.offsets(), {1: 2})

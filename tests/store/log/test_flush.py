@@ -14,6 +14,7 @@ from twisted.internet.task import Clock
 
 from rmqha.config.store_settings import FlushDisk, StoreSettings
 from rmqha.errors import FlushFailed, NotWritable, ThreadNotStarted
+from rmqha.store.files.fsync import FsyncInThread
 from rmqha.store.log.flush import RETRY, Flusher
 from tests.support.ha_frames import append_frame
 from tests.support.logs import FILE_SIZE, STORED, Held, LogTestCase, content, encoded
@@ -49,9 +50,8 @@ class FlusherTestCase(LogTestCase):
             log=self.log_,
             settings=StoreSettings(root=self.folder(), flush_disk=self.flush_disk),
             clock=self.clock,
-            in_thread=self.thread,
+            fsync=FsyncInThread(self.thread, self.syncs),
             on_failure=self.failures.append,
-            sync=self.syncs,
         )
 
     def put(self, size: int = 1000) -> int:
@@ -110,7 +110,7 @@ class GroupCommitTests(FlusherTestCase):
         def none(*args: object) -> Deferred[None]:
             return fail(ThreadNotStarted("fsync", "can't start new thread"))
 
-        self.flusher.in_thread = none
+        self.flusher.fsync = FsyncInThread(none, self.syncs)
         end = self.put()
         before = len(os.listdir("/proc/self/fd"))
         done = self.flusher.wait(end)
@@ -118,7 +118,7 @@ class GroupCommitTests(FlusherTestCase):
         self.assertLessEqual(len(os.listdir("/proc/self/fd")), before)
         self.assertNoResult(done)
         self.assertEqual(self.failures, [])
-        self.flusher.in_thread = self.thread
+        self.flusher.fsync = FsyncInThread(self.thread, self.syncs)
         self.clock.advance(RETRY)
         self.thread.work()
         self.assertTrue(self.successResultOf(done))
@@ -256,7 +256,7 @@ class FailureTests(FlusherTestCase):
         def broken(fd: int) -> Any:
             raise ValueError("what?")
 
-        self.flusher.sync = broken
+        self.flusher.fsync = FsyncInThread(self.thread, broken)
         wait = self.flusher.wait(self.put())
         self.thread.work()
         self.failureResultOf(wait, FlushFailed)

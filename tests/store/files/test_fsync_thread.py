@@ -1,0 +1,157 @@
+"""
+Tests for L{rmqha.store.files.fsync_thread}.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+from pathlib import Path
+from unittest import skipUnless
+
+from twisted.internet.defer import Deferred
+from twisted.trial.unittest import SynchronousTestCase
+
+from rmqha.errors import FlushFailed, ThreadNotStarted
+from rmqha.net.lean_reactor import LeanReactor
+from rmqha.store.files import fsync_thread
+from rmqha.store.files.fsync import FsyncInThread
+from rmqha.store.files.fsync_thread import COMPILED, FsyncThread
+from tests.support.logs import now
+
+
+def descriptors() -> int:
+    """
+    How many this process has.
+    """
+    return len(os.listdir("/proc/self/fd"))
+
+
+@skipUnless(COMPILED, "there was no compiler")
+class FsyncThreadTests(SynchronousTestCase):
+    """
+    A thread that fsyncs.
+    """
+
+    def setUp(self) -> None:
+        """
+        Files, and a reactor that nobody else has.
+        """
+        folder = tempfile.TemporaryDirectory(prefix="fsync-")
+        self.addCleanup(folder.cleanup)
+        self.folder = Path(folder.name)
+        self.reactor = LeanReactor()
+        self.addCleanup(self.reactor._poller.close)
+        self.addCleanup(self.reactor.removeAll)
+        self.thread = FsyncThread(self.reactor, "test")
+        self.addCleanup(self.thread.stop)
+        self.before = descriptors()
+
+    def file(self, name: str) -> tuple[str, int]:
+        """
+        A file with something in it.
+        """
+        path = self.folder / name
+        path.write_bytes(b"bytes")
+        return str(path), os.open(path, os.O_RDWR)
+
+    def broken(self, name: str) -> tuple[str, int]:
+        """
+        What cannot be synced: a pipe.
+        """
+        hear, tell = os.pipe()
+        os.close(tell)
+        return name, hear
+
+    def until(self, done: Deferred[None]) -> None:
+        """
+        Have the reactor work until something is known.
+        """
+        for _ in range(1000):
+            if done.called:
+                return
+            self.reactor.iterate(0.01)
+        self.fail("nothing within ten seconds")
+
+    def test_durable(self) -> None:
+        """
+        It tells when all are durable, and closes them; again and again.
+        """
+        for number in range(3):
+            done = self.thread([self.file(f"{number}a"), self.file(f"{number}b")])
+            self.until(done)
+            self.successResultOf(done)
+        self.thread.stop()
+        self.assertEqual(descriptors(), self.before)
+
+    def test_nothing(self) -> None:
+        """
+        Where nothing is to be made durable, that is so at once.
+        """
+        self.successResultOf(self.thread([]))
+
+    def test_fails(self) -> None:
+        """
+        What cannot be synced is named with the system's reason, whatever else was asked for; what
+        was asked for behind it goes on.
+        """
+        wrong = self.thread([self.file("one"), self.broken("wrong"), self.broken("later")])
+        right = self.thread([self.file("two")])
+        self.until(right)
+        error = self.failureResultOf(wrong, FlushFailed).value
+        self.assertEqual(error.path, "wrong")
+        self.successResultOf(right)
+        self.thread.stop()
+        self.assertEqual(descriptors(), self.before)
+
+    def test_same_error_as_in_python(self) -> None:
+        """
+        An L{FsyncInThread} says the same of what fails.
+        """
+        said = []
+        for fsync in (self.thread, FsyncInThread(now)):
+            done = fsync([self.broken("wrong")])
+            self.until(done)
+            said.append(str(self.failureResultOf(done, FlushFailed).value))
+        self.assertEqual(said[0], said[1])
+
+    def test_stop(self) -> None:
+        """
+        A stop does what was asked for and tells it, without the reactor; and is a stop twice.
+        Whoever asks again has a new thread.
+        """
+        asked = [self.thread([self.file(f"{number}")]) for number in range(2000)]
+        self.thread.stop()
+        self.thread.stop()
+        for done in asked:
+            self.successResultOf(done)
+        self.assertNotIn(self.thread, self.reactor.getReaders())
+        self.assertEqual(descriptors(), self.before)
+        self.until(self.thread([self.file("again")]))
+
+    def test_no_thread(self) -> None:
+        """
+        Where no thread or no pipe can be had the call fails and leaves nothing open; a later call
+        has one.
+        """
+
+        def start(thread: object) -> None:
+            raise RuntimeError("can't start new thread")
+
+        def pipe() -> tuple[int, int]:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+        for where, what, instead in (
+            (fsync_thread.Thread, "start", start),
+            (fsync_thread.os, "pipe", pipe),
+        ):
+            patched = self.patch(where, what, instead)
+            done = self.thread([self.file("one")])
+            error = self.failureResultOf(done, ThreadNotStarted).value
+            self.assertRegex(str(error), "thread test: .*(can't start|Too many open files)")
+            self.assertEqual(descriptors(), self.before)
+            patched.restore()
+        done = self.thread([self.file("one")])
+        self.until(done)
+        self.successResultOf(done)
