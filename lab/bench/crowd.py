@@ -128,7 +128,11 @@ def run(where: Field, until: float) -> list[Row]:
     @param until: Seconds of the run after which no more rounds begin.
     """
     seen: dict[str, Seen] = {}
-    with all_descriptors() as most, pairs(where.folder, where.tool) as both:
+    # Who has few files gives clients what it keeps for slaves and queues that are not there.
+    with (
+        all_descriptors() as most,
+        pairs(where.folder, where.tool, haMaxConnections=16) as both,
+    ):
         count = min(CLIENTS, most - OTHERS)
         empty = {}
         for pair in both:

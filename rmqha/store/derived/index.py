@@ -27,6 +27,9 @@ from rmqha.wire.lane.compiled import COMPILED
 from rmqha.wire.log.hashing import key_hash
 from rmqha.wire.store_layout import INDEX
 
+MOST_OPEN = 64
+"""Most files kept open: an index writes one, and has few."""
+
 DEFAULT_MAX_NUM = 64
 """C{maxMsgsNumBatch}: the most offsets of one query."""
 

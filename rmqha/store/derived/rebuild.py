@@ -22,7 +22,7 @@ from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.dispatch import WINDOW, Dispatcher
 from rmqha.store.derived.dispatch_reading import keys, read_block
-from rmqha.store.derived.index import Index
+from rmqha.store.derived.index import MOST_OPEN, Index
 from rmqha.store.derived.index_file import HEADER_SIZE, SLOT_SIZE, IndexFile, IndexShape
 from rmqha.store.files.descriptors import Descriptors
 from rmqha.wire.columnar.dispatch_fields import fields
@@ -48,7 +48,8 @@ def open_derived(
     if not settings.index_enable:
         return queues, None
     shape = IndexShape(settings.index_slots, settings.index_entries)
-    descriptors = Descriptors(read_only=read_only)
+    few = min(MOST_OPEN, queues.descriptors.limit)
+    descriptors = Descriptors(limit=few, read_only=read_only)
     return queues, Index(root, shape, settings.max_msgs_num_batch, descriptors)
 
 

@@ -33,6 +33,9 @@ a disk where an fsync takes two milliseconds."""
 SHARE = 8
 """A process that may open few files keeps so much less of them here: one in eight."""
 
+FEW = 2048
+"""Of what it may open beyond so many, it keeps half."""
+
 _T = TypeVar("_T")
 
 
@@ -40,7 +43,7 @@ def open_limit(files: int) -> int:
     """
     How many descriptors are kept open by a process that may have C{files} of them.
     """
-    return max(1, min(MOST_OPEN, files // SHARE))
+    return max(1, min(MOST_OPEN, max(files // SHARE, (files - FEW) // 2)))
 
 
 def _own_limit() -> int:

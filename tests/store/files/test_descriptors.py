@@ -210,3 +210,4 @@ class NoDescriptorTests(DerivedTestCase):
         A process that may open few files keeps few of them here.
         """
         self.assertEqual([open_limit(n) for n in (4, 120, 1024, 1 << 20)], [1, 15, 128, 8192])
+        self.assertEqual([open_limit(n) for n in (2048, 4096, 20_000)], [256, 1024, 8192])

@@ -5,6 +5,7 @@ Tests for L{rmqha.store.files.fsync_thread}.
 from __future__ import annotations
 
 import errno
+import gc
 import os
 import tempfile
 from pathlib import Path
@@ -46,6 +47,7 @@ class FsyncThreadTests(SynchronousTestCase):
         self.addCleanup(self.reactor.removeAll)
         self.thread = FsyncThread(self.reactor, "test")
         self.addCleanup(self.thread.stop)
+        gc.collect()  # what earlier tests have left would be closed at any time
         self.before = descriptors()
 
     def file(self, name: str) -> tuple[str, int]:
