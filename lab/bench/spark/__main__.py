@@ -40,6 +40,7 @@ PARTS: dict[str, Callable[[Field], list[Row]]] = {
     "count": reads.count,
     "noop": reads.noop,
     "export": writes.export,
+    "read": writes.read,
     "stream": streams.steady,
     "flat": streams.flat,
     "late": streams.late,

@@ -53,6 +53,13 @@ class Peer:
         """
         return cls([*prefix, sys.executable, "-m", module, *arguments], log)
 
+    @property
+    def pid(self) -> int:
+        """
+        Of the process.
+        """
+        return self._process.pid
+
     def ask(self, what: str, **more: Any) -> Any:
         """
         Tell it to do something, and wait for its answer.

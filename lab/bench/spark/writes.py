@@ -1,16 +1,19 @@
 """
-What jobs do with a whole store: export it, rebuild its queues, compare it with a copy.
+What jobs do with a whole store: export it, rebuild its queues, compare it with a copy; and how
+much of it an export reads.
 """
 
 from __future__ import annotations
 
 import shutil
 
+from lab.bench.processes import bytes_read, tree
 from lab.bench.report import Row
 from lab.bench.spark.field import Field
 from lab.bench.spark.peers import cat, compared, in_turns
 
 ROUNDS = 3
+MOST_READ = 1.05
 CODECS = ("snappy", "zstd")
 
 
@@ -50,6 +53,35 @@ def export(field: Field) -> list[Row]:
             )
         )
     return rows
+
+
+def read(field: Field) -> list[Row]:
+    """
+    What an export reads, beside what it is to read: all of its processes, whatever they read.
+    """
+    ours, root = field.spark, str(field.store.root)
+
+    def export() -> list[int]:
+        ours.ask("export", store=root, compression="snappy")
+        return tree(ours.pid)
+
+    # The first one reads what it imports, and starts the tasks that the second one has.
+    pids = export()
+    before = bytes_read(pids)
+    if export() != pids:
+        raise AssertionError("a process of the session has ended, with what it had read")
+    done = bytes_read(pids) - before
+    ratio = done / field.store.end
+    return [
+        Row(
+            what="bytes read by an export",
+            ours=f"{done / 1e6:.0f} MB",
+            beside=f"bytes of log {field.store.end / 1e6:.0f} MB",
+            ratio=f"{ratio:.2f}",
+            goal=f"<= {MOST_READ:g}x",
+            met=ratio <= MOST_READ,
+        )
+    ]
 
 
 def rebuild(field: Field) -> list[Row]:
