@@ -60,13 +60,14 @@ def rows(target: Target) -> pa.Table:
     return seen.sort_by([("store", "ascending"), PLACE])
 
 
-def listed(target: Target) -> pa.Table:
+def listed(target: Target, columns: list[str] | None = None) -> pa.Table:
     """
     The rows of a folder of Parquet files, wherever it is, for a reader who only lists it.
     """
     folder = target.shape.folder
     place, files = folder._base, folder._files
-    return ds.dataset(place, filesystem=files, format="parquet", partitioning="hive").to_table()
+    every = ds.dataset(place, filesystem=files, format="parquet", partitioning="hive")
+    return every.to_table(columns)
 
 
 PLACE = ("physical_offset", "ascending")

@@ -155,10 +155,7 @@ class ObjectTableTests(S3Case):
             "type": "sql",
             "uri": f"sqlite:///{self.folder() / 'catalog.db'}",
             "warehouse": self.out,
-            "s3.endpoint": f"http://{self.server.address}",
-            "s3.access-key-id": self.server.key,
-            "s3.secret-access-key": self.server.secret,
-            "s3.region": "us-east-1",
+            **self.server.iceberg,
         }
         place = IcebergPlace("tests", tuple(catalog.items()))
         target = Target.at(self.out, format=Format.ICEBERG, iceberg=place)
