@@ -19,7 +19,7 @@ from types import FrameType
 
 from lab.bench.facts import machine, package, warm_memory, work_folder
 from lab.bench.report import Row, page, table
-from lab.bench.spark import decoding, impact, pulls, reads, streams, writes
+from lab.bench.spark import decoding, idling, impact, pulls, reads, streams, writes
 from lab.bench.spark.field import Field
 from lab.bench.stock import java_version
 from lab.stock import jars
@@ -44,6 +44,7 @@ PARTS: dict[str, Callable[[Field], list[Row]]] = {
     "stream": streams.steady,
     "flat": streams.flat,
     "late": streams.late,
+    "idle": idling.part,
     "rebuild": writes.rebuild,
     "verify": writes.verify,
     "scale": reads.scale,

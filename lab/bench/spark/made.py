@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -144,6 +145,7 @@ class Maker:
             yield self.make(first + number, some, offset + self.size * number)
 
 
+@cache
 def _text() -> bytes:
     """
     What bodies are cut out of.
@@ -164,16 +166,19 @@ def _text() -> bytes:
     return bytes(lines)
 
 
-def make(root: Path, total: int, *, file_size: int = FILE_SIZE, name: str = "bench") -> Made:
+def make(
+    root: Path, total: int, *, file_size: int = FILE_SIZE, name: str = "bench", first: int = 0
+) -> Made:
     """
     Make a store, and publish all of it.
 
     @param total: Bytes of log, at most.
+    @param first: The number of its first record; logs that begin with the same one are the same.
     """
     folder = root / "commitlog"
     folder.mkdir(parents=True)
     maker = Maker()
-    number = offset = 0
+    number, offset = first, 0
     while True:
         start = offset
         room = (file_size - len(blank(8))) // maker.size
@@ -189,7 +194,7 @@ def make(root: Path, total: int, *, file_size: int = FILE_SIZE, name: str = "ben
             break
         offset = start + file_size
     publish(root, offset, name)
-    return Made(root, offset, number)
+    return Made(root, offset, number - first)
 
 
 def publish(root: Path, end: int, name: str = "bench") -> None:
