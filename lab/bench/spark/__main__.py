@@ -30,7 +30,7 @@ NOTES = Path(__file__).with_name("notes.md")
 TOTAL = 2_500_000_000
 QUICK = 200_000_000
 
-LIMIT = 1500.0
+LIMIT = 1800.0
 """Seconds after which the whole run is given up."""
 
 PACKAGES = ("pyspark", "pyarrow", "deltalake")
@@ -38,6 +38,7 @@ PACKAGES = ("pyspark", "pyarrow", "deltalake")
 PARTS: dict[str, Callable[[Field], list[Row]]] = {
     "decoder": decoding.part,
     "count": reads.count,
+    "large": reads.large,
     "noop": reads.noop,
     "export": writes.export,
     "read": writes.read,
@@ -72,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _give_up)
     signal.setitimer(signal.ITIMER_REAL, LIMIT)
     total = QUICK if options.quick else TOTAL
-    needed = 4 * total
+    needed = max(4 * total, total + (reads.LARGE_QUICK if options.quick else reads.LARGE))
     begun = time.monotonic()
     facts = [
         datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),

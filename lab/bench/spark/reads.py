@@ -1,13 +1,27 @@
 """
 What Spark reads: rows counted, and rows brought to Java, beside C{cat} of the same files;
-and what a second processor brings.
+what a second processor brings; and a store so large that fixed costs hide nothing.
 """
 
 from __future__ import annotations
 
-from lab.bench.report import Row
-from lab.bench.spark.field import PLAIN, Field
+import shutil
+from statistics import median
+
+from lab.bench.facts import LEFT_ALONE, available
+from lab.bench.processes import PeakMemory
+from lab.bench.report import Row, spread
+from lab.bench.spark.field import PAGE, PLAIN, Field
+from lab.bench.spark.made import make
 from lab.bench.spark.peers import cat, compared, in_turns
+
+LARGE = 10_000_000_000
+LARGE_QUICK = 1_000_000_000
+LARGE_ROUNDS = 3
+LARGE_FILES = 10
+
+MOST_MEMORY = 2e9
+"""Bytes."""
 
 ROUNDS = 5
 SCALE_ROUNDS = 3
@@ -29,7 +43,7 @@ def count(field: Field) -> list[Row]:
         }
         found = in_turns(works, field.rounds(ROUNDS), WARM)
     return [
-        compared("6 columns counted, CRC", found["6 columns"], "cat", found["cat"], 0.4),
+        compared("6 columns counted, CRC", found["6 columns"], "cat", found["cat"]),
         compared("the same, a plain session", found["plain session"], "cat", found["cat"]),
     ]
 
@@ -70,3 +84,41 @@ def scale(field: Field) -> list[Row]:
             text = f"1 -> 2 processors, local[1] -> local[2], {words}"
             rows.append(compared(text, found["two"], "one", found["one"], 1.5))
     return rows
+
+
+def large(field: Field) -> list[Row]:
+    """
+    Six columns of ten GB, and what memory the session's processes have meanwhile; of less, where
+    that does not fit in memory.
+    """
+    spark = field.spark
+    total = LARGE_QUICK if field.quick else LARGE
+    total = min(total, available() - LEFT_ALONE)
+    root = field.folder / "large"
+    # As in the other store, files are full.
+    made = make(root, total, file_size=(total // LARGE_FILES // PAGE + 1) * PAGE)
+    peaks: list[float] = []
+
+    def count() -> float:
+        with PeakMemory(spark.pid) as memory:
+            told = spark.ask("count", store=str(root))
+        peaks.append(memory.most)
+        return float(made.end / told["seconds"])
+
+    try:
+        spark.ask("index", store=str(root))
+        works = {"cat": lambda: cat(made.files), "6 columns": count}
+        found = in_turns(works, field.rounds(LARGE_ROUNDS))
+    finally:
+        shutil.rmtree(root)
+    size = f"{made.end / 1e9:.1f} GB"
+    what = f"6 columns counted, CRC, a store of {size}"
+    return [
+        compared(what, found["6 columns"], "cat", found["cat"], 0.4),
+        Row(
+            what=f"peak memory of driver, Java and workers, a scan of {size}",
+            ours=spread([each / 1e6 for each in peaks], "MB"),
+            goal=f"<= {MOST_MEMORY / 1e9:g} GB",
+            met=median(peaks) <= MOST_MEMORY,
+        ),
+    ]
