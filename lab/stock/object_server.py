@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -93,15 +94,16 @@ class ObjectServer(ABC):
         Whether it is ready since its last start.
         """
 
-    def start(self) -> None:
+    def start(self, prefix: Sequence[str] = ()) -> None:
         """
         Start it, and wait until it serves.
 
+        @param prefix: A command that runs it.
         @raise AssertionError: If it does not in time.
         """
         with open(self.own / "log", "ab") as log:
             self._process = subprocess.Popen(
-                ["java", *BRIEF, "-cp", f"{KEPT / self.jars}/*", *self.arguments()],
+                [*prefix, "java", *BRIEF, "-cp", f"{KEPT / self.jars}/*", *self.arguments()],
                 stdout=log,
                 stderr=log,
             )

@@ -19,7 +19,7 @@ from types import FrameType
 
 from lab.bench.facts import machine, package, warm_memory, work_folder
 from lab.bench.report import Row, page, table
-from lab.bench.spark import decoding, idling, impact, pulls, reads, streams, writes
+from lab.bench.spark import decoding, idling, impact, pulls, reads, streams, uploads, writes
 from lab.bench.spark.field import Field
 from lab.bench.stock import java_version
 from lab.stock import jars
@@ -43,6 +43,7 @@ PARTS: dict[str, Callable[[Field], list[Row]]] = {
     "export": writes.export,
     "read": writes.read,
     "stream": streams.steady,
+    "s3": streams.in_s3,
     "flat": streams.flat,
     "late": streams.late,
     "idle": idling.part,
@@ -51,6 +52,7 @@ PARTS: dict[str, Callable[[Field], list[Row]]] = {
     "scale": reads.scale,
     "pull": pulls.part,
     "sync": impact.part,
+    "tier": uploads.part,
 }
 """What is measured, in this order."""
 

@@ -4,7 +4,7 @@ What the parts of a run measure with.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -62,7 +62,14 @@ class Field:
         self._sessions.append(found)
         return found
 
-    def session(self, name: str, cpus: int, *settings: str, prefix: tuple[str, ...] = ()) -> Peer:
+    def session(
+        self,
+        name: str,
+        cpus: int,
+        *settings: str,
+        prefix: tuple[str, ...] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> Peer:
         """
         Start a Spark session in a process of its own.
         """
@@ -73,14 +80,21 @@ class Field:
             str(cpus),
             *settings,
             prefix=prefix,
+            environment=environment,
         )
 
     @contextmanager
-    def another(self, name: str, cpus: int, *settings: str) -> Iterator[Peer]:
+    def another(
+        self,
+        name: str,
+        cpus: int,
+        *settings: str,
+        environment: Mapping[str, str] | None = None,
+    ) -> Iterator[Peer]:
         """
         A session for a part.
         """
-        found = self.session(name, cpus, *settings)
+        found = self.session(name, cpus, *settings, environment=environment)
         try:
             yield found
         finally:

@@ -45,13 +45,21 @@ class Peer:
             )
 
     @classmethod
-    def python(cls, module: str, log: Path, *arguments: str, prefix: Sequence[str] = ()) -> Self:
+    def python(
+        cls,
+        module: str,
+        log: Path,
+        *arguments: str,
+        prefix: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> Self:
         """
         Run a module of ours.
 
         @param prefix: A command that runs it.
+        @param environment: What is added to ours.
         """
-        return cls([*prefix, sys.executable, "-m", module, *arguments], log)
+        return cls([*prefix, sys.executable, "-m", module, *arguments], log, environment)
 
     @property
     def pid(self) -> int:

@@ -148,7 +148,13 @@ class Actions:
         return {"seconds": took, "verdict": verdict[0]}
 
     def stream(
-        self, store: str, limit: str, table: str | None = None, keep: bool = False, most: int = 0
+        self,
+        store: str,
+        limit: str,
+        table: str | None = None,
+        keep: bool = False,
+        most: int = 0,
+        url: str = "",
     ) -> dict[str, Any]:
         """
         Stream what a store has into a Delta table.
@@ -157,12 +163,14 @@ class Actions:
         @param table: A table that is there already, or where it shall be.
         @param keep: Whether the table stays.
         @param most: Batches after which it is enough; 0 for all there are.
+        @param url: Where the table shall be in an object store; nobody deletes it.
         """
         out = self._fresh() if table is None else Path(table)
         query = stream(
             self._spark,
             store,
-            out,
+            url or out,
+            checkpoint=out if url else None,
             format="delta",
             compression="zstd",
             level=1,

@@ -19,9 +19,11 @@ from deltalake.transaction import AddAction
 from lab.bench.report import Row, spread
 from lab.bench.spark.field import Field
 from lab.bench.spark.made import FILE_SIZE, Maker, publish
-from lab.bench.spark.peers import compared, in_turns
+from lab.bench.spark.peers import Peer, compared, in_turns
+from lab.stock.s3_server import BUCKET, S3Server
 
 ROUNDS = 3
+S3_ROUNDS = 2
 BATCH = 256 << 20
 """Bytes of a batch of the steady stream."""
 
@@ -46,26 +48,65 @@ LATE = 0.6
 
 def steady(field: Field) -> list[Row]:
     """
-    A long stream beside the export of the same store; its first batch starts the tasks and
-    makes the table, so it does not count.
+    A long stream beside the export of the same store.
     """
-
-    batch = min(BATCH, field.store.end // FEWEST)
-
-    def stream() -> float:
-        told = field.spark.ask("stream", store=str(field.store.root), limit=str(batch))
-        times = told["seconds"][1:]
-        whole = len(times) - 1
-        return float(batch * whole / sum(times[:whole]))
+    batch = _batch(field)
 
     def export() -> float:
         root = str(field.store.root)
         told = field.spark.ask("export", store=root, compression="zstd")
         return float(field.store.end / told["seconds"])
 
-    found = in_turns({"export": export, "stream": stream}, field.rounds(ROUNDS))
+    works = {"export": export, "stream": lambda: _rate(field, field.spark, batch)}
+    found = in_turns(works, field.rounds(ROUNDS))
     what = f"stream into Delta, steady, zstd-1, batches of {batch >> 20} MiB"
     return [compared(what, found["stream"], "export", found["export"], 0.5)]
+
+
+def in_s3(field: Field) -> list[Row]:
+    """
+    The same stream into a table in an S3 server, which runs on the same processors, beside one on
+    the disk.
+
+    @raise Missing: If the server was not fetched.
+    """
+    folder = field.folder / "s3"
+    folder.mkdir()
+    server = S3Server(folder)
+    batch = _batch(field)
+    try:
+        server.start()
+        with field.another("in-s3", 2, environment=server.environment) as session:
+
+            def stream() -> float:
+                url = server.url("table").partition("?")[0]
+                try:
+                    return _rate(field, session, batch, url=url)
+                finally:
+                    shutil.rmtree(server.folder / BUCKET / "table", ignore_errors=True)
+
+            works = {"local": lambda: _rate(field, session, batch), "S3": stream}
+            found = in_turns(works, field.rounds(S3_ROUNDS))
+    finally:
+        server.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+    what = f"stream into Delta in S3, steady, zstd-1, batches of {batch >> 20} MiB"
+    return [compared(what, found["S3"], "local", found["local"], 0.8)]
+
+
+def _batch(field: Field) -> int:
+    return min(BATCH, field.store.end // FEWEST)
+
+
+def _rate(field: Field, session: Peer, batch: int, **more: str) -> float:
+    """
+    Bytes a second of a stream; its first batch starts the tasks and makes the table, so it does
+    not count, nor does the last one, which is not full.
+    """
+    told = session.ask("stream", store=str(field.store.root), limit=str(batch), **more)
+    times = told["seconds"][1:]
+    whole = len(times) - 1
+    return float(batch * whole / sum(times[:whole]))
 
 
 def flat(field: Field) -> list[Row]:
