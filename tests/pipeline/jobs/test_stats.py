@@ -29,7 +29,7 @@ try:
     from rmqha.pipeline.jobs.stats import counting, stats
     from rmqha.pipeline.jobs.stats.stats import Stats
     from rmqha.pipeline.jobs.stats.stats_plots import plots
-    from rmqha.pipeline.jobs.stats.tally import Tally, buckets, middle, percentile
+    from rmqha.pipeline.jobs.stats.tally import CELLS, buckets, middle, percentile, records, tallied
     from tests.support import jobs
     from tests.support.spark import session
 except ImportError as missing:  # without the extras
@@ -74,15 +74,16 @@ class TallyTests(SynchronousTestCase):
         """
         Whatever pieces they come in, records are counted by their key.
         """
-        tally = Tally()
+        cells = CELLS.empty_table()
         for start in range(0, len(rows), size):
             part = np.array(rows[start : start + size], np.int64).reshape(-1, 3)
-            tally.add([part[:, 0], part[:, 1]], part[:, 2], part[:, 2])
-        for key, cell in tally.cells.items():
-            mine = [row[2] for row in rows if row[:2] == key]
-            self.assertEqual((len(mine), sum(mine)), (cell.count, cell.total))
-            self.assertEqual((min(mine), max(mine)), (cell.low, cell.high))
-        self.assertEqual({row[:2] for row in rows}, set(tally.cells))
+            kinds = [part[:, 0], part[:, 1], part[:, 0]]
+            cells = tallied(cells, records(kinds, part[:, 2], part[:, 2]))
+        for cell in cells.to_pylist():
+            mine = [row[2] for row in rows if row[:2] == (cell["topic"], cell["queue_id"])]
+            self.assertEqual((len(mine), sum(mine)), (cell["count"], cell["total"]))
+            self.assertEqual((min(mine), max(mine)), (cell["low"], cell["high"]))
+        self.assertEqual(len({row[:2] for row in rows}), len(cells))
 
 
 class StatsTestCase(SynchronousTestCase):

@@ -15,10 +15,11 @@ from enum import StrEnum
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from attrs import define, field, frozen
 
 from rmqha.pipeline.jobs.proven_records import proved
-from rmqha.pipeline.jobs.stats.tally import Cell, Tally, buckets
+from rmqha.pipeline.jobs.stats.tally import CELLS, buckets, records, tallied
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.ranges import Range
 from rmqha.pipeline.log.selection import Selection
@@ -94,7 +95,7 @@ class Counting:
                 heads = heads.only(keep(heads))
             if len(heads):
                 counts.take(heads)
-        yield pa.RecordBatch.from_pylist(list(counts.rows(wanted.store)), COUNTS)
+        yield from counts.rows(wanted.store).to_batches()
 
 
 @define
@@ -109,7 +110,9 @@ class RangeCounts:
     step: int
     grows: bool
     topics: dict[str, int] = field(factory=dict)
-    tallies: dict[Counted, Tally] = field(factory=lambda: {what: Tally() for what in Counted})
+    cells: dict[Counted, pa.Table] = field(
+        factory=lambda: dict.fromkeys(Counted, CELLS.empty_table())
+    )
 
     def take(self, heads: FixedFields) -> None:
         """
@@ -118,55 +121,48 @@ class RangeCounts:
         names, numbers = heads.topics
         known = [self.topics.setdefault(name, len(self.topics)) for name in names]
         topic = np.array(known, np.int64)[numbers]
-        queue = heads.column("queue_id").astype(np.int64)
+        queue = heads.column("queue_id")
         stored = heads.store_timestamp
-        size = heads.size.astype(np.int64)
+        size = heads.size
         body = heads.column("body_length").astype(np.int64)
         # A born time is its producer's word, and may be anything.
         delay = stored - np.clip(heads.column("born_timestamp"), 0, 1 << 52)
-        retry = heads.column("reconsume_times").astype(np.int64)
-        here, none = [topic, queue], np.zeros(len(heads), np.int64)
-        self._add(Counted.QUEUE, here, size, heads.column("queue_offset"))
-        self._add(Counted.STORED, here, body, stored)
-        self._add(Counted.TIME, [*here, stored // self.step], size, stored)
+        retry = heads.column("reconsume_times")
+        none = np.zeros(len(heads), np.int64)
+        self._add(Counted.QUEUE, [topic, queue, none], size, heads.column("queue_offset"))
+        self._add(Counted.STORED, [topic, queue, none], body, stored)
+        self._add(Counted.TIME, [topic, queue, stored // self.step], size, stored)
         self._add(Counted.SIZE, [topic, none, buckets(body)], body, body)
         self._add(Counted.DELAY, [topic, none, buckets(delay)], none, delay)
         self._add(Counted.RETRY, [topic, none, retry], none, retry)
         while self.grows and self._too_fine():
             self._coarsen()
 
-    def _add(self, what: Counted, keys: list[Array], weights: Array, values: Array) -> None:
-        self.tallies[what].add(keys, weights, values)
+    def _add(self, what: Counted, kinds: list[Array], weights: Array, values: Array) -> None:
+        self.cells[what] = tallied(self.cells[what], records(kinds, weights, values))
 
     def _too_fine(self) -> bool:
-        cells = self.tallies[Counted.TIME].cells
-        steps = len({key[2] for key in cells})
+        cells = self.cells[Counted.TIME]
+        steps = pc.count_distinct(cells["key"]).as_py()
         return steps > MOST_STEPS or (len(cells) > MOST_CELLS and steps > 1)
 
     def _coarsen(self) -> None:
         self.step *= 2
-        coarse = Tally()
-        for (topic, queue, number), cell in self.tallies[Counted.TIME].cells.items():
-            found = coarse.cells.setdefault((topic, queue, number // 2), Cell())
-            found.add(cell.count, cell.total, cell.low, cell.high)
-        self.tallies[Counted.TIME] = coarse
+        cells = self.cells[Counted.TIME]
+        wider = pa.array(cells["key"].to_numpy() // 2)
+        place = CELLS.get_field_index("key")
+        self.cells[Counted.TIME] = tallied(cells.set_column(place, CELLS.field(place), wider))
 
-    def rows(self, store: str) -> Iterator[dict[str, object]]:
+    def rows(self, store: str) -> pa.Table:
         """
         All counts as rows of the schema C{COUNTS}.
         """
-        names = list(self.topics)
-        for what, tally in self.tallies.items():
-            for key, cell in tally.cells.items():
-                yield {
-                    "what": what,
-                    "store": store,
-                    "topic": names[key[0]],
-                    "queue_id": key[1],
-                    "key": key[2] if len(key) > 2 else 0,
-                    "step": self.step if what is Counted.TIME else 0,
-                    "count": cell.count,
-                    "total": cell.total,
-                    "low": cell.low,
-                    "high": cell.high,
-                }
+        names, found = pa.array(list(self.topics), pa.string()), []
+        for what, cells in self.cells.items():
+            step = self.step if what is Counted.TIME else 0
+            same = {"what": what.value, "store": store, "step": step}
+            columns = {name: pa.repeat(value, len(cells)) for name, value in same.items()}
+            columns["topic"] = names.take(cells["topic"].combine_chunks())
+            columns = {**dict(zip(cells.column_names, cells.columns, strict=True)), **columns}
+            found.append(pa.table(columns).select(COUNTS.names).cast(COUNTS))
+        return pa.concat_tables(found)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from attrs import define, field
+import pyarrow as pa
 
 from rmqha.wire.columnar.vectors import Array
 
@@ -59,64 +59,39 @@ def percentile(counts: dict[int, int], part: float) -> int:
     return middle(max(counts))
 
 
-@define
-class Cell:
+CELLS = pa.schema(
+    [
+        ("topic", pa.int64()),
+        ("queue_id", pa.int64()),
+        ("key", pa.int64()),
+        ("count", pa.int64()),
+        ("total", pa.int64()),
+        ("low", pa.int64()),
+        ("high", pa.int64()),
+    ]
+)
+"""A row a kind of records, by the first three: how many, the sum of their weights, the least and
+the greatest of their values."""
+
+_KINDS = CELLS.names[:3]
+_KEPT = {"count": "sum", "total": "sum", "low": "min", "high": "max"}
+
+
+def tallied(*cells: pa.Table) -> pa.Table:
     """
-    What was counted of one kind.
-
-    @ivar count: How many.
-    @ivar total: The sum of their weights.
-    @ivar low: The least of their values.
-    @ivar high: The greatest.
+    Make one row of those of each kind.
     """
-
-    count: int = 0
-    total: int = 0
-    low: int = 1 << 62
-    high: int = -(1 << 62)
-
-    def add(self, count: int, total: int, low: int, high: int) -> None:
-        self.count += count
-        self.total += total
-        self.low = min(self.low, low)
-        self.high = max(self.high, high)
+    found = pa.concat_tables(cells).group_by(_KINDS, use_threads=False)
+    kept = found.aggregate(list(_KEPT.items()))
+    names = [*_KINDS, *(f"{name}_{how}" for name, how in _KEPT.items())]
+    return kept.select(names).rename_columns(CELLS.names)
 
 
-@define
-class Tally:
+def records(kinds: Sequence[Array], weights: Array, values: Array) -> pa.Table:
     """
-    Cells by key.
+    Records as rows of L{CELLS} that are to be put together.
 
-    @ivar cells: By as many whole numbers as the key has.
+    @param kinds: Their first three columns.
     """
-
-    cells: dict[tuple[int, ...], Cell] = field(factory=dict)
-
-    def add(self, keys: Sequence[Array], weights: Array, values: Array) -> None:
-        """
-        Count records.
-
-        @param keys: Columns of the key.
-        @param weights: What is summed up.
-        @param values: What the least and the greatest are looked for of.
-        """
-        if not len(weights):
-            return
-        order = np.lexsort(keys[::-1])
-        columns = [key[order] for key in keys]
-        changed = np.zeros(len(order), np.bool_)
-        changed[0] = True
-        for column in columns:
-            changed[1:] |= column[1:] != column[:-1]
-        starts = np.flatnonzero(changed)
-        counts = np.diff([*starts.tolist(), len(order)])
-        ordered = values[order]
-        found = (
-            counts,
-            np.add.reduceat(weights[order].astype(np.int64), starts),
-            np.minimum.reduceat(ordered, starts),
-            np.maximum.reduceat(ordered, starts),
-        )
-        names = zip(*(column[starts].tolist() for column in columns), strict=True)
-        for name, *cell in zip(names, *(each.tolist() for each in found), strict=True):
-            self.cells.setdefault(name, Cell()).add(*cell)
+    columns = [*kinds, np.ones(len(weights), np.int64), weights, values, values]
+    return pa.table([np.asarray(each, np.int64) for each in columns], schema=CELLS)
