@@ -94,16 +94,17 @@ class ObjectServer(ABC):
         Whether it is ready since its last start.
         """
 
-    def start(self, prefix: Sequence[str] = ()) -> None:
+    def start(self, prefix: Sequence[str] = (), jvm: Sequence[str] = BRIEF) -> None:
         """
         Start it, and wait until it serves.
 
         @param prefix: A command that runs it.
+        @param jvm: Options of Java; by default it starts fast, and does not become so.
         @raise AssertionError: If it does not in time.
         """
         with open(self.own / "log", "ab") as log:
             self._process = subprocess.Popen(
-                [*prefix, "java", *BRIEF, "-cp", f"{KEPT / self.jars}/*", *self.arguments()],
+                [*prefix, "java", *jvm, "-cp", f"{KEPT / self.jars}/*", *self.arguments()],
                 stdout=log,
                 stderr=log,
             )

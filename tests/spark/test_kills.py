@@ -34,6 +34,7 @@ try:
     import deltalake
     import pyarrow as pa
     import pyiceberg
+    from deltalake.exceptions import DeltaError
 
     from lab.stock.s3_server import S3Server
     from rmqha.pipeline.sinks.commits import Commits
@@ -89,6 +90,9 @@ class Job:
     @ivar url: Where its table is in an object store, C{""} if it is on the disk.
     @ivar catalog: The properties of the catalog that lists an Iceberg table there.
     @ivar moments: Chooses when it is killed.
+    @ivar kills: How often it was killed.
+    @ivar taken: How often its table was taken back.
+    @ivar fell: How often it ended by itself: in a server that lists objects of several moments.
     """
 
     format: str
@@ -99,6 +103,7 @@ class Job:
     catalog: tuple[tuple[str, str], ...] = ()
     kills: int = 0
     taken: int = 0
+    fell: int = 0
     seen: int = 0
     taken_back: bool = False
     _process: subprocess.Popen[bytes] | None = None
@@ -178,12 +183,20 @@ class Job:
                 return max((held.end for held in table.sources().values()), default=0)
         except TableRefused:  # it is not made yet
             return 0
+        except DeltaError:
+            if not self.url:
+                raise
+            return self.seen  # S3Proxy lists what it had at several moments; S3 does not
 
     def step(self) -> None:
         """
         Kill it some moments after it has got on, and start it again.
         """
         now = time.monotonic()
+        assert self._process is not None, "it was started"
+        if self.url and self._process.poll():
+            self.fell += 1
+            self.start()
         if self._due and now >= self._due:
             self.kill(group=self.kills % 2 == 0)
             self.kills += 1
@@ -451,7 +464,8 @@ class KillTests(SynchronousTestCase):
         twice = len(offsets) - len(set(offsets))
         self.tell(
             f"{job.target.shape.place}: {job.kills} of {job.wanted} kills, taken back "
-            f"{job.taken} times; of {wanted['rows']} records {len(lost)} lost, {twice} twice"
+            f"{job.taken} times; of {wanted['rows']} records {len(lost)} lost, {twice} twice; "
+            f"ended by itself {job.fell} times"
         )
         self.assertEqual((0, 0), (len(lost), twice), job.format)
         self.assertEqual(wanted["end"], job.end(), job.format)

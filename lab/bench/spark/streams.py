@@ -20,6 +20,7 @@ from lab.bench.report import Row, spread
 from lab.bench.spark.field import Field
 from lab.bench.spark.made import FILE_SIZE, Maker, publish
 from lab.bench.spark.peers import Peer, compared, in_turns
+from lab.bench.stock import JVM
 from lab.stock.s3_server import BUCKET, S3Server
 
 ROUNDS = 3
@@ -75,7 +76,7 @@ def in_s3(field: Field) -> list[Row]:
     server = S3Server(folder)
     batch = _batch(field)
     try:
-        server.start()
+        server.start(jvm=JVM)
         with field.another("in-s3", 2, environment=server.environment) as session:
 
             def stream() -> float:

@@ -21,6 +21,7 @@ from lab.bench.report import Row, spread
 from lab.bench.spark.field import Field
 from lab.bench.spark.pair import beside, loaded_pair
 from lab.bench.spark.peers import compared, in_turns, seconds
+from lab.bench.stock import JVM
 from lab.stock.s3_server import BUCKET, S3Server
 
 ROUNDS = 3
@@ -56,7 +57,7 @@ def _served(field: Field, prefix: tuple[str, ...] = ()) -> Iterator[S3Server]:
     folder.mkdir()
     server = S3Server(folder)
     try:
-        server.start(prefix)
+        server.start(prefix, JVM)
         yield server
     finally:
         server.stop()
