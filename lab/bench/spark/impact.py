@@ -83,8 +83,8 @@ def _rows(found: dict[str, list[list[float]]]) -> list[Row]:
                 ours=spread(p99[name], "us"),
                 beside="without " + spread(p99["alone"], "us"),
                 ratio=f"{ratio:.2f}",
-                goal=f"<= {GOAL:g}x" if name == "polite" else "",
-                met=ratio <= GOAL if name == "polite" else None,
+                goal=f"<= {GOAL:g}x",
+                met=ratio <= GOAL,
             )
         )
     return rows

@@ -48,7 +48,7 @@ def export(field: Field) -> list[Row]:
                 found[f"export {codec}"],
                 "df.write.parquet",
                 found[f"parquet {codec}"],
-                3.0,
+                3.5,
                 notes=[note],
             )
         )
