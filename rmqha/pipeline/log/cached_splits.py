@@ -15,6 +15,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.log_files import LogFiles
 from rmqha.logfiles.published import Split, read_splits
 from rmqha.pipeline.log.positions import Position, fingerprint
@@ -62,7 +63,7 @@ def write_positions(root: Path, positions: Iterable[tuple[int, Position]]) -> No
 
 def replace(path: Path, data: bytes) -> None:
     """
-    Replace a file as a whole, durably.
+    Replace a file as a whole, durably, also where a task is done twice at a time.
     """
     beside = path.with_name(f"{path.name}.{os.getpid()}{NEW_SUFFIX}")
     with open(beside, "wb") as file:
@@ -70,11 +71,7 @@ def replace(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(beside, path)
-    fd = os.open(path.parent, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    fsync_folder(path.parent)
 
 
 def _positions(root: Path) -> dict[int, Position]:

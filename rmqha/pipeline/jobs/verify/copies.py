@@ -8,13 +8,13 @@ import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-import numpy as np
 from attrs import frozen
 
-from rmqha.logfiles.blocks.blocks import BLOCK
-from rmqha.logfiles.listing import LogFile, root_of
+from rmqha.logfiles.listing import root_of
 from rmqha.logfiles.log_end import find_end_in_last_file
-from rmqha.logfiles.log_files import LogFiles, opened
+from rmqha.logfiles.log_files import LogFiles
+from rmqha.logfiles.pread_log import PreadLog
+from rmqha.logfiles.scan import data_end
 from rmqha.pipeline.errors import NothingInCommon
 from rmqha.pipeline.jobs.spark_work import Path as AnyPath
 from rmqha.pipeline.log.options import ReadOptions
@@ -84,7 +84,7 @@ def copy_of(name: str, path: Path, options: ReadOptions) -> Copy:
     store = StoreView.open(name, root_of(path.absolute()), options)
     published = store.point is not None
     whole = store.end if published else find_end_in_last_file(store.files).end
-    end = whole if published else max(whole, written_end(store.files))
+    end = whole if published else _written_end(store.files, whole)
     return Copy(
         name=name,
         root=str(store.files.root),
@@ -97,27 +97,9 @@ def copy_of(name: str, path: Path, options: ReadOptions) -> Copy:
     )
 
 
-def written_end(files: LogFiles) -> int:
-    """
-    Just past the last byte of a log that is not zero.
-    """
-    for file in reversed(files.files):
-        end = _written(file)
-        if end > file.start:
-            return end
-    return files.first
-
-
-def _written(file: LogFile) -> int:
-    with opened(file.path) as fd:
-        high = min(file.end - file.start, os.fstat(fd).st_size)
-        while high > 0:
-            low = max(0, high - BLOCK)
-            found = np.flatnonzero(np.frombuffer(os.pread(fd, high - low, low), np.uint8))
-            if len(found):
-                return file.start + low + int(found[-1]) + 1
-            high = low
-    return file.start
+def _written_end(files: LogFiles, whole: int) -> int:
+    with PreadLog(files) as log:
+        return data_end(log, whole)
 
 
 def check_common(copies: Iterable[Copy], low: int, high: int) -> None:
