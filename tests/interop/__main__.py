@@ -25,7 +25,7 @@ from tests.interop.cases import InteropTestCase
 PARTS = {"4.9.7": 2, "5.3.3": 2}
 
 #: Seconds that one run may take before something hangs.
-LIMIT = 3600.0
+LIMIT = 7200.0
 
 #: So many tests may fail and are tried again, alone: beside that many JVMs on a small machine
 #: some process waits too long for another now and then.  The page says which.

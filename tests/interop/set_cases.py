@@ -238,12 +238,16 @@ class SetScenarios(LinkedSetTestCase):
     """
 
     letters = ""
-    full_only: tuple[str, ...] = ("test_masters", "test_partitions", "test_members")
+    full_only: tuple[str, ...] = (
+        "test_masters",
+        "test_cut_off",
+        "test_partitions",
+        "test_members",
+    )
 
     def test_masters(self) -> None:
         """
-        Masters are stopped, killed, frozen, replaced by an operator, and cut off after elections
-        with no write between.
+        Masters are stopped, killed, frozen, and replaced by an operator.
         """
         self.begin_as(self.letters)
         for what, end in (
@@ -254,8 +258,16 @@ class SetScenarios(LinkedSetTestCase):
             self.back_again(self.first, what, end)
         self.frozen()
         self.switched(SWITCHES)
-        self.elected_without_writes()
-        self.parted(members=True)
+        self.end_with_ours()
+
+    def test_cut_off(self) -> None:
+        """
+        Each is elected with no write between, and then the master is cut off from all.
+        """
+        self.begin_as(self.letters)
+        for _ in range(rounds(1, 1)):
+            self.elected_without_writes()
+            self.parted(members=True)
         self.end_with_ours()
 
     def test_partitions(self) -> None:
