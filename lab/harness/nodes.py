@@ -23,7 +23,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
@@ -47,6 +47,9 @@ SMALL: dict[str, object] = {
 
 #: Longest wait for anything a healthy node does in well below a second.
 PATIENCE = 60.0
+
+#: What Linux calls a connection that is there.
+ESTABLISHED = "01"
 
 _alive: set[Process] = set()
 
@@ -263,6 +266,22 @@ class Process:
             yield
         finally:
             resource.prlimit(self.pid, resource.RLIMIT_NOFILE, before)
+
+    def connected_to(self) -> set[int]:
+        """
+        The ports that its TCP connections lead to.
+        """
+        names = set()
+        for descriptor in Path(f"/proc/{self.pid}/fd").iterdir():
+            with suppress(OSError):  # it may be closed by now
+                names.add(os.readlink(descriptor))
+        found = set()
+        for table in ("tcp", "tcp6"):
+            text = Path(f"/proc/{self.pid}/net/{table}").read_text(encoding="ascii")
+            for row in map(str.split, text.splitlines()[1:]):
+                if row[3] == ESTABLISHED and f"socket:[{row[9]}]" in names:
+                    found.add(int(row[2].rpartition(":")[2], 16))
+        return found
 
     def open_files(self) -> int:
         """
