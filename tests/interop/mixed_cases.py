@@ -251,8 +251,15 @@ class MixedTestCase(ScenarioTestCase):
         """
         What may help where something did not come true.
         """
-        ours = (f"{each.name}:\n{each.tail()}" for each in self.nodes)
-        return "\n".join((str(self.decision()), *ours))
+        return "\n".join((str(self.decision()), *map(self._told_by, self.members)))
+
+    def _told_by(self, member: Member) -> str:
+        said = ""
+        if isinstance(member, Node):
+            with suppress(OSError):
+                status = member.status()
+                said = str({name: status.get(name) for name in ("controller", "upstream")})
+        return f"{member.name} {said}\n{member.tail(60)}"
 
     def follower(self) -> Node:
         """
