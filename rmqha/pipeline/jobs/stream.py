@@ -91,7 +91,7 @@ def stream(
     table = Appending(target, parsed)
     if target.url and checkpoint is None:
         raise TableRefused(target.url, "say where Spark's checkpoint is to be (--checkpoint)")
-    place = checkpoint_of(target.root, checkpoint, resume_from_table)
+    place = checkpoint_of(target, checkpoint, resume_from_table)
     if resume_from_table:
         chosen["startingOffsets"] = json.dumps(next_offsets(table))
         chosen.pop("startingTimestamp", None)
@@ -125,17 +125,17 @@ def _name(options: ReadOptions, target: Target) -> str:
     return f"rmqha {', '.join(options.names)}: {topics} into {place} ({selection})"
 
 
-def checkpoint_of(root: LocalPath, given: Path | None, fresh: bool) -> LocalPath:
+def checkpoint_of(target: Target, given: Path | None, fresh: bool) -> LocalPath:
     """
     Where Spark keeps its position.
 
     @param fresh: Whether it has to be new; what lies at our own place is put aside.
     @raise TableRefused: If it has to be new, and the one that was named is not.
     """
-    place = local(given) if given is not None else root / OURS / CHECKPOINT
+    place = local(given) if given is not None else target.root / OURS / CHECKPOINT
     if fresh and place.exists():
         if given is not None:
-            raise TableRefused(str(root), f"the checkpoint {place} exists already")
+            raise TableRefused(target.shape.place, f"the checkpoint {place} exists already")
         place.rename(place.with_name(f"{CHECKPOINT}-{time.time_ns()}"))
     return place
 

@@ -29,7 +29,8 @@ try:
     from rmqha.cli.spark.stream import line
     from rmqha.pipeline.jobs.lag import Lag, lag_of
     from rmqha.pipeline.jobs.rewind import rewind
-    from rmqha.pipeline.jobs.stream import stream
+    from rmqha.pipeline.jobs.stream import checkpoint_of, stream
+    from rmqha.pipeline.sinks.target import Target
     from rmqha.pipeline.spark.failures import reason_of
     from tests.support.lake import found
     from tests.support.spark import session
@@ -189,6 +190,16 @@ class StreamTests(SynchronousTestCase):
         self.assertRaises(
             TableRefused, self.run_stream, "parquet", checkpoint=used, resume_from_table=True
         )
+
+    def test_refused_by_its_name(self) -> None:
+        """
+        The table of such a refusal is named as it was given, in an object store too.
+        """
+        target = Target.at("s3://lake/messages")
+        used = self.place / "used"
+        used.mkdir()
+        error = self.assertRaises(TableRefused, checkpoint_of, target, used, True)
+        self.assertEqual(error.table, "s3://lake/messages")
 
 
 class BegunAgainTests(SynchronousTestCase):
