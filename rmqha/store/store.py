@@ -21,6 +21,7 @@ from rmqha.config.store_settings import FlushDisk, StoreSettings
 from rmqha.errors import DiskFull, FlushFailed, NotWritable
 from rmqha.health import HealthReason
 from rmqha.logfiles.json_table import fsync_folder
+from rmqha.logfiles.scan import scan
 from rmqha.periodic import Job, Periodic
 from rmqha.shutdown import Shutdown
 from rmqha.store.derived.dispatch import DispatchChanges
@@ -500,6 +501,16 @@ class Store:
         Up to which physical offset readers may see the log.
         """
         return self.dispatcher.end
+
+    def seen(self) -> int:
+        """
+        Just past the last record that readers may have seen: what they may see can end within the
+        next one, of which they see nothing.  Reads what is not dispatched of it.
+        """
+        end = self.dispatcher.position
+        for _, block in scan(self.log, end, self.readable, crc=False):
+            end = block.end
+        return end
 
     def confirm(self, offset: int) -> None:
         """

@@ -307,6 +307,34 @@ class LearnerTests(SlaveCase):
         self.assertEqual(self.upstream["state"], SyncState.DIVERGED.value)
         self.assertIn(f"up to the confirm offset {len(before)}", self.upstream["reason"])
 
+    def test_a_cut_within_the_last_record(self) -> None:
+        """
+        A confirm offset may lie within a record: stock members report the end of each frame, and
+        one that is elected cuts off what it has of a record.  No reader has seen any of it.
+        """
+        self.learn()
+        master = self.shake()
+        common = self.theirs.end
+        whole = content(self.theirs)
+        self.put(self.theirs, 300)
+        master.feed(self.theirs, 0, confirm=common + 100)
+        self.reactor.advance(1.0)
+        self.assertEqual(self.upstream["controller"]["confirmOffset"], common + 100)
+        other = self.log_of(whole)
+        self.put(other, 250, topic="Others")
+        self.set.elect(self.SECOND)
+        master.connection.close()
+        labels = (FIRST_LABEL, EpochLabel(2, common))
+        second = self.shake(other, *labels)
+        second.feed(other, second.reports()[-1], common, *labels)
+        for _ in range(40):
+            self.reactor.advance(TICK)
+        again = self.shake(other, *labels)
+        again.feed(other, again.reports()[-1], other.end, *labels)
+        self.reactor.advance(1.0)
+        self.assertEqual(content(self.node.store.log), content(other))
+        self.assertEqual(self.node.status()["dispatchedOffset"], other.end)
+
     def test_a_master_that_is_none_yet(self) -> None:
         """
         Who is elected and has not changed its role is asked again.

@@ -302,7 +302,9 @@ class ElectedUpstream:
         @raise Refused: If the controller does not name this master any more, or that does not take
             itself for it.
         """
-        seen = self.store().readable
+        # What a stock member acknowledges, and so the confirm offset, may end within a record; if
+        # it is elected it cuts off what it has of that.
+        seen = self.store().seen()
         if self.settings.controller.cut_policy is not CutPolicy.ALL and at < seen:
             raise CutBelowConfirm(policy.value, at, seen, end)
         followed, state = self.followed.state, await self.group.current()
