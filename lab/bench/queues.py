@@ -24,6 +24,7 @@ from lab.bench.report import Row, spread
 from lab.harness.nodes import Node
 from rmqha.config.load import load
 from rmqha.store.environment import StoreEnvironment
+from rmqha.store.files.fsync import FsyncInThread
 from rmqha.store.opening import Opening
 from rmqha.store.service import StoreService
 
@@ -123,8 +124,7 @@ def fill(root: Path, topics: int) -> None:
     environment = StoreEnvironment(
         clock=Clock(),
         in_thread=maybeDeferred,
-        in_flush_thread=maybeDeferred,
-        sync=lambda fd: None,
+        fsync=FsyncInThread(maybeDeferred, lambda fd: None),
         now_ms=lambda: stored,
     )
     service = StoreService(load(None, keys, "master").store, Opening(master=True), environment)

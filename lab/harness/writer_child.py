@@ -20,6 +20,7 @@ from typing import Any
 from twisted.application.service import MultiService
 from twisted.internet.stdio import StandardIO
 from twisted.internet.task import LoopingCall
+from twisted.internet.threads import deferToThread
 from twisted.logger import globalLogBeginner, textFileLogObserver
 from twisted.python.failure import Failure
 
@@ -27,7 +28,9 @@ from lab.harness import kill_points
 from lab.harness.json_child import Commands
 from rmqha.errors import MessageIllegal, NotWritable
 from rmqha.ha.master.put_service import PutResult
+from rmqha.net import lean_reactor
 from rmqha.roles import tap
+from rmqha.store.files.fsync import FsyncInThread
 from rmqha.wire.log.properties import encode
 from rmqha.wire.log.record import Message
 from rmqha.wire.names import KEYS, UNIQUE_KEY, WAIT
@@ -247,7 +250,7 @@ class Driven:
                     raise OSError(5, "Input/output error (made up)")
             os.fdatasync(fd)
 
-        self.node.store.flusher.sync = sync
+        self.node.store.flusher.fsync = FsyncInThread(deferToThread, sync)
         return how
 
     def clock(self, number: int, offset: float) -> float:
@@ -287,6 +290,7 @@ def main(arguments: list[str]) -> int:
     """
     Start the node as twistd does, and listen to the parent.
     """
+    lean_reactor.install()
     from twisted.internet import reactor
 
     globalLogBeginner.beginLoggingTo([textFileLogObserver(sys.stderr)], redirectStandardIO=False)
