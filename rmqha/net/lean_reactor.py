@@ -14,6 +14,7 @@ import sys
 
 from twisted.internet.epollreactor import EPollReactor
 from twisted.internet.main import installReactor
+from twisted.python import log
 
 
 class LeanReactor(EPollReactor):
@@ -33,7 +34,11 @@ class LeanReactor(EPollReactor):
             # One that was served before it may have closed it.
             selectable = selectables.get(descriptor)
             if selectable is not None:
-                self._doReadOrWrite(selectable, descriptor, events)  # type: ignore[no-untyped-call]
+                try:
+                    self._doReadOrWrite(selectable, descriptor, events)  # type: ignore[no-untyped-call]
+                except Exception:
+                    # One that fails when it is told of its end; the others are served.
+                    log.err()
 
     doIteration = doPoll
 

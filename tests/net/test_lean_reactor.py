@@ -93,6 +93,22 @@ class LeanReactorTests(SynchronousTestCase):
         self.assertEqual(b"two", self.ends[1].came)
         self.assertIsNone(self.ends[1].lost)
 
+    def test_bug_at_the_end(self) -> None:
+        """
+        A handler that fails when it is told of its end is logged, and others are served.
+        """
+
+        def lost(reason: Failure) -> None:
+            raise ZeroDivisionError("a bug")
+
+        for end in self.ends:
+            self.patch(end, "connectionLost", lost)
+        for far in self.far:
+            far.close()
+        self.reactor.iterate(0)
+        self.assertEqual(len(self.flushLoggedErrors(ZeroDivisionError)), 2)
+        self.assertEqual(len(self.reactor.getReaders()), self._wakers())
+
     def test_end(self) -> None:
         """
         One that says it is over is told so, and not called again.
