@@ -48,13 +48,21 @@ class FsyncInThread:
                 raise FlushFailed(path, str(error)) from error
 
     def _ended(self, result: Failure | None, files: Files) -> Failure | None:
-        close(files)
-        return result
+        failure = close(files)
+        return result if failure is None or isinstance(result, Failure) else Failure(failure)
 
 
-def close(files: Files) -> None:
+def close(files: Files) -> FlushFailed | None:
     """
-    Close descriptors that nobody will sync.
+    Close descriptors that nobody will sync any more.
+
+    @return: What the first one that is not closed says, if there is one: somebody else has closed
+        it, and it may have been another file.
     """
-    for _, file in files:
-        os.close(file)
+    failed = None
+    for path, file in files:
+        try:
+            os.close(file)
+        except OSError as error:
+            failed = failed or FlushFailed(path, str(error))
+    return failed

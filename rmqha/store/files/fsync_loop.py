@@ -23,13 +23,17 @@ def serve(asked: cython.int, told: cython.int) -> None:
     file: cython.int = 0
     error: cython.int = 0
     got: cython.Py_ssize_t
+    heard: cython.bint = True
     with cython.nogil:
-        while True:
+        while heard:
             got = read(asked, cython.address(file), size)
             if got < 0 and errno == EINTR:
                 continue
             if got != size:
                 break
-            error = errno if fdatasync(file) < 0 else 0
-            while write(told, cython.address(error), size) < 0 and errno == EINTR:
-                pass
+            error = EINTR
+            while error == EINTR:
+                error = errno if fdatasync(file) < 0 else 0
+            while heard and write(told, cython.address(error), size) < 0:
+                # Without this answer the next ones would be taken for others'.
+                heard = errno == EINTR

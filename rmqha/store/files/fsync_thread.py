@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -35,21 +35,40 @@ COMPILED = built(Path(__file__).with_name("fsync_loop"))
 if TYPE_CHECKING or COMPILED:
     from rmqha.store.files.fsync_loop import serve
 
-MOST = 4096
-"""Bytes of answers that are read at once."""
+MOST = 1024
+"""Files that the thread is given before it tells of the first: so many fit every pipe, be it of one
+page, and neither side ever waits for room while the other may do so too."""
 
 
 @define(eq=False)
 class _Asked:
     """
     Files that were asked for together.
-
-    @ivar answers: What became of the first of them: 0, or the error's number.
     """
 
     files: Files
     done: Deferred[None] = field(factory=Deferred)
-    answers: list[int] = field(factory=list)
+
+    def end(self, failure: FlushFailed | None) -> None:
+        """
+        Close the files, and tell.
+        """
+        failure = close(self.files) or failure
+        if failure is None:
+            self.done.callback(None)
+        else:
+            self.done.errback(Failure(failure))
+
+    def judge(self, answers: Iterable[int]) -> FlushFailed | None:
+        """
+        What failed, if anything did.
+
+        @param answers: What became of each file: 0, or the error's number.
+        """
+        for (path, _), error in zip(self.files, answers, strict=True):
+            if error:
+                return FlushFailed(path, f"[Errno {error}] {os.strerror(error)}")
+        return None
 
 
 @implementer(IReadDescriptor)
@@ -65,11 +84,14 @@ class FsyncThread:
     reactor: IReactorFDSet
     name: str
     _thread: Thread | None = field(default=None, init=False)
-    # Ends of pipes: ours to ask and to hear, the thread's to be asked and to tell.
+    # Our ends of the pipes, to ask and to hear; the thread closes its own.
     _ask: int = field(default=-1, init=False)
     _hear: int = field(default=-1, init=False)
-    _theirs: tuple[int, int] = field(default=(-1, -1), init=False)
     _asked: deque[_Asked] = field(factory=deque, init=False)
+    # Files that the thread was not given yet, how many it has, and what it told of the others.
+    _waiting: deque[int] = field(factory=deque, init=False)
+    _given: int = field(default=0, init=False)
+    _answers: deque[int] = field(factory=deque, init=False)
 
     def __call__(self, files: Files) -> Deferred[None]:
         if not files:
@@ -82,65 +104,106 @@ class FsyncThread:
                 return fail(ThreadNotStarted(self.name, str(error)))
         asked = _Asked(files)
         self._asked.append(asked)
-        os.write(self._ask, array("i", (file for _, file in files)).tobytes())
+        self._waiting.extend(file for _, file in files)
+        self._give()
         return asked.done
 
     def _start(self) -> None:
         """
         Have a thread.
 
-        @raise OSError: If there is no descriptor for its pipes.
+        @raise OSError: If there is no descriptor for its pipes, or the reactor cannot hear it.
         @raise RuntimeError: If there is no thread.
         """
-        asked, ask = os.pipe()
+        asked, self._ask = os.pipe()
         try:
-            hear, told = os.pipe()
+            self._hear, told = os.pipe()
         except OSError:
             os.close(asked)
-            os.close(ask)
+            self._close()
             raise
-        self._ask, self._hear, self._theirs = ask, hear, (asked, told)
-        thread = Thread(target=serve, args=self._theirs, name=self.name, daemon=True)
+        os.set_blocking(self._hear, False)
+        thread = Thread(target=_serve, args=(asked, told), name=self.name, daemon=True)
         try:
+            self.reactor.addReader(self)
             thread.start()
-        except RuntimeError:
-            self._close_pipes()
+        except (OSError, RuntimeError):
+            self.reactor.removeReader(self)
+            os.close(asked)
+            os.close(told)
+            self._close()
             raise
-        os.set_blocking(hear, False)
         self._thread = thread
-        self.reactor.addReader(self)
 
     def stop(self) -> None:
         """
         Do what was asked for, tell it, then end.  Blocking.
         """
-        thread, self._thread = self._thread, None
+        thread = self._thread
         if thread is None:
             return
         self.reactor.removeReader(self)
+        os.set_blocking(self._hear, True)
+        self._tell()  # what was heard already, where this is called as something is told
+        while self._asked and self._thread is thread:
+            self.doRead()
+        if self._thread is thread:
+            self._end(thread)
+
+    def _end(self, thread: Thread) -> None:
+        """
+        Have no thread any more: it ends when nobody can ask it.
+        """
+        self._thread = None
         os.close(self._ask)
         self._ask = -1
         thread.join()
-        while self._asked:
-            self.doRead()
-        self._close_pipes()
+        self._close()
+        self._given = 0
+        self._waiting.clear()
+        self._answers.clear()
 
-    def _close_pipes(self) -> None:
-        for end in (self._ask, self._hear, *self._theirs):
+    def _close(self) -> None:
+        for end in (self._ask, self._hear):
             if end >= 0:
                 os.close(end)
         self._ask = self._hear = -1
-        self._theirs = (-1, -1)
 
-    def _answered(self, answers: Iterator[int]) -> Iterator[_Asked]:
+    def _lost(self, reason: str) -> None:
         """
-        Those of whom all is known by now.
+        The thread works, or is heard, no more: who knows what is durable of what it was asked for?
         """
-        for answer in answers:
-            asked = self._asked[0]
-            asked.answers.append(answer)
-            if len(asked.answers) == len(asked.files):
-                yield self._asked.popleft()
+        thread = self._thread
+        if thread is None:
+            return
+        self.reactor.removeReader(self)
+        self._end(thread)
+        asked, self._asked = self._asked, deque()
+        for each in asked:
+            text = f"the thread {self.name} has ended: {reason}"
+            each.end(FlushFailed(each.files[0][0], text))
+
+    def _give(self) -> None:
+        """
+        Give the thread what waits for it.
+        """
+        count = min(len(self._waiting), MOST - self._given)
+        if not count:
+            return
+        self._given += count
+        files = array("i", (self._waiting.popleft() for _ in range(count)))
+        try:
+            os.write(self._ask, files)
+        except OSError as error:
+            self._lost(str(error))
+
+    def _tell(self) -> None:
+        """
+        Tell of those of whom all is known by now.  Whoever is told may ask again, or stop us.
+        """
+        while self._asked and len(self._answers) >= len(self._asked[0].files):
+            asked = self._asked.popleft()
+            asked.end(asked.judge([self._answers.popleft() for _ in asked.files]))
 
     # --- IReadDescriptor ----------------------------------------------------------------
 
@@ -154,27 +217,41 @@ class FsyncThread:
         """
         The thread told something.
         """
-        answers = array("i", os.read(self._hear, MOST))
-        for asked in self._answered(iter(answers)):
-            close(asked.files)
-            for (path, _), error in zip(asked.files, asked.answers, strict=True):
-                if error:
-                    text = f"[Errno {error}] {os.strerror(error)}"
-                    asked.done.errback(Failure(FlushFailed(path, text)))
-                    break
-            else:
-                asked.done.callback(None)
+        try:
+            told = os.read(self._hear, MOST * array("i").itemsize)
+        except BlockingIOError:
+            return
+        if not told:
+            self._lost("it tells nothing more")
+            return
+        answers = array("i", told)
+        self._given -= len(answers)
+        self._answers.extend(answers)
+        self._give()
+        self._tell()
 
-    def connectionLost(self, reason: Any) -> None:
+    def connectionLost(self, reason: Failure) -> None:
         """
-        The reactor ends.
+        The reactor ends, or the thread has.
         """
+        self._lost(reason.getErrorMessage())
 
     def logPrefix(self) -> str:
         """
         Who it is.
         """
         return self.name
+
+
+def _serve(asked: int, told: int) -> None:
+    """
+    What the thread does; that its ends of the pipes are closed then tells that it has ended.
+    """
+    try:
+        serve(asked, told)
+    finally:
+        os.close(asked)
+        os.close(told)
 
 
 def fsync_thread(reactor: Any, name: str) -> tuple[Fsync, Callable[[], None]]:

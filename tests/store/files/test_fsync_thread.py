@@ -8,6 +8,8 @@ import errno
 import gc
 import os
 import tempfile
+import time
+from fcntl import F_SETPIPE_SZ, fcntl
 from pathlib import Path
 from unittest import skipUnless
 
@@ -131,6 +133,114 @@ class FsyncThreadTests(SynchronousTestCase):
         self.assertNotIn(self.thread, self.reactor.getReaders())
         self.assertEqual(descriptors(), self.before)
         self.until(self.thread([self.file("again")]))
+
+    def test_asked_while_stopping(self) -> None:
+        """
+        What is asked for when something else is done is done too, before a stop ends.
+        """
+        more: list[Deferred[None]] = []
+        done = self.thread([self.file("one")])
+        done.addCallback(lambda _: more.append(self.thread([self.file("two")])))
+        self.thread.stop()
+        self.successResultOf(done)
+        self.successResultOf(more[0])
+        self.assertEqual(descriptors(), self.before)
+
+    def test_stopped_when_told(self) -> None:
+        """
+        A stop as something is told: the rest is told before, whether it was heard already or not.
+        """
+        asked = [self.thread([self.file(f"{number}")]) for number in range(3)]
+        told: list[int] = []
+        for number, done in enumerate(asked):
+            done.addCallback(lambda _, number=number: told.append(number))
+        asked[0].addCallback(lambda _: self.thread.stop())
+        time.sleep(0.2)  # so that all are heard at once
+        self.until(asked[0])
+        self.assertEqual(told, [0, 1, 2])
+        for done in asked:
+            self.successResultOf(done)
+        self.assertEqual(descriptors(), self.before)
+
+    def test_more_than_pipes_hold(self) -> None:
+        """
+        Neither side ever waits for room in a pipe, as the other might do so too.
+        """
+        pipe = os.pipe
+
+        def narrow() -> tuple[int, int]:
+            ends = pipe()
+            fcntl(ends[0], F_SETPIPE_SZ, 4096)
+            return ends
+
+        self.patch(fsync_thread.os, "pipe", narrow)
+        for end in (lambda: None, self.thread.stop):
+            asked = [self.thread([self.file("one")])]
+            for number in range(4):
+                path = self.folder / f"{number}"
+                path.touch()
+                asked.append(
+                    self.thread([(str(path), os.open(path, os.O_RDWR)) for _ in range(900)])
+                )
+            end()
+            self.until(asked[-1])
+            for done in asked:
+                self.successResultOf(done)
+
+    def test_not_closed(self) -> None:
+        """
+        Where a descriptor cannot be closed something else has closed it, and nobody knows what was
+        made durable; what was asked for behind it goes on.
+        """
+        for fsync in (self.thread, FsyncInThread(now, lambda file: None)):
+            path, file = self.file("one")
+            wrong = fsync([(path, file), (path, file), self.file("two")])
+            self.until(wrong)
+            self.assertEqual(self.failureResultOf(wrong, FlushFailed).value.path, path)
+            right = fsync([self.file("three")])
+            self.until(right)
+            self.successResultOf(right)
+        self.thread.stop()
+        self.assertEqual(descriptors(), self.before)
+
+    def test_not_heard(self) -> None:
+        """
+        Where the reactor cannot hear it there is no thread; a later call has one.
+        """
+
+        def add(reader: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        patched = self.patch(self.reactor, "addReader", add)
+        self.failureResultOf(self.thread([self.file("one")]), ThreadNotStarted)
+        self.assertEqual(descriptors(), self.before)
+        patched.restore()
+        done = self.thread([self.file("one")])
+        self.until(done)
+        self.successResultOf(done)
+
+    def test_thread_ends(self) -> None:
+        """
+        If the thread ends by itself nothing is durable that it was asked for, and everybody hears.
+        """
+
+        def end(asked: int, told: int) -> None:
+            os.read(asked, 4)
+
+        for wait in (lambda: None, self.thread.stop):
+            patched = self.patch(fsync_thread, "serve", end)
+            asked = [self.thread([self.file(name)]) for name in ("one", "two")]
+            wait()
+            self.until(asked[-1])
+            for done in asked:
+                error = self.failureResultOf(done, FlushFailed).value
+                self.assertIn("the thread test has ended", str(error))
+            patched.restore()
+            self.assertEqual(descriptors(), self.before)
+            done = self.thread([self.file("again")])
+            self.until(done)
+            self.successResultOf(done)
+            self.thread.stop()
 
     def test_no_thread(self) -> None:
         """
