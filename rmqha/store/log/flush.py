@@ -163,7 +163,7 @@ class Flusher:
         def check(_: None) -> None:
             if self.failure is not None:
                 done.errback(self.failure)
-            elif self.log.flushed >= target:
+            elif self.log.flushed >= min(target, self.log.end):  # which may have moved back
                 done.callback(None)
             else:
                 again()

@@ -9,12 +9,12 @@ import os
 from typing import Any
 
 from attrs import define, field
-from twisted.internet.defer import Deferred, fail
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 
 from rmqha.config.store_settings import FlushDisk, StoreSettings
 from rmqha.errors import FlushFailed, NotWritable, ThreadNotStarted
-from rmqha.store.files.fsync import FsyncInThread
+from rmqha.store.files.fsync import Files, FsyncInThread
 from rmqha.store.log.flush import RETRY, Flusher
 from tests.support.ha_frames import append_frame
 from tests.support.logs import FILE_SIZE, STORED, Held, LogTestCase, content, encoded
@@ -220,6 +220,24 @@ class GroupCommitTests(FlusherTestCase):
         self.thread.work()
         self.successResultOf(done)
         self.assertEqual(self.log_.flushed, 700)
+
+    def test_nothing_left_meanwhile(self) -> None:
+        """
+        Nobody waits for bytes that were dropped while they were flushed, in whatever way no file
+        at all is made durable.
+        """
+
+        def fsync(files: Files) -> Deferred[None]:
+            return real(files) if files else succeed(None)
+
+        real = self.flusher.fsync
+        for self.flusher.fsync in (fsync, real):
+            append_frame(self.log_, 0, b"x" * 1000)
+            done = self.flusher.flush()
+            self.log_.rewind()
+            self.thread.work()
+            self.successResultOf(done)
+            self.assertEqual(self.thread.calls, [])
 
 
 class FailureTests(FlusherTestCase):
