@@ -25,11 +25,12 @@ from lab.bench.trickle_child import QUEUES, TOPIC
 from lab.harness.json_child import Piped
 from lab.harness.nodes import Node, until
 from lab.harness.remote import Remote, send
+from rmqha.store.files.descriptors import open_limit
 
 ROLES = ("ASYNC_MASTER", "SYNC_MASTER")
 
 OTHERS = 1000
-"""Descriptors left for everything else."""
+"""Descriptors left for everything but queues."""
 
 WARM = 5
 """Seconds of messages that do not count."""
@@ -110,7 +111,7 @@ def run(
     """
     rows: list[Row] = []
     with all_descriptors() as most:
-        count = min(count, most - OTHERS)
+        count = min(count, most - OTHERS - open_limit(most))
         for role in roles:
             seen = _seen(folder / role, role, count, seconds, rounds)
             rows += rows_of(role, count, seen)
