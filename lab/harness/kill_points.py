@@ -7,17 +7,16 @@ patched, so this is for processes of their own only.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
 from attrs import evolve
-from twisted.internet.threads import deferToThread
+from twisted.internet.defer import Deferred
 from twisted.python.reflect import namedAny
 
 from rmqha.logfiles.listing import file_name
-from rmqha.store.files.fsync import FsyncInThread
+from rmqha.store.files.fsync import Files
 from rmqha.store.files.mapped import MappedFile
 from rmqha.store.log.commit_log import CommitLog
 
@@ -240,15 +239,23 @@ def _in_frame(trigger: Trigger, part: Callable[[Any], Any]) -> None:
 
 
 def _sync(before: bool) -> Callable[[Any, Trigger], None]:
+    """
+    When a node asks its thread to make files durable, or when it is told that they are.
+    """
+
     def install_sync(node: Any, trigger: Trigger) -> None:
-        def sync(fd: int) -> None:
+        real = node.environment.fsync
+
+        def told(_: None) -> None:
+            trigger()
+
+        def fsync(files: Files) -> Deferred[None]:
             if before:
                 trigger()
-            os.fdatasync(fd)
-            if not before:
-                trigger()
+                return real(files)
+            return real(files).addCallback(told)
 
-        _with_environment(node, fsync=FsyncInThread(deferToThread, sync))
+        _with_environment(node, fsync=fsync)
 
     return install_sync
 
