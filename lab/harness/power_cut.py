@@ -2,10 +2,10 @@
 Power cuts without a kernel module: a node that keeps a second copy of what it made durable.
 
 Run as a process, this is L{lab.harness.writer_child} with C{fsync} and C{fdatasync} that copy
-the file, once the real call is done, to a second folder.  What is in the store and not in that
-copy was never waited for.  After a C{kill -9} L{cut} takes some of it away, a page at a time, as
-the loss of power does: a disk writes the pages that nobody waited for in any order, or not at
-all.
+the file, once the real call is done, to a second folder; the node's fsync thread is followed by
+such a copy too.  What is in the store and not in that copy was never waited for.  After a
+C{kill -9} L{cut} takes some of it away, a page at a time, as the loss of power does: a disk writes
+the pages that nobody waited for in any order, or not at all.
 
 Not imitated: a file's or a folder's name that was not synced stays.
 
@@ -19,6 +19,13 @@ import random
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from twisted.internet.defer import Deferred
+    from twisted.python.failure import Failure
+
+    from rmqha.store.files.fsync import Files
 
 PAGE = 4096
 
@@ -30,13 +37,33 @@ def keep_synced(store: Path, copy: Path) -> None:
     """
     From now on, keep a copy of what this process made durable.
     """
+    keep = _keeper(store, copy)
     for name in ("fsync", "fdatasync"):
-        setattr(os, name, _copying(getattr(os, name), store, copy))
+        setattr(os, name, _copying(getattr(os, name), keep))
+    # Only now: what is imported with it takes C{os.fdatasync} as a default.
+    from rmqha.store.files.fsync_thread import FsyncThread
+
+    # The thread of a node calls the system itself.
+    real = FsyncThread.__call__
+
+    def called(self: FsyncThread, files: Files) -> Deferred[None]:
+        # These are closed before anybody is told.
+        others = [os.dup(file) for _, file in files]
+
+        def told(result: Failure | None) -> Failure | None:
+            for other in others:
+                if result is None:
+                    keep(other)
+                os.close(other)
+            return result
+
+        return real(self, files).addBoth(told)
+
+    FsyncThread.__call__ = called  # type: ignore[method-assign]
 
 
-def _copying(sync: Callable[[int], None], store: Path, copy: Path) -> Callable[[int], None]:
-    def synced(fd: int) -> None:
-        sync(fd)
+def _keeper(store: Path, copy: Path) -> Callable[[int], None]:
+    def keep(fd: int) -> None:
         path = Path(os.readlink(f"/proc/self/fd/{fd}"))
         if not path.is_file() or not path.is_relative_to(store):
             return
@@ -46,6 +73,14 @@ def _copying(sync: Callable[[int], None], store: Path, copy: Path) -> Callable[[
         made = place.with_name(f"{place.name}.{fd}.made")
         made.write_bytes(path.read_bytes())
         made.replace(place)
+
+    return keep
+
+
+def _copying(sync: Callable[[int], None], keep: Callable[[int], None]) -> Callable[[int], None]:
+    def synced(fd: int) -> None:
+        sync(fd)
+        keep(fd)
 
     return synced
 
@@ -86,7 +121,7 @@ def main(arguments: list[str]) -> int:
     """
     store, copy, *rest = arguments
     keep_synced(Path(store), Path(copy))
-    # Only now: what it imports takes C{os.fdatasync} as a default.
+    # Only now, for the same reason.
     from lab.harness import writer_child
 
     return writer_child.main(rest)
