@@ -282,25 +282,34 @@ class LearnerTests(SlaveCase):
         cut = self.root / "rmqha" / "quarantine" / f"{common:020d}-{self.theirs.end:020d}.log"
         self.assertEqual(cut.read_bytes(), content(self.theirs)[common:])
 
+    def parted(self, master: SetMaster, common: bytes) -> tuple[CommitLog, tuple[EpochLabel, ...]]:
+        """
+        Another member is elected whose log goes on otherwise behind what is common, and begins to
+        feed.
+
+        @return: Its log and its labels.
+        """
+        other = self.log_of(common)
+        self.put(other, 250, topic="Others")
+        self.set.elect(self.SECOND)
+        master.connection.close()
+        labels = (FIRST_LABEL, EpochLabel(2, len(common)))
+        second = self.shake(other, *labels)
+        second.feed(other, second.reports()[-1], len(common), *labels)
+        return other, labels
+
     def test_a_cut_that_readers_would_notice(self) -> None:
         """
         What lies below the confirm offset is not cut off, unless the operator says so.
         """
         self.learn()
         master = self.shake()
-        common = self.theirs.end
         whole = content(self.theirs)
         self.put(self.theirs, 300)
         master.feed(self.theirs, 0, confirm=self.theirs.end)
         self.reactor.advance(1.0)
         before = content(self.node.store.log)
-        other = self.log_of(whole)
-        self.put(other, 250, topic="Others")
-        self.set.elect(self.SECOND)
-        master.connection.close()
-        labels = (FIRST_LABEL, EpochLabel(2, common))
-        second = self.shake(other, *labels)
-        second.feed(other, second.reports()[-1], common, *labels)
+        self.parted(master, whole)
         for _ in range(10):
             self.reactor.advance(TICK)
         self.assertEqual(content(self.node.store.log), before)
@@ -320,13 +329,7 @@ class LearnerTests(SlaveCase):
         master.feed(self.theirs, 0, confirm=common + 100)
         self.reactor.advance(1.0)
         self.assertEqual(self.upstream["controller"]["confirmOffset"], common + 100)
-        other = self.log_of(whole)
-        self.put(other, 250, topic="Others")
-        self.set.elect(self.SECOND)
-        master.connection.close()
-        labels = (FIRST_LABEL, EpochLabel(2, common))
-        second = self.shake(other, *labels)
-        second.feed(other, second.reports()[-1], common, *labels)
+        other, labels = self.parted(master, whole)
         for _ in range(40):
             self.reactor.advance(TICK)
         again = self.shake(other, *labels)
