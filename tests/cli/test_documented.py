@@ -15,6 +15,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.cli.main import main
 from rmqha.config.vocabulary import BROKER_FILE, NAMESRV_FILE
+from rmqha.errors import ExtraMissing
 from rmqha.roles.tap import Options
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -95,7 +96,8 @@ def inner(arguments: list[str]) -> Iterator[list[str]]:
 
 def understood(arguments: list[str], whole: bool) -> str:
     """
-    What is wrong with arguments of C{rmqha}, or C{""}.  Places are not looked at, nor values.
+    What is wrong with arguments of C{rmqha}, or C{""}.  Places are not looked at, nor values, nor
+    what a command takes whose extra is not installed.
 
     @param whole: Whether all that is needed has to be there.
     """
@@ -104,7 +106,10 @@ def understood(arguments: list[str], whole: bool) -> str:
     context = click.Context(main, **main.context_settings)
     names = list(arguments)
     while isinstance(command, click.Group) and names and not names[0].startswith("-"):
-        found = command.get_command(context, names[0])
+        try:
+            found = command.get_command(context, names[0])
+        except ExtraMissing:
+            return ""
         if found is None:
             return f"{command.name} has no command {names[0]!r}"
         command, context = found, click.Context(found, parent=context)

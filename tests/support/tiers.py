@@ -4,7 +4,9 @@ Stores whose full files are in a tier.
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
+from unittest import SkipTest
 
 from lab.harness import golden
 from rmqha.logfiles.listing import file_name
@@ -29,6 +31,8 @@ class TierCase(LogTestCase):
     BLOCK = 16 << 10
 
     def setUp(self) -> None:
+        if find_spec("pyarrow") is None:
+            raise SkipTest("the extra pipeline is not installed: a tier needs pyarrow")
         self.store = golden.store(golden.VERSIONS[0], into=self.folder())
         publish(self.store, END)
         self.place = self.folder() / "tier"

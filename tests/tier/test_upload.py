@@ -9,8 +9,6 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-from pyarrow import fs
-
 from rmqha.errors import Refused
 from rmqha.tier.errors import (
     LogCutMeanwhile,
@@ -27,6 +25,11 @@ from rmqha.wire.store_layout import OWN_FOLDER, POINT, SPLITS
 from tests.cli.command import CommandTestCase
 from tests.support.rows import publish
 from tests.support.tiers import END, FULL, SIZE, TierCase
+
+try:
+    from pyarrow import fs
+except ImportError as missing:  # without the extra
+    skip = f"the extra pipeline is not installed: {missing}"
 
 
 class UploadTests(TierCase):
