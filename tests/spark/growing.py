@@ -4,7 +4,8 @@ A process that lets a store grow, and publishes how far it is, until its input e
     python -m tests.spark.growing STORE BYTES_A_SECOND
 
 Bytes come in pieces that do not end where records do, and the point follows them, as on a
-node.  At the end it tells how many records there are and where the log ends.
+node.  Each line of input is a physical offset before which files are deleted, as retention does.
+At the end it tells how many records there are, where the log begins and where it ends.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ class Log:
 
     def __init__(self, root: Path) -> None:
         self.root = root
+        self.start = 0
         self.end = 0
         self.rows = 0
         self._file: BinaryIO | None = None
@@ -84,6 +86,16 @@ class Log:
         self.end += size
         self._file.seek(self.end % FILE)
 
+    def delete_before(self, offset: int) -> None:
+        """
+        Delete the files that end at or before an offset.  The point knows it first, as a node's.
+        """
+        gone = range(self.start, offset // FILE * FILE, FILE)
+        self.start = max(self.start, gone.stop)
+        self.publish()
+        for start in gone:
+            (self.root / COMMITLOG / file_name(start)).unlink()
+
     def publish(self) -> None:
         """
         Say how far it is.
@@ -91,7 +103,7 @@ class Log:
         point = Point(
             confirm=self.end,
             durable=self.end,
-            min_offset=0,
+            min_offset=self.start,
             broker_name="broker-a",
             generation="i",
             time=round(time.time() * 1000),
@@ -110,9 +122,12 @@ def main(root: str, rate: str) -> None:
     while True:
         log.publish()
         if select.select([sys.stdin], [], [], EVERY)[0]:
-            break
+            told = os.read(sys.stdin.fileno(), 4096)
+            if not told:
+                break
+            log.delete_before(int(told.split()[-1]))
         log.grow(round(int(rate) * EVERY))
-    sys.stdout.write(json.dumps({"rows": log.rows, "end": log.end}))
+    sys.stdout.write(json.dumps({"rows": log.rows, "start": log.start, "end": log.end}))
 
 
 if __name__ == "__main__":

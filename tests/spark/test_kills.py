@@ -93,6 +93,8 @@ class Job:
     @ivar kills: How often it was killed.
     @ivar taken: How often its table was taken back.
     @ivar fell: How often it ended by itself: in a server that lists objects of several moments.
+    @ivar seen: How far its table was when it last had got on, in bytes of the log.
+    @ivar before: How far it was before that: its table is not taken back farther.
     """
 
     format: str
@@ -105,6 +107,7 @@ class Job:
     taken: int = 0
     fell: int = 0
     seen: int = 0
+    before: int = 0
     taken_back: bool = False
     _process: subprocess.Popen[bytes] | None = None
     _due: float = 0.0
@@ -208,7 +211,7 @@ class Job:
             self.start()
             self._due = 0.0
         elif not self._due and (end := self.end()) > self.seen:
-            self.seen = end
+            self.before, self.seen = self.seen, end
             self.taken_back = False
             self._due = now + self.moments.uniform(0.0, 1.5)
 
@@ -430,7 +433,10 @@ class KillTests(SynchronousTestCase):
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            bufsize=0,
         )
+        stdin = writer.stdin
+        assert stdin is not None, "it is a pipe"
         self.addCleanup(writer.kill)
         for job in jobs:
             self.addCleanup(job.clear)
@@ -440,6 +446,8 @@ class KillTests(SynchronousTestCase):
             for job in jobs:
                 if not job.done:
                     job.step()
+            # Retention of the broker: what no table can need again.
+            stdin.write(b"%d\n" % min(job.before for job in jobs))
             time.sleep(LOOK)
         told, _ = writer.communicate()
         wanted = json.loads(told)
@@ -465,6 +473,7 @@ class KillTests(SynchronousTestCase):
         self.tell(
             f"{job.target.shape.place}: {job.kills} of {job.wanted} kills, taken back "
             f"{job.taken} times; of {wanted['rows']} records {len(lost)} lost, {twice} twice; "
+            f"{wanted['start']} of {wanted['end']} bytes deleted meanwhile; "
             f"ended by itself {job.fell} times"
         )
         self.assertEqual((0, 0), (len(lost), twice), job.format)
