@@ -30,7 +30,7 @@ NOTES = Path(__file__).with_name("notes.md")
 TOTAL = 2_500_000_000
 QUICK = 200_000_000
 
-LIMIT = 1800.0
+LIMIT = 3000.0
 """Seconds after which the whole run is given up."""
 
 PACKAGES = ("pyspark", "pyarrow", "deltalake")
