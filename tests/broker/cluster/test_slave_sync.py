@@ -475,6 +475,27 @@ class QueuesTests(MetadataTestCase):
             self.slave()
         self.assertEqual(["Old"], [name for name, _ in self.deleted])
 
+    def test_made_out_of_the_log(self) -> None:
+        """
+        A topic that was made here since the master gave its table, out of the log at a start or by
+        us as the master, was never the master's: it keeps its queues.
+        """
+        slave = self.slave()
+        stopped = slave.stop()
+        self.turns(0.1)
+        self.successResultOf(stopped)
+        self.close_store(slave.store)
+        slave = self.broker(slave=True, id=1)
+        slave.topics.bring_back("Late", [0, 1])
+        slave.metadata.copies.forget = self.forget
+        slave.metadata.connect = cast(Any, lambda: self.master)
+        slave.metadata.start()
+        slave.metadata.follow(ADDRESS)
+        self.turns()
+        self.assertEqual("adopted", self.part("topics")["state"])
+        self.assertIsNone(slave.topics.get("Late"))
+        self.assertEqual([], self.deleted)
+
     def test_first(self) -> None:
         """
         The first table ever takes no queues with it.
