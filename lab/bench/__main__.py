@@ -1,7 +1,7 @@
 """
 Run all measurements and write lab/bench/RESULTS.md: C{python -m lab.bench [NAME...] [--quick]}.
 
-Names: C{catchup}, C{latency}, C{recovery}, C{connections}, C{idle}, C{cold},
+Names: C{catchup}, C{latency}, C{steps}, C{recovery}, C{connections}, C{idle}, C{cold},
 C{offsets}, C{metrics}, C{floods}, C{queues}, C{trickle}, C{ha_tls}; all by default.
 C{--quick} measures on smaller logs and writes nothing.
 """
@@ -27,6 +27,7 @@ from lab.bench import (
     offsets,
     queues,
     recovery,
+    steps,
     trickle,
 )
 from lab.bench.facts import machine, warm_memory, work_folder
@@ -85,6 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "recovery": lambda folder: recovery.run(folder, GIB),
         "connections": connections.run,
         "latency": lambda folder: latency.run(folder, 4000 if options.quick else 20_000, rounds),
+        "steps": lambda folder: steps.run(folder, 2000 if options.quick else 10_000, rounds),
         "idle": lambda folder: idle.run(folder, GIB, 10.0 if options.quick else 20.0),
         "offsets": lambda folder: offsets.run(folder, 60, (4 if options.quick else 30) * rounds),
         "metrics": lambda folder: metrics.run(

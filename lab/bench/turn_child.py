@@ -2,8 +2,9 @@
 A node whose reactor turns are measured: what runs between two looks at its sockets.
 
 It is twistd's own service tree, made by the same C{makeService} from the same command line; with
-a clock around the wait for events, and a thread that looks where a long turn is.  The longest
-turns of each phase, and how long it took, are written as JSON at the end.
+a clock around the wait for events and around each event, and a thread that looks where a long turn
+is.  The longest turns of each phase, how long it took, and what its last events cost by the
+protocol that was served, are written as JSON at the end.
 
 Run it as C{python -m lab.bench.turn_child RESULTS --role master --conf FILE}.
 """
@@ -16,6 +17,7 @@ import sys
 import threading
 import time
 import traceback
+from collections import deque
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -38,6 +40,9 @@ KEPT = 5
 DEPTH = 12
 """Innermost calls of a turn that are kept."""
 
+EVENTS = 10_000
+"""Last events of a protocol that are kept."""
+
 
 @define(eq=False)
 class Turns:
@@ -45,8 +50,8 @@ class Turns:
     The turns of one reactor.
 
     @ivar phase: What the node is doing, as the results name it.
-    @ivar phases: For each its seconds, and its longest turns: wall seconds, processor seconds of
-        the reactor's thread, and where they were.
+    @ivar phases: For each its seconds; its longest turns: wall seconds, processor seconds of the
+        reactor's thread, and where they were; and by protocol the processor seconds of its events.
     """
 
     phase: str = "start"
@@ -64,6 +69,17 @@ class Turns:
         """
         poller, thread = reactor._poller, threading.get_ident()
         reactor._poller = _Poller(poller, self)
+        serve = reactor._doReadOrWrite
+
+        def measured(selectable: Any, descriptor: int, events: int) -> None:
+            name = type(getattr(selectable, "protocol", selectable)).__name__
+            before = time.thread_time()
+            try:
+                serve(selectable, descriptor, events)
+            finally:
+                self._served(name, time.thread_time() - before)
+
+        reactor._doReadOrWrite = measured
         gc.callbacks.append(self._collection)
         threading.Thread(target=self._look, args=(thread,), daemon=True).start()
 
@@ -101,6 +117,10 @@ class Turns:
             turns.sort(key=lambda turn: turn[0], reverse=True)
             del turns[KEPT:]
 
+    def _served(self, protocol: str, used: float) -> None:
+        events = self._of(self.phase)["events"]
+        events.setdefault(protocol, deque(maxlen=EVENTS)).append(used)
+
     def _collection(self, what: str, _: dict[str, int]) -> None:
         now = time.perf_counter()
         if what == "start":
@@ -109,7 +129,7 @@ class Turns:
             self._collected += now - self._collecting
 
     def _of(self, phase: str) -> dict[str, Any]:
-        return self.phases.setdefault(phase, {"seconds": 0.0, "turns": []})
+        return self.phases.setdefault(phase, {"seconds": 0.0, "turns": [], "events": {}})
 
     def _look(self, thread: int) -> None:
         """
@@ -190,7 +210,7 @@ def main(arguments: list[str]) -> int:
     reactor.addSystemEventTrigger("before", "shutdown", stop)
     reactor.run()
     turns.enter("end")
-    Path(results).write_text(json.dumps(turns.phases), encoding="utf-8")
+    Path(results).write_text(json.dumps(turns.phases, default=list), encoding="utf-8")
     return 0
 
 
