@@ -252,8 +252,7 @@ class Copies:
         if before is None:
             # After a start it is what we have, if that is still what the master gave: what was made
             # since, by us as the master or out of the log, it may never have had.
-            given = self.recognized and self.topics.version == part.last.version
-            before = own if given else frozenset()
+            before = own if self.topics.version == part.last.version else frozenset()
         names = frozenset(table.topic_config_table)
         gone = {name for name in before - names if not self.topics.is_system(name)}
         changed = self.topics.adopt(table)
