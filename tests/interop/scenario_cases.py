@@ -31,7 +31,11 @@ GROUP = "readers"
 class ScenarioTestCase(MemberTestCase):
     """
     A set under load.
+
+    @ivar patience: Seconds that the set may take to be whole, or to acknowledge, again.
     """
+
+    patience = BOOT
 
     def setUp(self) -> None:
         """
@@ -131,7 +135,12 @@ class ScenarioTestCase(MemberTestCase):
         Wait until writes are acknowledged.
         """
         wanted = len(load.acked) + AGAIN
-        until(lambda: len(load.acked) > wanted, "acknowledged again", BOOT, tell=self.tool.tail)
+        until(
+            lambda: len(load.acked) > wanted,
+            "acknowledged again",
+            self.patience,
+            tell=self.tool.tail,
+        )
 
     def until_refused(self, load: Sends) -> None:
         """
