@@ -212,7 +212,7 @@ class SlaveNode(TellingSlave):
         """
         broker, address = self.broker, self.upstream.client_port
         if broker is not None and address != broker.registration.address:
-            broker.metadata.follow(address)
+            broker.metadata.follow(address, self.upstream.epoch)
             broker.metadata.hurry()
 
     def _dialled(self, host: str, port: int) -> IStreamClientEndpoint:

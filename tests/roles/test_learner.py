@@ -216,6 +216,28 @@ class LearnerTests(SlaveCase):
         self.assertEqual(self.node.status()["dispatchedOffset"], self.theirs.end)
         self.assertEqual(self.node.epochs.journal.text(), "1-0")
 
+    def test_epoch(self) -> None:
+        """
+        In which epoch its master leads is asked anew each time: it may have been replaced without
+        having said so.
+        """
+        self.learn()
+        self.shake()
+        upstream = self.node.upstream
+        assert isinstance(upstream, ElectedUpstream)
+
+        def asked() -> int | None:
+            found: int | None = self.successResultOf(Deferred.fromCoroutine(upstream.epoch()))
+            return found
+
+        self.assertEqual(asked(), 1)
+        self.set.elect(self.SECOND)
+        self.assertIsNone(asked(), "another one leads")
+        self.set.elect(self.FIRST)
+        self.assertEqual(asked(), 3)
+        self.set.gone.add(CONTROLLER)
+        self.assertIsNone(asked(), "nobody knows")
+
     def test_restart(self) -> None:
         """
         What readers saw they see again, and no more.

@@ -36,6 +36,10 @@ RECORD_INTERVAL = 5.0
 """Most seconds from a commit here to its being noted on the disk, as of offsets themselves."""
 
 
+NEVER_ELECTED = 0
+"""The master epoch where there are no elections."""
+
+
 class TableState(StrEnum):
     """
     How the last try with one table went.
@@ -57,6 +61,7 @@ class SyncedTable:
     @ivar changes: How often that changed something here.
     @ivar last: What was adopted.
     @ivar body: The answer it was in.
+    @ivar epoch: The master epoch in which that was the master's; C{None} if that is not sure.
     """
 
     state: TableState = TableState.WAITING
@@ -65,6 +70,7 @@ class SyncedTable:
     changes: int = 0
     last: Last = field(factory=Last)
     body: bytes | None = None
+    epoch: int | None = None
 
     def keep(self, body: bytes, version: DataVersion | None, names: Iterable[str]) -> None:
         """
@@ -100,13 +106,27 @@ class SyncRecord:
     What outlives the process.
 
     @ivar master: The client address the versions are from.
+    @ivar epoch: The master epoch in which the topics were the master's.
     @ivar committed: What the master may not know, as in L{Owed}.
     """
 
     master: str | None = None
     topics: DataVersion | None = None
     groups: DataVersion | None = None
+    epoch: int | None = NEVER_ELECTED
     committed: dict[str, dict[int, int]] = field(factory=dict)
+
+
+AskEpoch = Callable[[], Awaitable[int | None]]
+"""Asks in which master epoch the master leads that is followed; C{None} if it may not lead any
+more.  Asked after it gave a table, that says whether the table was a master's."""
+
+
+async def never_elected() -> int:
+    """
+    The epoch of a master that nobody elects: it is the same for ever.
+    """
+    return NEVER_ELECTED
 
 
 @define(eq=False, kw_only=True)
@@ -120,6 +140,7 @@ class Copies:
     @ivar delays: Takes the master's delay offsets.
     @ivar forget: Deletes the queues of deleted topics, up to an offset of the log.
     @ivar master: The master's client address; C{""} while it is not known.
+    @ivar epoch: Asks in which master epoch that leads.
     @ivar parts: The state of each table.
     """
 
@@ -134,6 +155,7 @@ class Copies:
     clock: IReactorTime
     in_thread: InThread
     master: str = field(default="", init=False)
+    epoch: AskEpoch = field(default=never_elected, init=False)
     parts: dict[str, SyncedTable] = field(init=False)
     _file: Persisted = field(init=False)
     _deleted: set[str] = field(factory=set, init=False)
@@ -174,6 +196,7 @@ class Copies:
             return
         self.master = record.master or ""
         self.parts[TOPICS].last = Last(version=record.topics)
+        self.parts[TOPICS].epoch = record.epoch
         self.parts[GROUPS].last = Last(version=record.groups)
         self.owed.committed.update(record.committed)
 
@@ -243,18 +266,15 @@ class Copies:
         @raise MetadataRefused: If it is not believed.
         """
         part = self.parts[TOPICS]
+        one_reign = await self._in_one_reign(part)
         if body == part.body:
             return False
         own = frozenset(name for name in self.topics.names() if not self.topics.is_system(name))
         held = TableChecks(last=part.last, own=own)
         table = await self.in_thread(metadata_rules.topics, body, held, self.name, self.cluster)
-        before = part.last.names
-        if before is None:
-            # After a start it is what we have, if that is still what the master gave: what was made
-            # since, by us as the master or out of the log, it may never have had.
-            before = own if self.topics.version == part.last.version else frozenset()
         names = frozenset(table.topic_config_table)
-        gone = {name for name in before - names if not self.topics.is_system(name)}
+        given = self._given(part, own) if one_reign else frozenset()
+        gone = {name for name in given - names if not self.topics.is_system(name)}
         changed = self.topics.adopt(table)
         self._keep(part, body, table.data_version, names)
         self._deleted = (self._deleted | gone) - names
@@ -303,10 +323,13 @@ class Copies:
         @param ask: Asks it.
         """
         part, sync = self.parts[OFFSETS], self.offsets
+        one_reign = await self._in_one_reign(part)
         if body == part.body and not self.owed.committed:
             sync.same(boot)
             return False
         table = await self.in_thread(metadata_rules.offsets, body, sync.holds_some)
+        if not one_reign:
+            sync.moved()
         moved = await sync.adopt(table, boot, self.master)
         part.keep(body, table.data_version, table.offset_table)
         await self.owed.give_back(table, ask, self.master)
@@ -347,6 +370,25 @@ class Copies:
             self._deleted |= names
             raise
 
+    async def _in_one_reign(self, part: SyncedTable) -> bool:
+        """
+        Whether what was just given, and what was given before, are one master's that led all the
+        time: only then what is missing or lower was deleted or set back there.  A member that was
+        replaced goes on to answer, with the tables of its own master.
+        """
+        before, part.epoch = part.epoch, await self.epoch()
+        return part.epoch is not None and part.epoch == before
+
+    def _given(self, part: SyncedTable, own: frozenset[str]) -> frozenset[str]:
+        """
+        The topics that the master gave last.  After a start that is what we have, if it is still
+        what the master gave: what was made since, by us as the master or out of the log, it may
+        never have had.
+        """
+        if part.last.names is not None:
+            return part.last.names
+        return own if self.topics.version == part.last.version else frozenset()
+
     def _keep(
         self, part: SyncedTable, body: bytes, version: DataVersion, names: Iterable[str]
     ) -> None:
@@ -362,6 +404,7 @@ class Copies:
             master=self.master or None,
             topics=self.parts[TOPICS].last.version,
             groups=self.parts[GROUPS].last.version,
+            epoch=self.parts[TOPICS].epoch,
             committed={key: dict(queues) for key, queues in self.owed.committed.items()},
         )
 

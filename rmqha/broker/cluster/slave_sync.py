@@ -23,7 +23,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from rmqha.broker.cluster.metadata_rules import DELAYS, GROUPS, OFFSETS, TOPICS
-from rmqha.broker.cluster.metadata_tables import Copies, TableState
+from rmqha.broker.cluster.metadata_tables import AskEpoch, Copies, TableState, never_elected
 from rmqha.broker.cluster.offset_feed import OffsetFeed
 from rmqha.errors import (
     AnotherBroker,
@@ -138,11 +138,13 @@ class MetadataSync:
         closed = succeed(None) if self._client is None else self._client.close()
         return closed.addCallback(lambda _: self.copies.stop())
 
-    def follow(self, address: str) -> None:
+    def follow(self, address: str, epoch: AskEpoch = never_elected) -> None:
         """
         The master's clients connect there.
+
+        @param epoch: Asks in which master epoch it leads.
         """
-        before = self.copies.master
+        before, self.copies.epoch = self.copies.master, epoch
         if not address or address == before:
             return
         if before:

@@ -26,7 +26,14 @@ from rmqha.controller.coordinator import SetState
 from rmqha.controller.followed_set import FollowedSet
 from rmqha.controller.group import TIMEOUT, ControllerGroup
 from rmqha.controller.set_watch import SetWatch
-from rmqha.errors import CutBelowConfirm, NotWritable, Refused, RemotingUnreachable, RequestRefused
+from rmqha.errors import (
+    CutBelowConfirm,
+    NotWritable,
+    Refused,
+    RemotingUnreachable,
+    RequestRefused,
+    RmqhaError,
+)
 from rmqha.ha.master_epoch import MasterEpochs
 from rmqha.ha.slave import master_bounds
 from rmqha.ha.slave.connection import SetListener
@@ -214,6 +221,18 @@ class ElectedUpstream:
         if changed or self.watch.lost is not None or self.client_port != state.master.address:
             return await self._dial(state.master.address, state.master_epoch, changed=changed)
         return ""
+
+    async def epoch(self) -> int | None:
+        """
+        In which master epoch the master leads that is followed, as the controllers have it now;
+        C{None} if they have another one, or do not answer.
+        """
+        try:
+            state = await self.group.current()
+        except (RmqhaError, OSError):
+            return None
+        leads = state.master is not None and state.master.address == self.client_port
+        return state.master_epoch if leads else None
 
     async def _dial(self, client: str, epoch: int, *, changed: bool) -> str:
         """

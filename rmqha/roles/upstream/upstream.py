@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
 
+from rmqha.broker.cluster.metadata_tables import never_elected
 from rmqha.config.ha_settings import DivergencePolicy
 from rmqha.config.settings import Settings
 from rmqha.config.values import Endpoint
@@ -117,6 +118,12 @@ class Upstream:
             return None
         address = Endpoint().show(port)
         return lambda: self._who(address)
+
+    async def epoch(self) -> int | None:
+        """
+        The master epoch of a master that nobody elects.
+        """
+        return await never_elected()
 
     # --- what name servers say --------------------------------------------------------
 

@@ -8,6 +8,7 @@ from collections.abc import Collection
 from typing import Any, cast
 from unittest.mock import patch
 
+from twisted.internet.defer import succeed
 from twisted.internet.error import ConnectionLost
 
 from rmqha.broker.broker import Broker
@@ -475,6 +476,29 @@ class QueuesTests(MetadataTestCase):
             self.slave()
         self.assertEqual(["Old"], [name for name, _ in self.deleted])
 
+    def test_replaced_meanwhile(self) -> None:
+        """
+        A member that was replaced as the master goes on to answer, with the tables of its own
+        master: what is missing there was not deleted, also when it leads again.
+        """
+        epochs: list[int | None] = [7]
+        self.master.topics |= {name: topic(name) for name in ("Old", "Older", "Oldest")}
+        slave = self.slave()
+        slave.metadata.copies.forget = self.forget
+        slave.metadata.follow(ADDRESS, lambda: succeed(epochs[0]))
+        self.master.change_topics(topic("New"))
+        self.round()
+        epochs[0] = None
+        self.master.change_topics(gone=("Old",))
+        self.round()
+        epochs[0] = 9
+        self.master.change_topics(gone=("Older",))
+        self.round()
+        self.assertEqual([], self.deleted)
+        self.master.change_topics(gone=("Oldest",))
+        self.round()
+        self.assertEqual(["Oldest"], [name for name, _ in self.deleted])
+
     def test_made_out_of_the_log(self) -> None:
         """
         A topic that was made here since the master gave its table, out of the log at a start or by
@@ -600,6 +624,24 @@ class OffsetsTests(MetadataTestCase):
         self.round()
         self.assertEqual({0: 20, 1: 50}, self.offsets())
         self.assertEqual(1, self.serving.metadata.status()["resets"])
+
+    def test_replaced_meanwhile(self) -> None:
+        """
+        A member that was replaced as the master, and has taken over lower offsets from its own, was
+        not told to go back.
+        """
+        epochs: list[int | None] = [7]
+        slave = self.slave()
+        slave.metadata.follow(ADDRESS, lambda: succeed(epochs[0]))
+        self.round()
+        for epoch, offset in ((None, 20), (9, 30)):
+            epochs[0] = epoch
+            self.master.offsets["Orders@g"] = {0: offset, 1: 50}
+            self.round()
+            self.assertEqual({0: 100, 1: 50}, self.offsets())
+        self.master.offsets["Orders@g"] = {0: 10, 1: 50}
+        self.round()
+        self.assertEqual({0: 10, 1: 50}, self.offsets(), "a reset by the master of epoch 9")
 
     def test_regression(self) -> None:
         """
