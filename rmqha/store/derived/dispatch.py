@@ -6,6 +6,9 @@ one, and what a run of them brings is written once for each file; far behind the
 blocks, where numpy does the work of a few thousand records at once.  Both ways write the same
 bytes.
 
+What costs close to the end is the way to a queue's file, not the unit: so a run has many records,
+and takes several slices of time to be written, where shorter runs would write each queue again.
+
 What is derived can be built anew, so nothing is ever written at a place where it
 does not belong: when a queue lacks units or holds others than the log says, the
 whole log is dispatched again from its first byte, and what is there already is
@@ -17,7 +20,7 @@ Source: docs/protocol/store.rst, Dispatch; docs/architecture.rst, Derived files.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from attrs import Factory, define, field, frozen
@@ -117,6 +120,25 @@ class QueueEnds:
         )
 
 
+@define(eq=False, kw_only=True)
+class UnwrittenRun:
+    """
+    What records bring that were read, and are not all in queues and index yet.
+
+    @ivar units: Those of the queues that are left, in the order of the log for each.
+    @ivar keys: Hash, physical offset and store time of each index entry.
+    @ivar end: Physical offset just past the last record.
+    @ivar records: How many they are.
+    @ivar last_timestamp: Store time of the last, milliseconds.
+    """
+
+    units: Iterator[QueueRun]
+    keys: tuple[Column, Column, Column]
+    end: int
+    records: int
+    last_timestamp: int
+
+
 def _fitting(most: int, budget: float, taken: float) -> int:
     """
     How many records to read next, when so many at most took so many seconds.
@@ -173,8 +195,10 @@ class Dispatcher:
     # Where the pass over the whole log began, -1 when this run is none.
     _whole: int = field(init=False, default=-1)
     _passing: bool = field(init=False, default=False)
-    # Records that fit the budget near the end, as far as is known.
+    # Records that can be read in the budget near the end, as far as is known.
     _most: int = field(init=False, default=_FEWEST)
+    # Lies at the position: what is written of it may come again.
+    _unwritten: UnwrittenRun | None = field(init=False, default=None)
 
     # --- starting ---
 
@@ -231,11 +255,13 @@ class Dispatcher:
 
     def _start_at(self, offset: int) -> None:
         self.position = offset
+        self._unwritten = None
         self._whole = -1
         if offset <= self.log.min_offset:
             self._begin_whole()
 
     def _begin_whole(self) -> None:
+        self._unwritten = None
         self.position = self._whole = self.log.min_offset
         self._passing = True
         self.queues.begin_pass()
@@ -286,8 +312,9 @@ class Dispatcher:
         """
         Dispatch what is confirmed, up to L{limit}, for about C{budget} seconds.
 
-        @param budget: Seconds; at least one record, or one block when far behind, is
-            done whatever it says, and blocks grow only as far as fits it.
+        @param budget: Seconds; at least one record, or the units that a run has for one
+            queue, or one block when far behind, is done whatever it says, and runs and blocks
+            grow only as far as reading them fits it.
         @param near: At most so many bytes behind, records are read one by one; L{NEAR} unless
             given.  More for a budget that no block fits, however small.
         @return: Whether there is more to do at once.
@@ -311,7 +338,9 @@ class Dispatcher:
                 return False
             started = self.clock.seconds()
             try:
-                if behind > near:
+                if self._unwritten is not None:
+                    self._write_on(deadline)
+                elif behind > near:
                     self._run_block(budget)
                 else:
                     self._run_near(budget)
@@ -325,7 +354,7 @@ class Dispatcher:
                 )
                 self._begin_whole()
                 before = -1
-            if self.position == before:
+            if self.position == before and self._unwritten is None:
                 return False  # the limit is within a record
             now = self.clock.seconds()
             if 2 * now - started >= deadline:  # another one would take as long
@@ -347,6 +376,7 @@ class Dispatcher:
         if self.index is not None:
             self.index.truncate_to(offset, RecordReader(self.log, self.levels, self.max_record))
         self.position = min(self.position, offset)
+        self._unwritten = None
 
     def _report(self, fault: DerivedFault) -> None:
         self.fault_count += 1
@@ -373,7 +403,8 @@ class Dispatcher:
 
     def _read_run(self, buf: memoryview, limit: int, budget: float) -> bool:
         """
-        Dispatch records that are usual, as many as fit the budget as far as is known.
+        Read records that are usual, as many as fit the budget as far as is known, and begin to
+        write what they bring.
 
         @param limit: The first position that may not be read.
         @return: Whether there was any.
@@ -382,10 +413,16 @@ class Dispatcher:
         run = DispatchReader(buf, self.position, limit, self._most, self.max_record)
         if not run.records:
             return False
-        self._write(run.units(), (run.hashes, run.offsets, run.timestamps))
-        self._past(self.position + run.end, run.records, run.last_timestamp)
         if run.records == self._most:
             self._most = _fitting(self._most, budget, self.clock.seconds() - started)
+        self._unwritten = UnwrittenRun(
+            units=iter(run.units()),
+            keys=(run.hashes, run.offsets, run.timestamps),
+            end=self.position + run.end,
+            records=run.records,
+            last_timestamp=run.last_timestamp,
+        )
+        self._write_on(started + budget)
         return True
 
     def _read_near(self, buf: memoryview, limit: int, budget: float) -> None:
@@ -424,8 +461,25 @@ class Dispatcher:
         @param units: By queue, in the order of the log for each.
         @param keys: Hash, physical offset and store time of each index entry.
         """
-        for (topic, queue_id), first, raw in units:
-            self._units(topic, queue_id, first, raw)
+        for queue, first, raw in units:
+            self._units(*queue, first, raw)
+        self._entries(keys)
+
+    def _write_on(self, deadline: float) -> None:
+        """
+        Write what a run brings, queue by queue until a moment, and what is left the next time.
+        """
+        run, self._unwritten = self._unwritten, None
+        assert run is not None, "only called then"
+        for queue, first, raw in run.units:
+            self._units(*queue, first, raw)
+            if self.clock.seconds() >= deadline:
+                self._unwritten = run
+                return
+        self._entries(run.keys)
+        self._past(run.end, run.records, run.last_timestamp)
+
+    def _entries(self, keys: tuple[Column, Column, Column]) -> None:
         if self.index is not None and len(keys[0]):
             self.index.put(*keys)
 

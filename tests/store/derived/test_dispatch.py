@@ -377,25 +377,94 @@ class RunTests(DispatchTestCase):
     @skipUnless(COMPILED, "the lane is not compiled here")
     def test_runs_follow_the_budget(self) -> None:
         """
-        In the lane as many records are read at a time as fit the budget.
+        In the lane as many records are read at a time as can be read in the budget.
         """
         clock = Clock()
-        for _ in range(400):
+        for _ in range(800):
             self.log.put("TopicA")
         made = self.maker(clock=clock)
         made.recover(clean=True)
-        cost = 1e-6
-        made.on_units.append(lambda *run: clock.advance(cost * (run[3] - run[2])))
-        for _ in range(6):
-            made.run(1e-4, near=1 << 30)
-        self.assertGreater(made._most, 32)
-        self.assertLess(made._most, 100)
-        cost = 1e-5
-        for _ in range(400):
-            self.log.put("TopicA")
-        for _ in range(4):
-            made.run(1e-4, near=1 << 30)
+        cost, reader = 1e-6, dispatch.DispatchReader
+
+        def slow(*args: Any) -> Any:
+            run = reader(*args)
+            clock.advance(cost * run.records)
+            return run
+
+        with patch.object(dispatch, "DispatchReader", slow):
+            for _ in range(6):
+                made.run(1e-4, near=1 << 30)
+            self.assertGreater(made._most, 32)
+            self.assertLess(made._most, 100)
+            cost = 1e-5
+            for _ in range(4):
+                made.run(1e-4, near=1 << 30)
         self.assertLess(made._most, 10)
+
+    def in_slices(self, clock: Clock) -> Dispatcher:
+        """
+        A dispatcher that writes to two of three queues in 100 us, and has one run to write.
+        """
+        for number in range(30):
+            self.log.put("TopicA", number % 3, properties={"UNIQ_KEY": f"{number:032X}"})
+        made = self.maker(clock=clock)
+        made.recover(clean=True)
+        made._most = 64
+        made.on_units.append(lambda *_: clock.advance(6e-5))
+        return made
+
+    @skipUnless(COMPILED, "the lane is not compiled here")
+    def test_a_run_in_slices(self) -> None:
+        """
+        What takes longer than the budget is written in several slices: each queue once, and what is
+        done is told when all is.
+        """
+        queues: list[int] = []
+        made = self.in_slices(Clock())
+        made.on_units.append(lambda topic, queue_id, before, after: queues.append(queue_id))
+        self.assertTrue(made.run(1e-4, near=1 << 30))
+        self.assertEqual((queues, made.position, made.dispatched), ([0, 1], 0, 0))
+        for number in range(6):
+            self.log.put("TopicA", number % 3)
+        self.assertTrue(made.run(1e-4, near=1 << 30))
+        self.assertEqual((queues[:3], made.dispatched), ([0, 1, 2], 30))
+        while made.run(1e-4, near=1 << 30):
+            pass
+        self.assertEqual(queues, [0, 1, 2] * 2)
+        self.assert_like_rebuild(self.log, self.root)
+
+    @skipUnless(COMPILED, "the lane is not compiled here")
+    def test_cut_within_a_run(self) -> None:
+        """
+        What a cut takes from the log is not written by the slice behind it.
+        """
+        made = self.in_slices(Clock())
+        made.run(1e-4, near=1 << 30)
+        half = made.log.confirmed // 30 * 15
+        made.truncate_to(half)
+        self.log.cut(half)
+        drain(made)
+        self.assertEqual((made.position, made.fault_count), (half, 0))
+        self.assert_like_rebuild(self.log, self.root)
+
+    @skipUnless(COMPILED, "the lane is not compiled here")
+    def test_no_room_within_a_run(self) -> None:
+        """
+        A queue that had no room gets its units with the next run.
+        """
+        made, write = self.in_slices(Clock()), Descriptors.write
+
+        def full(self: Descriptors, path: str, data: bytes, offset: int) -> None:
+            if "/1/" in path:
+                raise DiskFull(path, len(data))
+            write(self, path, data, offset)
+
+        with patch.object(Descriptors, "write", full), self.assertRaises(DiskFull):
+            made.run(1e-4, near=1 << 30)
+        self.assertEqual(made.position, 0)
+        drain(made)
+        self.assertEqual((made.behind, made.fault_count), (0, 0))
+        self.assert_like_rebuild(self.log, self.root)
 
     def test_listeners(self) -> None:
         """
