@@ -159,7 +159,10 @@ class DispatchReader:
             return False
         if not self._ascii(topic, topic + topic_length) or not self._ascii(properties, end):
             return False
-        name: bytes = bytes(self._data[topic : topic + topic_length])
+        text: cython.p_const_char = cython.cast(
+            cython.p_const_char, cython.address(self._data[topic])
+        )
+        name: bytes = text[:topic_length]
         known: tuple = self._topics.get(name)
         if known is None:
             begun: cython.uint = self._hash(topic, topic + topic_length, 0) * 31 + 35
