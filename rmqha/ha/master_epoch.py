@@ -46,6 +46,9 @@ makes one."""
 UNKNOWN = -1
 """Who wrote an entry's bytes, where nobody told."""
 
+NEVER_ELECTED = 0
+"""The master epoch, as controllers count it, of a master that nobody elects."""
+
 LARGEST = (1 << 31) - 1
 """RocketMQ's master epoch has 32 bits."""
 

@@ -23,6 +23,7 @@ from rmqha.broker.tables.persisted import Persisted
 from rmqha.broker.tables.subscription_groups import Groups
 from rmqha.broker.tables.topics import Topics
 from rmqha.errors import BodyInvalid, StoreError
+from rmqha.ha.master_epoch import NEVER_ELECTED
 from rmqha.periodic import Job
 from rmqha.store.files.allocate import InThread
 from rmqha.store.tables.checked_table import CheckedTables
@@ -34,10 +35,6 @@ from rmqha.wire.store_layout import METADATA, OWN_FOLDER
 
 RECORD_INTERVAL = 5.0
 """Most seconds from a commit here to its being noted on the disk, as of offsets themselves."""
-
-
-NEVER_ELECTED = 0
-"""The master epoch where there are no elections."""
 
 
 class TableState(StrEnum):

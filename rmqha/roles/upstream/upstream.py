@@ -13,11 +13,10 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IStreamClientEndpoint
 from twisted.logger import Logger
 
-from rmqha.broker.cluster.metadata_tables import never_elected
 from rmqha.config.ha_settings import DivergencePolicy
 from rmqha.config.settings import Settings
 from rmqha.config.values import Endpoint
-from rmqha.ha.master_epoch import MasterEpochs
+from rmqha.ha.master_epoch import NEVER_ELECTED, MasterEpochs
 from rmqha.ha.slave import master_bounds
 from rmqha.ha.slave.choice import MasterChoice, NamedMaster, PresentMaster
 from rmqha.ha.slave.connection import SetListener
@@ -123,7 +122,7 @@ class Upstream:
         """
         The master epoch of a master that nobody elects.
         """
-        return await never_elected()
+        return NEVER_ELECTED
 
     # --- what name servers say --------------------------------------------------------
 
