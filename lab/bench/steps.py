@@ -7,6 +7,9 @@ reads the report and answers.  An event is measured around Twisted's call for wh
 the system calls in it; what the kernel does there for the other end of a loopback connection is in
 it too.  The wait for events and the dispatch to queues and index are not.
 
+Beside it, in turn, three small processes pass as many bytes on and back, and do nothing else
+(L{lab.bench.raw.relay}).
+
 Source: docs/way-of-a-sync-write.rst.
 """
 
@@ -17,6 +20,7 @@ from pathlib import Path
 
 from lab.bench.catchup import STOCK
 from lab.bench.queues import TurnNode
+from lab.bench.raw import relay
 from lab.bench.report import Row, spread
 from lab.bench.sends import BODY
 from lab.bench.turn_child import EVENTS
@@ -31,8 +35,8 @@ STEPS = (
     ("master, from the report to the answer", "master", "MasterProtocol", 10.0),
     ("slave, from the socket to the report", "slave", "_WrappingProtocol", 12.0),
 )
-"""What is told: its name, whose it is, the protocol that is served (the endpoint that dialled wraps
-a slave's), and the goal in us."""
+"""What is told, in the order of L{relay}: its name, whose it is, the protocol that is served (the
+endpoint that dialled wraps a slave's), and the goal in us."""
 
 
 def run(folder: Path, messages: int, rounds: int) -> list[Row]:
@@ -41,18 +45,22 @@ def run(folder: Path, messages: int, rounds: int) -> list[Row]:
 
     @param messages: Of a round, one after the other; L{EVENTS} at most count.
     """
-    seen: list[list[float]] = [[] for _ in STEPS]
+    ours, bare = [], []
     for number in range(rounds):
-        for micros, found in zip(seen, _round(folder / str(number), messages), strict=True):
-            micros.append(found)
+        bare.append([_median(step, messages) for step in relay(WARM + messages)])
+        ours.append(_round(folder / str(number), messages))
     return [
         Row(
             what=f"one SYNC message of 1 KiB, processor time of the {name}",
             ours=spread(micros, "us"),
+            beside=f"its system calls alone {spread(calls, 'us')}",
+            ratio=f"{statistics.median(micros) / statistics.median(calls):.1f}",
             goal=f"<= {goal:g} us",
             met=statistics.median(micros) <= goal,
         )
-        for (name, _, _, goal), micros in zip(STEPS, seen, strict=True)
+        for (name, _, _, goal), micros, calls in zip(
+            STEPS, zip(*ours, strict=True), zip(*bare, strict=True), strict=True
+        )
     ]
 
 
