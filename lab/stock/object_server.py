@@ -85,7 +85,7 @@ class ObjectServer(ABC):
     @abstractmethod
     def arguments(self) -> list[str]:
         """
-        What its JVM is started with: a class, and what that takes.
+        What its JVM is started with: options of its own, a class, and what that takes.
         """
 
     @abstractmethod

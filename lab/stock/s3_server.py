@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 
 from lab.harness.ports import free_port
+from lab.stock.jars import HERE
 from lab.stock.object_server import ObjectServer
 
 BUCKET = "archive"
@@ -90,7 +91,12 @@ class S3Server(ObjectServer):
         }
         conf = self.own / "s3proxy.conf"
         conf.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
-        return ["org.gaul.s3proxy.Main", "--properties", str(conf)]
+        return [
+            f"-Dlogback.configurationFile={HERE / self.jars / 'logback.xml'}",
+            "org.gaul.s3proxy.Main",
+            "--properties",
+            str(conf),
+        ]
 
     def serves(self) -> bool:
         with socket.socket() as trial:
