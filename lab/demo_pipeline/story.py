@@ -27,8 +27,8 @@ from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.pipeline.jobs.lag import Lag
 from rmqha.pipeline.jobs.stream import stream
 from rmqha.pipeline.log.options import Priority
-from rmqha.pipeline.spark.priority import VARIABLE
 from rmqha.pipeline.spark.session import builder
+from rmqha.priority import VARIABLE
 
 TOPICS = {"Orders": 300.0, "Payments": 120.0, "Refunds": 30.0}
 """Messages a second of each."""

@@ -19,10 +19,10 @@ from pyspark.core import context as spark_context
 from pyspark.sql import SparkSession
 
 from rmqha.pipeline.jobs.spark_work import Stores
-from rmqha.pipeline.log.options import PointFile, Priority
+from rmqha.pipeline.log.options import PointFile
 from rmqha.pipeline.spark.failures import reasons
-from rmqha.pipeline.spark.priority import VARIABLE, step_back
 from rmqha.pipeline.spark.session import CONNECT, builder
+from rmqha.priority import VARIABLE, Priority, step_back
 
 POINT_FILE = click.option(
     "--point-file",

@@ -16,12 +16,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from rmqha.pipeline.jobs.progress import Shown, silent
-from rmqha.pipeline.log.options import Priority, ReadOptions
+from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.ranges import Range
 from rmqha.pipeline.spark.batch import settle
-from rmqha.pipeline.spark.priority import step_back
 from rmqha.pipeline.spark.source import NAME
 from rmqha.pipeline.spark.types import spark_schema
+from rmqha.priority import Priority, step_back
 
 Path = str | PathLike[str]
 Stores = Path | Mapping[str, Path]

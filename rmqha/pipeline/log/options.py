@@ -54,6 +54,7 @@ from rmqha.pipeline.remoting.store_places import (
     asked,
     filled,
 )
+from rmqha.priority import Priority
 from rmqha.tier.joined_log import only_tier
 from rmqha.wire.columnar.decoder import DECOMPRESSED_LIMIT, DECOMPRESSED_MOST, STYLES
 from rmqha.wire.log.delay_levels import DEFAULT_DELAY_LEVELS
@@ -134,15 +135,6 @@ class MissingStores(StrEnum):
     FAIL = "fail"
     WAIT = "wait"
     SKIP = "skip"
-
-
-class Priority(StrEnum):
-    """
-    Whether tasks take processors and disks only when nobody else on the host wants them.
-    """
-
-    IDLE = "idle"
-    NORMAL = "normal"
 
 
 class PointFile(StrEnum):

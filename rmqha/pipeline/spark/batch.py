@@ -19,8 +19,8 @@ from rmqha.pipeline.log.reading import MessageReader
 from rmqha.pipeline.log.stores import open_stores
 from rmqha.pipeline.log.tables import all_of, file_rows, range_rows
 from rmqha.pipeline.spark.memory import keep_freed
-from rmqha.pipeline.spark.priority import step_back
 from rmqha.pipeline.spark.types import arrow_schema, columns_for
+from rmqha.priority import step_back
 
 _SETTLED = 2
 """Tasks after which a worker has imported what it needs."""

@@ -1,7 +1,6 @@
 """
-Workers that step back for everybody else on their host.
-
-A task may run on the host of a broker, which has to answer while it does.
+Processes that step back for everybody else on their host: work on a log may run beside a broker,
+which has to answer while it does.
 """
 
 from __future__ import annotations
@@ -9,9 +8,8 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+from enum import StrEnum
 from logging import getLogger
-
-from rmqha.pipeline.log.options import Priority
 
 NICEST = 19
 
@@ -26,11 +24,20 @@ _THIS_THREAD, _IDLE_CLASS = 1, 3 << 13
 _log = getLogger(__name__)
 
 
+class Priority(StrEnum):
+    """
+    Whether work takes processors and disks only when nobody else on the host wants them.
+    """
+
+    IDLE = "idle"
+    NORMAL = "normal"
+
+
 def step_back(priority: Priority) -> None:
     """
     Let this thread run, and read, only when nothing else on the host wants to.
 
-    Without special rights there is no way back, so it is for processes that only run tasks.
+    Without special rights there is no way back, so it is for processes that do nothing else.
     """
     if Priority.NORMAL in (priority, os.environ.get(VARIABLE)):
         return
@@ -38,7 +45,7 @@ def step_back(priority: Priority) -> None:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         os.setpriority(os.PRIO_PROCESS, 0, NICEST)
     except OSError as error:
-        _log.info("cannot lower the priority of a task: %s", error)
+        _log.info("cannot lower the priority: %s", error)
     number = _IOPRIO_SET.get(platform.machine())
     if number is not None:
         ctypes.CDLL(None).syscall(number, _THIS_THREAD, 0, _IDLE_CLASS)

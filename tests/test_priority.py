@@ -1,5 +1,5 @@
 """
-Tests for L{rmqha.pipeline.spark.priority}: workers that step back for others.
+Tests for L{rmqha.priority}: processes that step back for others.
 """
 
 from __future__ import annotations
@@ -10,15 +10,11 @@ import sys
 
 from twisted.trial.unittest import SynchronousTestCase
 
-try:
-    from rmqha.pipeline.spark.priority import VARIABLE
-except ImportError as missing:  # without the extra
-    skip = f"the extra pipeline is not installed: {missing}"
+from rmqha.priority import VARIABLE
 
 LOOK = """
 import os, sys
-from rmqha.pipeline.log.options import Priority
-from rmqha.pipeline.spark.priority import step_back
+from rmqha.priority import Priority, step_back
 step_back(Priority(sys.argv[1]))
 print(os.sched_getscheduler(0) == os.SCHED_IDLE, os.getpriority(os.PRIO_PROCESS, 0))
 """
