@@ -127,7 +127,7 @@ HOUSE: dict[str, set[str]] = {
     "pipeline.jobs.rebuild": {"pipeline.jobs"},
     "pipeline.jobs.stats": {"pipeline.jobs"},
     "pipeline.jobs.verify": {"pipeline.jobs"},
-    "cli.common": {"net.tls", "store.offline"},
+    "cli.common": {"net.tls", "priority", "store.offline"},
     "cli.spark": {
         "cli.common",
         "net.remoting",

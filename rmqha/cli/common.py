@@ -33,6 +33,7 @@ from rmqha.config.load import load
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import RmqhaError
 from rmqha.net.tls.tool_tls import ToolTls, read_tool_tls
+from rmqha.priority import Priority
 from rmqha.store.derived.rebuild import Progress as Told
 from rmqha.store.offline.detect_sizes import offline_settings
 
@@ -70,6 +71,15 @@ STORE = click.Path(exists=True, path_type=Path)
 
 JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 """For a command that prints its whole result at its end."""
+
+PRIORITY = click.option(
+    "--priority",
+    type=click.Choice([each.value for each in Priority]),
+    default=Priority.IDLE.value,
+    show_default=True,
+    help="Use what processors and disks have to spare, or a fair share of them.",
+)
+"""For a command that may run beside a broker."""
 
 
 class Commands(click.Group):

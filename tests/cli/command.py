@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.cli.main import main
+from rmqha.priority import VARIABLE, Priority
 
 
 class CommandTestCase(SynchronousTestCase):
@@ -23,7 +24,9 @@ class CommandTestCase(SynchronousTestCase):
         """
         Run C{rmqha} with arguments; whatever happens, it may not end in a traceback.
         """
-        result = CliRunner().invoke(main, [str(arg) for arg in args])
+        # Stepped back once, the process that runs tests would remain so.
+        environment = {VARIABLE: Priority.NORMAL.value}
+        result = CliRunner().invoke(main, [str(arg) for arg in args], env=environment)
         if result.exception is not None and not isinstance(result.exception, SystemExit):
             raise result.exception
         return result

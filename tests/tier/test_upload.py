@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rmqha.errors import Refused
+from rmqha.priority import Priority
 from rmqha.tier.errors import (
     LogCutMeanwhile,
     LogFileShort,
@@ -197,7 +198,8 @@ class InterruptedTests(TierCase):
 
     def test_written_otherwise(self) -> None:
         """
-        An object store that keeps other bytes, or fewer, is found out before the manifest.
+        An object store that keeps other bytes, or fewer, is found out before the manifest: the
+        first fault is told, whichever is read first.
         """
         real = ObjectFolder.write
 
@@ -207,7 +209,7 @@ class InterruptedTests(TierCase):
 
             self.patch(ObjectFolder, "write", write)
 
-        spoil(lambda parts: [parts[0][:-1] + b"?", *parts[1:]])
+        spoil(lambda parts: [parts[0][:-1] + b"?", *(bytes(len(part)) for part in parts[1:])])
         error = self.assertRaises(TierBytesChanged, self.upload)
         self.assertEqual((3 * self.BLOCK, 4 * self.BLOCK), (error.start, error.end))
         spoil(lambda parts: parts[:-1])
@@ -292,6 +294,18 @@ class CommandTests(TierCase, CommandTestCase):
         self.assertIn(f"{self.url} has bytes 0 to {FULL * SIZE}", text)
         found = self.answer("tier", self.store, self.url)
         self.assertEqual((0, FULL), (found["files"], found["held"]))
+
+    def test_priority(self) -> None:
+        """
+        It steps back for a broker on its host, unless it is told otherwise.
+        """
+        from rmqha.cli.archives import tier
+
+        asked: list[Priority] = []
+        self.patch(tier, "step_back", asked.append)
+        self.succeed("tier", self.store, self.url)
+        self.succeed("tier", self.store, self.url, "--priority", "normal")
+        self.assertEqual([Priority.IDLE, Priority.NORMAL], asked)
 
     def test_error(self) -> None:
         """

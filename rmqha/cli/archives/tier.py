@@ -14,8 +14,9 @@ import click
 from attrs import asdict
 
 from rmqha.cli.archives.as_service import as_service
-from rmqha.cli.common import JSON, STORE, Number, Whole, bar, note, told
+from rmqha.cli.common import JSON, PRIORITY, STORE, Number, Whole, bar, note, told
 from rmqha.logfiles.listing import root_of
+from rmqha.priority import Priority, step_back
 from rmqha.tier.errors import LogCutMeanwhile, TierUnreachable
 from rmqha.tier.objects import shown_url
 from rmqha.tier.upload import TierUpload, Uploader
@@ -43,9 +44,16 @@ INTERVAL = 10.0
     metavar="BYTES",
     help="Most bytes a second; 0, the default, is no limit.",
 )
+@PRIORITY
 @JSON
 def tier(
-    store: Path, url: str, follow: bool, interval: float, max_rate: int, as_json: bool
+    store: Path,
+    url: str,
+    follow: bool,
+    interval: float,
+    max_rate: int,
+    priority: str,
+    as_json: bool,
 ) -> None:
     """Upload the full files of a store's log to URL: s3://bucket/folder, file:///folder, ...
 
@@ -54,9 +62,13 @@ def tier(
     is there already is not sent again, so the command can be interrupted at any moment and run
     again.  `rmqha restore` and Spark's option tier read it.
 
+    It gives way to the broker on its host; where processors are always busy it may need
+    --priority normal to keep up with what is written.
+
     With --follow it tries again while URL cannot be reached, and ends with exit code 78 at what
     only a person can mend, such as a tier of another log.
     """
+    step_back(Priority(priority))
     if follow:
         with as_service():
             _follow(_uploader(store, url, max_rate), interval, as_json)

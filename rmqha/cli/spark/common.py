@@ -18,6 +18,7 @@ from attrs import frozen
 from pyspark.core import context as spark_context
 from pyspark.sql import SparkSession
 
+from rmqha.cli.common import PRIORITY
 from rmqha.pipeline.jobs.spark_work import Stores
 from rmqha.pipeline.log.options import PointFile
 from rmqha.pipeline.spark.failures import reasons
@@ -156,13 +157,7 @@ def spark_options(command: Callable[..., Any]) -> Callable[..., Any]:
         multiple=True,
         help="A setting of Spark; may be repeated.",
     )
-    @click.option(
-        "--priority",
-        type=click.Choice([each.value for each in Priority]),
-        default=Priority.IDLE.value,
-        show_default=True,
-        help="Use what processors and disks have to spare, or a fair share of them.",
-    )
+    @PRIORITY
     def given(
         master: str, settings: tuple[tuple[str, str], ...], priority: str, **others: Any
     ) -> Any:
