@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import mmap
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from attrs import field, frozen
@@ -32,6 +34,9 @@ from rmqha.wire.store_layout import PARTIAL_SUFFIX
 
 STEP = 8 << 20
 """Bytes read and sent at once."""
+
+READERS = 4
+"""Requests at a time when an object is read back: one alone waits most of the time."""
 
 Progress = Callable[[int, int], None]
 """Called with bytes done and bytes in all."""
@@ -229,12 +234,17 @@ class Uploader:
         with self._folder.open(name) as file:
             if file.size() != manifest.size:
                 raise TierObjectSize(shown, file.size(), manifest.size)
-            for place in range(0, manifest.size, STEP):
+
+            def same(place: int) -> None:
                 size = min(STEP, manifest.size - place)
                 data = self._folder.read_at(name, file, place, size)
                 if len(data) < size:
                     raise TierObjectSize(shown, place + len(data), manifest.size)
                 check(manifest, place, data, shown)
+
+            with ThreadPoolExecutor(READERS) as readers:
+                # What is wrong first is raised, and what was not begun then never is.
+                deque(readers.map(same, range(0, manifest.size, STEP)), 0)
 
     def _require_uncut(self, file: LogFile, manifest: FileManifest) -> None:
         """
