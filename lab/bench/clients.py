@@ -53,8 +53,8 @@ NOTES = """\
 
 A message costs a master of ours less processor time than a stock one, and our slave two to three
 times as much. Producers, master and slave share two processors, so all three decide the rate; how
-far apart the two pairs are differs from machine to machine (SYNC with 64 threads: 0.96 on an AMD
-EPYC, 0.80 on an Intel Xeon, a day apart).
+far apart the two pairs are differs from machine to machine (SYNC with 64 threads, before
+dispatch was in runs: 0.96 on an AMD EPYC, 0.80 on an Intel Xeon, a day apart).
 What costs is the turn, not the message: with 64 producers a turn of the master brings some ten
 messages, and a wake-up, a read, an append, a frame, a report and a write of answers are paid once
 a turn, most of it in Python. Where one client sends 64 requests together (a small C program, no
@@ -62,14 +62,18 @@ JVM), the same two processes store some 60,000 messages a second SYNC, at 11 us 
 processor time and 8 us of the slave's. With one producer the time of a write is that of four
 wake-ups of processes; where nobody waits for the slave (ASYNC), it gets what came within 5 ms in
 one frame. Batches and whole pulls are bound by what they cost per message, of which copies and
-checksums are the most. With many topics each message is a unit in a file of its own: 10 us on each
-side, of which the write is one.
+checksums are the most. A push consumer that catches up costs all processes together 6.6 us a
+message beside either master (ours 2.6 of it, the stock one 2.9); with ours a quarter of the two
+processors stays idle, probably as one thread answers the pulls of eight queues in turn and the
+consumer's chain of threads waits for each. With many topics each message is a unit in a file of
+its own: 10 us on each side, of which the write is one.
 
 Tried for SYNC with many producers, and left out: a pause of 100 or 200 us before a read, so that
 more comes together (no faster); new bytes that wait for the slave's answer to those before them,
 1 ms at most (5 % faster, where elected masters would need a rule of their own); time slices of
 0.1 ms from the kernel's scheduler for both nodes (no faster, p99 neither); nine modules of a
 write's way compiled by Cython as they are (a tenth slower than the interpreter, which specialises).
+For the push consumer: each answer written at once, not with the others of one read (no faster).
 """
 
 BENCH = Bench(
