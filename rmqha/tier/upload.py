@@ -14,7 +14,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
 
 from attrs import field, frozen
 
@@ -231,20 +234,26 @@ class Uploader:
         """
         name = object_name(manifest.start)
         shown = self._folder.shown(name)
-        with self._folder.open(name) as file:
-            if file.size() != manifest.size:
-                raise TierObjectSize(shown, file.size(), manifest.size)
+        files: SimpleQueue[Any] = SimpleQueue()
 
-            def same(place: int) -> None:
-                size = min(STEP, manifest.size - place)
+        def same(place: int) -> None:
+            size, file = min(STEP, manifest.size - place), files.get()
+            try:
                 data = self._folder.read_at(name, file, place, size)
-                if len(data) < size:
-                    raise TierObjectSize(shown, place + len(data), manifest.size)
-                check(manifest, place, data, shown)
+            finally:
+                files.put(file)
+            if len(data) < size:
+                raise TierObjectSize(shown, place + len(data), manifest.size)
+            check(manifest, place, data, shown)
 
-            with ThreadPoolExecutor(READERS) as readers:
-                # What is wrong first is raised, and what was not begun then never is.
-                deque(readers.map(same, range(0, manifest.size, STEP)), 0)
+        with ExitStack() as opened, ThreadPoolExecutor(READERS) as readers:
+            for _ in range(READERS):  # one of HDFS may be read by one thread at a time
+                file = opened.enter_context(self._folder.open(name))
+                if file.size() != manifest.size:
+                    raise TierObjectSize(shown, file.size(), manifest.size)
+                files.put(file)
+            # What is wrong first is raised, and what was not begun then never is.
+            deque(readers.map(same, range(0, manifest.size, STEP)), 0)
 
     def _require_uncut(self, file: LogFile, manifest: FileManifest) -> None:
         """
