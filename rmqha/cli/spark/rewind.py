@@ -19,7 +19,7 @@ from rmqha.pipeline.sinks.target import IcebergPlace
     "--table",
     required=True,
     type=TablePlace(exists=True),
-    help="The table's folder, or the s3:// URL of a Delta table.",
+    help="The table's folder, or the s3:// or hdfs:// URL of a Delta table.",
 )
 @click.option(
     "--to", required=True, type=Whole(0), metavar="OFFSET", help="Physical offset of the cut."

@@ -83,7 +83,10 @@ def table_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     @click.option(
-        "--out", required=True, type=TablePlace(), help="The table's folder, or its s3:// URL."
+        "--out",
+        required=True,
+        type=TablePlace(),
+        help="The table's folder, or its s3:// or hdfs:// URL.",
     )
     @click.option(
         "--format",

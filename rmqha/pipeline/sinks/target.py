@@ -33,7 +33,7 @@ from rmqha.tier.objects import shown_url
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:", re.ASCII)
 _FILE = "file:"
-_S3 = "s3://"
+_S3, _HDFS = "s3://", "hdfs://"
 
 
 class Format(StrEnum):
@@ -88,7 +88,7 @@ class Target:
         """
         A table in a folder.
 
-        @param out: The folder, which tasks see under the same path, or a URL of S3's.
+        @param out: The folder, which tasks see under the same path, or a URL of S3 or HDFS.
         @raise TableRefused: If it is elsewhere.
         """
         url = object_url(out)
@@ -122,6 +122,12 @@ class Target:
                 "tasks gather folders by topic through files that all of them see: write it to a "
                 "file system, or with folders by day",
             )
+        if self.format is Format.ICEBERG and self.url.startswith(_HDFS):
+            raise TableRefused(
+                self.url,
+                "pyiceberg needs a library of Hadoop's to go there: write a Delta table, or "
+                "Parquet files",
+            )
         if self.format is Format.PARQUET:
             return FolderTable.open(self.shape, schema)
         if self.by is By.TABLE:
@@ -146,16 +152,17 @@ class Target:
 
 def object_url(out: str | PathLike[str]) -> str:
     """
-    The URL of a place in S3, C{""} if it is none.
+    The URL of a place in S3 or in HDFS, C{""} if it is none.
 
     @raise TableRefused: If it has options, which only one of the libraries that go there knows.
     """
     text = fspath(out).rstrip("/")
-    if not text.startswith(_S3):
+    if not text.startswith((_S3, _HDFS)):
         return ""
     if "?" in text or "@" in text:
         raise TableRefused(
-            shown_url(text), "keys and options of S3 are given in the environment, as AWS_..."
+            shown_url(text),
+            "keys, accounts and options are given in the environment, as AWS_... or HADOOP_...",
         )
     return text
 
@@ -178,7 +185,9 @@ def local(out: str | PathLike[str]) -> Path:
     if text.lower().startswith(_FILE):
         text = re.sub("^/{2,}", "/", text[len(_FILE) :])
     elif _SCHEME.match(text):
-        raise TableRefused(text, "it is neither on a mounted file system nor an s3:// URL")
+        raise TableRefused(
+            text, "it is neither on a mounted file system nor an s3:// or hdfs:// URL"
+        )
     return Path(text).expanduser().absolute()
 
 

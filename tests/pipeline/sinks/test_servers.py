@@ -1,5 +1,5 @@
 """
-Tests of tables in an S3 server.
+Tests of tables in an S3 server and in HDFS.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from lab.harness import golden
 from rmqha.tier import objects
 from tests.support.effort import slow, tries
-from tests.support.object_servers import S3Case
+from tests.support.object_servers import HdfsCase, S3Case
 from tests.support.rows import expected, publish
 from tests.support.tiers import END, SIZE
 
@@ -48,8 +48,7 @@ append(Target.at(sys.argv[1], format=Format(sys.argv[3])), Path(sys.argv[2]))
 """
 
 
-@slow
-class ObjectTableTests(S3Case):
+class ObjectTables:
     """
     Tables whose files are objects.
     """
@@ -147,39 +146,11 @@ class ObjectTableTests(S3Case):
         self.assertEqual({"date=2026-01-31/a%20b.parquet": 4}, folder.walk())
         self.assertEqual([True, False], [folder.has("date=2026-01-31"), folder.has("date")])
 
-    def test_iceberg(self) -> None:
-        """
-        So it is with an Iceberg table of a catalog that was named; without one it is refused.
-        """
-        catalog = {
-            "type": "sql",
-            "uri": f"sqlite:///{self.folder() / 'catalog.db'}",
-            "warehouse": self.out,
-            **self.server.iceberg,
-        }
-        place = IcebergPlace("tests", tuple(catalog.items()))
-        target = Target.at(self.out, format=Format.ICEBERG, iceberg=place)
-        publish(self.store, self.all[500])
-        append(target, self.store)
-        publish(self.store, END)
-        append(target, self.store, commit=False)
-        append(target, self.store)
-        from pyiceberg.catalog import load_catalog
-
-        table = load_catalog("tests", **catalog).load_table("rmqha.messages")
-        found = table.scan(selected_fields=("physical_offset",)).to_arrow().column(0).to_pylist()
-        self.assertEqual(self.all, sorted(found))
-        with found_at(self.out, place) as opened:
-            self.assertRaises(TableRefused, opened.take_off, "store", 0)
-        bare = Target.at(self.out, format=Format.ICEBERG)
-        self.assertIn("needs a catalog", str(self.assertRaises(TableRefused, bare.open)))
-
     def test_from_the_tier(self) -> None:
         """
         From one bucket into another table of it: what retention deleted is a row too.
         """
-        tier = f"{self.out}/tier"
-        self.url = self.server.url(tier.partition("archive/")[2])
+        self.url = self.server.url(f"{self.name}/tier")
         self.upload()
         self.retention(6)
         self.out += "/table"
@@ -231,6 +202,40 @@ class ObjectTableTests(S3Case):
         publish(self.store, END)
         append(Target.at(self.out, format=format), self.store)
 
+
+@slow
+class S3TableTests(ObjectTables, S3Case):
+    """
+    In an S3 server.
+    """
+
+    def test_iceberg(self) -> None:
+        """
+        So it is with an Iceberg table of a catalog that was named; without one it is refused.
+        """
+        catalog = {
+            "type": "sql",
+            "uri": f"sqlite:///{self.folder() / 'catalog.db'}",
+            "warehouse": self.out,
+            **self.server.iceberg,
+        }
+        place = IcebergPlace("tests", tuple(catalog.items()))
+        target = Target.at(self.out, format=Format.ICEBERG, iceberg=place)
+        publish(self.store, self.all[500])
+        append(target, self.store)
+        publish(self.store, END)
+        append(target, self.store, commit=False)
+        append(target, self.store)
+        from pyiceberg.catalog import load_catalog
+
+        table = load_catalog("tests", **catalog).load_table("rmqha.messages")
+        found = table.scan(selected_fields=("physical_offset",)).to_arrow().column(0).to_pylist()
+        self.assertEqual(self.all, sorted(found))
+        with found_at(self.out, place) as opened:
+            self.assertRaises(TableRefused, opened.take_off, "store", 0)
+        bare = Target.at(self.out, format=Format.ICEBERG)
+        self.assertIn("needs a catalog", str(self.assertRaises(TableRefused, bare.open)))
+
     def test_wrong_keys(self) -> None:
         """
         Keys that the server does not take make no table, and are told.
@@ -250,6 +255,13 @@ class ObjectTableTests(S3Case):
         self.patch_environment("AWS_SECRET_ACCESS_KEY", self.server.secret)
         objects._file_system.cache_clear()
         self.assertEqual(before, self.delta())
+
+
+@slow
+class HdfsTableTests(ObjectTables, HdfsCase):
+    """
+    In HDFS.
+    """
 
 
 class RefusedTests(S3Case):
@@ -273,8 +285,10 @@ class RefusedTests(S3Case):
         ):
             error = self.assertRaises(TableRefused, Target.at(out, **more).open)
             self.assertIn(word, str(error))
+        iceberg = Target.at("hdfs://host/table", format=Format.ICEBERG)
+        self.assertIn("pyiceberg", str(self.assertRaises(TableRefused, iceberg.open)))
         for url in ("s3://bucket/table?region=x", "s3://key:hidden@bucket/table"):
             error = self.assertRaises(TableRefused, object_url, url)
             self.assertNotIn("hidden", str(error))
-        for url in ("gs://bucket/table", "hdfs://host/table", "s3a://bucket/table"):
+        for url in ("gs://bucket/table", "s3a://bucket/table"):
             self.assertRaises(TableRefused, Target.at, url)
