@@ -330,5 +330,6 @@ def _added(file: WrittenFile) -> AddAction:
         partition_values=file.values,
         modification_time=_now(),
         data_change=True,
-        stats=json.dumps(file.stats),
+        # As UTF-8: delta-rs joins the halves of an escaped character beyond U+FFFF wrongly.
+        stats=json.dumps(file.stats, ensure_ascii=False),
     )

@@ -28,9 +28,12 @@ def stats_of(metadata: Any) -> dict[str, Any]:
         for number in range(row_group.num_columns):
             column = row_group.column(number)
             name, found = column.path_in_schema, column.statistics
-            if found is None or "." in name:
+            if "." in name:
                 continue
-            missing[name] = missing.get(name, 0) + (found.null_count or 0)
+            if found is None or not found.has_null_count:
+                unknown.add(name)
+                continue
+            missing[name] = missing.get(name, 0) + found.null_count
             if found.has_min_max and _useful(found.min) and _useful(found.max):
                 least[name] = min(least.get(name, found.min), found.min)
                 most[name] = max(most.get(name, found.max), found.max)
@@ -53,10 +56,10 @@ def _useful(value: Any) -> bool:
 
 def _shown(value: Any, up: bool) -> Any:
     """
-    A value in JSON; times there have milliseconds.
+    A value in JSON; times there have milliseconds, and years four digits: C{%Y} does not pad.
     """
     if not isinstance(value, datetime):
         return value
     if up and value.microsecond % 1000:
         value += _MS
-    return f"{value:%Y-%m-%dT%H:%M:%S}.{value.microsecond // 1000:03d}Z"
+    return value.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z"
