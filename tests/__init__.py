@@ -2,6 +2,7 @@
 The tests of rmqha, for pytest and for trial.
 """
 
+import os
 import sys
 
 # What is no runner and looks at the tests has no use for hypothesis.
@@ -12,4 +13,5 @@ if {"pytest", "twisted.trial.runner"} & sys.modules.keys():
 
     # A busy machine, or code compiled at its first call, is slow and not wrong.
     settings.register_profile("rmqha", deadline=None, print_blob=True, max_examples=tries(100))
-    settings.load_profile("rmqha")
+    settings.register_profile("long", settings.get_profile("rmqha"), max_examples=10_000)
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "rmqha"))

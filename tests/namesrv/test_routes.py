@@ -5,9 +5,8 @@ Who has what: the table of routes by itself, by example and by random histories.
 from __future__ import annotations
 
 from attrs import evolve
-from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.namesrv.brokers import BrokerRegistration, Gone, Registered
@@ -15,7 +14,7 @@ from rmqha.namesrv.routes import RouteTable
 from rmqha.wire.remoting.bodies.common import DataVersion
 from rmqha.wire.remoting.bodies.route import QueueData
 from rmqha.wire.remoting.bodies.tables import TopicConfig
-from tests.support.effort import tries
+from tests.support.machines import run_machine
 
 MASTER = "10.0.0.1:10911"
 SLAVE = "10.0.0.2:10911"
@@ -445,7 +444,4 @@ class HistoryTests(SynchronousTestCase):
         """
         Whatever the order in which brokers come and go, the routes name those that live.
         """
-        run_state_machine_as_test(
-            Histories,
-            settings=settings(max_examples=tries(60), stateful_step_count=30, deadline=None),
-        )
+        run_machine(Histories, count=60, steps=30)

@@ -39,7 +39,7 @@ counted by connection, and they only rise.
 B{Who is waited for.}  A write waits for a replica only where that may help.  A peer that
 takes what it is sent and never acknowledges any of it, as somebody does who has mistaken
 the port, would make every write wait in vain: after L{PATIENCE} seconds of that its
-address is I{mute}.  Only a claim that has acknowledged something is then waited for
+address is I{mute}.  Nobody is then waited for there, until the first acknowledgement from
 there.  This decides how long a write waits, never whether it counts.
 
 What no ledger can see: an allowed peer that speaks the protocol and lies; a slave whose
@@ -194,6 +194,8 @@ class Claim:
         """
         if self._floor < offset <= self.sent:
             self._floor = self.acked = offset
+            if self.proven:
+                self._ledger.hear(self.host)
         elif offset == self.acked and self._repeats < MOST_REPEATS:
             self._repeats += 1
         else:
@@ -316,9 +318,8 @@ class Ledger:
         count = 0
         for claims in self._claims.values():
             for claim in claims:
-                if end - claim.acked < fallbehind_max and (
-                    claim.proven or self._mute.get(claim.host, 0) < PATIENCE
-                ):
+                mute = self._mute.get(claim.host, 0.0) >= PATIENCE
+                if end - claim.acked < fallbehind_max and not mute:
                     count += 1
                     break
             if count >= enough:
@@ -338,8 +339,6 @@ class Ledger:
                 heard.add(claim.host)
             elif claim.sent > claim.origin:
                 silent.add(claim.host)
-        for host in heard:
-            self._mute.pop(host, None)
         for host in silent - heard:
             self._mute[host] = self._mute.pop(host, 0.0) + seconds
         while len(self._mute) > MOST_MARKS:
@@ -394,6 +393,12 @@ class Ledger:
         continues = offset and low <= offset <= high and host not in self._shared
         return low if continues else origin
 
+    def hear(self, host: str) -> None:
+        """
+        An address has acknowledged something it was sent (for L{Claim.report} alone).
+        """
+        self._mute.pop(host, None)
+
     def drop(self, claim: Claim, *, keep_span: bool) -> None:
         """
         Count a claim no longer (for L{Claim} alone).
@@ -408,8 +413,6 @@ class Ledger:
         if not claims:
             del self._claims[claim.identity]
         host = claim.host
-        if claim.proven:
-            self._mute.pop(host, None)
         # Taken out and put in again, so that the longest unseen is the first to go.
         self.marks[host] = max(self.marks.pop(host, -1), claim.sent)
         if keep_span:

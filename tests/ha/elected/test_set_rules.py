@@ -8,14 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from attrs import define, field
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     invariant,
     precondition,
     rule,
-    run_state_machine_as_test,
 )
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
@@ -29,7 +27,7 @@ from rmqha.store.tables.growth_file import Growth
 from rmqha.wire.ha_v2 import EpochLabel
 from rmqha.wire.remoting.codes import ControllerResponseCode
 from tests.ha.elected.cases import EPOCH, OWN, SLAVE, THIRD, PuppetCoordinator, SetCase, Told, at
-from tests.support.effort import tries
+from tests.support.machines import run_machine
 
 LIMIT = LINGER - 4
 """Seconds after which a real controller has given a change up, with some to spare."""
@@ -311,7 +309,4 @@ class SetRulesTests(SynchronousTestCase):
         No order of events acknowledges a write, or confirms a byte, that a member lacks from which
         the controller may elect a master.
         """
-        run_state_machine_as_test(
-            SetMachine,
-            settings=settings(max_examples=tries(150), stateful_step_count=60, deadline=None),
-        )
+        run_machine(SetMachine, count=150, steps=60)

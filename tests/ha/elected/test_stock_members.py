@@ -8,14 +8,12 @@ from __future__ import annotations
 from typing import Any
 
 from attrs import define, field
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
     rule,
-    run_state_machine_as_test,
 )
 from twisted.internet.defer import Deferred
 from twisted.trial.unittest import SynchronousTestCase
@@ -31,7 +29,7 @@ from rmqha.wire.ha_v2 import (
     encode_report,
 )
 from tests.ha.elected.cases import EPOCH, OWN, SLAVE, SetCase, at
-from tests.support.effort import tries
+from tests.support.machines import run_machine
 
 OURS = (EpochLabel(1, 0), EpochLabel(3, 300), EpochLabel(5, 700))
 """The chain of the masters before us; each wrote bytes that are its epoch."""
@@ -290,7 +288,4 @@ class StockMemberTests(SynchronousTestCase):
         Whatever its log and its epoch file were and become, a stock slave that counts holds our
         bytes up to its report, and never cuts what it has acknowledged.
         """
-        run_state_machine_as_test(
-            StockMachine,
-            settings=settings(max_examples=tries(150), stateful_step_count=40, deadline=None),
-        )
+        run_machine(StockMachine, count=150, steps=40)

@@ -4,7 +4,6 @@ The ledger: what a report is worth.
 
 from __future__ import annotations
 
-from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
@@ -13,7 +12,6 @@ from hypothesis.stateful import (
     invariant,
     multiple,
     rule,
-    run_state_machine_as_test,
 )
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -22,7 +20,7 @@ from rmqha.errors import ReportRejected
 from rmqha.ha.master import ledger
 from rmqha.ha.master.ledger import PATIENCE, Claim, Ledger
 from rmqha.logfiles.reader import LogReader
-from tests.support.effort import tries
+from tests.support.machines import run_machine
 from tests.support.sending_log import MemoryLog
 
 
@@ -442,6 +440,20 @@ class CountingTests(LedgerCase):
         self.fed(host="b")
         self.assertEqual(self.ledger.eligible(1100, 2000, 9), 2)
 
+    def test_mute_until_it_is_heard(self) -> None:
+        """
+        The first acknowledgement from a mute address ends that at once, for all that connect from
+        there, and not a second later.
+        """
+        self.log.put(bytes(100))
+        self.fed(0, host="nat")
+        self.ledger.breathe(PATIENCE)
+        waiting = self.fed(1100 - 1, host="nat", identity="second")
+        self.assertEqual(self.ledger.eligible(1100, 2, 9), 0)
+        self.fed(host="nat", identity="third").report(1050)
+        self.assertTrue(waiting.live)
+        self.assertEqual(self.ledger.eligible(1100, 2, 9), 1)
+
     def test_mute_counts_all_the_same(self) -> None:
         """
         What an address acknowledges counts, mute or not, in the same call.
@@ -691,11 +703,25 @@ class MachineTests(SynchronousTestCase):
     The ledger against a naive model.
     """
 
+    def test_two_behind_one_address(self) -> None:
+        """
+        One that was silent is waited for as soon as another behind its address acknowledges.
+        """
+        machine = LedgerMachine()
+        slaves = machine.begin(last_file=False).values  # type: ignore[attr-defined]
+        first, second = slaves[-2:]
+        machine.crash(first, lost=1)
+        machine.feed(first, sent=99, arrived=99, back=None)
+        for _ in range(3):
+            machine.breathe(1.0)
+        machine.disconnect(first)
+        machine.feed(first, sent=99, arrived=99, back=None)
+        machine.feed(second, sent=99, arrived=99, back=1)
+        machine.who_acknowledges_is_waited_for()
+        machine.nothing_is_invented()
+
     def test_machine(self) -> None:
         """
         No order of honest and hostile steps makes a write count that nobody holds.
         """
-        run_state_machine_as_test(
-            LedgerMachine,
-            settings=settings(max_examples=tries(150), stateful_step_count=60, deadline=None),
-        )
+        run_machine(LedgerMachine, count=150, steps=60)
