@@ -4,8 +4,11 @@ What has to be done on the machines of a pair: a command does it, or the operato
 Ports can tell whether something was done, and no more; how nodes are started and stopped is the
 service manager's affair, which may be on another machine.
 
-A command outlives whoever began it.  So it leaves its process id in a file, and whoever goes on
-from there, or back, waits for its end first.
+A command outlives whoever began it, also a Ctrl-C: it has a session of its own.  So it leaves its
+process id in a file, and whoever goes on from there, or back, waits for its end first.
+
+What it has begun on another machine may go on when it has ended, and nobody sees that from here.
+So it is told the number of the change: see L{UnderWay.number<rmqha.switchover.journal.UnderWay>}.
 """
 
 from __future__ import annotations
@@ -16,13 +19,16 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from attrs import define
+from attrs import define, field
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ProcessDone
 from twisted.internet.protocol import ProcessProtocol
 from twisted.python.failure import Failure
 
-from rmqha.switchover.errors import ActFailed
+from rmqha.switchover.errors import ActFailed, Interrupted
+
+NUMBER = "RMQHA_EPOCH"
+"""The variable of the environment by which a command is told the number of the change."""
 
 SHELL = 'echo $$ >"$0"; sh -c "$1"; exit'
 """Leaves its process id, and runs a command."""
@@ -70,13 +76,23 @@ class Hands:
     pid_file: Path
     reactor: Any
     say: Callable[[str], None]
+    _running: str = field(default="", init=False)
+    _interrupted: bool = field(default=False, init=False)
 
-    def do(self, act: Act, what: str) -> Deferred[bool]:
+    def numbered(self, act: Act) -> bool:
+        """
+        Whether what does it is told the number of the change; a person is.
+        """
+        return NUMBER in self.commands.get(act, NUMBER)
+
+    def do(self, act: Act, what: str, number: int) -> Deferred[bool]:
         """
         Have something done.
 
         @param what: It, as a person is told to do it.
-        @return: Whether a command did it; else somebody has been told to.  Fails with L{ActFailed}.
+        @param number: That of the change.
+        @return: Whether a command did it; else somebody has been told to.  Fails with
+            L{ActFailed}, and with L{Interrupted} once the command has ended.
         """
         command = self.commands.get(act)
         done: Deferred[None] = Deferred()
@@ -85,11 +101,34 @@ class Hands:
             done.callback(None)
         else:
             self.say(f"running {command}")
-            shell = ["sh", "-c", SHELL, str(self.pid_file), command]
+            self._running = command
             self.reactor.spawnProcess(
-                _Ended(done, act.value), "sh", shell, env=None, childFDs={0: 0, 1: 1, 2: 2}
+                _Ended(done, act.value),
+                "setsid",
+                ["setsid", "sh", "-c", SHELL, str(self.pid_file), command],
+                env={**os.environ, NUMBER: str(number)},
+                childFDs={0: 0, 1: 1, 2: 2},
             )
-        return done.addCallback(lambda _: command is not None)
+        return done.addBoth(self._ended).addCallback(lambda _: command is not None)
+
+    def _ended(self, result: Failure | None) -> Failure | None:
+        self._running = ""
+        return Failure(Interrupted()) if self._interrupted and result is None else result
+
+    def interrupt(self) -> bool:
+        """
+        Somebody wants to end this.
+
+        @return: Whether nothing is to be waited for: no command runs, or it is to be left.
+        """
+        if not self._running:
+            return True
+        if self._interrupted:
+            self.say(f"left running: {self._running}")
+            return True
+        self._interrupted = True
+        self.say(f"waiting for the end of {self._running}; Ctrl-C again leaves it running")
+        return False
 
     async def busy(self) -> str:
         """

@@ -57,6 +57,7 @@ class BrokerLook:
     @ivar end: Just past the last byte of its log.
     @ivar epoch: Its master epoch.
     @ivar ours: Whether it is no stock broker.
+    @ivar name_servers: Its C{namesrvAddr}.
     """
 
     name: str
@@ -68,6 +69,7 @@ class BrokerLook:
     end: int
     epoch: int
     ours: bool
+    name_servers: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         writable = "" if self.writable or not self.is_master else ", read-only"
@@ -164,6 +166,7 @@ class AskedBroker:
             end=bounds.max_offset,
             epoch=bounds.identity.epoch,
             ours=bool(bounds.identity.run_id),
+            name_servers=frozenset(filter(None, keys.get("namesrvAddr", "").split(";"))),
         )
 
     async def seen(self) -> BrokerLook | None:

@@ -64,6 +64,16 @@ class ActFailed(SwitchoverError):
 
 
 @frozen
+class Interrupted(SwitchoverError):
+    """
+    Somebody ended a change of roles while a command ran, which was waited for.
+    """
+
+    def __str__(self) -> str:
+        return "interrupted: run this again to go on, or with --back"
+
+
+@frozen
 class OffsetsLowered(SwitchoverError):
     """
     The new master has lower consumer offsets than the old one had.

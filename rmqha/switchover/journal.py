@@ -42,6 +42,8 @@ class UnderWay:
     @ivar permission: The C{brokerPermission} that the old master had.
     @ivar closed: When it took no more writes, in milliseconds since 1970.
     @ivar epoch: The highest master epoch of both.
+    @ivar refuses: Whether a new master that comes late refuses to start beside the old one: both
+        are brokers of ours and know a name server, and what promotes is told the L{number}.
     @ivar end: Where the new master's log has to end at least, in bytes.
     @ivar offsets: The consumer offsets that the old master had last.
     """
@@ -52,8 +54,18 @@ class UnderWay:
     permission: int
     closed: int
     epoch: int
+    refuses: bool = False
     end: int = 0
     offsets: Offsets = field(factory=dict)
+
+    @property
+    def number(self) -> int:
+        """
+        The master epoch of the change, for the new master and for the old one that is restored
+        alike: of two with one number the second refuses to start beside the first, whichever that
+        is, and a slave that follows the first is not promoted to that number any more.
+        """
+        return self.epoch + 1
 
 
 @frozen

@@ -23,6 +23,7 @@ from rmqha.switchover.asked_broker import AskedBroker, BrokerLook, lower_offsets
 from rmqha.switchover.errors import OffsetsLowered, PairUnfit
 from rmqha.switchover.journal import Phase, SwitchoverJournal, UnderWay
 from rmqha.switchover.waiting import Missing, Patience, follows, is_gone, is_master
+from rmqha.switchover.way_back import WayBack
 from rmqha.wire.remoting.bodies.tables import READ, WRITE
 
 NEAR = 64 << 20
@@ -92,33 +93,14 @@ class Switchover:
         under_way = await self._under_way()
         if under_way is None:
             raise PairUnfit(f"there is no way back, as {self.journal.path} tells of no switchover")
-        new = await self.new.seen()
-        if under_way.phase is Phase.FOLLOWING or (new is not None and new.is_master):
-            raise PairUnfit(
-                f"{self.new.address} became master and may have taken writes; run the command "
-                f"to its end, then go back by `rmqha switchover {self.new.address} "
-                f"{self.old.address}`"
-            )
-        await self._have_back(under_way, new)
+        await self._way.go(under_way)
         await self.old.permit(under_way.permission)
         self._forget()
         self.say(f"{self.old.address} is master and takes writes, as before")
 
-    async def _have_back(self, under_way: UnderWay, new: BrokerLook | None) -> None:
-        old = await self.old.seen()
-        if old is None or not old.is_master:
-            what = f"start {self.old.address} as a master, with the configuration that it had"
-            if under_way.phase >= Phase.PROMOTING:
-                what = (
-                    f"see that {self.new.address} is stopped; if its store was promoted already, "
-                    f"run `rmqha promote STORE --epoch {under_way.epoch + 2}`, or higher, on the "
-                    f"store of {self.old.address}; {what}, and {self.new.address} as its slave"
-                )
-            await self._done(Act.RESTORE, what, is_master(self.old), "the old master serves")
-        if under_way.phase >= Phase.PROMOTING:
-            await self.waiting.until(
-                follows(self.new, self.old), f"{self.new.address} follows", patient=True
-            )
+    @property
+    def _way(self) -> WayBack:
+        return WayBack(self.old, self.new, self.hands, self.say, self.waiting)
 
     # --- the steps ------------------------------------------------------------------
 
@@ -157,6 +139,7 @@ class Switchover:
             permission=permission,
             closed=self.now_ms(),
             epoch=max(old.epoch, new.epoch),
+            refuses=old.ours and new.ours and bool(old.name_servers & new.name_servers),
         )
 
     async def _stopped(self, under_way: UnderWay) -> bool:
@@ -230,24 +213,30 @@ class Switchover:
         )
         if not await self.old.gone():
             what = f"stop {self.old.address}, and see to it that nothing starts it as a master"
-            await self._done(Act.STOP, what, is_gone(self.old), f"{self.old.address} is stopped")
+            await self._done(
+                under_way, Act.STOP, what, is_gone(self.old), f"{self.old.address} is stopped"
+            )
         self.say(f"{self.old.address} is stopped: there is no master now")
 
     async def _promote(self, under_way: UnderWay) -> None:
         """
         Have the slave become master.
         """
-        old = await self.old.seen()
+        old, new = await self.old.seen(), await self.new.seen()
         if old is not None and old.is_master:
+            await self._way.refuse_two(under_way, served=False)
             raise PairUnfit(
                 f"{self.old.address} is {old} again while {self.new.address} is about to be master:"
                 " stop it, or run this command with --back"
             )
-        new = await self.new.seen()
         if new is not None and new.end > under_way.end:
             under_way = evolve(under_way, end=new.end)
         if new is None or not new.is_master:
-            under_way = evolve(under_way, phase=Phase.PROMOTING)
+            under_way = evolve(
+                under_way,
+                phase=Phase.PROMOTING,
+                refuses=under_way.refuses and self.hands.numbered(Act.PROMOTE),
+            )
             self.journal.write(under_way)
             self._way_back(
                 "as long as the new master has not started, run this command with --back, which "
@@ -255,10 +244,11 @@ class Switchover:
             )
             what = (
                 f"stop {self.new.address}, turn its store into a master's (`rmqha promote STORE "
-                "--tables`, unless it is a stock broker), and start it with brokerId=0 as a master"
+                f"--tables DIR --epoch {under_way.number}`, unless it is a stock broker), and "
+                "start it with brokerId=0 as a master"
             )
             wanted = f"{self.new.address} is a master"
-            await self._done(Act.PROMOTE, what, is_master(self.new), wanted)
+            await self._done(under_way, Act.PROMOTE, what, is_master(self.new), wanted)
         await self._let_write(under_way)
 
     async def _let_write(self, under_way: UnderWay) -> None:
@@ -292,6 +282,7 @@ class Switchover:
             if old is not None:
                 what = f"two masters: stop {self.old.address} at once, then {what}"
             await self._done(
+                under_way,
                 Act.FOLLOW,
                 what,
                 follows(self.old, self.new),
@@ -305,13 +296,15 @@ class Switchover:
         self.say(f"{self.old.address} is {await self.old.look()}")
         self.say("done")
 
-    async def _done(self, act: Act, what: str, missing: Missing, wanted: str) -> None:
+    async def _done(
+        self, under_way: UnderWay, act: Act, what: str, missing: Missing, wanted: str
+    ) -> None:
         """
         Have something done on a machine, and see that it was.
 
         @param what: It, as a person is told to do it.
         """
-        by_command = await self.hands.do(act, what)
+        by_command = await self.hands.do(act, what, under_way.number)
         await self.waiting.until(missing, wanted, patient=not by_command)
 
     def _forget(self) -> None:

@@ -46,10 +46,12 @@ def is_master(broker: AskedBroker) -> Missing:
     return missing
 
 
-def follows(slave: AskedBroker, master: AskedBroker) -> Missing:
+def follows(slave: AskedBroker, master: AskedBroker, epoch: int = 0) -> Missing:
     """
     A slave has what its master has.  Twice: by chance a log that stands still may once end where
     another is just now, and the second time that one has gone on.
+
+    @param epoch: The master epoch that a slave of ours has to know.
     """
     agreed = 0
 
@@ -62,6 +64,8 @@ def follows(slave: AskedBroker, master: AskedBroker) -> Missing:
             return master.said
         if look is None or look.is_master:
             return slave.said
+        if look.ours and look.epoch < epoch:
+            return f"it knows master epoch {look.epoch}, and not yet {epoch}"
         if look.end > after.end:
             agreed = 0
             return (

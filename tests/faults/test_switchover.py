@@ -14,7 +14,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from lab.harness.nodes import Node, until
+from lab.harness.nodes import NameServer, Node, until
 from lab.harness.remote import Remote, commit, progress, send
 from tests.faults.harness import BRISK, FaultTestCase
 
@@ -42,9 +42,24 @@ slave) start $2 slave ;;
 promote)
     test -e $2-master.pid && exit 0
     stop $2
-    {python} {bin}/rmqha promote $2/store --conf $2-master.conf --tables $3/store || exit
+    {python} {bin}/rmqha promote $2/store --conf $2-master.conf --tables $3/store \\
+        ${{4:+--epoch $4}} || exit
+    start $2 master ;;
+restore)
+    test -e $2-master.pid && exit 0
+    {python} {bin}/rmqha promote $2/store --conf $2-master.conf --unverified \\
+        ${{3:+--epoch $3}} || exit
     start $2 master ;;
 esac
+"""
+
+#: What goes on behind a connection that broke: stops the slave first or last, and promotes it late.
+LATE = """\
+cd {folder}
+test $1 = first && sh site.sh stop $2
+until test -e go; do sleep 0.05; done
+sh site.sh promote $2 $3 $4
+echo "ended with $?"
 """
 
 #: After which line the command is killed, and what comes of it: on, or back.
@@ -114,6 +129,7 @@ class SwitchoverTests(FaultTestCase):
         self.nodes = {name: self.made(name) for name in "ab"}
         for name, other in ("ab", "ba"):
             self.configure(self.nodes[name], self.nodes[other])
+        self.late_log = self.folder / "late.log"
         self.script = self.folder / "site.sh"
         text = SCRIPT.format(folder=self.folder, python=sys.executable, bin=BIN)
         self.script.write_text(text, encoding="utf-8")
@@ -188,18 +204,26 @@ class SwitchoverTests(FaultTestCase):
 
         until(paired, "a pair", tell=lambda: json.dumps(self.status(self.slave)))
 
-    def begun(self, *arguments: str) -> subprocess.Popen[str]:
+    def begun(self, *arguments: str, late: str = "") -> subprocess.Popen[str]:
         """
         Start the command.
+
+        @param late: When the slave is stopped by a promotion that the command does not see.
         """
         old, new = self.nodes[self.master], self.nodes[self.slave]
         acts = {
             "--stop": f"stop {self.master}",
-            "--promote": f"promote {self.slave} {self.master}",
+            "--promote": f"promote {self.slave} {self.master} $RMQHA_EPOCH",
             "--follow": f"slave {self.master}",
-            "--restore": f"master {self.master}",
+            "--restore": f"restore {self.master} $RMQHA_EPOCH",
         }
-        options = [f"{option}=sh {self.script} {act}" for option, act in acts.items()]
+        commands = {option: f"sh {self.script} {act}" for option, act in acts.items()}
+        if late:
+            commands["--promote"] = (
+                f"setsid sh {self.folder}/late.sh {late} {self.slave} {self.master} $RMQHA_EPOCH "
+                f">{self.late_log} 2>&1 </dev/null & sleep 300"
+            )
+        options = [f"{option}={command}" for option, command in commands.items()]
         return subprocess.Popen(
             [
                 *(sys.executable, BIN / "rmqha", "switchover"),
@@ -272,6 +296,81 @@ class SwitchoverTests(FaultTestCase):
             self.master, self.slave = self.slave, self.master
             self.still_whole()
         self.compare()
+
+    def test_late_new_master(self) -> None:
+        """
+        What promotes goes on when the command was interrupted, and only ends when the old master
+        is one again: the new one does not become a second, whether its slave was stopped before
+        that, or after it.
+        """
+        self.named()
+        (self.folder / "late.sh").write_text(LATE.format(folder=self.folder), encoding="utf-8")
+        for stopped, refused in (("last", "is not between"), ("first", "is a live master of")):
+            self.commit()
+            self.interrupted(self.begun(late=stopped))
+            back = self.begun("--back")
+            if stopped == "last":
+                self.run_to(back)
+                self.still_whole()
+            else:
+                self.run_until(back, "now you: start")
+            (self.folder / "go").touch()
+            until(lambda: "ended with" in self.late_log.read_text(), "the end of what was left")
+            until(lambda refused=refused: refused in self.logged(), refused)
+            self.site("slave", self.slave)
+            if stopped == "first":
+                self.run_to(back)
+            self.still_whole()
+            (self.folder / "go").unlink()
+        self.compare()
+
+    def named(self) -> None:
+        """
+        Start a name server, and the pair again, which registers there.
+        """
+        names = NameServer(self.folder)
+        self._processes.append(names.start())
+        for name, other in ("ab", "ba"):
+            self.nodes[name].keys["namesrvAddr"] = names.client_address
+            self.configure(self.nodes[name], self.nodes[other])
+            self.site("stop", name)
+        self.site("master", self.master)
+        self.site("slave", self.slave)
+        self.until_paired()
+
+    def logged(self) -> str:
+        """
+        What was said where the slave is promoted.
+        """
+        log = self.folder / f"{self.slave}.log"
+        return self.late_log.read_text(encoding="utf-8") + log.read_text(encoding="utf-8")
+
+    def interrupted(self, process: subprocess.Popen[str]) -> None:
+        """
+        Ctrl-C twice while the slave is promoted, and the connection to its machine breaks.
+        """
+        self.run_until(process, "late.sh")
+        process.send_signal(signal.SIGINT)
+        self.run_until(process, "Ctrl-C again leaves it running")
+        process.send_signal(signal.SIGINT)
+        self.run_until(process, "left running")
+        assert process.stdout is not None
+        process.stdout.close()
+        self.assertEqual(130, process.wait(60))
+        until(self.late_log.exists, "what was left")
+        pid = int((self.folder / "switchover.json.pid").read_text(encoding="ascii"))
+        os.killpg(pid, signal.SIGKILL)
+
+    def run_until(self, process: subprocess.Popen[str], line: str) -> None:
+        """
+        Read what the command says up to a line.
+        """
+        assert process.stdout is not None
+        for text in process.stdout:
+            self.tell(text.rstrip())
+            if line in text:
+                return
+        self.fail(f"it ended before {line!r}")
 
     def killed(self, line: str) -> None:
         """

@@ -13,15 +13,18 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from attrs import define, evolve, field
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.error import ProcessDone, ProcessTerminated
+from twisted.internet.protocol import ProcessProtocol
 from twisted.internet.task import Clock
+from twisted.python.failure import Failure
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.config.broker_settings import BrokerRole
 from rmqha.errors import RemotingUnreachable, RequestRefused, TableUnreadable
 from rmqha.switchover.acts import Act, Hands
 from rmqha.switchover.asked_broker import AskedBroker, BrokerLook, BrokerTables, lower_offsets
-from rmqha.switchover.errors import ActFailed, NotSeen, OffsetsLowered, PairUnfit
+from rmqha.switchover.errors import ActFailed, Interrupted, NotSeen, OffsetsLowered, PairUnfit
 from rmqha.switchover.journal import Phase, SwitchoverJournal, UnderWay
 from rmqha.switchover.switchover import Switchover
 from rmqha.switchover.waiting import Patience
@@ -37,6 +40,7 @@ MASTER = BrokerLook(
     end=1000,
     epoch=3,
     ours=True,
+    name_servers=frozenset({"n:9876", "o:9876"}),
 )
 SLAVE = evolve(MASTER, role=BrokerRole.SLAVE)
 TABLES = BrokerTables(
@@ -100,12 +104,24 @@ class ToldHands:
     does: dict[Act, Callable[[], None]]
     running: str = ""
     acts: list[Act] = field(factory=list)
+    unnumbered: list[Act] = field(factory=list)
+    told: list[str] = field(factory=list)
+    numbers: set[int] = field(factory=set)
 
-    def do(self, act: Act, what: str) -> Deferred[bool]:
+    @property
+    def commands(self) -> dict[Act, Callable[[], None]]:
+        return self.does
+
+    def numbered(self, act: Act) -> bool:
+        return act not in self.unnumbered
+
+    def do(self, act: Act, what: str, number: int) -> Deferred[bool]:
         self.acts.append(act)
-        if act in self.does:
-            self.does[act]()
-        return succeed(act in self.does)
+        self.told.append(what)
+        self.numbers.add(number)
+        return maybeDeferred(self.does.get(act, lambda: None)).addCallback(
+            lambda _: act in self.does
+        )
 
     async def busy(self) -> str:
         return self.running
@@ -135,9 +151,16 @@ class SwitchoverTests(SynchronousTestCase):
                 Act.STOP: lambda: self.become(self.old, None),
                 Act.PROMOTE: lambda: self.become(self.new, MASTER),
                 Act.FOLLOW: lambda: self.become(self.old, SLAVE),
-                Act.RESTORE: lambda: self.become(self.old, MASTER),
+                Act.RESTORE: self.restore,
             }
         )
+
+    def restore(self) -> None:
+        """
+        The old master starts, with the number of the change, and the slave follows it.
+        """
+        self.become(self.old, evolve(MASTER, epoch=4))
+        self.become(self.new, evolve(SLAVE, epoch=4))
 
     def become(self, broker: ToldBroker, state: BrokerLook | None) -> None:
         """
@@ -325,8 +348,156 @@ class SwitchoverTests(SynchronousTestCase):
         for act in (Act.STOP, Act.PROMOTE):
             self.killed(act)
             self.done(self.change().back())
-            self.assertEqual(evolve(MASTER, permission=6), self.old.state)
+            self.assertEqual((True, True), self.mastered(self.old))
             self.assertIsNone(self.journal.read())
+            self.assertEqual({4}, self.hands.numbers)
+            self.become(self.old, MASTER)
+            self.become(self.new, SLAVE)
+
+    def test_unnumbered(self) -> None:
+        """
+        A command restores the old master only if a late promotion, and that command, were told the
+        number of the change: nothing else makes a late new master refuse.  A person may.
+        """
+        for act, wanted in (
+            (Act.PROMOTE, "that command does not name $RMQHA_EPOCH"),
+            (Act.RESTORE, "to take that number from $RMQHA_EPOCH"),
+        ):
+            self.hands.unnumbered = [act]
+            self.killed(Act.PROMOTE)
+            self.hands.acts.clear()
+            self.assertIn(wanted, self.fails(self.change().back(), PairUnfit))
+            self.assertEqual([], self.hands.acts)
+            self.assertIsNone(self.old.state)
+            by_hand = Deferred.fromCoroutine(self.back_by_hand())
+            self.clock.pump([1.0] * 200)
+            self.assertNoResult(by_hand)
+            self.assertIn("--epoch 4` on the store of a:10911", self.hands.told[-1])
+            self.restore()
+            self.clock.pump([0.2] * 10)
+            self.successResultOf(by_hand)
+            self.become(self.old, MASTER)
+            self.become(self.new, SLAVE)
+
+    async def back_by_hand(self) -> None:
+        """
+        Go back, and have a person start the old master.
+        """
+        does = self.hands.does
+        self.hands.does = {act: do for act, do in does.items() if act is not Act.RESTORE}
+        try:
+            await self.change().back()
+        finally:
+            self.hands.does = does
+
+    def test_number_is_not_known_later_on(self) -> None:
+        """
+        That a promotion was begun without the number stays known when one with it is begun.
+        """
+        self.hands.unnumbered = [Act.PROMOTE]
+        self.killed(Act.PROMOTE)
+        self.hands.unnumbered = []
+        self.killed(Act.PROMOTE)
+        self.assertIn("$RMQHA_EPOCH", self.fails(self.change().back(), PairUnfit))
+
+    def test_nobody_would_refuse(self) -> None:
+        """
+        Where one of the two is a stock broker, or they have no name server in common, no command
+        restores the old master either.
+        """
+        for other, wanted in (
+            (evolve(SLAVE, ours=False), "a stock broker"),
+            (evolve(SLAVE, name_servers=frozenset({"p:9876"})), "no name server in common"),
+        ):
+            self.new.state = other
+            self.killed(Act.PROMOTE)
+            self.assertIn(wanted, self.fails(self.change().back(), PairUnfit))
+            self.assertIsNone(self.old.state)
+            self.journal.remove()
+            self.become(self.old, MASTER)
+
+    def test_restored_without_the_number(self) -> None:
+        """
+        An old master that came back without the number takes no more writes, and what to run is
+        told.
+        """
+        self.killed(Act.PROMOTE)
+        self.hands.does[Act.RESTORE] = lambda: self.become(self.old, evolve(MASTER, permission=6))
+        told = self.fails(self.change().back(), PairUnfit)
+        self.assertIn("master epoch 3, and b:10911, which may still be promoted to 4", told)
+        self.assertIn("`rmqha promote STORE --unverified --epoch 4`", told)
+        self.assertEqual((True, False), self.mastered(self.old))
+
+    def mastered(self, broker: ToldBroker) -> tuple[bool, bool]:
+        """
+        Whether a broker is a master, and whether that takes writes.
+        """
+        assert broker.state is not None
+        return broker.state.is_master, broker.state.writable
+
+    def test_waits_for_the_number(self) -> None:
+        """
+        The way back ends only when the slave knows the number: before, it can be promoted to it.
+        """
+        self.killed(Act.PROMOTE)
+        self.hands.does[Act.RESTORE] = lambda: self.become(self.old, evolve(MASTER, epoch=4))
+        running = Deferred.fromCoroutine(self.change().back())
+        self.clock.pump([1.0] * 300)
+        self.assertNoResult(running)
+        self.assertIn("it knows master epoch 3, and not yet 4", self.said[-1])
+        self.become(self.new, evolve(SLAVE, epoch=4))
+        self.clock.pump([0.2] * 10)
+        self.successResultOf(running)
+
+    def test_new_master_while_restored(self) -> None:
+        """
+        If the slave became master before the old one was restored, that takes no more writes.
+        """
+        self.killed(Act.PROMOTE)
+
+        def late() -> None:
+            self.become(self.new, MASTER)
+            self.become(self.old, evolve(MASTER, epoch=4))
+            self.old.permitted.append(6)
+
+        self.hands.does[Act.RESTORE] = late
+        told = self.fails(self.change().back(), PairUnfit)
+        self.assertIn("two masters: a:10911 was made read-only, stop it; b:10911 became", told)
+        self.assertEqual((True, False), self.mastered(self.old))
+
+    def test_new_master_after_restored(self) -> None:
+        """
+        If it becomes master when the old one is one again, it takes no more writes, and the way
+        back ends at once.
+        """
+        self.killed(Act.PROMOTE)
+        self.hands.does[Act.RESTORE] = lambda: self.become(self.old, evolve(MASTER, epoch=4))
+        running = Deferred.fromCoroutine(self.change().back())
+        self.clock.pump([1.0] * 30)
+        self.assertNoResult(running)
+        self.old.state = evolve(MASTER, epoch=4)
+        self.become(self.new, evolve(MASTER, epoch=4))
+        self.clock.advance(0.2)
+        told = self.failureResultOf(running, PairUnfit).getErrorMessage()
+        self.assertIn("b:10911 was made read-only. Stop b:10911", told)
+        self.assertEqual((True, True), self.mastered(self.old))
+        self.assertEqual((True, False), self.mastered(self.new))
+        self.assertIn("Stop b:10911", self.fails(self.change().back(), PairUnfit))
+        self.assertEqual((True, True), self.mastered(self.old))
+
+    def test_restored_in_vain(self) -> None:
+        """
+        If the old master could not be restored, the way on is named.
+        """
+        self.killed(Act.PROMOTE)
+
+        def refuses() -> None:
+            raise ActFailed("--restore", "process ended with exit code 78")
+
+        self.hands.does[Act.RESTORE] = refuses
+        told = self.fails(self.change().back(), PairUnfit)
+        self.assertIn("exit code 78. a:10911 refuses to start beside b:10911", told)
+        self.assertIn("run this command without --back, to its end", told)
 
     def test_no_way_back(self) -> None:
         """
@@ -487,6 +658,22 @@ class JournalTests(SynchronousTestCase):
             self.assertRaises(TableUnreadable, self.journal.read)
 
 
+class ToldReactor:
+    """
+    Starts no process, and tells which one it was to start.
+    """
+
+    def spawnProcess(
+        self,
+        protocol: ProcessProtocol,
+        executable: str,
+        arguments: list[str],
+        env: dict[str, str],
+        childFDs: dict[int, int],
+    ) -> None:
+        self.protocol, self.arguments, self.environment = protocol, arguments, env
+
+
 class HandsTests(SynchronousTestCase):
     """
     L{Hands}, and L{lower_offsets}.
@@ -525,6 +712,66 @@ class HandsTests(SynchronousTestCase):
         self.assertEqual("", busy(), "another process has the id")
         hands.leave()
         self.assertFalse(self.pid_file.exists())
+
+    def test_command(self) -> None:
+        """
+        A command runs in a session of its own, so that what ends ours does not reach it, knows the
+        number of the change and leaves its process id.
+        """
+        reactor = ToldReactor()
+        tell = "cut -d' ' -f6 /proc/self/stat; echo $RMQHA_EPOCH"
+        hands = Hands({Act.STOP: tell}, self.pid_file, reactor, lambda text: None)
+        hands.do(Act.STOP, "stop it", 7)
+        done = subprocess.run(
+            reactor.arguments, env=reactor.environment, check=True, capture_output=True, text=True
+        )
+        pid = self.pid_file.read_text(encoding="ascii").strip()
+        self.assertEqual([pid, "7"], done.stdout.split())
+
+    def test_numbered(self) -> None:
+        """
+        A command is told the number if it names it, and a person always is.
+        """
+        hands = Hands(
+            {Act.STOP: "ssh a stop", Act.PROMOTE: "ssh b promote $RMQHA_EPOCH"},
+            self.pid_file,
+            None,
+            lambda text: None,
+        )
+        told = [hands.numbered(act) for act in (Act.STOP, Act.PROMOTE, Act.RESTORE)]
+        self.assertEqual([False, True, True], told)
+
+    def test_interrupt(self) -> None:
+        """
+        The first Ctrl-C waits for a command that runs and says so, and then nothing goes on; the
+        second leaves it running.
+        """
+        said: list[str] = []
+        reactor = ToldReactor()
+        hands = Hands({Act.PROMOTE: "become-master"}, self.pid_file, reactor, said.append)
+        self.assertTrue(hands.interrupt(), "nothing runs")
+        running = hands.do(Act.PROMOTE, "promote it", 4)
+        self.assertFalse(hands.interrupt())
+        self.assertIn("waiting for the end of become-master; Ctrl-C again", said[-1])
+        self.assertTrue(hands.interrupt())
+        self.assertEqual("left running: become-master", said[-1])
+        self.assertNoResult(running)
+        reactor.protocol.processEnded(Failure(ProcessDone(0)))
+        told = self.failureResultOf(running, Interrupted).getErrorMessage()
+        self.assertIn("run this again to go on, or with --back", told)
+
+    def test_ended_badly(self) -> None:
+        """
+        A command that fails is told by its option, also one that a Ctrl-C waited for.
+        """
+        for interrupted in (False, True):
+            reactor = ToldReactor()
+            hands = Hands({Act.STOP: "stop"}, self.pid_file, reactor, lambda text: None)
+            running = hands.do(Act.STOP, "stop it", 4)
+            if interrupted:
+                hands.interrupt()
+            reactor.protocol.processEnded(Failure(ProcessTerminated(3)))
+            self.assertIn("--stop failed", self.failureResultOf(running).getErrorMessage())
 
     def test_lower(self) -> None:
         """

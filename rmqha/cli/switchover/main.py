@@ -4,6 +4,7 @@ C{rmqha switchover}: two brokers change their roles, planned.
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,7 @@ from rmqha.net.remoting.client import RemotingClient, split_address
 from rmqha.net.tls.tool_tls import ToolTls
 from rmqha.switchover.acts import Act, Hands
 from rmqha.switchover.asked_broker import AskedBroker
+from rmqha.switchover.errors import Interrupted
 from rmqha.switchover.journal import SwitchoverJournal
 from rmqha.switchover.switchover import Switchover
 from rmqha.switchover.waiting import Patience
@@ -50,7 +52,7 @@ def _act(act: Act, does: str) -> Callable[[Any], Any]:
 @_act(Act.STOP, "Stops MASTER, and keeps it from being started as a master")
 @_act(Act.PROMOTE, "Stops SLAVE, makes its store a master's, and starts it as one")
 @_act(Act.FOLLOW, "Starts what was MASTER as a slave")
-@_act(Act.RESTORE, "With --back: starts MASTER as it was")
+@_act(Act.RESTORE, "With --back: starts MASTER as it was, once promoted to $RMQHA_EPOCH")
 @click.option("--check", is_flag=True, help="Look whether it can be done, and change nothing.")
 @click.option("--back", is_flag=True, help="Go back, while SLAVE has not started as a master.")
 @click.option(
@@ -86,7 +88,8 @@ def switchover(
     Both are HOST:PORT of client ports, of rmqha or of stock brokers.  Writes are refused until
     SLAVE has every byte and offset; then MASTER is stopped, SLAVE is promoted, and MASTER follows
     it.  Each step says how to go back.  Whatever ends the command, run it again to go on, or with
-    --back.  See docs/guide/switchover.rst.
+    --back.  Commands find the master epoch of the change in $RMQHA_EPOCH.  See
+    docs/guide/switchover.rst.
     """
     if check and back:
         raise click.UsageError("--check and --back exclude each other")
@@ -124,17 +127,27 @@ def _run(
             reactor, close_on_timeout=True, credentials=credentials, tls=tls.requests
         )
         old, new = (AskedBroker(address, client) for address in pair)
+        hands = Hands(commands, journal.path.with_name(f"{journal.path.name}.pid"), reactor, say)
+
+        def interrupt() -> None:
+            if hands.interrupt():
+                reactor.stop()
+
+        signal.signal(signal.SIGINT, lambda *_: reactor.callFromThread(interrupt))
         change = Switchover(
             old=old,
             new=new,
             journal=journal,
-            hands=Hands(commands, journal.path.with_name(f"{journal.path.name}.pid"), reactor, say),
+            hands=hands,
             say=say,
             waiting=Patience(clock=reactor, say=say, timeout=timeout),
             now_ms=lambda: int(time.time() * 1000),
         )
         try:
             await what(change)
+        except Interrupted as error:
+            say(str(error))
+            raise click.Abort from error
         finally:
             await client.close()
 
