@@ -105,13 +105,8 @@ class Resets:
         first, end = self.lookup.bounds(topic, queue_id) or (0, 0)
         if header.queue_id >= 0 and header.offset is not None and header.offset >= 0:
             return min(max(first, header.offset), end)
-        last = self.lookup.by_queue_offset(topic, queue_id, end - 1)
-        if header.timestamp == TO_END or (
-            last is not None and last.store_timestamp < header.timestamp
-        ):
-            target = end
-        else:
-            target = self.lookup.by_time(topic, queue_id, header.timestamp)
+        at_end = header.timestamp == TO_END
+        target = end if at_end else self.lookup.by_time(topic, queue_id, header.timestamp)
         return target if now is None or header.is_force or target < now else now
 
     def _push(self, header: ResetOffsetRequest, table: ResetOffsets, members: list[Member]) -> None:

@@ -72,20 +72,10 @@ class Lookups:
 
         @param timestamp: Milliseconds since 1970.
         @param lower: Whether the first message at or after it is wanted, not the nearest.
-        @return: The end, if all messages are older: going there means to read none of them
-            again.  Stock brokers give the last message.
         """
-        bounds = self._lookup.bounds(topic, queue_id)
-        if bounds is None or bounds[0] == bounds[1]:
-            return 0 if bounds is None else bounds[1]
-        last = self._stored(topic, queue_id, bounds[1] - 1)
-        if last is not None and last < timestamp:
-            return bounds[1]
         offset = self._lookup.by_time(topic, queue_id, timestamp)
-        if lower:
-            stored = self._stored(topic, queue_id, offset)
-            offset += stored is not None and stored < timestamp
-        return max(offset, bounds[0])
+        stored = self._stored(topic, queue_id, offset) if lower else None
+        return offset + (stored is not None and stored < timestamp)
 
     def _stored(self, topic: str, queue_id: int, offset: int) -> int | None:
         record = self._lookup.by_queue_offset(topic, queue_id, offset)

@@ -111,14 +111,21 @@ class Lookup:
 
     def by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
         """
-        The queue offset whose message was stored nearest to a time.
+        The place of a time in a queue: the message that was stored nearest to it.
 
         @param timestamp: Milliseconds since 1970.
-        @return: See L{offset_by_time<rmqha.store.derived.by_time.offset_by_time>}; 0 also if
-            there is no such queue.
+        @return: See L{offset_by_time<rmqha.store.derived.by_time.offset_by_time>}; the end, if all
+            messages are older or none is left: going there means to read none of them again.
+            Stock brokers give the last message.  0 if there is no such queue.
         """
         queue = self.queues.get(topic, queue_id)
-        return 0 if queue is None else offset_by_time(queue, timestamp, self.stored_at)
+        if queue is None:
+            return 0
+        low, high = queue.min_offset, queue.max_offset
+        last = None if low == high else self.by_queue_offset(topic, queue_id, high - 1)
+        if low == high or (last is not None and last.store_timestamp < timestamp):
+            return high
+        return max(low, offset_by_time(queue, timestamp, self.stored_at))
 
     def by_key(
         self, topic: str, key: str, *, max_num: int = 32, begin: int = 0, end: int = (1 << 63) - 1

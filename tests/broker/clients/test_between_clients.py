@@ -334,6 +334,16 @@ class ResetTests(BetweenTestCase):
         for timestamp, expected in ((-1, 4), (0, 0), (NOW + 9_000, 4)):
             self.assertEqual(self.offsets(self.reset(timestamp=str(timestamp)))[0], expected)
 
+    def test_all_expired(self) -> None:
+        """
+        Where all messages are gone any time is the end: nothing is behind that could be read.
+        """
+        self.begin()
+        store = self.serving.store
+        store.queues.start.offset = store.log.end
+        for timestamp in (0, NOW + 1_000, NOW + 9_000):
+            self.assertEqual(self.offsets(self.reset(timestamp=str(timestamp), queueId="0"))[0], 4)
+
     def test_not_forced(self) -> None:
         """
         Without force a group does not skip what it has not seen.
