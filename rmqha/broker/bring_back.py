@@ -29,7 +29,7 @@ def bring_back(
     queues = store.queues
     for topic in tuple(queues.topics):
         if topics.get(topic) is None:
-            used = (queue.queue_id for queue in queues.of(topic) if queue.max_offset)
+            used = (queue.queue_id for queue in queues.of(topic) if queue.end_physical)
             topics.bring_back(topic, used)
         yield
 
@@ -48,7 +48,7 @@ class LateTopics:
     Makes topics again whose first messages come to queues while the broker serves: they had waited,
     delayed or in a transaction, and the master before this one was lost before it told of them.
 
-    A topic that was deleted stays so.
+    A topic that was deleted stays so: what was sent before that never comes.
     """
 
     topics: Topics
@@ -71,9 +71,8 @@ class LateTopics:
     def _came(self, topic: str, queue_id: int, before: int, end: int) -> None:
         found, queues = self.topics.get(topic), self.store.queues
         if found is None:
-            if topic not in queues.deleted:
-                self._made.add(topic)
-                self.topics.bring_back(topic, (each.queue_id for each in queues.of(topic)))
+            self._made.add(topic)
+            self.topics.bring_back(topic, (each.queue_id for each in queues.of(topic)))
         elif topic in self._made and queue_id >= found.read_queue_nums:
             count = queue_id + 1
             writable = max(count, found.write_queue_nums)

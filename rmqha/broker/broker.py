@@ -77,6 +77,7 @@ from rmqha.ha.master_epoch import MasterEpochs
 from rmqha.ha.slave import master_bounds
 from rmqha.ha.slave.master_bounds import MasterBounds
 from rmqha.health import HealthReason
+from rmqha.logfiles.published import DeletedTopic
 from rmqha.net.allowed_peers import Allowed, Network
 from rmqha.net.remoting.client import RemotingClient
 from rmqha.net.remoting.handlers import Handler, Registry
@@ -382,7 +383,8 @@ class Broker:
                 offsets=self.offsets,
                 consumers=self.consumers,
                 published=self.registration.published,
-                topic_gone=self.counts.forget_topic,
+                deleted_topics=self._deletion.known,
+                topic_gone=self._topic_gone,
                 group_gone=self.counts.forget_group,
                 slave_listens=self._slave_listens,
             ),
@@ -454,6 +456,7 @@ class Broker:
         )
         self.siblings = DuplicateIdCheck(members, self.registration, broker.id, clock)
         self._among_masters(members)
+        self._deletion = Deletion(store.queues, store.settings.root, store.log, clock, in_thread)
         copies = Copies(
             tables=self._checked,
             name=broker.name,
@@ -468,7 +471,7 @@ class Broker:
                 owed=Owed(clock, store.queues.end),
             ),
             delays=self.schedule.adopt,
-            forget=Deletion(store.queues, store.settings.root, store.log, clock, in_thread).forget,
+            forget=self._deletion.forget,
             clock=clock,
             in_thread=in_thread,
         )
@@ -524,6 +527,18 @@ class Broker:
             master_addr=self.registration.address,
         )
         return master_bounds.ask(self._client, address, claim)
+
+    async def _topic_gone(self, topic: str) -> None:
+        """
+        What is in the log of a topic by now is in no queue any more, whatever happens.
+        """
+        self.counts.forget_topic(topic)
+        end = self.store.log.confirmed
+        # By its last bytes the log is known for the one in which the topic was deleted.
+        await self.store.flusher.flush()
+        await self._deletion.forget({topic: DeletedTopic(end)})
+        await self.offsets.save()
+        await self.topics.file.save_now()
 
     def _knows(self, topic: str, group: str) -> bool:
         return self.topics.get(topic) is not None and self.groups.get(group) is not None

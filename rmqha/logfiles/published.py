@@ -12,7 +12,7 @@ import os
 from bisect import bisect_left
 from pathlib import Path
 
-from attrs import frozen
+from attrs import field, frozen
 
 from rmqha.errors import FileUnreadable, PointInvalid, TableUnreadable
 from rmqha.logfiles import json_table
@@ -141,24 +141,50 @@ def read_topic_names(root: Path) -> tuple[str, ...]:
         return ()
 
 
-def read_deleted_topics(root: Path, log: LogReader, end: int) -> dict[str, int]:
+@frozen
+class DeletedTopic:
     """
-    The topics that a node has deleted, whose records are in the log for as long as its files;
-    none if what was kept speaks of another log.
+    A topic that was deleted, and may have been made again.
+
+    @ivar end: Physical offset up to which its records have no queue.
+    @ivar queues: Queue offsets just past what was deleted, by queue id.
+    """
+
+    end: int
+    queues: dict[int, int] = field(factory=dict)
+
+
+def read_deleted_topics(root: Path, log: LogReader, end: int) -> dict[str, DeletedTopic]:
+    """
+    The topics that a node has deleted, whose records are in the log for as long as its files,
+    without those for which what was kept speaks of another log.
 
     @param end: Where the log ends.
     @raise FileUnreadable: If the system does not let that be read.
-    @return: By topic, the physical offset up to which its records have no queue.
     """
+    crcs: dict[int, int] = {}
+
+    def holds(at: int, crc: object) -> bool:
+        if not log.min_offset < at <= end:
+            return False
+        if at not in crcs:
+            crcs[at] = tail_crc(log, at)
+        return crcs[at] == crc
+
+    found = {}
     try:
-        table = json_table.read(root / DELETED)
-        if not table or not log.min_offset < table["offset"] <= end:
-            return {}
-        if table["crc"] != tail_crc(log, table["offset"]):
-            return {}
-        return {str(topic): int(at) for topic, at in table["topics"].items()}
+        table = json_table.read(root / DELETED) or {}
+        for name, row in table["topics"].items():
+            if not isinstance(row, dict):
+                # As releases before wrote it: one check for all, and no queues.
+                if holds(table["offset"], table["crc"]):
+                    found[str(name)] = DeletedTopic(int(row))
+            elif holds(row["offset"], row["crc"]):
+                queues = {int(at): int(next_) for at, next_ in row["queues"].items()}
+                found[str(name)] = DeletedTopic(row["offset"], queues)
     except (TableUnreadable, AttributeError, KeyError, TypeError, ValueError):
         return {}
+    return found
 
 
 def read_copied_damage(root: Path | None) -> CopiedDamage:

@@ -432,7 +432,7 @@ class Opener:
         What goes on with queues and index where they end.
         """
         root, settings = self.settings.root, self.settings
-        queues.deleted = read_deleted_topics(root, log, log.confirmed)
+        queues.note_deleted(read_deleted_topics(root, log, log.confirmed))
         dispatcher = Dispatcher(
             log=log,
             queues=queues,

@@ -34,8 +34,8 @@ class Cleaning:
 
     def queues(self, connection: RemotingProtocol, command: Command) -> Answer:
         """
-        306 and 316: delete queue files whose messages are gone.  Those of a topic that was
-        deleted go the same way, after its messages: else a restart would make them again.
+        306 and 316: delete queue files whose messages are gone.  A topic that is deleted has none
+        from then on.
         """
         self.store.trimmer.follow(self.store.log.min_offset)
         return None

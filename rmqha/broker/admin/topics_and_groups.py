@@ -9,10 +9,11 @@ Source: docs/protocol/remoting.md, Administration and Tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from attrs import define, evolve
+from attrs import asdict, define, evolve
 from twisted.internet.defer import Deferred, succeed
 
 from rmqha.broker.clients.registry import Consumers
@@ -21,12 +22,14 @@ from rmqha.broker.tables import topics as topic_names
 from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.broker.tables.subscription_groups import Groups
 from rmqha.broker.tables.topics import Topics
-from rmqha.errors import RequestRefused
+from rmqha.errors import RequestRefused, StoreError
+from rmqha.logfiles.published import DeletedTopic
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler
 from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.bodies.clients import SubscriptionAnswer
 from rmqha.wire.remoting.bodies.tables import (
+    DELETED_MEMBER,
     GroupConfig,
     GroupConfigList,
     GroupList,
@@ -68,7 +71,9 @@ class Administration:
     Answers what administrators ask of the tables.
 
     @ivar published: Waits until the name servers know what was changed.
-    @ivar topic_gone: Told of each topic that is deleted.
+    @ivar deleted_topics: Those whose records the log has still.
+    @ivar topic_gone: Deletes what is left of a topic that was deleted, and waits until that is
+        durable.
     @ivar group_gone: Told of each group that is deleted.
     @ivar slave_listens: Told the address of a slave of ours, and its HA port.
     """
@@ -77,8 +82,9 @@ class Administration:
     groups: Groups
     offsets: ConsumerOffsetTable
     consumers: Consumers
+    deleted_topics: Callable[[], Mapping[str, DeletedTopic]]
+    topic_gone: Callable[[str], Awaitable[None]]
     published: Callable[[], Deferred[Any]] = lambda: succeed(None)
-    topic_gone: Callable[[str], None] = lambda topic: None
     group_gone: Callable[[str], None] = lambda group: None
     slave_listens: Callable[[str, int], None] = lambda host, port: None
 
@@ -159,9 +165,12 @@ class Administration:
         if self.topics.is_system(name):
             raise _invalid(f"The topic[{name}] is conflict with system topic.")
 
-    def delete_topic(self, connection: RemotingProtocol, command: Command) -> Answer:
+    def delete_topic(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:
         """
-        215: forget a topic and all groups' offsets in it.  Its messages go with the log's files.
+        215: delete a topic, its queues and all groups' offsets in it.  Its records go with the
+        log's files; nothing finds them any more.
+
+        @return: Fires when it stays deleted whatever happens.
         """
         name = from_ext(TopicRequest, command.ext).topic
         if not name.strip():
@@ -169,17 +178,30 @@ class Administration:
         self._check_ours(name)
         self.topics.delete(name)
         self.offsets.remove_topic(name)
-        self.topic_gone(name)
+        return Deferred.fromCoroutine(self._delete_topic(name))
+
+    async def _delete_topic(self, name: str) -> Answer:
+        try:
+            await self.topic_gone(name)
+        except (StoreError, OSError) as error:
+            raise RequestRefused(
+                ResponseCode.SYSTEM_ERROR,
+                f"topic [{name[:256]}] is deleted, but may be there again after a restart: {error};"
+                " delete it again",
+            ) from error
         return None
 
     def all_topics(self, connection: RemotingProtocol, command: Command) -> Answer:
         """
-        21: the whole table of topics, which slaves copy too; one of ours tells its HA port.
+        21: the whole table of topics, which slaves copy too; one of ours tells its HA port, and is
+        told what was deleted.
         """
         port = from_ext(SlaveTablesRequest, command.ext).ha_listen_port
+        text = self.topics.text()
         if port is not None and 0 <= port <= _MOST_PORT:
             self.slave_listens(connection.host, port)
-        return command.answer(body=self.topics.text())
+            text = _with_deleted(text, self.deleted_topics())
+        return command.answer(body=text)
 
     def topic(self, connection: RemotingProtocol, command: Command) -> Answer:
         """
@@ -287,6 +309,17 @@ class Administration:
             subscription_data=None if found is None else found.data,
         )
         return command.answer(body=json_body.write(answer))
+
+
+def _with_deleted(text: bytes, topics: Mapping[str, DeletedTopic]) -> bytes:
+    """
+    The text of the table of topics with those that were deleted.  The table, which may be large,
+    is not written anew for that.
+    """
+    if not topics:
+        return text
+    rows = {name: asdict(topic) for name, topic in topics.items()}
+    return text[:-1] + b"," + json.dumps({DELETED_MEMBER: rows}).encode()[1:]
 
 
 def _check_group(config: GroupConfig) -> None:

@@ -16,10 +16,11 @@ from typing import Any, TypeVar
 from attrs import AttrsInstance, evolve, field, frozen
 
 from rmqha.errors import AnotherBroker, BodyInvalid, JsonInvalid, MetadataRefused
+from rmqha.logfiles.published import DeletedTopic
 from rmqha.wire.remoting import fastjson, json_body
 from rmqha.wire.remoting.bodies.common import DataVersion
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets, DelayOffsets
-from rmqha.wire.remoting.bodies.tables import GroupTable, TopicTable
+from rmqha.wire.remoting.bodies.tables import DELETED_MEMBER, GroupTable, TopicTable
 
 TOPICS, GROUPS, OFFSETS, DELAYS = "topics", "groups", "consumer offsets", "delay offsets"
 
@@ -84,6 +85,24 @@ def topics(body: bytes, held: TableChecks, broker: str, cluster: str) -> TopicTa
         )
     _judge(TOPICS, found, table.data_version, held)
     return table
+
+
+def take_deleted(table: TopicTable) -> dict[str, DeletedTopic]:
+    """
+    Take out of a table of topics those that were deleted; only masters of ours tell.
+
+    @raise MetadataRefused: If they make no sense.
+    """
+    rows = table.extra.pop(DELETED_MEMBER, {})
+    try:
+        return {
+            str(name): DeletedTopic(
+                int(row["end"]), {int(at): int(end) for at, end in row["queues"].items()}
+            )
+            for name, row in rows.items()
+        }
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise MetadataRefused(TOPICS, f"{DELETED_MEMBER} makes no sense: {error!r}") from None
 
 
 def groups(body: bytes, held: TableChecks) -> GroupTable:

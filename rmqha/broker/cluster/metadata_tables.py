@@ -6,7 +6,7 @@ Source: docs/protocol/remoting.md, Brokers among themselves; docs/architecture.r
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
 from typing import Any
 
@@ -24,6 +24,7 @@ from rmqha.broker.tables.subscription_groups import Groups
 from rmqha.broker.tables.topics import Topics
 from rmqha.errors import BodyInvalid, StoreError
 from rmqha.ha.master_epoch import NEVER_ELECTED
+from rmqha.logfiles.published import DeletedTopic
 from rmqha.periodic import Job
 from rmqha.store.files.allocate import InThread
 from rmqha.store.tables.checked_table import CheckedTables
@@ -135,7 +136,7 @@ class Copies:
     @ivar name: Our broker's name.
     @ivar cluster: Our cluster's.
     @ivar delays: Takes the master's delay offsets.
-    @ivar forget: Deletes the queues of deleted topics, up to an offset of the log.
+    @ivar forget: Deletes the queues of deleted topics.
     @ivar master: The master's client address; C{""} while it is not known.
     @ivar epoch: Asks in which master epoch that leads.
     @ivar parts: The state of each table.
@@ -148,14 +149,15 @@ class Copies:
     groups: Groups
     offsets: OffsetSync
     delays: Callable[[DelayOffsets], object]
-    forget: Callable[[Collection[str], int], Awaitable[None]]
+    forget: Callable[[Mapping[str, DeletedTopic]], Awaitable[None]]
     clock: IReactorTime
     in_thread: InThread
     master: str = field(default="", init=False)
     epoch: AskEpoch = field(default=never_elected, init=False)
     parts: dict[str, SyncedTable] = field(init=False)
     _file: Persisted = field(init=False)
-    _deleted: set[str] = field(factory=set, init=False)
+    # C{None} for one that only is not in the master's table any more.
+    _deleted: dict[str, DeletedTopic | None] = field(factory=dict, init=False)
 
     _log = Logger()
 
@@ -269,12 +271,21 @@ class Copies:
         own = frozenset(name for name in self.topics.names() if not self.topics.is_system(name))
         held = TableChecks(last=part.last, own=own)
         table = await self.in_thread(metadata_rules.topics, body, held, self.name, self.cluster)
+        deleted = metadata_rules.take_deleted(table)
         names = frozenset(table.topic_config_table)
         given = self._given(part, own) if one_reign else frozenset()
         gone = {name for name in given - names if not self.topics.is_system(name)}
         changed = self.topics.adopt(table)
         self._keep(part, body, table.data_version, names)
-        self._deleted = (self._deleted | gone) - names
+        self._deleted |= dict.fromkeys(gone)
+        self._deleted = {
+            name: topic for name, topic in self._deleted.items() if topic or name not in names
+        }
+        if part.epoch is not None:
+            self._deleted |= deleted
+        else:
+            # Whether a master's table says so is for the next round to know.
+            part.body = None
         if gone:
             self.offsets.offsets.remove_topics(gone)
             self._log.info(
@@ -355,16 +366,22 @@ class Copies:
 
     async def forget_deleted(self, end: int) -> None:
         """
-        Delete the queues of topics that were deleted.
+        Delete the queues of topics that were deleted.  A master of ours says up to where, and so
+        they wait for the log to be here; of others it is up to where the log was.
 
-        @param end: Up to where the log speaks of them.
+        @param end: Where it was, before the master was asked.
         @raise StoreError: If that is not possible now; it is tried again with the next round.
         """
-        names, self._deleted = self._deleted, set()
+        due = {
+            name: topic
+            for name, topic in self._deleted.items()
+            if topic is None or topic.end <= end
+        }
+        self._deleted = {name: at for name, at in self._deleted.items() if name not in due}
         try:
-            await self.forget(names, end)
+            await self.forget({name: topic or DeletedTopic(end) for name, topic in due.items()})
         except (StoreError, OSError):
-            self._deleted |= names
+            self._deleted = due | self._deleted
             raise
 
     async def _in_one_reign(self, part: SyncedTable) -> bool:

@@ -80,13 +80,17 @@ class Progress:
         Where a new group starts in a queue that has all its messages, and not many: at the
         first one, whatever its consumers are set to.  Else they decide.
         """
-        queue = self._queues.get(topic, queue_id)
+        queue, begin = (
+            self._queues.get(topic, queue_id),
+            self._queues.begins.get((topic, queue_id), 0),
+        )
         if queue is None:
-            return 0
-        if queue.min_offset > 0:
+            return begin
+        if queue.min_offset > begin:
             return None
-        unit = queue.unit(0)
-        return None if unit is not None and self._reader.on_disk(unit[0]) else 0
+        unit = queue.unit(queue.min_offset)
+        gone = unit is not None and self._reader.on_disk(unit[0])
+        return None if gone else queue.min_offset
 
     def _update(self, connection: RemotingProtocol, command: Command) -> None:
         request = from_ext(UpdateConsumerOffsetRequest, command.ext)

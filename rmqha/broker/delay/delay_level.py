@@ -194,8 +194,10 @@ class DelayLevel:
         record = shared.lookup.by_queue_offset(SCHEDULE_TOPIC, self.number - 1, self._next)
         message = None if record is None else shared.messages.due(record)
         stored: Deferred[Any] = succeed(None)
-        if message is None:
+        if record is None or message is None:
             self._skip(_named(record, "it is damaged, or has no target topic and queue"))
+        elif shared.store.queues.outlived(message.topic, record.offset):
+            self._skip(_named(record, f"topic {message.topic} was deleted after it was sent"))
         else:
             try:
                 stored = shared.writer.put(message)

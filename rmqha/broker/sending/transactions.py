@@ -163,18 +163,31 @@ class Transactions:
         if half.queue_offset != header.tran_state_table_offset:
             raise _wrong("The transaction state table offset wrong")
         if self.halves.is_open(half.queue_offset):
+            outlived = self._outlived(half)
             try:
-                if word == COMMITTED:
+                if word == COMMITTED and not outlived:
                     self._put(self._whole(half))
                 self._settle(half)
-                self._note(word, half)
+                self._note(ROLLED_BACK if outlived else word, half)
             except NotWritable as error:
                 raise RequestRefused(
                     ResponseCode.SERVICE_NOT_AVAILABLE, "Service not available now."
                 ) from error
             except MessageIllegal as error:
                 raise RequestRefused(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+            if word == COMMITTED and outlived:
+                raise RequestRefused(
+                    ResponseCode.TOPIC_NOT_EXIST,
+                    f"topic {_destination(half)[0]} was deleted after the half message was sent:"
+                    " it is rolled back",
+                )
         return None
+
+    def _outlived(self, half: Record) -> bool:
+        """
+        Whether there is nothing any more that a half message could become part of.
+        """
+        return self.store.queues.outlived(_destination(half)[0], half.offset)
 
     def _note(self, word: int, half: Record) -> None:
         topic, _ = _destination(half)
@@ -277,6 +290,17 @@ class Transactions:
 
     def _look(self, half: Record) -> None:
         if not self.halves.is_open(half.queue_offset):
+            return
+        if self._outlived(half):
+            self._log.warn(
+                "Rolled back half message {id} of {group}: topic {topic} was deleted after it was "
+                "sent",
+                id=half.offset_msg_id,
+                group=half.properties.get(PRODUCER_GROUP),
+                topic=_destination(half)[0],
+            )
+            self._settle(half)
+            self._note(ROLLED_BACK, half)
             return
         if not half.body_holds:
             raise RecordFault(half.offset, Fault.CRC.value, "a half message")

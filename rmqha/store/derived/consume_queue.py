@@ -49,9 +49,12 @@ class LogStart:
     Where the log begins now, for all its queues.
 
     @ivar offset: Physical offset of its first byte; it only grows.
+    @ivar marked: Whether a mark says what queues had, and none lacks any of it: then one that has
+        no message left goes on wherever its next one is.
     """
 
     offset: int = 0
+    marked: bool = False
 
 
 @frozen
@@ -82,8 +85,8 @@ class ConsumeQueue:
     @ivar queue_id: Its number in the topic.
     @ivar file_size: Size of each file, in bytes, a multiple of 20.
     @ivar start: Where the log begins.
-    @ivar anew: Whether an empty one begins wherever its first message is: there was a queue of
-        its name, whose topic was deleted.
+    @ivar anew: Whether it goes on wherever its next message is once it has none: there was a queue
+        of its name, whose topic was deleted.
     @ivar max_offset: The queue offset just past the last unit.
     @ivar highest: The highest queue offset seen in the log, -1 for none.
     @ivar end_physical: Physical offset just past the last unit's record, 0 for none.
@@ -110,8 +113,7 @@ class ConsumeQueue:
     _mended: int = field(init=False, default=-1)
     # The piece that recovery read last, and its first queue offset: it asks for it again.
     _piece: tuple[int, bytes] | None = field(init=False, default=None)
-    # Whether the first unit may come anywhere.
-    _anew: bool = field(default=False, alias="anew", kw_only=True)
+    anew: bool = False
 
     @property
     def min_offset(self) -> int:
@@ -130,6 +132,13 @@ class ConsumeQueue:
         The queue offset a new message gets: never one the log has given already.
         """
         return max(self.max_offset, self.highest + 1)
+
+    @property
+    def has_messages(self) -> bool:
+        """
+        Whether the log has any of its messages still.
+        """
+        return self.end_physical > self.start.offset
 
     @property
     def first_offset(self) -> int:
@@ -196,10 +205,8 @@ class ConsumeQueue:
             missing.  Nothing was written.
         """
         count = len(raw) // UNIT_SIZE
-        if self._anew:
-            self._anew = False
-            if not self.max_offset:
-                self._open_at(first)
+        if first != self.max_offset and (self.anew or self.start.marked) and not self.has_messages:
+            self.begin(first, lasting=False)
         self.highest = max(self.highest, first + count - 1)
         if first > self.max_offset:
             raise self._fault(self.max_offset, f"units up to {first} are missing")
@@ -269,6 +276,8 @@ class ConsumeQueue:
         Make C{first} the queue's end or a place inside it, before units go there.
         """
         if self._mended < 0:  # the first record of this queue in the pass
+            if self.max_offset not in (0, first) and self.end_physical <= log_min:
+                self.begin(first, lasting=False)
             before = self.unit(first - 1)
             if before is None:
                 joins = first == self.first_offset
@@ -298,12 +307,26 @@ class ConsumeQueue:
         row = first_difference(self.units(first, count), raw, count)
         return None if row is None else first + row
 
-    def _open_at(self, offset: int) -> None:
+    def begin(self, offset: int, *, lasting: bool = True) -> None:
+        """
+        Let a queue that has no message left go on at a queue offset: its next message is there.
+
+        @param lasting: Whether that has to outlive this process before the message comes.
+        """
+        self.destroy()
+        self._open_at(offset, lasting=lasting)
+        self.highest = offset - 1
+
+    def _open_at(self, offset: int, *, lasting: bool = False) -> None:
         """
         Begin an empty queue at a queue offset: what lies before it in its file is blank.
+
+        @param lasting: Whether there is a file in any case, which says where the queue goes on.
         """
         position = offset * UNIT_SIZE
         start = position - position % self.file_size
+        if lasting and position == start > 0:
+            start -= self.file_size
         if position > start:
             self.descriptors.create(self._path(start), self.file_size)
             blanks = BLANK_UNIT * ((position - start) // UNIT_SIZE)
@@ -430,6 +453,21 @@ class ConsumeQueue:
         self._min = self.max_offset
         self._min_physical = _NOWHERE
 
+    def forget_before(self, end: int) -> None:
+        """
+        Forget the units of records that begin before a physical offset, as their topic was deleted
+        there.  If none is left the queue is empty afterwards.
+        """
+        if self.end_physical <= end:
+            self.destroy()
+        elif self._min_physical < end:
+            self.correct_min(end)
+            first = self._min
+            raw = self.units(first, self.max_offset - first)
+            self.begin(first, lasting=False)
+            self._write(first, raw)
+            self.highest = self.max_offset - 1
+
     def destroy(self) -> None:
         """
         Delete all files; the queue is empty afterwards and may begin anywhere.
@@ -461,6 +499,8 @@ class ConsumeQueue:
             if mended >= 0:
                 self._open_at(offset)
                 self._mended = mended
+            elif offset:
+                self._open_at(offset, lasting=True)
             return
         position = offset * UNIT_SIZE
         for path in reversed(self.paths()):
@@ -483,7 +523,8 @@ class ConsumeQueue:
 
     def _kept(self, limit: int) -> int:
         """
-        The queue offset just past the last real unit whose record ends at or below C{limit}.
+        The queue offset just past the last real unit whose record ends at or below C{limit}; where
+        the queue began if there is none.
         """
         end = self.max_offset
         while end > self.first_offset:
@@ -492,7 +533,11 @@ class ConsumeQueue:
             if count:
                 return start + count
             end = start
-        return self.first_offset
+        for offset, raw in self._pieces(self.first_offset, self.units):
+            row = first_from(raw, 0)
+            if row is not None:
+                return offset + row
+        return self.max_offset
 
     # --- loading ---
 
@@ -612,7 +657,7 @@ class ConsumeQueue:
 
     def _points_right(self, offset: int, peek: RecordReader) -> bool:
         unit = self.unit(offset)
-        if unit is None or unit[0] < peek.log.min_offset:
+        if unit is None or unit[1] == BLANK_SIZE or unit[0] < peek.log.min_offset:
             return unit is not None  # its record is deleted: nothing to compare
         found = peek.at(unit[0])
         return (

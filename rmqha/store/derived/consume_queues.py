@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 from attrs import Factory, define, field
 
 from rmqha.errors import DerivedFault
+from rmqha.logfiles.published import DeletedTopic
 from rmqha.store.derived.consume_queue import ConsumeQueue, LogStart
 from rmqha.store.derived.record_at import RecordReader
 from rmqha.store.files.descriptors import Descriptors
@@ -62,6 +63,8 @@ class ConsumeQueues:
     @ivar moved: The end of each queue, by topic and queue id, that units came to or went from
         since this was last taken; 0 for one that is gone.
     @ivar deleted: Deleted topics, and the physical offset up to which their records have no units.
+    @ivar begins: Where queues of deleted topics begin when they are made again: just past what was
+        deleted, by topic and queue id.
     """
 
     root: Path
@@ -71,6 +74,7 @@ class ConsumeQueues:
     start: LogStart = field(init=False, factory=LogStart)
     moved: dict[tuple[str, int], int] = field(init=False, factory=dict)
     deleted: dict[str, int] = field(init=False, factory=dict)
+    begins: dict[tuple[str, int], int] = field(init=False, factory=dict)
     _queues: dict[tuple[str, int], ConsumeQueue] = field(init=False, factory=dict)
     # The same by topic.
     _topics: dict[str, dict[int, ConsumeQueue]] = field(init=False, factory=dict)
@@ -132,7 +136,6 @@ class ConsumeQueues:
         queue = self._queues.get((topic, queue_id))
         if queue is None and fileable(topic, queue_id):
             folder = f"{self._folder}/{topic}/{queue_id}"
-            anew = topic in self.deleted
             queue = ConsumeQueue(
                 folder=folder,
                 topic=topic,
@@ -140,7 +143,7 @@ class ConsumeQueues:
                 file_size=self.file_size,
                 descriptors=self.descriptors,
                 start=self.start,
-                anew=anew,
+                anew=topic in self.deleted,
             )
             self._queues[topic, queue_id] = queue
             self._topics.setdefault(topic, {})[queue_id] = queue
@@ -216,11 +219,41 @@ class ConsumeQueues:
 
         @param known: Offsets that were given out; none becomes smaller.
         """
+        known = known | {key: max(known.get(key, 0), at) for key, at in self.begins.items()}
         found = {
             key: max(known.get(key, 0), queue.next_offset)
             for key, queue in list(self._queues.items())
         }
         return known | found
+
+    def begin(self, topic: str, queue_id: int, offset: int, *, sure: bool = False) -> int:
+        """
+        Let a queue that has no message go on where somebody counts on it, if that is further.  One
+        with units of messages that are gone knows that itself.
+
+        @param offset: What a group has committed.
+        @param sure: Whether it is a queue's own end, from another file or node.
+        @return: The queue offset that its next message gets.
+        """
+        queue = self._queues.get((topic, queue_id))
+        knows = queue is not None and (queue.has_messages if sure else queue.end_physical > 0)
+        if 0 < offset < OFFSET_MAX and not knows:
+            queue = self.create(topic, queue_id)
+            if queue is not None and queue.next_offset < offset:
+                queue.begin(offset)
+                self.moved[topic, queue_id] = offset
+        return 0 if queue is None else queue.next_offset
+
+    def idle_ends(self) -> dict[str, dict[int, int]]:
+        """
+        Where the queues go on that have no message left, by topic and queue id.  It takes time for
+        each queue.
+        """
+        found: dict[str, dict[int, int]] = {}
+        for (topic, queue_id), queue in list(self._queues.items()):
+            if queue.max_offset and not queue.has_messages:
+                found.setdefault(topic, {})[queue_id] = queue.max_offset
+        return found
 
     def take_moved(self) -> dict[tuple[str, int], int]:
         """
@@ -250,22 +283,30 @@ class ConsumeQueues:
             if not of_topic:
                 del self._topics[queue.topic]
 
-    def ends_before(self, topic: str, end: int) -> bool:
+    def forget_deleted(self, topic: str) -> None:
         """
-        Whether a topic has no message at or behind a physical offset.
+        Delete of the queues of a deleted topic what it had then.
         """
-        return all(queue.end_physical <= end for queue in self.of(topic))
-
-    def forget(self, topic: str, end: int) -> None:
-        """
-        Delete the queues of a topic that was deleted.
-
-        @param end: Physical offset up to which its records have no units from now on.
-        """
-        self.deleted[topic] = end
         for queue in list(self.of(topic)):
-            queue.destroy()
+            queue.anew = True
+            queue.forget_before(self.deleted[topic])
             self._note(queue)
+
+    def note_deleted(self, topics: Mapping[str, DeletedTopic]) -> None:
+        """
+        Take note of the topics that were deleted before.
+        """
+        for name, topic in topics.items():
+            self.deleted[name] = topic.end
+            self.begins |= {(name, queue_id): end for queue_id, end in topic.queues.items()}
+
+    def outlived(self, topic: str, offset: int) -> bool:
+        """
+        Whether a topic was deleted after a record was stored.
+
+        @param offset: The record's physical offset.
+        """
+        return offset < self.deleted.get(topic, 0)
 
     def living(self, topic: str, first: int, raw: bytes) -> tuple[int, bytes]:
         """

@@ -3,36 +3,40 @@ Topics that were deleted (C{rmqha/deleted.json}): their records are in the log f
 files, and have no queues any more.
 
 Without this whatever goes through the log again, after a crash or for a check, would make the
-queues anew or miss them.  It is dropped when the log is not the one it speaks of.
+queues anew or miss them.  Each is dropped when the log is not the one it speaks of, or has none of
+the records any more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from pathlib import Path
 
-from attrs import define
+from attrs import define, field
+from twisted.internet.defer import DeferredLock
 from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 
 from rmqha.logfiles import json_table
-from rmqha.logfiles.published import DELETED
+from rmqha.logfiles.published import DELETED, DeletedTopic
 from rmqha.logfiles.reader import LogReader
 from rmqha.logfiles.tail_crc import tail_crc
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.files.allocate import InThread
 
 
-def save(root: Path, log: LogReader, ends: dict[str, int]) -> None:
+def save(root: Path, log: LogReader, topics: Mapping[str, DeletedTopic]) -> None:
     """
     Keep which topics were deleted.  Blocking.
-
-    @param ends: By topic, the physical offset up to which its records have no queue.
     """
     path = root / DELETED
     path.parent.mkdir(parents=True, exist_ok=True)
-    end = max(ends.values(), default=0)
-    json_table.replace(path, {"offset": end, "crc": tail_crc(log, end), "topics": dict(ends)})
+    crcs = {end: tail_crc(log, end) for end in {topic.end for topic in topics.values()}}
+    rows = {
+        name: {"offset": topic.end, "crc": crcs[topic.end], "queues": topic.queues}
+        for name, topic in topics.items()
+    }
+    json_table.replace(path, {"topics": rows})
 
 
 @define(eq=False)
@@ -48,23 +52,51 @@ class Deletion:
     log: LogReader
     clock: IReactorTime
     in_thread: InThread
+    _one: DeferredLock = field(factory=DeferredLock, init=False)
 
-    async def forget(self, topics: Collection[str], end: int) -> None:
+    async def forget(self, topics: Mapping[str, DeletedTopic]) -> None:
         """
-        Delete the queues of some topics, one in each turn of the reactor.  One that has
-        messages again keeps them all.
+        Delete the queues of some topics, one in each turn of the reactor.  Messages that one got
+        after it was deleted stay.
 
-        @param end: Physical offset up to which all records of these topics are of the life that
-            has ended; confirmed.
+        @param topics: With what is known of each elsewhere; the log is confirmed up to their ends.
         @raise StoreError: If that cannot be kept; then nothing is deleted.
         """
-        ended = [topic for topic in topics if self.queues.ends_before(topic, end)]
-        if not ended:
-            return
-        ends = {topic: at for topic, at in self.queues.deleted.items() if at > self.log.min_offset}
-        ends |= dict.fromkeys(ended, end)
-        await self.in_thread(save, self.root, self.log, ends)
-        for topic in ended:
-            if self.queues.ends_before(topic, end):
-                self.queues.forget(topic, end)
-            await deferLater(self.clock, 0, lambda: None)
+        await self._one.acquire()
+        try:
+            news = {
+                name: self._with_ours(name, topic)
+                for name, topic in topics.items()
+                if topic.end > self.queues.deleted.get(name, 0)
+            }
+            if news:
+                await self.in_thread(save, self.root, self.log, self.known() | news)
+            for number, (name, topic) in enumerate(news.items()):
+                if number:
+                    await deferLater(self.clock, 0, lambda: None)
+                self.queues.note_deleted({name: topic})
+                self.queues.forget_deleted(name)
+        finally:
+            self._one.release()
+
+    def known(self) -> dict[str, DeletedTopic]:
+        """
+        The topics that were deleted, as far as the log has records of them.
+        """
+        ends: dict[str, dict[int, int]] = {}
+        for (name, queue_id), end in self.queues.begins.items():
+            ends.setdefault(name, {})[queue_id] = end
+        return {
+            name: DeletedTopic(end, ends.get(name, {}))
+            for name, end in self.queues.deleted.items()
+            if end > self.log.min_offset
+        }
+
+    def _with_ours(self, name: str, topic: DeletedTopic) -> DeletedTopic:
+        """
+        What is known of a topic, with where its queues end here.
+        """
+        ends = {queue.queue_id: queue.next_offset for queue in self.queues.of(name)}
+        for known in (self.known().get(name, topic), topic):
+            ends |= {at: max(end, ends.get(at, 0)) for at, end in known.queues.items()}
+        return DeletedTopic(topic.end, ends)

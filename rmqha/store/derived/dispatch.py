@@ -216,8 +216,11 @@ class Dispatcher:
         peek = RecordReader(self.log, self.levels, self.max_record)
         if mark is not None and not self.log.min_offset <= mark.offset <= self.log.confirmed:
             mark = None
+        self.queues.start.offset = self.log.min_offset
         self.queues.load()
         self.queues.recover(peek, durable=clean)
+        for topic in self.queues.deleted:
+            self.queues.forget_deleted(topic)
         found = list(self.queues.faults)
         trusted = mark.offset if mark is not None else 0
         if self.index is not None:
@@ -236,13 +239,17 @@ class Dispatcher:
         """
         start = self.log.min_offset
         if mark is not None:
-            gone = self.queues.deleted
+            gone = {name for name, end in self.queues.deleted.items() if mark.offset <= end}
             lost = [name for name in mark.queues if name[0] not in gone and self._lost_units(*name)]
             if not lost:
                 start = mark.offset
+                self.queues.start.marked = True
             for topic, queue_id, end in lost:
                 path = f"{self.queues.folder}/{topic}/{queue_id}"
                 self._report(DerivedFault(path, end, "units below this one are missing"))
+                if topic not in self.queues.deleted:
+                    # The log may have none of its messages any more.
+                    self.queues.begin(topic, queue_id, end, sure=True)
         elif clean and not self.queues.faults:
             start = max(start, min(self.queues.end_physical, self.log.confirmed))
         if self.index is not None:

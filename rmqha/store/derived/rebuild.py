@@ -92,7 +92,7 @@ def rebuild(
         if folder.is_dir() and any(folder.iterdir()):
             raise Refused("rebuild", f"{folder} is not empty")
     queues, index = open_derived(root, settings)
-    queues.deleted = read_deleted_topics(settings.root, log, log.confirmed)
+    queues.note_deleted(read_deleted_topics(settings.root, log, log.confirmed))
     levels = DelayLevels.parse(settings.delay_levels)
     # The clock stands still and the budget is 0: each run is one block of a full window.
     maker = Dispatcher(
@@ -148,7 +148,7 @@ def compare(
     @raise RecordFault: The log holds something that is no record.
     """
     levels = DelayLevels.parse(settings.delay_levels)
-    queues.deleted = read_deleted_topics(queues.root, log, log.confirmed)
+    queues.note_deleted(read_deleted_topics(queues.root, log, log.confirmed))
     held = _HeldQueues(queues, log.min_offset)
     entries = _HeldEntries(index) if index is not None else None
     if index is not None:
@@ -224,8 +224,6 @@ class _HeldQueues:
         """
         Units before the first record of a queue may only be of deleted records.
         """
-        if queue.topic in self.queues.deleted:
-            return  # what was before the topic was deleted may still be there
         start = queue.min_offset  # the first unit at or above the log's first byte
         if start < min(first, queue.max_offset):
             name = queue.topic, queue.queue_id

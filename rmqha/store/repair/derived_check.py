@@ -46,7 +46,7 @@ def missing_from_derived(
     try:
         queues.load()
         queues.inspect(log.min_offset)
-        queues.deleted = read_deleted_topics(settings.root, log, log.confirmed)
+        queues.note_deleted(read_deleted_topics(settings.root, log, log.confirmed))
         if index is not None:
             index.load()
         for start, stop in ranges:

@@ -4,7 +4,7 @@ A slave that copies its master's tables.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from typing import Any, cast
 from unittest.mock import patch
 
@@ -14,6 +14,7 @@ from twisted.internet.error import ConnectionLost
 from rmqha.broker.broker import Broker
 from rmqha.errors import DiskFull
 from rmqha.logfiles import json_table
+from rmqha.logfiles.published import DeletedTopic
 from rmqha.wire.remoting import fastjson
 from rmqha.wire.remoting.bodies.tables import TopicConfig
 from rmqha.wire.remoting.codes import RequestCode as Code
@@ -413,11 +414,11 @@ class QueuesTests(MetadataTestCase):
         self.deleted: list[tuple[str, int]] = []
         self.full = False
 
-    async def forget(self, topics: Collection[str], end: int) -> None:
+    async def forget(self, topics: Mapping[str, DeletedTopic]) -> None:
         """
         Note it.
         """
-        self.deleted += [(topic, end) for topic in topics]
+        self.deleted += [(name, topic.end) for name, topic in topics.items()]
         if topics and self.full:
             raise DiskFull("deleted.json", 100)
 

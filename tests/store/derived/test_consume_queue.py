@@ -5,6 +5,7 @@ Tests for L{rmqha.store.derived.consume_queue} and L{rmqha.store.derived.consume
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from unittest.mock import patch
 
 from hypothesis import given
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from lab.harness.compare_stores import queue_files
 from rmqha.errors import DerivedFault, DiskFull
+from rmqha.logfiles.published import DeletedTopic
 from rmqha.store.derived.by_time import offset_by_time
 from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.consume_queues import ConsumeQueues
@@ -475,15 +477,59 @@ class RecoverTests(QueueTestCase):
 
     def test_blanks_are_no_data(self) -> None:
         """
-        A queue that holds blanks only is empty, and may begin elsewhere.
+        A queue that holds blanks only has no message, and its next one comes behind them.
         """
         queue = self.queue()
         queue.destroy()
         self.mend(queue, 15, units(15, 1))
         self.damage(15, bytes(20))
         queue = self.recovered()
-        self.assertEqual((queue.max_offset, queue.end_physical), (0, 0))
-        self.assertEqual(queue_files(self.root), {})
+        self.assertEqual((queue.max_offset, queue.end_physical), (15, 0))
+        self.assertEqual((queue.min_offset, queue.next_offset), (15, 15))
+
+    def test_begins_where_it_is_counted_on(self) -> None:
+        """
+        One that has no message begins where it is told, and is there again after each start, also
+        where a file ends; its first message may come elsewhere, and is no fault then.
+        """
+        for begin in (4, 10, 20, 23):
+            for first in (begin, begin - 3, begin + 30):
+                queue = self.queue()
+                queue.destroy()
+                queue.begin(begin)
+                for _ in range(2):
+                    self.assertEqual((queue.min_offset, queue.max_offset), (begin, begin))
+                    queue = self.recovered()
+                    self.assertEqual(queue.next_offset, begin)
+                queue.start.marked = True
+                for again in (queue.append, self.mend_with(queue)):
+                    queue.begin(begin)
+                    again(first, units(first, 2))
+                    bounds = queue.min_offset, queue.max_offset, queue.next_offset
+                    self.assertEqual(bounds, (first, first + 2, first + 2))
+                    self.assertEqual(queue.units(first, 5), units(first, 2))
+                self.assertEqual(self.faults, [])
+
+    def mend_with(self, queue: ConsumeQueue) -> Callable[[int, bytes], int]:
+        """
+        Adds units in a pass over the whole log that begins.
+        """
+        queue.begin_pass()
+        return lambda first, raw: self.mend(queue, first, raw)
+
+    def test_cut_to_nothing(self) -> None:
+        """
+        One that a cut leaves without a message goes on where its first one was, be that in a file
+        of its own.
+        """
+        for begin in (10, 15):
+            queue = self.queue()
+            queue.destroy()
+            queue.begin(begin, lasting=False)
+            queue.append(begin, units(begin, 8))
+            queue.truncate_to(begin * 100 + 50)
+            self.assertEqual(queue.next_offset, begin)
+            self.assertEqual(self.recovered().next_offset, begin)
 
     def test_wrong_file_size(self) -> None:
         """
@@ -540,11 +586,10 @@ class ForgetTests(QueueTestCase):
             queue = queues.create(topic, queue_id)
             assert queue is not None
             queue.append(0, units(0, count))
-        self.assertFalse(queues.ends_before("Old", 500))
-        self.assertTrue(queues.ends_before("Old", 1200))
-        queues.forget("Old", 1200)
+        queues.note_deleted({"Old": DeletedTopic(1200, {1: 12})})
+        queues.forget_deleted("Old")
         self.assertEqual(["New/0/00000000000000000000"], list(queue_files(self.root)))
-        self.assertTrue(queues.ends_before("Never", 0))
+        self.assertEqual({("New", 0): 5, ("Old", 1): 12}, queues.next_offsets({}))
         self.assertEqual((0, units(0, 5)), queues.living("New", 0, units(0, 5)))
         self.assertEqual((12, b""), queues.living("Old", 0, units(0, 12)))
         self.assertEqual((12, units(12, 3)), queues.living("Old", 10, units(10, 5)))

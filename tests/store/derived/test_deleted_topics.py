@@ -13,8 +13,9 @@ from lab.harness.compare_stores import derived_faults
 from rmqha.errors import DiskFull
 from rmqha.logfiles import json_table
 from rmqha.logfiles.offline_log import OfflineLog
-from rmqha.logfiles.published import DELETED, read_deleted_topics
+from rmqha.logfiles.published import DELETED, DeletedTopic, read_deleted_topics
 from rmqha.logfiles.raw_log import RawLog
+from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.deleted_topics import Deletion
 from rmqha.store.offline.rebuild_in_place import exclusively, remake
 from rmqha.store.store import Store
@@ -57,7 +58,7 @@ class DeletedTests(LogTestCase):
         store = self.here
         deletion = Deletion(store.queues, store.settings.root, store.log, self.clock, now)
         end = store.log.confirmed if end is None else end
-        deleting = Deferred.fromCoroutine(deletion.forget([topic], end))
+        deleting = Deferred.fromCoroutine(deletion.forget({topic: DeletedTopic(end)}))
         self.clock.advance(0)
         return deleting
 
@@ -113,16 +114,79 @@ class DeletedTests(LogTestCase):
         assert queue is not None
         self.assertEqual((5, 7), (queue.min_offset, queue.max_offset))
 
+    def bounds(self) -> tuple[int, int]:
+        """
+        The first message of the deleted topic, and just past the last.
+        """
+        queue = self.here.queues.get("Old", 0)
+        assert queue is not None
+        return queue.min_offset, queue.max_offset
+
     def test_lives_again(self) -> None:
         """
-        One that has messages behind the end it was deleted at keeps them all.
+        One that was made again before that is heard of keeps its new messages, and those alone,
+        also after a crash; a check agrees.
+        """
+        end = self.here.log.confirmed
+        self.put("Old", 3)
+        self.assertEqual((0, 8), self.bounds())
+        self.successResultOf(self.delete(end=end))
+        self.assertEqual((5, 8), self.bounds())
+        copy = self.crash(self.here)
+        self.close_store(self.here)
+        self.assertEqual([], derived_faults(self.here.settings, exact=False))
+        self.here = self.opened(copy, clock=self.clock, settings={"file_size": 1 << 16})
+        self.assertEqual((5, 8), self.bounds())
+        self.assertEqual(0, self.here.dispatcher.fault_count)
+
+    def test_noted_alone(self) -> None:
+        """
+        A process that died when it had noted that, and nothing more, leaves the rest to the next.
         """
         end = self.here.log.confirmed
         self.put("Old", 1)
-        self.successResultOf(self.delete(end=end))
-        self.assertEqual({"Old": 6, "New": 5}, self.ends())
+        with patch.object(ConsumeQueue, "forget_before", side_effect=ZeroDivisionError):
+            self.failureResultOf(self.delete(end=end), ZeroDivisionError)
+        self.close_store(self.here)
+        self.here = self.open()
+        self.assertEqual((5, 6), self.bounds())
+
+    def test_goes_on_behind(self) -> None:
+        """
+        The next message of one that is made again comes behind what was deleted, after any number
+        of starts.
+        """
+        self.successResultOf(self.delete())
+        for _ in range(2):
+            self.close_store(self.here)
+            self.here = self.open()
+        self.assertEqual({"New": 5}, self.ends())
+        self.put("Old", 1)
+        self.assertEqual((5, 6), self.bounds())
+
+    def test_shorter_log(self) -> None:
+        """
+        Of two topics the one that was deleted where the log ends now stays so when the log loses
+        its end, as it does when it is cut.
+        """
+        first = self.here.log.confirmed
+        self.successResultOf(self.delete())
+        self.put("New", 1)
+        self.successResultOf(self.delete("New"))
+        root, log = self.here.settings.root, self.here.log
+        self.assertEqual(["Old"], list(read_deleted_topics(root, log, first)))
+
+    def test_former_release(self) -> None:
+        """
+        What a release before has noted is believed.
+        """
+        self.successResultOf(self.delete())
+        root, log = self.here.settings.root, self.here.log
+        row = (json_table.read(root / DELETED) or {})["topics"]["Old"]
+        former = {"offset": row["offset"], "crc": row["crc"], "topics": {"Old": row["offset"]}}
+        json_table.replace(root / DELETED, former)
         self.assertEqual(
-            {}, read_deleted_topics(self.here.settings.root, self.here.log, self.here.log.confirmed)
+            {"Old": DeletedTopic(log.confirmed)}, read_deleted_topics(root, log, log.confirmed)
         )
 
     def test_full(self) -> None:
@@ -142,16 +206,22 @@ class DeletedTests(LogTestCase):
         path = root / DELETED
         good = json_table.read(path)
         assert good is not None
-        self.assertEqual({"Old": log.confirmed}, read_deleted_topics(root, log, log.confirmed))
+        row = good["topics"]["Old"]
+        self.assertEqual(
+            {"Old": DeletedTopic(log.confirmed, {0: 5})},
+            read_deleted_topics(root, log, log.confirmed),
+        )
         for bad in (
-            {"crc": good["crc"] + 1},
-            {"offset": log.confirmed + 1},
-            {"offset": "x"},
-            {"topics": [1]},
-            {"topics": None},
+            {"Old": {**row, "crc": row["crc"] + 1}},
+            {"Old": {**row, "offset": log.confirmed + 1}},
+            {"Old": {**row, "offset": "x"}},
+            {"Old": {**row, "queues": [1]}},
+            {"Old": 7},
+            [1],
+            None,
         ):
             path.with_name("deleted.json.bak").unlink(missing_ok=True)
-            json_table.replace(path, {**good, **bad})
+            json_table.replace(path, {"topics": bad})
             self.assertEqual({}, read_deleted_topics(root, log, log.confirmed), bad)
         for name in ("deleted.json", "deleted.json.bak"):
             path.with_name(name).write_bytes(b"{")

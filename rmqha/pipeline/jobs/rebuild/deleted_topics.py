@@ -23,6 +23,7 @@ def deleted_topics(path: Path, options: ReadOptions) -> dict[str, int]:
     store = StoreView.open(options.names[0], path, options)
     try:
         with PreadLog(store.files) as log:
-            return read_deleted_topics(store.files.root, log, store.end)
+            found = read_deleted_topics(store.files.root, log, store.end)
     except FileNotFoundError:
         return {}
+    return {name: topic.end for name, topic in found.items()}

@@ -56,6 +56,11 @@ class TopicTable:
     extra: dict[str, Any] = field(factory=dict)
 
 
+DELETED_MEMBER = "deletedTopics"
+"""Our own member of L{TopicTable}, for slaves of ours alone: of each topic that was deleted the
+C{end}, a physical offset, and C{queues}, the queue offsets just past what they had."""
+
+
 @frozen(kw_only=True)
 class TopicConfigList:
     """
