@@ -91,7 +91,7 @@ def repair(
     have to be equal, and the replica's records have to check, before a byte is written; what
     is replaced goes to a quarantine file.  Run it as root or as the user that the node runs
     as: what is made belongs to that user.  After an interruption run it again.  Exit code 1
-    if something could not be had, 2 if the replica cannot be reached.
+    if something could not be had or differs still, 2 if the replica cannot be reached.
     """
     other = Path(source)
     address = None if other.exists() else address_of("--from", source)
@@ -122,7 +122,7 @@ def repair(
             stopped.forget()
     _tell(raw.root, stopped, ranges, report, dry_run=dry_run, as_json=as_json)
     left = not dry_run and stopped.left()
-    context.exit(FAILED if report.not_had or left else 0)
+    context.exit(FAILED if report.not_had or report.differs or left else 0)
 
 
 def _ranges(stopped: StoppedStore, wanted: tuple[int, int] | None) -> list[DamagedRange]:
@@ -201,6 +201,7 @@ def _tell(
             "replaced": [list(each) for each in report.ranges],
             "records": report.records,
             "notHad": [asdict(each) for each in report.not_had],
+            "differs": [asdict(each) for each in report.differs],
             "quarantine": list(report.kept),
             "rebuilt": report.rebuilt,
             "left": [] if dry_run else [asdict(each) for each in stopped.left()],
@@ -224,4 +225,6 @@ def _tell(
         click.echo(f"kept: what stood there, in {path}")
     for missing in report.not_had:
         click.echo(f"not had: bytes {missing.start} to {missing.stop}: {missing.reason}")
+    for other in report.differs:
+        click.echo(f"differs: bytes {other.start} to {other.stop}, left as is: {other.reason}")
     click.echo(f"{report.records} records {done}")

@@ -278,6 +278,14 @@ class ColdComparison:
 
     # --- what differs -----------------------------------------------------------
 
+    def differ(self, difference: ScrubFault) -> Deferred[None]:
+        """
+        A repair has met records that differ: they are named until both logs have the same.
+        """
+        if difference.offset not in self.differences:
+            self._tell(evolve(difference, found=self.store.now_ms()))
+        return self._save()
+
     def _tell(self, difference: ScrubFault) -> None:
         self.differences[difference.offset] = difference
         self._log.error("Cold difference: {difference}", difference=str(difference))

@@ -38,6 +38,7 @@ from rmqha.store.log.range_repair import (
 from rmqha.store.repair.damaged_ranges import DamagedRange
 from rmqha.store.repair.derived_check import missing_from_derived
 from rmqha.store.repair.from_replica import RangeFetch, RepairReport
+from rmqha.store.scrub.slices import ScrubFault
 from rmqha.store.store import Store
 from rmqha.wire.store_layout import OWN_FOLDER, REPAIR
 
@@ -60,6 +61,7 @@ class LiveRepair:
     Repairs the log of one open store.
 
     @ivar master: Who has the bytes; C{None} while the log is not known to be the master's.
+    @ivar differs: Told of records that check on both sides and yet differ, and stay as they are.
     @ivar repaired: Ranges replaced since the store was opened.
     @ivar records: Records in them.
     @ivar trouble: Why the last range was not had; C{""} if it was.
@@ -67,6 +69,7 @@ class LiveRepair:
 
     store: Store
     master: Callable[[], MasterReplica | None]
+    differs: Callable[[ScrubFault], object]
     clock: IReactorTime
     in_thread: InThread
     repaired: int = field(default=0, init=False)
@@ -171,8 +174,12 @@ class LiveRepair:
             await self.in_thread(self._forget, raw)
         for missing in report.not_had:
             self._not_had(DamagedRange(missing.start, missing.stop, wanted.reason), missing.reason)
-        for start, stop in report.ranges:
-            await self.store.scrubber.look_again(start, stop)
+        for other in report.differs if log.min_offset <= wanted.start else ():
+            path = str(log.folder.at(other.start).path)
+            reason = f"byte {other.start} differs from the master's; {other.reason}"
+            self.differs(ScrubFault(offset=other.start, end=other.stop, path=path, reason=reason))
+        if report.ranges:
+            await self.store.scrubber.look_again(wanted.start, wanted.stop)
 
     def _open(self) -> RawLog:
         """

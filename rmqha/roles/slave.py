@@ -128,10 +128,6 @@ class SlaveNode(TellingSlave):
         """
         let_in = self.open_broker(store, None)
         self._ask_master()
-        self.repairs = LiveRepair(
-            store=store, master=self._master, clock=self.reactor, in_thread=self._in_thread
-        )
-        self.repairs.start()
         self.comparison = ColdComparison(
             store=store,
             master=self._compared_with,
@@ -140,6 +136,14 @@ class SlaveNode(TellingSlave):
             in_thread=self._in_thread,
         )
         self.comparison.start()
+        self.repairs = LiveRepair(
+            store=store,
+            master=self._master,
+            differs=self.comparison.differ,
+            clock=self.reactor,
+            in_thread=self._in_thread,
+        )
+        self.repairs.start()
         if self.follower is None:
             self._follow()
         return let_in

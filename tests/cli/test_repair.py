@@ -106,6 +106,17 @@ class RepairTests(CommandTestCase):
         result = self.run_command("repair", self.store, "--from", self.replica)
         self.assertIn("not had: bytes 2621718 to 2622274: the replica's", result.stdout)
 
+    def test_differs(self) -> None:
+        """
+        What stays as it is, though the replica has it otherwise, is named, and the exit code is 1.
+        """
+        damage.flip(self.store / damage.name(10), 9856 + 90)
+        damage.flip(self.replica / damage.name(10), 9856 + 358)
+        result = self.run_command("repair", self.store, "--from", self.replica)
+        self.assertEqual(result.exit_code, 1)
+        self.assertIn("differs: bytes 2631654 to 2631658, left as is: the record at", result.stdout)
+        self.assertEqual(digests(self.store), self.whole)
+
     def test_refused(self) -> None:
         """
         A store in use, the store itself, other file sizes, and a part of a store.

@@ -266,3 +266,29 @@ class LiveTests(RepairTestCase):
         self.assertEqual({"PUT_OK"}, {write.status for write in writing.wait()})
         self.assertEqual(1, len([*(slave.root / "rmqha" / "quarantine").iterdir()]))
         self.settle(master, slave)
+
+    @slow
+    def test_properties_differ_on_the_master(self) -> None:
+        """
+        A body that the slave's disk has lost comes from the master; properties of that record that
+        the master's disk has lost do not, and that they differ is named until somebody has looked.
+        """
+        keys = {**SMALL_FILES, "scrubInterval": 500, "scrubBytesPerSecond": 200 << 20}
+        master, slave = self.pair(**keys)
+        self.write(master, 300, size=BODY)
+        slave.until_synced(master.status()["maxOffset"])
+        path = sorted((slave.root / "commitlog").iterdir())[1]
+        whole, first = path.read_bytes(), int(path.name)
+        log = OfflineLog(slave.root)
+        starts = [start for _, block in scan(log, 0, log.end) for start in block.start.tolist()]
+        log.close()
+        at, behind = [start - first for start in starts if start > first][5:7]
+        # Of the properties, in the value of the last one.
+        damage.flip(master.root / "commitlog" / path.name, behind - 3)
+        damage.flip(path, at + 200)
+        slave.until(lambda status: status["repair"]["ranges"], "repaired")
+        slave.until(lambda status: not status["scrub"]["faultCount"], "no fault is left")
+        self.assertEqual(whole, path.read_bytes())
+        (other,) = slave.status()["comparison"]["differences"]
+        self.assertEqual(first + behind - 3, other["offset"])
+        self.assertEqual(503, slave.health())

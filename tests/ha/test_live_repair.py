@@ -25,6 +25,8 @@ from rmqha.net.tls.outgoing import OutgoingTls
 from rmqha.store.log import range_repair
 from rmqha.store.scrub.slices import ScrubFault
 from rmqha.wire.log.copied_damage import CopiedRecord, crc_of
+from rmqha.wire.log.hashing import body_crc
+from rmqha.wire.log.record import body_range
 from tests.support import damage
 from tests.support.logs import Held, LogTestCase, now
 from tests.support.memorylog import MemoryLog
@@ -51,6 +53,7 @@ class LiveRepairTests(LogTestCase):
         self.whole = self.files()
         self.store = self.opened(self.root, master=False)
         self.known = True
+        self.differing: list[ScrubFault] = []
 
     def files(self) -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in (self.root / "commitlog").iterdir()}
@@ -63,6 +66,7 @@ class LiveRepairTests(LogTestCase):
         self.repair = LiveRepair(
             store=self.store,
             master=lambda: self.master() if self.known else None,
+            differs=self.differing.append,
             clock=self.clock,
             in_thread=self.store.environment.in_thread if threads is None else threads,
         )
@@ -130,6 +134,39 @@ class LiveRepairTests(LogTestCase):
         (kept,) = (own / "quarantine").iterdir()
         self.assertEqual(kept.stat().st_size, LENGTH)
         self.assertFalse((own / "repair.json").exists() or (own / "repair").exists())
+
+    def test_the_master_has_other_properties(self) -> None:
+        """
+        A body comes from the master, and properties that differ stay as they are: no checksum tells
+        whose are right, so that they differ is told.
+        """
+        self.harm(START, LENGTH, PLACE)
+        self.theirs.data[START + LENGTH - 4] ^= 1
+        self.begin()
+        self.clock.advance(LOOK)
+        self.answered()
+        self.assertTrue(self.files() == self.whole)
+        self.assertEqual(self.store.scrubber.faults, {})
+        (other,) = self.differing
+        self.assertEqual(other.offset, START + LENGTH - 4)
+        self.assertIn("no checksum tells who is right", other.reason)
+
+    def test_the_master_has_another_record(self) -> None:
+        """
+        Where even the body is not the one that our record speaks of nothing is written.
+        """
+        self.harm(START, LENGTH, PLACE)
+        body, behind = body_range(bytes(self.theirs.data[START : START + LENGTH]), 0)
+        self.theirs.data[START + body] ^= 1
+        changed = bytes(self.theirs.data[START + body : START + behind])
+        self.theirs.data[START + 8 : START + 12] = body_crc(changed).to_bytes(4, "big")
+        self.theirs.data[START + LENGTH - 4] ^= 1
+        before = self.files()
+        self.begin()
+        self.clock.advance(LOOK)
+        self.answered()
+        self.assertTrue(self.files() == before)
+        self.assertIn("differs outside the body too", self.repair.trouble)
 
     def test_one_after_the_other(self) -> None:
         """

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from attrs import frozen
+from attrs import field, frozen
 
 from rmqha.config.store_settings import StoreSettings
 from rmqha.logfiles.follow import BadPlace, follow
@@ -37,13 +37,15 @@ class DamagedRange:
         it there is will do.
     @ivar good_to: With C{at_end}, where the last good record of ours ends; 0 if that is not
         behind C{start}.
+    @ivar asked: Whether a person has named it, and has looked: what is good there may go too.
     """
 
     start: int
     stop: int
     reason: str
-    at_end: bool = False
-    good_to: int = 0
+    at_end: bool = field(default=False, kw_only=True)
+    good_to: int = field(default=0, kw_only=True)
+    asked: bool = field(default=False, kw_only=True)
 
 
 def known_end(settings: StoreSettings, *, queues: bool) -> int:
@@ -134,8 +136,9 @@ def widened(raw: RawLog, start: int, stop: int) -> DamagedRange:
     first = _begin(log, start, end)
     behind = _record_from(raw, stop) if stop < end else None
     if behind is None:
-        return DamagedRange(first, max(stop, end), "asked for", at_end=True, good_to=end)
-    return DamagedRange(first, behind, "asked for")
+        most = max(stop, end)
+        return DamagedRange(first, most, "asked for", at_end=True, good_to=end, asked=True)
+    return DamagedRange(first, behind, "asked for", asked=True)
 
 
 def _begin(log: OfflineLog, offset: int, end: int) -> int:

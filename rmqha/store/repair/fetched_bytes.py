@@ -6,7 +6,12 @@ Both logs must be the same around the range: at least L{NEIGHBOURS} bytes before
 are equal, whole records among them.  The replica's bytes in the range must be records that check,
 at the offsets where they are, in a chain that ends where ours goes on, and each queue's offsets
 must go on from record to record.  Where only some of the replica's records are good, those are
-taken.  The record before the range may differ in its properties: then the damage begins there.
+taken.  The record before the range may differ in its properties up to its end: then the damage
+begins there.
+
+A record of ours of which the body alone is damaged says what the replica's has to be besides:
+where header, topic or properties differ nobody knows whose are right, so the body alone is taken,
+if it is what our own CRC says, and that the rest differs is told.
 
 Source: docs/operations.rst, Repair from a replica.
 """
@@ -27,7 +32,9 @@ from rmqha.store.repair.damaged_ranges import DamagedRange
 from rmqha.wire.columnar.dispatch_fields import fields
 from rmqha.wire.columnar.record_blocks import Block
 from rmqha.wire.log.delay_levels import DelayLevels
-from rmqha.wire.log.record import Fault, check, decode
+from rmqha.wire.log.layout import FIELDS
+from rmqha.wire.log.record import Fault, body_range, check, decode
+from rmqha.wire.log.record_crc import whole_crc_holds
 
 NEIGHBOURS = 64 << 10
 """Bytes compared on each side of a range, at least, if the log has them."""
@@ -129,6 +136,7 @@ class FetchedBytes:
     @ivar window: What was wanted, as far as the replica has it.
     @ivar runs: What may be written, after L{look}.
     @ivar not_had: What cannot be.
+    @ivar differs: Where a record stays ours, though the replica's checks and is another.
     @ivar records: How many are to be written.
     """
 
@@ -137,7 +145,10 @@ class FetchedBytes:
     window: Window
     runs: list[Range] = field(factory=list, init=False)
     not_had: list[NotHad] = field(factory=list, init=False)
+    differs: list[NotHad] = field(factory=list, init=False)
     records: int = field(default=0, init=False)
+    # The record that the range was made to begin with.
+    _reached: int = field(default=-1, init=False)
     _queues: dict[tuple[str, int], int] = field(factory=dict, init=False)
     _levels: DelayLevels = field(factory=lambda: DelayLevels.parse("1s"), init=False)
 
@@ -149,13 +160,14 @@ class FetchedBytes:
         wanted = self.window.wanted
         why = self._differs() or self._walk()
         if why:
-            self.runs, self.records = [], 0
+            self.runs, self.records, self.differs = [], 0, []
             self.not_had = [NotHad(wanted.start, wanted.stop, why)]
 
     def _reach_back(self) -> None:
         """
-        Take the record before the range for a part of it where it differs in its properties alone:
-        what a disk loses begins anywhere, and no checksum tells that these are damaged.
+        Take the record before the range for a part of it where it differs in its properties alone,
+        to their end: what a disk loses begins anywhere, and no checksum tells that these are
+        damaged.
         """
         window, wanted = self.window, self.window.wanted
         if not any(stop == wanted.start for _, stop in window.equal):
@@ -170,12 +182,13 @@ class FetchedBytes:
         if ours == theirs or check(ours, 0, size, start, wanted.start, max_size=most) != size:
             return
         properties = size - len(decode(ours, 0, start).raw_properties)
-        if ours[:properties] == theirs[:properties]:
+        if ours[:properties] == theirs[:properties] and ours[-1] != theirs[-1]:
             equal = window.bounded(window.low, start).equal
             behind = tuple(each for each in window.equal if each[0] >= wanted.stop)
             self.window = evolve(
                 window, wanted=evolve(wanted, start=start), equal=(*equal, *behind)
             )
+            self._reached = start
 
     def _differs(self) -> str:
         """
@@ -282,12 +295,71 @@ class FetchedBytes:
             inside = block.start + block.size <= wanted.stop
             ends = (block.start + block.size)[inside]
             stop = int(ends[-1]) if len(ends) else block.base
+        for at, size in zip(block.start.tolist(), block.size.tolist(), strict=True):
+            if not start <= at < stop:
+                continue
+            if self._is_better(at, size):
+                self.records += 1
+                self._run(start, at + size)
+            else:
+                self._run(start, at)
+                self._take_body(at, size)
+            start = at + size
+        self._run(start, stop)
+
+    def _run(self, start: int, stop: int) -> None:
         if start >= stop:
             return
-        self.records += int(((block.start >= start) & (block.start < stop)).sum())
         if self.runs and self.runs[-1][1] == start:
             start = self.runs.pop()[0]
         self.runs.append((start, stop))
+
+    def _is_better(self, start: int, size: int) -> bool:
+        """
+        Whether a good record of the replica's may take the place of what is ours: not if ours has
+        another header, topic or properties and only its body is damaged, or nothing is.
+        """
+        if self.window.wanted.asked or start == self._reached or not self.ours.has(start):
+            return True
+        ours, theirs = self._both(start, size)
+        if ours == theirs or self._judged(ours, start, crc=False) != size:
+            return True
+        if whole_crc_holds(ours) is False and whole_crc_holds(theirs):
+            return True
+        body, behind = body_range(ours, 0)
+        crc = FIELDS["body_crc"].place
+        outside = [side[: crc.start] + side[crc.stop : body] for side in (ours, theirs)]
+        return outside[0] == outside[1] and ours[behind:] == theirs[behind:]
+
+    def _take_body(self, start: int, size: int) -> None:
+        """
+        Take the body alone of a record that differs elsewhere too, if the CRC in ours says that it
+        is the body of ours.
+        """
+        ours, theirs = self._both(start, size)
+        body, behind = body_range(ours, 0)
+        mended = ours[:body] + theirs[body:behind] + ours[behind:]
+        if self._judged(mended, start, crc=True) != size:
+            why = "the replica's record differs outside the body too: look at both"
+            self.not_had.append(NotHad(start, start + size, why))
+            return
+        if ours != mended:
+            self.records += 1
+            self._run(start + body, start + behind)
+        at = next(place for place in range(size) if mended[place] != theirs[place])
+        why = f"the record at byte {start} differs outside its body, no checksum tells who is right"
+        self.differs.append(NotHad(start + at, start + size, why))
+
+    def _both(self, start: int, size: int) -> tuple[bytes, bytes]:
+        ours, theirs = (bytes(side.read(start, size)) for side in (self.ours, self.theirs))
+        return ours, theirs
+
+    def _judged(self, record: bytes, start: int, *, crc: bool) -> int | Fault:
+        """
+        What bytes of our log are, taken for a record at a place.
+        """
+        most, end = self.ours.file_size, self.ours.file_end(start)
+        return check(record, 0, len(record), start, end, crc=crc, max_size=most)
 
     def _bad_place(self, bad: BadPlace) -> None:
         """

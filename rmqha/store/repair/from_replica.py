@@ -114,6 +114,7 @@ class RepairReport:
     @ivar ranges: What is to be, or was, replaced.
     @ivar records: How many records that is.
     @ivar not_had: What could not be.
+    @ivar differs: Where records stay as they are, though the peer's check and are others.
     @ivar kept: Quarantine files with what stood there.
     @ivar rebuilt: Whether queues and index had to be made anew.
     """
@@ -122,6 +123,7 @@ class RepairReport:
     ranges: tuple[Range, ...]
     records: int
     not_had: tuple[NotHad, ...]
+    differs: tuple[NotHad, ...] = ()
     kept: tuple[str, ...] = ()
     rebuilt: bool = False
 
@@ -147,6 +149,7 @@ class RangeFetch:
     creates: bool = True
     _patches: list[Patch] = field(factory=list, init=False)
     _not_had: list[NotHad] = field(factory=list, init=False)
+    _differs: list[NotHad] = field(factory=list, init=False)
     _records: int = field(default=0, init=False)
     _came: int = field(default=0, init=False)
 
@@ -177,6 +180,7 @@ class RangeFetch:
             ranges=tuple(each for patch in self._patches for each in patch.ranges),
             records=self._records,
             not_had=tuple(self._not_had),
+            differs=tuple(self._differs),
         )
 
     def intent(self) -> RepairIntent | None:
@@ -225,6 +229,7 @@ class RangeFetch:
         finally:
             theirs.close()
         self._not_had += looked.not_had
+        self._differs += looked.differs
         if not looked.runs:
             path.unlink()
             return

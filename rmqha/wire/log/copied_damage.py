@@ -105,14 +105,17 @@ class CopiedDamage:
 
     def forget(self, ranges: Sequence[tuple[int, int]]) -> bool:
         """
-        Records in some ranges are others now.
+        Some bytes were written anew: records that have any of them are others now.
 
         @return: Whether there was one.
         """
         gone = [
             record.offset
             for record in self
-            if any(start <= record.offset < stop for start, stop in ranges)
+            if any(
+                record.offset < stop and start < record.offset + record.size
+                for start, stop in ranges
+            )
         ]
         for offset in gone:
             del self._records[offset]

@@ -415,6 +415,17 @@ def dispatch_fields(
     )
 
 
+def body_range(buf: memoryview | bytes, pos: int) -> tuple[int, int]:
+    """
+    Where the body is of a record that L{check} found whole, but for its CRC.
+
+    @return: Its first position in C{buf}, and the one just past it.
+    """
+    (sys_flag,) = _INT.unpack_from(buf, pos + SYS_FLAG_AT)
+    at = pos + BODY_AT + born_extra(sys_flag) + store_extra(sys_flag)
+    return at, at + int(_INT.unpack_from(buf, at - 4)[0])
+
+
 def raw_properties(buf: memoryview | bytes, pos: int, size: int) -> bytes | None:
     """
     The property string of a record, which nobody has looked at yet.

@@ -204,6 +204,44 @@ class RefusedTests(RepairCase):
             self.assertIn("the replica's record is damaged, ours is not", reason)
             (self.replica / damage.name(10)).write_bytes(harmed)
 
+    def test_properties_differ(self) -> None:
+        """
+        Of a record whose body alone is damaged the body is had; properties that differ stay ours,
+        and are named.
+        """
+        damage.flip(self.store / damage.name(10), BEFORE)
+        damage.flip(self.replica / damage.name(10), 9856 + 362 - 4)
+        report = self.repaired()
+        self.assert_whole()
+        self.assertEqual(report.not_had, ())
+        (other,) = report.differs
+        self.assertEqual(other.start, 10 * SIZE + 9856 + 362 - 4)
+        (kept,) = self.quarantined().values()
+        self.assertLess(len(kept), 362, "the body alone was replaced")
+
+    def test_named_by_a_person(self) -> None:
+        """
+        A range that somebody has named, having looked, is taken as the replica has it.
+        """
+        damage.flip(self.store / damage.name(10), 9856 + 362 - 4)
+        wanted = self.stopped().named(10 * SIZE + 9856, 10 * SIZE + 9857)
+        report = self.repaired(wanted)
+        self.assert_whole()
+        self.assertEqual((report.records, report.differs), (1, ()))
+
+    def test_properties_of_our_neighbour_differ(self) -> None:
+        """
+        A record before the range whose properties differ in the middle is no part of the damage.
+        """
+        base = 10 * SIZE
+        log = OfflineLog(self.store)
+        starts = [start for _, each in scan(log, base, END) for start in each.start.tolist()]
+        log.close()
+        damaged = max(start for start in starts if start <= base + HARMED)
+        damage.overwrite(self.store / damage.name(10), HARMED, bytes(100))
+        damage.flip(self.replica / damage.name(10), damaged - base - 4)
+        self.assertIn("the record checks on both sides", self.not_had())
+
     def test_our_neighbour_differs(self) -> None:
         """
         A named range whose neighbour is damaged here: the text says so.
