@@ -34,6 +34,7 @@ from numpy.typing import NDArray
 from rmqha.errors import DerivedFault
 from rmqha.store.files.descriptors import Descriptors
 from rmqha.store.files.mapped import disk_error, zero_range
+from rmqha.store.files.pages import page_begin, page_end
 from rmqha.wire.lane.compiled import COMPILED
 
 if TYPE_CHECKING or COMPILED:
@@ -62,7 +63,6 @@ _MAX_SECONDS = 0x7FFFFFFF
 # Entries checked in one step: 20 MB.
 _SCAN_ENTRIES = 1 << 20
 _SLOT = Struct(">i")
-_PAGE = 4096
 
 Ints = NDArray[np.int64]
 """Numbers of entries, offsets in the log, or times."""
@@ -209,12 +209,12 @@ class IndexFile:
         return self._map
 
     def _mapped(self, fd: int) -> mmap.mmap:
-        os.posix_fallocate(fd, 0, self.shape.entries_at)
+        os.posix_fallocate(fd, 0, min(page_end(self.shape.entries_at), self.shape.file_size))
         self._allocated = self._page(self.count)
         return mmap.mmap(fd, self.shape.file_size)
 
     def _allocate(self, end: int, fd: int) -> None:
-        wide = min(end + ROOM, self.shape.file_size)
+        end, wide = (min(page_end(one), self.shape.file_size) for one in (end, end + ROOM))
         try:
             os.posix_fallocate(fd, self._allocated, wide - self._allocated)
         except OSError:
@@ -227,8 +227,7 @@ class IndexFile:
         """
         Where the page with an entry begins: what is before that entry has blocks.
         """
-        place = self._place(number)
-        return max(self.shape.entries_at, place - place % _PAGE)
+        return max(self.shape.entries_at, page_begin(self._place(number)))
 
     def slots(self) -> Slots:
         """

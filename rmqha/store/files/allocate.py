@@ -19,15 +19,13 @@ from twisted.python.failure import Failure
 
 from rmqha.errors import DiskFull
 from rmqha.store.files.mapped import LogFolder, MappedFile
+from rmqha.store.files.pages import page_begin
 
 WINDOW = 64 << 20
 """Bytes kept allocated ahead of the end, filled again when half of them are used."""
 
 STEP = 16 << 20
 """Bytes allocated in place when the window is used up."""
-
-PAGE = 4096
-"""Bytes of a page of memory."""
 
 InThread = Callable[..., "Deferred[Any]"]
 """Runs a function in a thread and promises its result, like C{deferToThread}."""
@@ -54,8 +52,7 @@ class Allocator:
 
         Its allocation starts at the last page already written, which has blocks.
         """
-        position = end - file.start
-        file.allocated = max(file.allocated, position - position % PAGE)
+        file.allocated = max(file.allocated, page_begin(end - file.start))
 
     def next_file(self, folder: LogFolder, offset: int, wanted: int) -> MappedFile:
         """

@@ -3,9 +3,9 @@ The files of the commit log: named by their first byte, all of one size, mapped.
 
 Three facts about Linux shape this module (docs/architecture.rst, Mapped files):
 
-  - a store through a map into a block the disk does not have kills the process
-    with SIGBUS, so blocks are allocated before anything is written to them, in
-    files that a stock broker made sparse too;
+  - a store through a map into a page of which the disk does not have every block
+    kills the process with SIGBUS, so whole pages get blocks before anything is
+    written to them, in files that a stock broker made sparse too;
   - the first touch of a fresh page through a map is slow and done by the
     reactor, so a thread makes the pages ahead of the end present;
   - C{mmap.close} fails while a view lives, and truncating a mapped file makes
@@ -39,7 +39,7 @@ from rmqha.errors import (
 from rmqha.logfiles.blocks.open_file import data_extents
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.listing import LOG_NAME, file_name, list_log
-from rmqha.store.files.pages import populate
+from rmqha.store.files.pages import page_end, populate
 from rmqha.wire.store_layout import PARTIAL_SUFFIX
 
 _ZEROS = bytes(1 << 20)
@@ -204,14 +204,14 @@ class MappedFile:
 
     def allocate(self, upto: int, *, prefault: bool = False) -> None:
         """
-        Give C{[allocated, upto)} blocks.  Safe to call from a thread while the part
-        below L{allocated} is being written.
+        Give C{[allocated, upto)} blocks, and the rest of the last page.  Safe to call from a
+        thread while the part below L{allocated} is being written.
 
         @param upto: Bytes from the file's start; more than the file is cut to it.
         @param prefault: Also make the pages present, see L{rmqha.store.files.pages}.
         @raise DiskFull: If the disk has no room; L{allocated} says how far it got.
         """
-        upto = min(upto, self.size)
+        upto = min(page_end(upto), self.size)
         if self.allocated < upto:
             with self._growing:
                 # Read again under the lock: the reactor may have grown it meanwhile.

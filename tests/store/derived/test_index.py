@@ -197,7 +197,7 @@ class PutTests(IndexTestCase):
         for values in ([7], list(range(1, 100))):
             index, whole = self.index(self.folder(), shape), self.index(self.folder(), shape)
             for made in (index, whole):
-                put(made, values, 100, TIME)
+                put(made, list(range(1, 7)), 100, TIME)  # up to the end of a page
             (file,) = index.files
             put(whole, values, 200, TIME)
             before = file.count, Path(file.path).read_bytes()
@@ -207,6 +207,22 @@ class PutTests(IndexTestCase):
             disk.full = False
             put(index, values, 200, TIME)
             self.assert_same_files(index.root, whole.root)
+
+    def test_whole_pages(self) -> None:
+        """
+        Slots and entries get blocks for whole pages, as what is stored through the map needs.
+        """
+        asked: list[int] = []
+        real = os.posix_fallocate
+
+        def allocate(fd: int, start: int, size: int) -> None:
+            asked.append(start + size)
+            real(fd, start, size)
+
+        self.patch(os, "posix_fallocate", allocate)
+        self.patch(index_file, "ROOM", 0)
+        put(self.index(self.folder(), IndexShape(slots=2000, entries=2000)), [7] * 7, 100, TIME)
+        self.assertEqual(asked, [8192, 12288])
 
     def test_less_room(self) -> None:
         """

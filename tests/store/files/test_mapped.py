@@ -227,8 +227,16 @@ class AllocateTests(LogTestCase):
         """
         for upto in (100, 50, SIZE + 1, SIZE):
             self.file.allocate(upto)
-        self.assertEqual(self.disk.asked, [100, SIZE - 100])
+        self.assertEqual(self.disk.asked, [4096, SIZE - 4096])
         self.assertEqual(self.file.allocated, SIZE)
+
+    def test_whole_pages(self) -> None:
+        """
+        The whole page gets blocks: where they are smaller, one byte stored through a map would
+        otherwise end the process on a full disk.
+        """
+        self.file.allocate(4097)
+        self.assertEqual((self.file.allocated, self.disk.asked), (8192, [8192]))
 
     def test_prefault_spares_what_is_written(self) -> None:
         """
@@ -245,7 +253,7 @@ class AllocateTests(LogTestCase):
         """
         self.disk.full = True
         error = self.assertRaises(DiskFull, self.file.allocate, 500)
-        self.assertEqual((error.wanted, self.file.allocated), (500, 0))
+        self.assertEqual((error.wanted, self.file.allocated), (4096, 0))
 
     def test_not_after_close(self) -> None:
         """
@@ -268,37 +276,37 @@ class AllocateTests(LogTestCase):
         real = mapped.os.posix_fallocate
 
         def fallocate(fd: int, start: int, size: int) -> None:
-            if size > 1000:
+            if size > 4096:
                 raise OSError(errno.ENOSPC, "full")
             real(fd, start, size)
 
         self.patch(mapped.os, "posix_fallocate", fallocate)
         Allocator(step=1 << 14).ensure(self.file, 900)
-        self.assertEqual(self.file.allocated, 900)
+        self.assertEqual(self.file.allocated, 4096)
 
     def test_ahead(self) -> None:
         """
         One thread at a time fills the window, again when half of it is used.
         """
         held = Held()
-        allocator = Allocator(held, window=4096, step=1024)
+        allocator = Allocator(held, window=3 * 4096, step=1024)
         allocator.ensure(self.file, 10)
         allocator.ensure(self.file, 20)
         self.assertEqual(len(held.calls), 1)
         held.work()
-        self.assertEqual(self.file.allocated, 10 + 4096)
-        allocator.ensure(self.file, 1000)
+        self.assertEqual(self.file.allocated, 4 * 4096)
+        allocator.ensure(self.file, 5000)
         self.assertEqual(held.calls, [])
-        allocator.ensure(self.file, 3000)
+        allocator.ensure(self.file, 11_000)
         held.work()
-        self.assertEqual(self.file.allocated, 3000 + 4096)
+        self.assertEqual(self.file.allocated, 6 * 4096)
 
     def test_ahead_fails_quietly_on_a_full_disk(self) -> None:
         """
         No room ahead is no error yet; anything else is logged, and asked for again.
         """
         held = Held()
-        allocator = Allocator(held, window=4096, step=1024)
+        allocator = Allocator(held, window=3 * 4096, step=1024)
         allocator.ensure(self.file, 10)
         self.disk.full = True
         held.work()
