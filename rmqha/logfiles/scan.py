@@ -3,8 +3,7 @@ Walk a log in blocks from record to record, and find records where that cannot b
 
 A record begins where its magic stands four bytes behind, where it says that it is, and
 where every check agrees.  A reader that lost the chain searches for such a place: recovery
-among mapped files, to tell a torn tail from damage, and the offline tools with
-C{pread}, to go on behind a bad place.
+to tell a torn tail from damage, and the offline tools to go on behind a bad place.
 
 Source: docs/protocol/store.rst, Recovery.
 """
@@ -65,7 +64,7 @@ def scan(
         block = walk(view, position, position + taken, file_end, crc=crc, max_size=log.file_size)
         window_cut = block.fault is Fault.INCOMPLETE and taken < available
         if window_cut and block.end == position:
-            size = available
+            size = max(2 * size, int.from_bytes(view[:4], "big"))
             continue
         size = window
         yield view, evolve(block, fault=None) if window_cut else block
@@ -74,14 +73,16 @@ def scan(
         position = block.end
 
 
-def judge(log: LogReader, offset: int) -> int | Fault:
+def judge(log: LogReader, offset: int, *, crc: bool = True) -> int | Fault:
     """
     The verdict of L{check<rmqha.wire.log.record.check>} on one place.
+
+    @param crc: Whether its body is checked.
     """
     head = log.read(offset, MIN_BLANK)
     size = int.from_bytes(head[:4], "big", signed=True)
     buf = log.read(offset, size) if MIN_BLANK < size <= log.file_size else head
-    return check(buf, 0, len(buf), offset, log.file_end(offset), max_size=log.file_size)
+    return check(buf, 0, len(buf), offset, log.file_end(offset), crc=crc, max_size=log.file_size)
 
 
 def next_valid(log: SparseLog, offset: int) -> int | None:

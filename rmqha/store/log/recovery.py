@@ -21,10 +21,11 @@ from attrs import asdict, define, field, frozen
 from rmqha.errors import LogCorrupt
 from rmqha.logfiles.blocks.open_file import data_extents
 from rmqha.logfiles.log_end import LogEnd, Progress, damage_behind, find_log_end
-from rmqha.logfiles.scan import HEAD, candidates, data_end
+from rmqha.logfiles.scan import HEAD, candidates, data_end, judge
 from rmqha.store.files.mapped import LogFolder, MappedFile
 from rmqha.wire.log.copied_damage import CopiedDamage
-from rmqha.wire.log.record import Fault, check, stored_at
+from rmqha.wire.log.layout import BODY_AT, IP6_EXTRA
+from rmqha.wire.log.record import Fault, stored_at
 
 CLEAN_FILES = 3
 """How many of the last files are checked after a clean stop, as stock brokers do."""
@@ -52,7 +53,9 @@ class Recovery(LogEnd):
 @define(eq=False)
 class FolderReader:
     """
-    All bytes of a folder's files, valid or not, as a log.
+    All bytes of a folder's files, valid or not, as a log.  They are read by C{pread}: behind a
+    log's end there are holes, and where memory is the disk (tmpfs) a look at one through the map
+    takes a page of it, which a full one has not, and kills the process.
     """
 
     folder: LogFolder
@@ -60,6 +63,13 @@ class FolderReader:
     min_offset: int = field(init=False)
     end: int = field(init=False)
     confirmed: int = field(init=False)
+
+    @classmethod
+    def of_file(cls, file: MappedFile) -> FolderReader:
+        """
+        A log of one file.
+        """
+        return cls(LogFolder(file.path.parent, file.size, [file]))
 
     def __attrs_post_init__(self) -> None:
         files = self.folder.files
@@ -75,11 +85,17 @@ class FolderReader:
 
     def read(self, offset: int, size: int) -> memoryview:
         """
-        A view of at most C{size} bytes, without a copy: it ends where the file does.
+        At most C{size} bytes: they end where the file does.
         """
         file = self.folder.at(offset)
         start = offset - file.start
-        return file.view[start : min(start + size, file.size)].toreadonly()
+        return memoryview(os.pread(file.fd, min(size, file.size - start), start))
+
+    def stored_at(self, offset: int) -> int:
+        """
+        Store time of the record at C{offset}, in milliseconds since 1970.
+        """
+        return stored_at(self.read(offset, BODY_AT + 2 * IP6_EXTRA), 0)
 
     def extents(self, offset: int) -> Iterator[tuple[int, int]]:
         """
@@ -114,8 +130,9 @@ def first_stored_at(file: MappedFile) -> int:
     """
     Store time of a file's first record in milliseconds, 0 if there is none.
     """
-    size = check(file.view, 0, file.size, file.start, file.end, crc=False, max_size=file.size)
-    return 0 if isinstance(size, Fault) or size < 0 else stored_at(file.view, 0)
+    reader = FolderReader.of_file(file)
+    size = judge(reader, file.start, crc=False)
+    return 0 if isinstance(size, Fault) or size < 0 else reader.stored_at(file.start)
 
 
 def recover(
@@ -166,25 +183,17 @@ def _damage(reader: FolderReader, end: int, reason: Fault | None) -> LogCorrupt 
 def last_record_of(file: MappedFile) -> int | None:
     """
     The last record of a full file: looked for backwards from its end, bodies unchecked.
-    Blocking; the disk is waited for by C{pread}, without the interpreter's lock.
+    Blocking.
 
     @return: Its physical offset; C{None} if there is none in the last megabytes.
     """
-    high = file.size
+    high, reader = file.size, FolderReader.of_file(file)
     for _ in range(LAST_PIECES):
         low = max(0, high - PIECE)
         # A record may begin in this piece and say where it is in the next.
         data = os.pread(file.fd, min(high + HEAD, file.size) - low, low)
         for place in reversed(candidates(data, file.start + low)):
-            verdict = check(
-                file.view,
-                place - file.start,
-                file.size,
-                place,
-                file.end,
-                crc=False,
-                max_size=file.size,
-            )
+            verdict = judge(reader, place, crc=False)
             if not isinstance(verdict, Fault) and verdict > 0:
                 return place
         if low == 0:

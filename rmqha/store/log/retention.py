@@ -33,8 +33,7 @@ from rmqha.periodic import Job, Periodic
 from rmqha.store.files.allocate import InThread
 from rmqha.store.files.mapped import MappedFile
 from rmqha.store.log.commit_log import CommitLog
-from rmqha.store.log.recovery import last_record_of
-from rmqha.wire.log.record import Fault, check, stored_at
+from rmqha.store.log.recovery import FolderReader, first_stored_at, last_record_of
 
 
 def disk_use(folder: Path) -> float:
@@ -70,12 +69,10 @@ def last_stored(file: MappedFile) -> float:
     """
     last = last_record_of(file)
     if last is not None:
-        return stored_at(file.view, last - file.start) / 1000
-    size = check(file.view, 0, file.size, file.start, file.end, crc=False, max_size=file.size)
-    if not isinstance(size, Fault) and size > 0:
-        # One record and a blank of more megabytes than were searched.
-        return stored_at(file.view, 0) / 1000
-    return file.path.stat().st_mtime
+        return FolderReader.of_file(file).stored_at(last) / 1000
+    # One record and a blank of more megabytes than were searched?
+    first = first_stored_at(file)
+    return first / 1000 if first else file.path.stat().st_mtime
 
 
 @define(eq=False, kw_only=True)

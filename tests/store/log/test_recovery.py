@@ -514,6 +514,19 @@ class DamageTests(EndTestCase):
             self.assertIsNone(next_valid(reader, start + 1))
             self.assertEqual(last_record_of(file), start)
 
+    def test_no_map(self) -> None:
+        """
+        Files are looked at without a map of them: one of a full tmpfs would end the process where
+        it has a hole.
+        """
+        self.write(1000, 500, 3000, file_size=FILE_SIZE).folder.close()
+        folder = LogFolder.load(self.path, FILE_SIZE)
+        self.addCleanup(folder.close)
+        first_file(folder, crashed=True, safe_time=STORED)
+        cut(folder, recover(folder, 0).end)
+        last_record_of(folder.files[0])
+        self.assertEqual([file.map_ref() for file in folder.files], [None, None])
+
     def test_last_record(self) -> None:
         """
         The last record of a file is found behind a blank, and not inside a body.
