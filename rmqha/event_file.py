@@ -14,10 +14,12 @@ import os
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from attrs import asdict, frozen
 
+from rmqha import reserve
 from rmqha.wire.store_layout import EVENTS, NEW_SUFFIX, OWN_FOLDER
 
 MOST_BYTES = 256 << 10
@@ -55,9 +57,13 @@ def append(path: Path, events: Iterable[Event]) -> None:
 
     @raise OSError: If the file cannot be written.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
     rows = [asdict(event) | {"text": event.text[:LONGEST]} for event in events]
     text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
+    reserve.write(path, len(text), partial(_append, path, text))
+
+
+def _append(path: Path, text: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "ab+") as file:
         if file.tell():
             file.seek(-1, os.SEEK_END)

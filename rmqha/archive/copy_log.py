@@ -22,7 +22,8 @@ from rmqha.logfiles.listing import file_name
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.scan import next_valid, scan
 from rmqha.logfiles.walk_file import Walked
-from rmqha.store.files.mapped import NO_SPACE, write_all, zero_range
+from rmqha.reserve import NO_SPACE
+from rmqha.store.files.mapped import write_all, zero_range
 from rmqha.wire.columnar.record_blocks import Block
 from rmqha.wire.log.record import Fault
 from rmqha.wire.store_layout import PARTIAL_SUFFIX

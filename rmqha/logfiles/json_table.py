@@ -13,7 +13,6 @@ C{str}, both ways.  A stock broker reads what is written here.
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -25,6 +24,7 @@ from typing import Any
 
 from attrs import frozen
 
+from rmqha import reserve
 from rmqha.errors import DiskFull, FileUnreadable, TableUnreadable
 from rmqha.wire.store_layout import BACKUP_SUFFIX, NEW_SUFFIX
 
@@ -199,7 +199,8 @@ def replace_text(
     step = step or _ignore
     new = _beside(path, NEW_SUFFIX)
     old = _beside(path, ".old")
-    try:
+
+    def turn() -> None:
         step("write")
         _write(new, data)
         step("keep")
@@ -214,8 +215,11 @@ def replace_text(
             os.replace(old, _beside(path, BACKUP_SUFFIX))
         step("sync")
         fsync_folder(path.parent)
+
+    try:
+        reserve.write(path, len(data), turn)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in reserve.NO_SPACE:
             new.unlink(missing_ok=True)
             old.unlink(missing_ok=True)
             raise DiskFull(str(path), len(data)) from error
@@ -230,7 +234,7 @@ def _keep(path: Path, old: Path) -> None:
     try:
         os.link(path, old)
     except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in reserve.NO_SPACE:
             raise
         # No hard links on this file system.
         shutil.copyfile(path, old)

@@ -17,11 +17,13 @@ from contextlib import ExitStack
 from attrs import define, field, frozen
 from twisted.logger import Logger
 
+from rmqha import reserve
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import DiskFull, LogShortened, TruncationInvalid
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.log_writer import LogWriter
 from rmqha.logfiles.published import read_copied_damage, read_deleted_topics
+from rmqha.reserve import NO_SPACE
 from rmqha.store import lost_tail
 from rmqha.store.derived import dispatch_mark
 from rmqha.store.derived.clamp_offsets import clamp_consumers, clamp_delays
@@ -31,7 +33,7 @@ from rmqha.store.derived.index import Index
 from rmqha.store.derived.rebuild import open_derived
 from rmqha.store.environment import StoreEnvironment
 from rmqha.store.files.allocate import Allocator
-from rmqha.store.files.mapped import NO_SPACE, LogFolder, none_left
+from rmqha.store.files.mapped import LogFolder, none_left
 from rmqha.store.keep_derived import keep_derived
 from rmqha.store.log import copied_damage_file
 from rmqha.store.log.checkpoint import Checkpoint
@@ -415,6 +417,7 @@ class Opener:
 
     def _mark_running(self) -> None:
         path = self.settings.root / ABORT
+        reserve.keep(self.settings.root)
         try:
             path.write_text(str(os.getpid()), encoding="ascii")
         except OSError as error:

@@ -120,6 +120,9 @@ DELETED_TOPICS = "deleted.json"
 TRUNCATION = "truncate.json"
 """A cut of the log that has begun and is not finished."""
 
+RESERVE = "reserve"
+"""Room that is kept for what has to be written on a full disk."""
+
 SCRUB = "scrub.json"
 """How far the log was read again, to find damage, and what was found."""
 

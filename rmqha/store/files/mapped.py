@@ -39,13 +39,11 @@ from rmqha.errors import (
 from rmqha.logfiles.blocks.open_file import data_extents
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.listing import LOG_NAME, file_name, list_log
+from rmqha.reserve import NO_SPACE
 from rmqha.store.files.pages import page_end, populate
 from rmqha.wire.store_layout import PARTIAL_SUFFIX
 
 _ZEROS = bytes(1 << 20)
-
-NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""What a write fails with when the disk is full, or a quota or a limit of file sizes is reached."""
 
 NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 """What C{open} and C{dup} fail with when others have taken all there is.  Nothing was written

@@ -27,6 +27,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from rmqha import reserve
 from rmqha.config.store_settings import StoreSettings
 from rmqha.errors import OutOfDescriptors
 from rmqha.periodic import Job, Periodic
@@ -160,6 +161,7 @@ class Retention:
         """
         See how full the disks are, and refuse or allow writes.
         """
+        reserve.keep(self.settings.root)
         folders = [self.log.folder.path, self.settings.root]
         self.use = max(self.disk_use(folder) for folder in folders if folder.is_dir())
         warning = self.settings.disk_warning

@@ -18,12 +18,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 from attrs import frozen
 from isal.isal_zlib import crc32
 
+from rmqha import reserve
 from rmqha.errors import TableUnreadable, TruncationInvalid
 from rmqha.logfiles.json_table import Table, fsync_folder, read, replace
 from rmqha.logfiles.quarantine_file import quarantine_name
@@ -122,7 +124,7 @@ def quarantine_bytes(root: Path, at: int, end: int, pieces: Iterable[memoryview]
     place = root / OWN_FOLDER / QUARANTINE
     if not place.is_dir():
         try:
-            place.mkdir(parents=True)
+            reserve.write(place, 0, partial(place.mkdir, parents=True))
         except OSError as error:
             raise disk_error(error, str(place), end - at) from error
         fsync_folder(root / OWN_FOLDER)
@@ -133,7 +135,10 @@ def quarantine_bytes(root: Path, at: int, end: int, pieces: Iterable[memoryview]
         number += 1
         path = place / f"{at:020d}-{end:020d}.{number}.log"
     try:
-        with open(path, "xb") as out:
+        with reserve.write(path, 0, partial(open, path, "xb")) as out:
+            if end > at:
+                room = partial(os.posix_fallocate, out.fileno(), 0, end - at)
+                reserve.write(path, end - at, room)
             for piece in pieces:
                 out.write(piece)
             out.flush()

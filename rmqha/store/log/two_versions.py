@@ -21,7 +21,7 @@ from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.quarantine_file import version_name
 from rmqha.logfiles.reader import LogReader
 from rmqha.logfiles.scan import scan
-from rmqha.store.files.mapped import NO_SPACE
+from rmqha.reserve import NO_SPACE
 from rmqha.wire.log.record import Fault, check
 from rmqha.wire.log.record_crc import whole_crc_holds
 from rmqha.wire.store_layout import OWN_FOLDER, QUARANTINE

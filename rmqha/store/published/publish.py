@@ -28,6 +28,7 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from rmqha import reserve
 from rmqha.errors import PointInvalid
 from rmqha.health import HealthReason
 from rmqha.logfiles import json_table
@@ -87,17 +88,21 @@ def save(root: Path, point: Point, *, durable: bool) -> None:
 
     @param durable: Whether it is on the disk when this returns.
     """
-    path = path_of(root)
+    path, data = path_of(root), render_point(point)
     path.parent.mkdir(parents=True, exist_ok=True)
     new = path.with_name(path.name + NEW_SUFFIX)
-    with open(new, "wb") as file:
-        file.write(render_point(point))
+
+    def turn() -> None:
+        with open(new, "wb") as file:
+            file.write(data)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        os.replace(new, path)
         if durable:
-            file.flush()
-            os.fsync(file.fileno())
-    os.replace(new, path)
-    if durable:
-        fsync_folder(path.parent)
+            fsync_folder(path.parent)
+
+    reserve.write(path, len(data), turn)
 
 
 def lower(root: Path, at: int, now_ms: Callable[[], int]) -> None:

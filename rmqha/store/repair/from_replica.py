@@ -21,8 +21,8 @@ from twisted.internet.defer import maybeDeferred
 from rmqha.errors import DiskFull, ReplicaLacks
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.scan import WINDOW, data_end
+from rmqha.reserve import NO_SPACE
 from rmqha.store.files.allocate import InThread
-from rmqha.store.files.mapped import NO_SPACE
 from rmqha.store.log.range_repair import (
     Patch,
     Range,
