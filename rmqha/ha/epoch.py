@@ -68,7 +68,21 @@ class Epoch:
     @classmethod
     def begin(cls, root: Path, log: LogReader, *, master: bool = True) -> Epoch:
         """
-        Begin a run: take the earlier epoch up, or start a new one.
+        Begin a run, and write that down.
+
+        @param root: The store's root.
+        @param log: The recovered log, before anything is written to it.
+        @raise DiskFull: If there is no room.
+        """
+        self = cls.next_of(root, log, master=master)
+        self.save(log)
+        return self
+
+    @classmethod
+    def next_of(cls, root: Path, log: LogReader, *, master: bool) -> Epoch:
+        """
+        The epoch of a run that begins: take the earlier one up, or start a new one.  It counts
+        once it is saved: before that nothing may be written to the log, nor sent.
 
         @param root: The store's root.
         @param log: The recovered log, before anything is written to it.
@@ -86,7 +100,6 @@ class Epoch:
             marks=marks,
             continued=continued,
         )
-        self._save(log, marks, closed=False)
         self._log.info(
             "Log epoch {id} {kind} byte {start}; the log ends at byte {end}",
             id=self.id,
@@ -95,6 +108,14 @@ class Epoch:
             end=log.confirmed,
         )
         return self
+
+    def save(self, log: LogReader) -> None:
+        """
+        Write down that the run has begun; durable on return.
+
+        @raise DiskFull: If there is no room.
+        """
+        self._save(log, self.marks, closed=False)
 
     @classmethod
     def goes_on(cls, root: Path, log: LogReader, *, master: bool = True) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -155,12 +156,13 @@ class Serving:
 
     def begin(self, store: Store) -> MasterFactory:
         """
-        Begin an epoch of an open store's log, and let slaves in.
+        Begin an epoch of an open store's log, and let slaves in: on a full disk that has no room
+        for the epoch once retention, or somebody, has made some.
         """
         ha, log, role = self.settings.ha, store.log, self.settings.broker.role
         root = self.settings.store.root
         self.read_slots()
-        self.epoch = Epoch.begin(root, log, master=role.is_master)
+        self.epoch = Epoch.next_of(root, log, master=role.is_master)
         ledger = Ledger(
             log=log,
             start=self.epoch.start,
@@ -188,14 +190,22 @@ class Serving:
             gate=self.tls(),
         )
         factory.start()
-        self.factory = self.gate.inner = factory
+        self.factory = factory
+        store.with_room(partial(self._let_in, factory, self.epoch))
+        return factory
+
+    def _let_in(self, factory: MasterFactory, epoch: Epoch) -> None:
+        if self.factory is not factory:
+            return
+        log = factory.log
+        epoch.save(log)
+        self.gate.inner = factory
         self._log.info(
             "Serving slaves on HA port {port}: the log holds bytes {min} to {end}",
             min=log.min_offset,
             end=log.confirmed,
-            port=ha.listen_port,
+            port=self.settings.ha.listen_port,
         )
-        return factory
 
     def lend(self, factory: MasterFactory) -> None:
         """

@@ -8,7 +8,7 @@ files as a clean stop does.  Source: docs/protocol/store.rst, The store's folder
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from attrs import evolve, frozen
@@ -118,6 +118,7 @@ class Store:
         self._counted_to = -1
         self._causes: dict[str, str] = {}
         self._room_wanted = 0
+        self._waiting: list[Callable[[], None]] = []
         self._flush_mark = (0, 0)
         self.durable = log.confirmed
         clock = environment.clock
@@ -438,10 +439,32 @@ class Store:
         self._refuse("disk-full", str(error))
         self._room.start(DISK_LOOK)
 
+    def with_room(self, action: Callable[[], None]) -> None:
+        """
+        Do what writes to the disk; if that is full, again and again until it succeeds, and no
+        writes are taken before.
+
+        @param action: Raises L{DiskFull} if there is no room.
+        """
+        try:
+            action()
+        except DiskFull as error:
+            self._waiting.append(action)
+            self.disk_full(error)
+
+    def _written(self) -> bool:
+        """
+        Do what there was no room for; whether there is nothing left of it.
+        """
+        waiting, self._waiting = self._waiting, []
+        for action in waiting:
+            self.with_room(action)
+        return not self._waiting
+
     def _look_at_disk(self) -> None:
         try:
             whole = not self._dispatch.starved and not self._counting
-            room = whole and self.log.has_room(self._room_wanted)
+            room = self._written() and whole and self.log.has_room(self._room_wanted)
         except FlushFailed as error:
             self._flush_failed(error)
             room = True

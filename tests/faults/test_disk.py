@@ -5,15 +5,14 @@ F15 to F18: disks that are full, broken or slow.
 from __future__ import annotations
 
 import os
-import subprocess
 import time
 from pathlib import Path
+from typing import Any
 
-from twisted.trial.unittest import SkipTest
-
-from lab.harness.nodes import until
+from lab.harness.nodes import Node, until
 from lab.harness.writer import Driver
 from tests.faults.harness import FaultTestCase, rounds
+from tests.support.small_disk import small_disk
 
 MIB = 1 << 20
 
@@ -23,33 +22,17 @@ RESUMED = 10.0
 PROMPT = {"flushConsumeQueueThoroughInterval": 200}
 
 
-class SmallDiskTests(FaultTestCase):
+class SmallDiskTestCase(FaultTestCase):
     """
-    F15, F16: a file system of some MiB.
+    Tests with a file system of some MiB.
     """
 
-    def disk(self, size: int) -> Path:
+    def disk(self, size: int, kind: str = "tmpfs") -> Path:
         """
-        A small file system, mounted until the test ends.
+        A small file system, mounted until the test ends and its nodes are dead.
         """
-        place = self.folder / "disk"
-        place.mkdir()
-        done = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)],
-            check=False,
-            capture_output=True,
-            text=True,
-        )
-        if done.returncode:
-            raise SkipTest(f"no tmpfs can be mounted here: {done.stderr.strip()}")
-
-        # Run before the folder is removed and after the nodes are dead.
-        def unmount() -> None:
-            for process in self._processes:
-                process.kill9()
-            subprocess.run(["umount", "-l", str(place)], check=False)
-
-        self.addCleanup(unmount)
+        place = small_disk(self, size, kind)
+        self.addCleanup(self._end)
         return place
 
     def fill(self, disk: Path, leave: int) -> Path:
@@ -66,6 +49,12 @@ class SmallDiskTests(FaultTestCase):
         finally:
             os.close(fd)
         return path
+
+
+class SmallDiskTests(SmallDiskTestCase):
+    """
+    F15, F16: one that fills up.
+    """
 
     def test_slave(self) -> None:
         """
@@ -124,21 +113,118 @@ class SmallDiskTests(FaultTestCase):
             self.write(master, 20)
         self.settle(master, slave)
 
-    def test_kill_when_full(self) -> None:
+
+class FullStartTests(SmallDiskTestCase):
+    """
+    A node that is killed on a disk without a free block.
+    """
+
+    def full(self, kind: str, role: str, **keys: Any) -> tuple[Driver, Node, Node, Path]:
         """
-        A master killed on a full disk starts again on it.
+        Fill the disk of one node while it is written to, until it takes no more, and kill it.
+
+        @return: Master, slave, the one of them that has the disk, and what others took of it.
         """
-        disk = self.disk(8 * MIB)
-        master = self.master(root=disk / "store", **PROMPT).start()
-        slave = self.slave(master.address, **PROMPT)
+        disk = self.disk(16 * MIB, kind)
+        small: dict[str, Any] = {"root": disk / "store", "cleanFileForciblyEnable": False, **keys}
+        given = {"slaveTimeout": 300, "mappedFileSizeCommitLog": 256 << 10, **PROMPT}
+        master = self.master(**given, **(small if role == "master" else {})).start()
+        slave = self.slave(master.address, **given, **(small if role == "slave" else {}))
         slave.start().until_synced(0)
-        ballast = self.fill(disk, 2_500_000)
-        while master.status()["state"] != "disk-full":
-            master.put(50, size=4000, concurrency=20).wait()
-        self.fill(disk, 0)
-        master.kill9()
+        node: Node = master if role == "master" else slave
+        self.write(master, 300, size=4000)
+        ballast = disk / "ballast"
+        while self.takes(node):
+            # Of every size, so that files end anywhere in a page.
+            for size in (10, 200, 3000, 20_000):
+                master.put(20, size=size, concurrency=20).wait()
+            self.assertTrue(node.running, f"it died while its disk filled up\n{node.tail()}")
+            self.take(ballast, self.random.randint(100_000, 400_000))
+        self.take(ballast, 16 * MIB)
+        node.kill9()
+        return master, slave, node, ballast
+
+    def takes(self, node: Node) -> bool:
+        """
+        Whether there is still room for it.
+        """
+        status = node.status()
+        states = {status["state"], (status.get("upstream") or {}).get("state")}
+        return not states & {"disk-full", "read-only"}
+
+    def take(self, ballast: Path, most: int) -> None:
+        """
+        Take room for something else, or what there is of it.
+        """
+        with open(ballast, "ab", buffering=0) as out:
+            for size in (1 << 16, 512):
+                try:
+                    while most > 0:
+                        most -= out.write(bytes(min(size, most)))
+                except OSError:
+                    continue
+
+    def starts(self, kind: str, role: str) -> None:
+        """
+        It starts, again and again, says why it takes no writes, and goes on when there is room.
+        """
+        master, slave, node, ballast = self.full(kind, role)
+        for _ in range(2):
+            node.start()
+            self.assertIn(node.status()["state"], ("disk-full", "read-only"), node.tail())
+            node.kill9()
         ballast.unlink()
-        master.start()
+        node.start()
+        self.settle(master, slave)
+
+    def test_master_in_memory(self) -> None:
+        """
+        A master whose disk is memory.
+        """
+        self.starts("tmpfs", "master")
+
+    def test_slave_in_memory(self) -> None:
+        """
+        A slave whose disk is memory.
+        """
+        self.starts("tmpfs", "slave")
+
+    def test_master_with_small_blocks(self) -> None:
+        """
+        A master whose disk has blocks smaller than a page of memory.
+        """
+        self.starts("ext4", "master")
+
+    def test_slave_with_small_blocks(self) -> None:
+        """
+        A slave whose disk has such blocks.
+        """
+        self.starts("ext4", "slave")
+
+    def test_retention_makes_room(self) -> None:
+        """
+        What fills the disk is the log: a start is enough, as old files go then.
+        """
+        _, _, node, _ = self.full("ext4", "master", cleanResourceInterval=500)
+        node.keys["cleanFileForciblyEnable"] = True
+        node.start()
+        node.until(lambda status: status["state"] == "serving", "serving", RESUMED)
+        self.assertGreater(node.status()["retention"]["deletedFiles"], 0)
+
+    def test_without_reserve(self) -> None:
+        """
+        A store that has no reserve yet is served for reading; its epoch begins when there is room.
+        """
+        master, slave, node, ballast = self.full("ext4", "master")
+        (node.root / "rmqha" / "reserve").unlink()
+        self.take(ballast, 16 * MIB)
+        node.start()
+        status = node.status()
+        self.assertEqual(("disk-full", 0), (status["state"], status["connections"]))
+        slave.until_upstream("connecting")
+        ballast.unlink()
+        node.until(lambda status: status["state"] == "serving", "serving", RESUMED)
+        self.write(master, 20)
         self.settle(master, slave)
 
 

@@ -9,9 +9,11 @@ from typing import Any
 from twisted.internet.address import IPv4Address
 
 from rmqha.config.ha_settings import DivergencePolicy
+from rmqha.errors import DiskFull
 from rmqha.ha.epoch import Epoch
 from rmqha.ha.master.master import GATHERING
 from rmqha.logfiles.log_writer import crashed_from
+from rmqha.store.log.commit_log import CommitLog
 from rmqha.store.service import StoreService
 from rmqha.wire.ha_frame import TransferDecoder, encode_report
 from tests.roles.nodes import PuppetSlave, settings
@@ -190,18 +192,19 @@ class LettingInTests(CascadeCase):
         """
         self.copied()
         self.stop()
-        real = Epoch.begin
-        tries = []
+        real = Epoch.save
+        full = True
 
-        def begin(*args: Any, **more: Any) -> Epoch:
-            tries.append(args)
-            if len(tries) == 1:
-                raise OSError(28, "No space left on device")
-            return real(*args, **more)
+        def save(epoch: Epoch, log: CommitLog) -> None:
+            if full:
+                raise DiskFull("epoch.json", 145)
+            real(epoch, log)
 
-        self.patch(Epoch, "begin", begin)
+        self.patch(Epoch, "save", save)
         self.start()
         self.assertIsNone(self.ask(0))
+        self.assertEqual(self.status["state"], "disk-full")
+        full = False
         self.reactor.advance(5)
         self.assertIsNotNone(self.ask(0))
 

@@ -27,7 +27,8 @@ def small_disk(case: SynchronousTestCase, size: int, kind: str = "tmpfs") -> Pat
     if kind == "ext4":
         with open(image, "wb") as file:
             file.truncate(size)
-        commands = [["mkfs.ext4", "-q", str(image)], ["mount", "-o", "loop", str(image), str(place)]]
+        mount = ["mount", "-o", "loop", str(image), str(place)]
+        commands = [["mkfs.ext4", "-q", str(image)], mount]
     for command in commands:
         try:
             done = subprocess.run(command, check=False, capture_output=True, text=True)
