@@ -127,7 +127,7 @@ class FullStartTests(SmallDiskTestCase):
         """
         disk = self.disk(16 * MIB, kind)
         small: dict[str, Any] = {"root": disk / "store", "cleanFileForciblyEnable": False, **keys}
-        given = {"slaveTimeout": 300, "mappedFileSizeCommitLog": 256 << 10, **PROMPT}
+        given = {"slaveTimeout": 300, **PROMPT}
         master = self.master(**given, **(small if role == "master" else {})).start()
         slave = self.slave(master.address, **given, **(small if role == "slave" else {}))
         slave.start().until_synced(0)

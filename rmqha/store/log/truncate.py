@@ -135,7 +135,7 @@ def quarantine_bytes(root: Path, at: int, end: int, pieces: Iterable[memoryview]
         number += 1
         path = place / f"{at:020d}-{end:020d}.{number}.log"
     try:
-        with reserve.write(path, 0, partial(open, path, "xb")) as out:
+        with reserve.write(path, 0, lambda: open(path, "xb")) as out:
             if end > at:
                 room = partial(os.posix_fallocate, out.fileno(), 0, end - at)
                 reserve.write(path, end - at, room)
