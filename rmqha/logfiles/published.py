@@ -1,6 +1,6 @@
 """
-Read what a node leaves beside its log for readers: how far it is final, where records begin and
-which topics they have, which topics were deleted.
+Read what a node leaves beside its log for readers: how far it is final, whose it is, where records
+begin and which topics they have, which topics were deleted.
 
 Source: docs/protocol/store.rst, The published point, The split index and The topic index;
 docs/architecture.rst, Files of our own.
@@ -8,6 +8,7 @@ docs/architecture.rst, Files of our own.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from bisect import bisect_left
 from pathlib import Path
@@ -16,13 +17,25 @@ from attrs import field, frozen
 
 from rmqha.errors import FileUnreadable, PointInvalid, TableUnreadable
 from rmqha.logfiles import json_table
+from rmqha.logfiles.blocks.open_file import read_at
 from rmqha.logfiles.listing import file_name
-from rmqha.logfiles.log_files import LogFiles, opened
+from rmqha.logfiles.log_files import LogFiles, opened, opened_log
 from rmqha.logfiles.pread_log import PreadLog
 from rmqha.logfiles.reader import LogReader
 from rmqha.logfiles.tail_crc import tail_crc
 from rmqha.logfiles.walk_file import whole_from
 from rmqha.wire.log.copied_damage import CopiedDamage
+from rmqha.wire.log.layout import (
+    BODY_AT,
+    FIELDS,
+    HEAD_MOST,
+    HOSTS_BYTE_AT,
+    MAGIC_BYTES,
+    MIN_RECORD,
+    born_extra,
+    store_extra,
+)
+from rmqha.wire.log.log_identity import LogIdentity
 from rmqha.wire.log.published import SPAN_SIZE, TAIL, Point, parse_point, parse_spans
 from rmqha.wire.log.topic_runs import TopicSpan, parse_topic_spans
 from rmqha.wire.store_layout import (
@@ -35,6 +48,8 @@ from rmqha.wire.store_layout import (
     TOPIC_INDEX,
     TOPICS,
 )
+
+_SUM_DIGITS = 16
 
 DELETED = Path(OWN_FOLDER) / DELETED_TOPICS
 """Where a node keeps which topics it has deleted, below the store's root."""
@@ -69,6 +84,50 @@ def read_point(root: Path) -> Point | None:
         return parse_point(raw)
     except PointInvalid as error:
         raise PointInvalid(f"{root / OWN_FOLDER / POINT}: {error.reason}") from error
+
+
+def identity_of(files: LogFiles, point: Point | None) -> LogIdentity:
+    """
+    Whose log some files are.
+
+    @param point: What its node has published, with the names.
+    """
+    total = fingerprint(files, files.first)
+    return LogIdentity(
+        cluster=point.cluster if point else "",
+        broker=point.broker_name if point else "",
+        first=files.first if total else -1,
+        sum=total,
+    )
+
+
+def other_first(identity: LogIdentity, files: LogFiles) -> str:
+    """
+    The fingerprint of the record that a log has where another one began, if it is another record;
+    C{""} if it is the same, or cannot be told.
+    """
+    found = fingerprint(files, identity.first) if identity.sum else ""
+    return "" if found == identity.sum else found
+
+
+def fingerprint(files: LogFiles, offset: int) -> str:
+    """
+    A record's fingerprint, of its head: its offset, its times, its hosts and its body's CRC.  C{""}
+    where no record can stand.
+    """
+    file = files.at(offset)
+    if file is None:
+        return ""
+    try:
+        with opened_log(file) as read:
+            head = read_at(read, offset - file.start, HEAD_MOST)
+    except FileNotFoundError:
+        return ""
+    if len(head) < MIN_RECORD or head[FIELDS["magic"].place] not in MAGIC_BYTES:
+        return ""
+    hosts = head[HOSTS_BYTE_AT]
+    size = BODY_AT + born_extra(hosts) + store_extra(hosts)
+    return hashlib.sha256(head[:size]).hexdigest()[:_SUM_DIGITS]
 
 
 def read_splits(root: Path, start: int, end: int) -> tuple[Split, ...]:

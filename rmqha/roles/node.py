@@ -304,6 +304,7 @@ class Node(Process):
             in_thread=self._in_thread,
             fsync=self._fsync,
             broker_name=self.settings.broker.name,
+            cluster=self.settings.broker.cluster,
             changed=self._changed,
             bad_record=self.bad_record,
             held_from=self.held_from,

@@ -32,6 +32,7 @@ class StoreEnvironment:
     @ivar disk_use: How full a folder's disk is.
     @ivar local_hour: The hour of the day of a time, both as the operator's clock has them.
     @ivar broker_name: Whose log it is, for those who read the files.
+    @ivar cluster: Of which cluster, the same.
     @ivar changed: Called when the store's state changes.
     @ivar bad_record: Told of a bad record that only dispatch found.
     @ivar held_from: The lowest offset a replica still needs, for retention; C{None} if
@@ -49,6 +50,7 @@ class StoreEnvironment:
     disk_use: Callable[[Path], float] = disk_use
     local_hour: Callable[[float], int] = local_hour
     broker_name: str = ""
+    cluster: str = ""
     changed: Callable[[], None] = lambda: None
     bad_record: Callable[[StoreError], None] = lambda error: None
     held_from: Callable[[], int | None] = lambda: None

@@ -149,6 +149,7 @@ class Store:
             in_thread=environment.in_thread,
             now_ms=environment.now_ms,
             broker_name=environment.broker_name,
+            cluster=environment.cluster,
             acknowledged=environment.acknowledged,
             point=parts.point,
             index=parts.splits,

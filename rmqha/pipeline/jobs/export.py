@@ -10,15 +10,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import closing
 from enum import StrEnum
+from functools import partial
 from typing import TypeVar
 
 from attrs import frozen
 from pyspark.sql import DataFrame, SparkSession
 
+from rmqha.errors import RmqhaError
+from rmqha.logfiles.log_files import settled
 from rmqha.pipeline.errors import OptionInvalid
 from rmqha.pipeline.jobs.progress import Shown, silent
 from rmqha.pipeline.jobs.spark_work import Path, Stores, options_for, ranges_of, run, spread
-from rmqha.pipeline.log.options import OF_ROWS, ReadOptions
+from rmqha.pipeline.log.errors import LogEndsBefore
+from rmqha.pipeline.log.options import OF_ROWS, MissingStores, ReadOptions
+from rmqha.pipeline.log.stores import StoreView
 from rmqha.pipeline.sinks.encoding import Compression, Encoding
 from rmqha.pipeline.sinks.gather import Gather
 from rmqha.pipeline.sinks.position import TablePosition
@@ -86,14 +91,46 @@ def export(
     @raise OptionInvalid: If an argument or an option cannot be used; also its siblings.
     @raise NotNext: If the rows would not continue those of the table.
     @raise TableRefused: If the table cannot be written to.
+    @raise LogEndsBefore: As L{require_logs}; and what else that raises.
     """
     target = target_for(
         out, format, compression, level, partition_by_topic, table_per_topic, iceberg
     )
     chosen = given(options)
     with closing(Appending(target, ReadOptions.parse({**options_for(stores), **chosen}))) as table:
+        require_logs(table)
         files = add(ranges_of(spark, stores, **of_ranges(chosen)), table, shown)
         return _summary(files, table.held)
+
+
+def require_logs(table: Appending, *, reach: bool = True) -> None:
+    """
+    Refuse logs that are not those that a table has the first part of: where nothing of them would
+    be added, nothing else would tell.
+
+    @param reach: Whether they have to go at least as far as the table.
+    @raise LogEndsBefore: If one does not.
+    @raise NotThisLog: If one is another log.
+    @raise LogOfAnotherBroker: If one is another broker's.
+    @raise LogCutBack: If one was cut back since.
+    """
+    held, options = table.held, table.options
+    waits = options.missing_stores is not MissingStores.FAIL
+
+    def look(name: str) -> None:
+        path, position = dict(options.stores)[name], held[name].position
+        try:
+            store = StoreView.open(name, path, options, position.offset)
+        except (RmqhaError, PermissionError):
+            if waits:
+                return
+            raise
+        if not store.verify(position) and reach:
+            raise LogEndsBefore(name, position.offset, store.end)
+
+    for name in options.names:
+        if name in held:
+            settled(partial(look, name))
 
 
 def add(ranges: DataFrame, table: Appending, shown: Shown = silent) -> list[WrittenFile]:

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from rmqha.pipeline.errors import NotNext, TableRefused
-from rmqha.pipeline.jobs.export import add, given, of_ranges, target_for
+from rmqha.pipeline.jobs.export import add, given, of_ranges, require_logs, target_for
 from rmqha.pipeline.jobs.lag import Listener, Told
 from rmqha.pipeline.jobs.spark_work import Path, Stores, options_for
 from rmqha.pipeline.log.options import ReadOptions
@@ -81,7 +81,9 @@ def stream(
     @param told: Is told after each batch how far the stream is behind.
     @return: The query: C{awaitTermination} waits for its end, C{stop} ends it.
     @raise TableRefused: If the table cannot be written to.
-    @raise NotNext: If the table was taken back behind what the checkpoint says.
+    @raise NotNext: If the table was taken back behind what the checkpoint says, or made anew.
+    @raise LogEndsBefore: As L{require_logs}, if it ends with what is there now; and what else
+        that raises.
     """
     target = target_for(
         out, format, compression, level, partition_by_topic, table_per_topic, iceberg
@@ -95,8 +97,11 @@ def stream(
     if resume_from_table:
         chosen["startingOffsets"] = json.dumps(next_offsets(table))
         chosen.pop("startingTimestamp", None)
-    require_held(table, place)  # so that what is wrong with the table is told here
-    table.rest()
+    try:  # what is wrong with the table or the logs is told here
+        require_held(table, place)
+        require_logs(table, reach=every is None)
+    finally:
+        table.rest()
     listener = None if told is None else Listener(parsed, told)
     if listener is not None:
         spark.streams.addListener(listener)
@@ -143,14 +148,17 @@ def checkpoint_of(target: Target, given: Path | None, fresh: bool) -> LocalPath:
 def require_held(table: Appending, checkpoint: LocalPath) -> None:
     """
     Refuse a checkpoint that says of more than the table holds that it was added: the table was
-    taken back since.  Without new records nothing else would tell.
+    taken back since, or dropped.  Without new records nothing else would tell.
 
     @raise NotNext: If it does.
     """
     held = table.held
     for name, position in committed(checkpoint).items():
-        if name in held and position.offset > held[name].end:
-            raise NotNext(name, held[name].first, held[name].end, position.offset)
+        # Of a store without a record below its position nothing was ever added.
+        begun = max(position.begun, 0) if position.last >= 0 else position.offset
+        first, end = (held[name].first, held[name].end) if name in held else (begun, begun)
+        if position.offset > end:
+            raise NotNext(name, first, end, position.offset)
 
 
 def committed(checkpoint: LocalPath) -> Mapping[str, Position]:

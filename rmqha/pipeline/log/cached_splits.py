@@ -17,8 +17,8 @@ from pathlib import Path
 
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.log_files import LogFiles
-from rmqha.logfiles.published import Split, read_splits
-from rmqha.pipeline.log.positions import Position, fingerprint
+from rmqha.logfiles.published import Split, fingerprint, read_splits
+from rmqha.pipeline.log.positions import Position
 from rmqha.wire.store_layout import NEW_SUFFIX, OWN_FOLDER, SPLIT_FINGERPRINTS
 
 VERSION = 1

@@ -82,12 +82,11 @@ class NotThisLog(PipelineError):
 @frozen
 class LogOfAnotherBroker(PipelineError):
     """
-    A position belongs to another broker's log.  Its record has been deleted, so only the
-    broker's name shows it.
+    A position belongs to another broker's log.
 
     @ivar store: The store's name.
     @ivar offset: The position, a physical offset.
-    @ivar expected: The broker's name in the position.
+    @ivar expected: The broker in the position, in words.
     @ivar found: The one that the store has.
     """
 
@@ -99,7 +98,32 @@ class LogOfAnotherBroker(PipelineError):
     def __str__(self) -> str:
         return (
             f"{self.store}: position {self.offset} belongs to the log of broker {self.expected}, "
-            f"not of broker {self.found}"
+            f"not of broker {self.found}; if that is its new name, say so with rmqha spark rewind "
+            f"--store {self.store} --to {self.offset}, which removes nothing then, and begin a new "
+            "checkpoint (--resume-from-table)"
+        )
+
+
+@frozen
+class LogEndsBefore(PipelineError):
+    """
+    A log ends before the place up to which it was read.
+
+    @ivar store: The store's name.
+    @ivar offset: That place, a physical offset.
+    @ivar end: Where the log ends.
+    """
+
+    store: str
+    offset: int
+    end: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.store}: the log ends at byte {self.end}, before byte {self.offset} up to which "
+            "it was read: this copy is behind, or it is another log; read a copy that reaches so "
+            "far, or, if what it had is gone for good, remove its rows (rmqha spark rewind --store "
+            f"{self.store} --to {self.end})"
         )
 
 

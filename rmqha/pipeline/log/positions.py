@@ -2,39 +2,27 @@
 Positions between two records that know the log they belong to.
 
 A number alone would be taken for a place in any log.  So a position names the last
-record below it and a fingerprint of that record's head: its offset, its times, its hosts
-and its body's CRC.  A store with the same bytes there has the same log up to there,
-whatever folder it lies in; a log that was cut and has grown again has not.
+record below it and that record's fingerprint.  A store with the same bytes there has the same
+log up to there, whatever folder it lies in; a log that was cut and has grown again has not.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping
 from errno import ENOENT
 from typing import Any
 
-from attrs import frozen
+from attrs import field, frozen
 
-from rmqha.logfiles.blocks.open_file import read_at
-from rmqha.logfiles.log_files import LogFiles, opened_log
+from rmqha.logfiles.log_files import LogFiles
+from rmqha.logfiles.published import fingerprint
 from rmqha.pipeline.log.errors import PositionInvalid
-from rmqha.wire.log.layout import (
-    BODY_AT,
-    FIELDS,
-    HEAD_MOST,
-    HOSTS_BYTE_AT,
-    MAGIC_BYTES,
-    MIN_RECORD,
-    born_extra,
-    store_extra,
-)
+from rmqha.wire.log.log_identity import LogIdentity
 
 VERSION = 1
 """Of what L{to_json} writes."""
 
-_SUM_DIGITS = 16
 _MOST = (1 << 63) - 1
 
 
@@ -46,44 +34,27 @@ class Position:
     @ivar offset: Physical offset, between two records.
     @ivar last: Where the last record below it starts, -1 if there was none.
     @ivar sum: That record's fingerprint, C{""} if there was none.
-    @ivar log: Whose log it is, C{""} if unknown: compared when the record has been
-        deleted.
+    @ivar log: Whose log it is, as far as it was known.
+    @ivar begun: Where the stream began that is here, -1 if unknown: below lies nothing of it.
     """
 
     offset: int
     last: int = -1
     sum: str = ""
-    log: str = ""
+    log: LogIdentity = field(factory=LogIdentity)
+    begun: int = -1
 
 
-def fingerprint(files: LogFiles, offset: int) -> str:
-    """
-    A record's fingerprint, C{""} where no record can stand.
-    """
-    file = files.at(offset)
-    if file is None:
-        return ""
-    try:
-        with opened_log(file) as read:
-            head = read_at(read, offset - file.start, HEAD_MOST)
-    except FileNotFoundError:
-        return ""
-    if len(head) < MIN_RECORD or head[FIELDS["magic"].place] not in MAGIC_BYTES:
-        return ""
-    hosts = head[HOSTS_BYTE_AT]
-    size = BODY_AT + born_extra(hosts) + store_extra(hosts)
-    return hashlib.sha256(head[:size]).hexdigest()[:_SUM_DIGITS]
-
-
-def make(files: LogFiles, offset: int, last: int, log: str = "") -> Position:
+def make(files: LogFiles, offset: int, last: int, log: LogIdentity | None = None) -> Position:
     """
     The position at C{offset}, behind the record at C{last}.
 
     @raise FileNotFoundError: If that record has gone meanwhile, by retention or a cut: no later
         run could read the position, so the log has to be looked at again.
     """
+    log = log or LogIdentity()
     if last < 0:
-        return Position(offset)
+        return Position(offset, log=log)
     found = fingerprint(files, last)
     if not found:
         raise FileNotFoundError(ENOENT, f"the record at byte {last} has gone", str(files.root))
@@ -102,8 +73,10 @@ def to_json(
     return {
         "stores": {
             name: {
+                "begun": position.begun,
+                "identity": position.log.to_json(),
                 "last": position.last,
-                "log": position.log,
+                "log": position.log.broker,  # all that older releases know
                 "offset": position.offset,
                 "sum": position.sum,
                 **({"state": states[name]} if name in states else {}),
@@ -128,16 +101,22 @@ def from_json(content: object) -> dict[str, Position]:
     for name, found in content["stores"].items():
         position = found if isinstance(found, dict) else {}
         offset, last, total = position.get("offset"), position.get("last"), position.get("sum")
-        log = position.get("log", "")
+        broker, begun = position.get("log", ""), position.get("begun", -1)
+        try:
+            log = LogIdentity.from_json(position.get("identity", {"broker": broker}))
+        except (TypeError, ValueError) as error:
+            raise PositionInvalid(
+                _text(content), f"store {name} has no identity of a log"
+            ) from error
         if type(offset) is not int or type(last) is not int or not isinstance(total, str):
             raise PositionInvalid(_text(content), f"store {name} has no offset, last and sum")
         placed = 0 <= last < offset if total else last == -1 and offset >= 0
-        if not placed or offset > _MOST or not isinstance(log, str):
+        if not placed or offset > _MOST or type(begun) is not int or log.broker != broker:
             raise PositionInvalid(
                 _text(content),
                 f"store {name} has an offset, last record and sum that do not fit together",
             )
-        positions[name] = Position(offset, last, total, log)
+        positions[name] = Position(offset, last, total, log, begun)
     return positions
 
 

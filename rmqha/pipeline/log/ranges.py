@@ -16,18 +16,19 @@ from logging import getLogger
 from pathlib import Path
 from typing import Self
 
-from attrs import asdict, evolve, frozen
+from attrs import asdict, evolve, field, frozen
 
 from rmqha.logfiles.listing import LogFile
 from rmqha.logfiles.log_files import LogFiles
-from rmqha.logfiles.published import read_topic_names
+from rmqha.logfiles.published import fingerprint, read_topic_names
 from rmqha.pipeline.log.errors import DataLost
 from rmqha.pipeline.log.option_values import EARLIEST, LATEST, Edge, nearest
 from rmqha.pipeline.log.options import ReadOptions
-from rmqha.pipeline.log.positions import Position, fingerprint
+from rmqha.pipeline.log.positions import Position
 from rmqha.pipeline.log.stores import StoreView
 from rmqha.pipeline.log.topic_parts import Weights, chosen_topics, spans_of
 from rmqha.tier.tiered_file import TieredFile
+from rmqha.wire.log.log_identity import LogIdentity
 from rmqha.wire.log.published import Cut, Why
 
 _log = getLogger(__name__)
@@ -51,6 +52,7 @@ class Range:
     @ivar proofs: Records and their fingerprints, by which another host's copy is known.
     @ivar pointed: Whether the range ends below a published point, which every host's copy
         has to have then.
+    @ivar log: Whose log it is.
     """
 
     store: str
@@ -64,6 +66,7 @@ class Range:
     cuts: tuple[Cut, ...]
     proofs: tuple[tuple[int, str], ...]
     pointed: bool = False
+    log: LogIdentity = field(factory=LogIdentity)
 
     @property
     def size(self) -> int:
@@ -99,7 +102,8 @@ class Range:
         fields = json.loads(text)
         cuts = tuple(Cut(cut["at"], cut["time"], Why(cut["why"])) for cut in fields.pop("cuts"))
         proofs = tuple((offset, total) for offset, total in fields.pop("proofs"))
-        return cls(cuts=cuts, proofs=proofs, **fields)
+        log = LogIdentity.from_json(fields.pop("log"))
+        return cls(cuts=cuts, proofs=proofs, log=log, **fields)
 
 
 def ranges_between(
@@ -150,6 +154,7 @@ def _range(
         cuts=store.cuts[-1:],
         proofs=proofs,
         pointed=store.point is not None,
+        log=store.identity,
     )
 
 

@@ -22,7 +22,7 @@ from rmqha.logfiles.blocks.blocks import Blocks
 from rmqha.logfiles.blocks.kind_reads import KindReads
 from rmqha.logfiles.blocks.open_file import OpenLogFile
 from rmqha.logfiles.log_files import LogFiles, opened_log
-from rmqha.logfiles.published import read_point
+from rmqha.logfiles.published import fingerprint, read_point
 from rmqha.pipeline.log.cached_splits import believed_splits
 from rmqha.pipeline.log.damage import behind, corrupt_column, corrupt_row, widened, with_corrupt
 from rmqha.pipeline.log.errors import (
@@ -34,7 +34,6 @@ from rmqha.pipeline.log.errors import (
     RangeBroken,
 )
 from rmqha.pipeline.log.options import Mode, PointFile, ReadOptions
-from rmqha.pipeline.log.positions import fingerprint
 from rmqha.pipeline.log.queue_gaps import Keep, QueueOffsetsFollow, require_nothing_hidden
 from rmqha.pipeline.log.ranges import Range
 from rmqha.pipeline.log.selection import Selection

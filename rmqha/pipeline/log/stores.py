@@ -23,7 +23,14 @@ from rmqha.errors import NotAStore, RmqhaError
 from rmqha.logfiles.listing import root_of, store_told
 from rmqha.logfiles.log_end import LogEnd, find_end_past_damage
 from rmqha.logfiles.log_files import LogFiles
-from rmqha.logfiles.published import Split, read_point, stale_end
+from rmqha.logfiles.published import (
+    Split,
+    fingerprint,
+    identity_of,
+    other_first,
+    read_point,
+    stale_end,
+)
 from rmqha.logfiles.walk_file import walk_file
 from rmqha.pipeline.log.cached_splits import believed_splits, trusted_splits
 from rmqha.pipeline.log.errors import (
@@ -42,9 +49,10 @@ from rmqha.pipeline.log.log_walk import (
     round_up,
 )
 from rmqha.pipeline.log.options import Mode, PointFile, ReadOptions
-from rmqha.pipeline.log.positions import Position, fingerprint, make
+from rmqha.pipeline.log.positions import Position, make
 from rmqha.tier.joined_log import find_log, only_tier, tiered_splits
 from rmqha.tier.tiered_file import TieredFile
+from rmqha.wire.log.log_identity import LogIdentity
 from rmqha.wire.log.published import Cut, Point, Why
 from rmqha.wire.log.record import Fault
 
@@ -219,12 +227,14 @@ class StoreView:
         known = {split.start: split for split in (*found, *tiered_splits(self.files, start, end))}
         return tuple(known[place] for place in sorted(known))
 
-    @property
-    def identity(self) -> str:
+    @cached_property
+    def identity(self) -> LogIdentity:
         """
-        Whose log it is, as its node says; C{""} if it does not.
+        Whose log it is, by what its node says and by the first record that costs no request.
         """
-        return "" if self.point is None else self.point.broker_name
+        near = [file for file in self.files.files if not isinstance(file, TieredFile)]
+        files = LogFiles(self.files.root, tuple(near or self.files.files)[:1])
+        return identity_of(files, self.point)
 
     @property
     def behind(self) -> Behind | None:
@@ -319,16 +329,17 @@ class StoreView:
         The same, looked up.
 
         @raise LogCutBack: If the log was cut below it.
-        @raise NotThisLog: If there is another record.
-        @raise LogOfAnotherBroker: If it has been deleted, and the log is another broker's.
+        @raise NotThisLog: If there is another record, or if it does not reach so far and begins
+            with another one.
+        @raise LogOfAnotherBroker: If the log is another broker's.
         """
+        if not self.identity.is_named_as(position.log):
+            names = (position.log.name, self.identity.name)
+            raise LogOfAnotherBroker(self.name, position.offset, *names)
         if position.last < 0:
-            return True
+            return position.offset <= self.end
         if position.last < self.files.first:
-            # Deleted since.  What is missing is found when it is read.
-            if position.log and self.identity and position.log != self.identity:
-                raise LogOfAnotherBroker(self.name, position.offset, position.log, self.identity)
-            return True
+            return True  # Deleted since.  What is missing is found when it is read.
         found = fingerprint(self.files, position.last)
         if found == position.sum:
             return True
@@ -337,9 +348,13 @@ class StoreView:
         copying = bool(below) and below[-1].why is Why.COPY and self.end <= position.last
         if cuts and not copying:
             raise LogCutBack(self.name, cuts[-1].at, cuts[-1].time, position.offset)
+        place, expected = position.last, position.sum
         if self.end <= position.last:
-            return False
-        raise NotThisLog(self.name, position.offset, position.last, position.sum, found)
+            found = other_first(position.log, self.files)
+            if not found or copying:
+                return False
+            place, expected = position.log.first, position.log.sum
+        raise NotThisLog(self.name, position.offset, place, expected, found)
 
 
 Absent = Callable[[str, Exception], None]

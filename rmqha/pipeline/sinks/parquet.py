@@ -143,6 +143,7 @@ class WriteRanges:
         position = position_at_end(
             trimmed, trimmed.files(self.options.tier_of(trimmed.store)), passed.last
         )
+        position = evolve(position, log=wanted.log)
         yield to_row(Written(wanted.store, wanted.start, position, tuple(done), aside))
 
     def files(self) -> Files:

@@ -19,6 +19,7 @@ from rmqha.pipeline.log.option_values import Offsets, QueueOffsets
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.log.positions import Position
 from rmqha.pipeline.sinks.written import Written
+from rmqha.wire.log.log_identity import LogIdentity
 
 _DIGITS = 8
 
@@ -44,9 +45,12 @@ class TablePosition:
 
     def cut(self, to: int) -> TablePosition:
         """
-        What is left when rows from an offset on are taken off.
+        What is left when rows from an offset on are taken off.  Where none are, the log may have
+        another name from now on, and its last record tells.
         """
-        return self if to >= self.end else TablePosition(min(self.first, to), Position(to))
+        if to >= self.end:
+            return evolve(self, position=evolve(self.position, log=LogIdentity()))
+        return TablePosition(min(self.first, to), Position(to))
 
     def to_json(self) -> dict[str, Any]:
         """
@@ -58,11 +62,13 @@ class TablePosition:
             "last": position.last,
             "offset": position.offset,
             "sum": position.sum,
+            "identity": position.log.to_json(),
         }
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> TablePosition:
-        return cls(found["first"], Position(found["offset"], found["last"], found["sum"]))
+        log = LogIdentity.from_json(found.get("identity", {}))
+        return cls(found["first"], Position(found["offset"], found["last"], found["sum"], log))
 
 
 Source = tuple[str, str]

@@ -18,7 +18,7 @@ import pyarrow as pa
 from attrs import evolve, field, frozen
 
 from rmqha.errors import ExtraMissing
-from rmqha.pipeline.errors import TableRefused
+from rmqha.pipeline.errors import NotNext, TableRefused
 from rmqha.pipeline.log.options import ReadOptions
 from rmqha.pipeline.sinks.columns import TableColumns
 from rmqha.pipeline.sinks.encoding import Encoding
@@ -222,6 +222,7 @@ class Appending:
         self.target = target
         self.options = options
         self._table: LakeTable | None = None
+        self._before: Mapping[str, TablePosition] = {}
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_table": None}
@@ -270,14 +271,18 @@ class Appending:
 
         @param gathered: Files of what they laid aside.
         @return: How far the table is now, by store, as far as it moved.
-        @raise NotNext: If rows between are missing.
+        @raise NotNext: If rows between are missing, or the table was made anew since the last.
         """
-        written = list(written)
-        moved = advanced(self.held, written, self._lost)
+        written, held = list(written), self.held
+        for store in self._before.keys() - held.keys():
+            first, end = self._before[store].first, self._before[store].end
+            raise NotNext(store, first, first, end)
+        moved = advanced(held, written, self._lost)
         if moved:
             selection = self.selection
             sources = {(selection, store): held for store, held in moved.items()}
             self.table.commit([*files_of(written), *gathered], sources)
+        self._before = {**held, **moved}
         return moved
 
     def _lost(self, store: str, start: int, end: int) -> bool:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from attrs import asdict, field, frozen
 
 from rmqha.pipeline.log.positions import Position
+from rmqha.wire.log.log_identity import LogIdentity
 
 WRITTEN = pa.schema([("written", pa.string())])
 """One row a range: JSON for L{from_rows}."""
@@ -98,7 +99,8 @@ def from_rows(rows: pa.Table) -> list[Written]:
 
 def _read(found: dict[str, Any]) -> Written:
     files = tuple(map(_file, found["files"]))
-    position = Position(**found["position"])
+    place = found["position"]
+    position = Position(**{**place, "log": LogIdentity.from_json(place["log"])})
     return Written(found["store"], found["planned"], position, files, found["aside"])
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from functools import partial
 from logging import getLogger
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from rmqha.pipeline.log.errors import DataLost, RangeBroken
 from rmqha.pipeline.log.log_walk import boundary
@@ -89,5 +89,6 @@ def advance(
             raise
         found = careful(error.offset)
     if not found.rows:
-        return Position(max(start, found.offset), position.last, position.sum, position.log)
-    return make(store.files, found.offset, found.last, store.identity)
+        return evolve(position, offset=max(start, found.offset))
+    made = make(store.files, found.offset, found.last, store.identity)
+    return evolve(made, begun=position.begun)

@@ -14,6 +14,7 @@ from logging import getLogger
 from typing import Any
 
 import pyarrow as pa
+from attrs import evolve
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
@@ -25,7 +26,7 @@ from pyspark.sql.types import StructType
 
 from rmqha.errors import NotAStore, RmqhaError
 from rmqha.logfiles.log_files import settled
-from rmqha.pipeline.log.errors import CopyBehind, PositionInvalid, StoresDiffer
+from rmqha.pipeline.log.errors import CopyBehind, LogEndsBefore, PositionInvalid, StoresDiffer
 from rmqha.pipeline.log.options import MissingStores, ReadOptions
 from rmqha.pipeline.log.positions import Position, from_json, to_json
 from rmqha.pipeline.log.ranges import at_least, hint_at_topics, ranges_between, starting
@@ -283,18 +284,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         position = positions.get(store.name)
         if position is None:
             return False
-        if not store.verify(position):
-            _log.warning(
-                "the copy of %s ends at byte %d, before the position %d; waiting",
-                store.name,
-                store.end,
-                position.offset,
-            )
-            return False
-        return True
+        if store.verify(position):
+            return True
+        behind = LogEndsBefore(store.name, position.offset, store.end)
+        if self._targets is not None:
+            raise behind  # what ends with what is there now would never come to it
+        self._held_up[store.name] = behind
+        return False
 
     def _initial(self, store: StoreView) -> Position:
-        return store.position(starting(store, self._options))
+        start = starting(store, self._options)
+        return evolve(store.position(start), begun=start)
 
     def _end(self, store: StoreView) -> int:
         if self._targets is None:

@@ -192,6 +192,7 @@ class Publisher:
 
     @ivar interval: Seconds between two points.
     @ivar broker_name: C{brokerName}; C{""} leaves it as it was, for offline tools.
+    @ivar cluster: C{brokerClusterName}, the same.
     @ivar acknowledged: Up to where enough replicas hold the log; C{None} if no write
         waits for replicas.
     @ivar point: The last one written; at first what L{opened} gave.
@@ -206,6 +207,7 @@ class Publisher:
     in_thread: InThread
     now_ms: Callable[[], int]
     broker_name: str
+    cluster: str
     acknowledged: Callable[[], int | None]
     point: Point
     index: SplitIndex
@@ -321,6 +323,7 @@ class Publisher:
             durable=durable,
             min_offset=log.min_offset,
             broker_name=self.broker_name or point.broker_name,
+            cluster=self.cluster or point.cluster,
             closed=False,
             tail=None,
         )

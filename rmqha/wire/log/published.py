@@ -70,6 +70,7 @@ class Point:
     @ivar durable: The same without the replicas.  A record's end, at least L{confirm}.
     @ivar min_offset: Physical offset of the first byte that is kept.
     @ivar broker_name: C{brokerName}.
+    @ivar cluster: C{brokerClusterName}, C{""} if unknown.
     @ivar generation: Changes when the log is copied anew.
     @ivar closed: Whether the node stopped cleanly afterwards, with its log ending at
         L{durable}.
@@ -83,6 +84,7 @@ class Point:
     min_offset: int
     broker_name: str
     generation: str
+    cluster: str = ""
     closed: bool = False
     tail: int | None = None
     cuts: tuple[Cut, ...] = ()
@@ -135,6 +137,7 @@ def parse_point(raw: bytes) -> Point:
             min_offset=_offset(table["min_offset"]),
             broker_name=str(table["broker_name"]),
             generation=str(table["generation"]),
+            cluster=str(table.get("cluster", "")),
             closed=table["closed"] is True,
             tail=None if table["tail"] is None else _offset(table["tail"]),
             cuts=tuple(

@@ -5,16 +5,19 @@ Tests for L{rmqha.pipeline.jobs.stream}: a log that goes on into a table.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+from attrs import evolve
 from twisted.trial.unittest import SynchronousTestCase
 
 from lab.harness import golden
 from rmqha.pipeline.errors import NotNext, TableRefused
+from rmqha.pipeline.log.errors import LogEndsBefore
 from rmqha.wire.log.published import parse_point, render_point
 from rmqha.wire.store_layout import OWN_FOLDER, POINT
 from tests.support.rows import expected, publish
@@ -29,8 +32,10 @@ try:
     from rmqha.cli.spark.stream import line
     from rmqha.pipeline.jobs.lag import Lag, lag_of
     from rmqha.pipeline.jobs.rewind import rewind
-    from rmqha.pipeline.jobs.stream import checkpoint_of, stream
-    from rmqha.pipeline.sinks.target import Target
+    from rmqha.pipeline.jobs.stream import checkpoint_of, require_held, stream
+    from rmqha.pipeline.log.options import ReadOptions
+    from rmqha.pipeline.log.positions import Position, to_json
+    from rmqha.pipeline.sinks.target import Appending, Format, Target
     from rmqha.pipeline.spark.failures import reason_of
     from tests.support.lake import found
     from tests.support.spark import session
@@ -90,6 +95,71 @@ class StreamTests(SynchronousTestCase):
         self.assertEqual((self.all[500], self.all[600]), (error.end, error.start))
         self.run_stream("delta", resume_from_table=True)
         self.assertEqual(self.all[:600], self.offsets("delta"))
+
+    def test_table_dropped(self) -> None:
+        """
+        A table that was dropped and is made again is told of before anything is read: by its
+        checkpoint it has records.
+        """
+        checkpoint = self.place / "checkpoint"
+        publish(self.store, self.all[500])
+        self.run_stream("parquet", checkpoint=checkpoint)
+        shutil.rmtree(self.place / "parquet")
+        publish(self.store, self.all[600])
+        error = self.assertRaises(NotNext, self.run_stream, "parquet", checkpoint=checkpoint)
+        self.assertEqual((0, 0, self.all[500]), (error.first, error.end, error.start))
+
+    def test_table_without_what_was_added(self) -> None:
+        """
+        So it is in every format, and of checkpoints that do not say where their stream began; of
+        one that began there nothing was added.
+        """
+        options = ReadOptions.parse({"path": self.store, "visibility": "log"})
+        checkpoint = self.place / "checkpoint"
+        for name in ("commits", "offsets"):
+            (checkpoint / name).mkdir(parents=True)
+            (checkpoint / name / "7").touch()
+        here = Position(self.all[500], self.all[499], "00" * 8)
+        for format in Format:
+            table = Appending(Target.at(self.place / format, format=format), options)
+            self.addCleanup(table.close)
+            for position, added in (
+                (here, True),
+                (evolve(here, begun=0), True),
+                (evolve(here, begun=here.offset), False),
+                (Position(0), False),
+            ):
+                text = json.dumps(to_json({"store": position}))
+                (checkpoint / "offsets" / "7").write_text(f"v1\n{{}}\n{text}")
+                if added:
+                    self.assertRaises(NotNext, require_held, table, checkpoint)
+                else:
+                    require_held(table, checkpoint)
+
+    def test_nothing_added_yet(self) -> None:
+        """
+        A stream that began at the log's end goes on with its checkpoint, though its table has
+        nothing.
+        """
+        publish(self.store, self.all[500])
+        for row in (500, 500, 600):
+            publish(self.store, self.all[row])
+            self.run_stream("delta", startingOffsets="latest")
+        self.assertEqual(self.all[500:600], self.offsets("delta"))
+
+    def test_another_log(self) -> None:
+        """
+        A log that ends before what the table has is told, with a new checkpoint too.
+        """
+        publish(self.store, self.all[500])
+        self.run_stream("parquet")
+        for file in sorted((self.store / "commitlog").iterdir())[1:]:
+            file.unlink()
+        os.truncate(next((self.store / "commitlog").iterdir()), self.all[100])
+        publish(self.store, self.all[100])
+        for more in ({}, {"checkpoint": self.place / "new"}):
+            error = self.assertRaises(LogEndsBefore, self.run_stream, "parquet", **more)
+            self.assertEqual((self.all[500], self.all[100]), (error.offset, error.end))
 
     def test_list_of_stores(self) -> None:
         """

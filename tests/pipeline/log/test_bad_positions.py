@@ -22,6 +22,7 @@ from rmqha.errors import PointInvalid
 from rmqha.pipeline.log.errors import (
     DataLost,
     LogCutBack,
+    LogEndsBefore,
     LogOfAnotherBroker,
     NotThisLog,
     PositionInvalid,
@@ -272,6 +273,51 @@ class PositionTests(BadInputTestCase):
         publish(self.store, self.end, broker_name="another")
         error = self.assertRaises(LogOfAnotherBroker, self.next, failOnDataLoss=False)
         self.assertEqual(("golden", "another"), (error.expected, error.found))
+
+    def test_another_broker_with_the_record(self) -> None:
+        """
+        It decides too where the record is there: a copy that grows under another name is another
+        log.  What says no name is not held against it.
+        """
+        publish(self.store, self.end, broker_name="another", cluster="c")
+        error = self.assertRaises(LogOfAnotherBroker, self.next)
+        self.assertEqual(("golden", "another of cluster c"), (error.expected, error.found))
+        publish(self.store, self.end, broker_name="", cluster="c")
+        self.next()
+
+    def end_at(self, row: int) -> None:
+        """
+        Make the log end before a record.
+        """
+        publish(self.store, self.all[row])
+        for file in sorted(self.folder.iterdir()):
+            kept = max(0, self.all[row] - int(file.name))
+            file.write_bytes(file.read_bytes()[:kept].ljust(SIZE, b"\0"))
+
+    def test_another_log_that_is_shorter(self) -> None:
+        """
+        A log that does not reach the position is told by its first record, and not waited for.
+        """
+        self.end_at(100)
+        reader = reader_of(path=self.store)
+        self.assertEqual(self.middle, reader.latestOffset(self.middle, ReadAllAvailable()))
+        held = reader.reportLatestOffset()["stores"]["store"]["state"]
+        self.assertIn(f"ends at byte {self.all[100]}, before byte {self.all[500]}", held)
+        change(self.file_of(0), 60, b"\xff")
+        error = self.assertRaises(NotThisLog, self.next)
+        self.assertEqual((self.all[500], 0), (error.offset, error.last))
+
+    def test_behind_and_at_its_end(self) -> None:
+        """
+        A stream that ends with what is there now does not end well before its position.
+        """
+        self.end_at(100)
+        reader = reader_of(path=self.store)
+        reader.prepareForTriggerAvailableNow()
+        error = self.assertRaises(
+            LogEndsBefore, reader.latestOffset, self.middle, ReadAllAvailable()
+        )
+        self.assertEqual((self.all[100], self.all[500]), (error.end, error.offset))
 
 
 class AdvancingTests(BadInputTestCase):

@@ -6,14 +6,18 @@ properties and columns.  How far a table is goes with its rows, whatever is done
 from __future__ import annotations
 
 import contextlib
+import os
 import random
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from lab.harness import golden
 from rmqha.pipeline.errors import NotNext, TableRefused
+from rmqha.pipeline.log.errors import LogEndsBefore, LogOfAnotherBroker, NotThisLog
 from tests.pipeline.sinks.test_tables import LakeTestCase
+from tests.support.damaged_stores import change
 from tests.support.effort import tries
 from tests.support.rows import expected, publish
 
@@ -23,10 +27,12 @@ try:
     from deltalake.schema import PrimitiveType
     from pyiceberg.types import LongType
 
+    from rmqha.pipeline.jobs.export import require_logs
     from rmqha.pipeline.jobs.rewind import rewind
     from rmqha.pipeline.log.options import ReadOptions
     from rmqha.pipeline.sinks.delta import DeltaSink
     from rmqha.pipeline.sinks.iceberg import IcebergSink
+    from rmqha.pipeline.sinks.position import TablePosition
     from rmqha.pipeline.sinks.target import Appending, Format, Target
     from tests.support.lake import append, offsets, written
 except ImportError as missing:  # without the extras
@@ -72,6 +78,90 @@ class ChangedTestCase(LakeTestCase):
         for _ in range(steps):
             snapshot = table.metadata.snapshot_by_id(snapshot.parent_snapshot_id) or snapshot
         table.manage_snapshots().rollback_to_snapshot(snapshot.snapshot_id).commit()
+
+
+class OtherLogTests(ChangedTestCase):
+    """
+    A store that is not the one that a table has the first part of.
+    """
+
+    def look(self, target: Target, path: Path) -> None:
+        """
+        What each export does first.
+        """
+        table = Appending(target, ReadOptions.parse({"path": path, "visibility": "log"}))
+        try:
+            require_logs(table)
+        finally:
+            table.close()
+
+    def test_log_that_ends_before(self) -> None:
+        """
+        A log that is shorter than what the table has of it is an error, though nothing would be
+        added: a copy that is behind, and another log, which its first record tells.
+        """
+        for target in self.every():
+            self.add(target, 500)
+            self.look(target, self.store)
+            copy = golden.store("5.3.3")
+            first, *others = self.files(copy)
+            for each in others:
+                each.unlink()
+            os.truncate(first, self.all[100])
+            publish(copy, self.all[100])
+            error = self.assertRaises(LogEndsBefore, self.look, target, copy)
+            self.assertEqual((self.all[500], self.all[100]), (error.offset, error.end), target)
+            change(first, 60, b"\xff")
+            self.assertRaises(NotThisLog, self.look, target, copy)
+
+    def test_log_of_another_broker(self) -> None:
+        """
+        A name that is another one is an error, until somebody says that it is the same log.
+        """
+        for target in self.every():
+            self.add(target, 500)
+            publish(self.store, self.all[500], broker_name="b")
+            self.assertRaises(LogOfAnotherBroker, self.look, target, self.store)
+            if target.url:
+                continue
+            self.assertEqual(0, rewind(target.root, self.all[500]).rows, target)
+            self.look(target, self.store)
+            publish(self.store, self.end, broker_name="b")
+            append(target, self.store)
+            self.assertEqual(self.all, offsets(target), target)
+            publish(self.store, self.end)
+            self.assertRaises(LogOfAnotherBroker, self.look, target, self.store)
+            publish(self.store, self.all[500])
+
+    def test_table_without_identity(self) -> None:
+        """
+        A table of an earlier version does not say whose log it is, and goes on; from then on it
+        does.
+        """
+        self.patch(TablePosition, "to_json", old_json)
+        for target in self.every():
+            self.add(target, 500)
+            publish(self.store, self.all[500], broker_name="b")
+            self.look(target, self.store)
+
+    def files(self, store: Path) -> list[Path]:
+        """
+        The files of a store's log.
+        """
+        return sorted((store / "commitlog").iterdir())
+
+
+def old_json(position: TablePosition) -> dict[str, Any]:
+    """
+    What the versions before identities said of a position.
+    """
+    place = position.position
+    return {
+        "first": position.first,
+        "last": place.last,
+        "offset": place.offset,
+        "sum": place.sum,
+    }
 
 
 def forget(target: Target) -> None:
