@@ -32,6 +32,23 @@ class TierPlaceInvalid(TierError):
 
 
 @frozen
+class TierMissing(TierError):
+    """
+    There is no tier where one is to be read.
+
+    @ivar url: Where, without what is secret in it.
+    """
+
+    url: str
+
+    def __str__(self) -> str:
+        return (
+            f"there is no tier at {self.url}: no log was ever uploaded there; correct the URL, or "
+            "upload first (rmqha tier STORE URL)"
+        )
+
+
+@frozen
 class TierUnreachable(TierError):
     """
     The object store does not do what it is asked for: it does not answer, or does not let us.
@@ -60,7 +77,7 @@ class TierManifestInvalid(TierError):
     reason: str
 
     def __str__(self) -> str:
-        return f"{self.object} is no manifest of a log file: {self.reason}"
+        return f"{self.object} is no manifest of a tier: {self.reason}"
 
 
 @frozen

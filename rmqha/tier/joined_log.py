@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from logging import getLogger
 from pathlib import Path
 from typing import TypeVar
 
@@ -21,12 +22,16 @@ from rmqha.logfiles.blocks.open_file import read_at
 from rmqha.logfiles.listing import LogFile, likely_size
 from rmqha.logfiles.log_files import LogFiles, opened_log
 from rmqha.logfiles.log_writer import LogWriter
-from rmqha.logfiles.published import Split, read_point
+from rmqha.logfiles.published import Split, identity_of, read_point
 from rmqha.logfiles.raw_log import RawLog
-from rmqha.tier.errors import TierOfAnotherLog
+from rmqha.tier.errors import TierMissing, TierOfAnotherLog
+from rmqha.tier.identity import TierIdentity, identities, require_all
 from rmqha.tier.manifest import MANIFESTS, FileManifest, range_of
-from rmqha.tier.objects import ObjectFolder
+from rmqha.tier.objects import ObjectFolder, shown_url
 from rmqha.tier.tiered_file import TieredFile
+from rmqha.wire.log.log_identity import LogIdentity
+
+_log = getLogger(__name__)
 
 LISTED_FOR = 10.0
 """Seconds for which a listing of a tier is good: a stream may look many times a second, and a
@@ -54,10 +59,12 @@ class _Listing:
     What a tier had some time ago.
 
     @ivar time: When, by the monotonic clock.
+    @ivar identities: Whose log it has.
     """
 
     time: float
     files: tuple[TieredFile, ...]
+    identities: tuple[TierIdentity, ...]
 
 
 _listings: dict[tuple[str, int], _Listing] = {}
@@ -66,12 +73,38 @@ _same: set[tuple[str, Path | None, int]] = set()
 looked at again as soon as the store loses another one."""
 
 
-def _listed(url: str, *, anew: bool = False) -> tuple[TieredFile, ...]:
+def _listed(url: str, *, anew: bool = False) -> _Listing:
+    """
+    @raise TierMissing: If there is no tier.
+    @raise TierOfAnotherLog: If it is of two logs.
+    """
     key, now = (url, os.getpid()), time.monotonic()
-    found = _listings.get(key)
+    found = before = _listings.get(key)
     if found is None or anew or now - found.time > LISTED_FOR:
-        found = _listings[key] = _Listing(now, list_tier(url))
-    return found.files
+        found = _Listing(now, list_tier(url), identities(ObjectFolder.at(url)))
+        if not (found.files or found.identities):
+            raise TierMissing(shown_url(url))
+        _tell_lost_begin(url, found, before)
+        _listings[key] = found
+    return found
+
+
+def _tell_lost_begin(url: str, found: _Listing, before: _Listing | None) -> None:
+    """
+    Say once that the first files of a tier went, since nothing else would: what is read from the
+    earliest place begins where the tier does.
+    """
+    begin = min((each.begin for each in found.identities), default=0)
+    first = found.files[0].start if found.files else begin
+    told = before is not None and before.files[:1] == found.files[:1]
+    if found.identities and first > begin and not told:
+        _log.warning(
+            "the tier %s began at byte %d of its log, and what is before byte %d is not in it any "
+            "more: reads begin there",
+            shown_url(url),
+            begin,
+            first,
+        )
 
 
 def only_tier(url: str) -> Path:
@@ -94,7 +127,7 @@ def find_log(path: Path, tier: str = "") -> LogFiles:
     if not tier:
         return LogFiles.find(path)
     if path == only_tier(tier):
-        return LogFiles(path, _listed(tier))
+        return LogFiles(path, _listed(tier).files)
     local = LogFiles.find(path)
     return LogFiles(local.root, join(local.root, local.files, tier))
 
@@ -109,12 +142,13 @@ def find_raw_log(path: Path, tier: str = "") -> RawLog:
     if not tier:
         return RawLog.open(path)
     if path == only_tier(tier):
-        sizes = {file.start: file.end - file.start for file in _listed(tier)}
+        pieces = _listed(tier).files
+        sizes = {file.start: file.end - file.start for file in pieces}
         return RawLog(
             path=path,
             root=None,
             file_size=likely_size(sizes),
-            pieces=_listed(tier),
+            pieces=pieces,
             findings=[],
             writer=LogWriter.of(None),
         )
@@ -133,13 +167,17 @@ def join(
     @raise TierOfAnotherLog: If the two are of different logs.
     @raise TierError: If the tier cannot be read.
     """
-    files = _older(_listed(tier), local)
+    files = _older(_listed(tier).files, local)
     if local and (not files or files[-1].end < local[0].start):
         # What retention has deleted just now may have been uploaded just before.
-        files = _older(_listed(tier, anew=True), local)
+        files = _older(_listed(tier, anew=True).files, local)
     key = (tier, root, files[-1].start if files else -1)
     if key not in _same:
-        require_same_log(root, local, _listed(tier))
+        listed = _listed(tier)
+        here = LogFiles(root or Path(), local)
+        log = identity_of(here, None if root is None else read_point(root))
+        require_all(listed.identities, log, here, str(root))
+        require_same_log(log, here, listed.files)
         _same.add(key)
     starts = {file.start for file in local}
     gaps = [file for file in files if file.start not in starts]
@@ -161,31 +199,29 @@ def _older(tiered: tuple[TieredFile, ...], local: tuple[LogFile, ...]) -> list[T
     ]
 
 
-def require_same_log(
-    root: Path | None, local: tuple[LogFile, ...], tiered: tuple[TieredFile, ...]
-) -> None:
+def require_same_log(log: LogIdentity, local: LogFiles, tiered: tuple[TieredFile, ...]) -> None:
     """
     Compare the last file that a store and a tier both have; without one, the broker's name.
 
+    @param log: Whose log the store has.
+    @param local: Its files.
     @raise TierOfAnotherLog: If the two are of different logs.
     @raise TierError: If the tier cannot be read.
     """
-    ours = {(file.start, file.end): file for file in local}
+    ours = {(file.start, file.end): file for file in local.files}
     both = [file for file in tiered if (file.start, file.end) in ours]
     if both:
         require_same_file(both[-1].manifest, ours[both[-1].start, both[-1].end], both[-1].where)
         return
     last = tiered[-1:]
-    point = read_point(root) if root is not None and last else None
-    name = point.broker_name if point is not None else ""
-    theirs = last[0].manifest.broker if name else ""
-    if name and theirs and name != theirs:
+    theirs = last[0].manifest.broker if last and log.broker else ""
+    if theirs and theirs != log.broker:
         raise TierOfAnotherLog(
             last[0].where,
-            str(root),
+            str(local.root),
             last[0].start,
             f"the tier is of broker {theirs}",
-            f"the store of {name}",
+            f"the store of {log.broker}",
         )
 
 

@@ -63,6 +63,20 @@ def sums_of(data: memoryview, block: int) -> list[int]:
     return [crc32(data[place : place + block]) for place in range(0, len(data), block)]
 
 
+@frozen
+class Before:
+    """
+    The file before one, as its manifest was when the other one was written: so manifests are a
+    chain, and one of another log does not fit in.
+
+    @ivar start: Where it begins, a physical offset.
+    @ivar crc: CRC-32 of its checksums.
+    """
+
+    start: int
+    crc: int
+
+
 @frozen(kw_only=True)
 class FileManifest:
     """
@@ -75,6 +89,7 @@ class FileManifest:
     @ivar splits: Places where a record begins, as the store's split index had them.
     @ivar broker: C{brokerName} of the store's node, C{""} if it does not say.
     @ivar uploaded: When, in milliseconds since 1970.
+    @ivar before: The file before it, C{None} if that was not in the tier.
     """
 
     start: int
@@ -84,6 +99,18 @@ class FileManifest:
     splits: tuple[Split, ...]
     broker: str
     uploaded: int
+    before: Before | None = None
+
+    @property
+    def crc(self) -> int:
+        """
+        CRC-32 of its checksums.
+        """
+        return crc32(self._sums)
+
+    @property
+    def _sums(self) -> bytes:
+        return b"".join(each.to_bytes(4, "big") for each in self.sums)
 
     @property
     def size(self) -> int:
@@ -103,7 +130,8 @@ class FileManifest:
             "brokerName": self.broker,
             "uploaded": self.uploaded,
             "blockSize": self.block,
-            "crc32": "".join(f"{each:08x}" for each in self.sums),
+            "crc32": self._sums.hex(),
+            "before": None if self.before is None else [self.before.start, self.before.crc],
             "splits": [[split.start, split.end, split.latest] for split in self.splits],
         }
         return json.dumps(table).encode() + b"\n"
@@ -137,6 +165,7 @@ class FileManifest:
             splits=tuple(Split(*map(int, each)) for each in table["splits"]),
             broker=str(table["brokerName"]),
             uploaded=int(table["uploaded"]),
+            before=Before(*map(int, table["before"])) if table.get("before") else None,
         )
         if made.block < 1 or len(made.sums) != -(-made.size // made.block):
             raise ValueError(

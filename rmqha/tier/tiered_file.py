@@ -17,9 +17,17 @@ from attrs import define, field, frozen
 
 from rmqha.logfiles.blocks.open_file import OpenLogFile
 from rmqha.logfiles.listing import FoundFile
-from rmqha.tier.errors import TierBytesChanged, TierObjectSize
-from rmqha.tier.manifest import FileManifest, manifest_name, object_name, sums_of
-from rmqha.tier.objects import ObjectFolder
+from rmqha.tier.errors import TierBytesChanged, TierObjectSize, TierOfAnotherLog
+from rmqha.tier.identity import identities
+from rmqha.tier.manifest import (
+    MANIFESTS,
+    FileManifest,
+    manifest_name,
+    object_name,
+    range_of,
+    sums_of,
+)
+from rmqha.tier.objects import ObjectFolder, shown_url
 
 AT_ONCE = 8 << 20
 """Most bytes of one request: as many as readers of a log ask for at once."""
@@ -53,6 +61,8 @@ class TieredFile(FoundFile):
         What the file must be.
 
         @raise FileNotFoundError: If it was removed from the tier.
+        @raise TierOfAnotherLog: If it is of another broker than the tier, or does not follow on
+            the one before it.
         @raise TierError: If it cannot be read.
         """
         return _manifest(self.tier, self.start, self.end, os.getpid())
@@ -82,8 +92,58 @@ class TieredFile(FoundFile):
 
 @lru_cache(maxsize=4096)
 def _manifest(tier: str, start: int, end: int, process: int) -> FileManifest:
+    """
+    One that fits in with the others.
+    """
+    made = _read(tier, start, end, process)
+    where = ObjectFolder.at(tier).shown(manifest_name(start, end))
+    whose = _broker(tier, process)
+    if made.broker and whose and made.broker != whose:
+        raise TierOfAnotherLog(
+            where, shown_url(tier), start, f"it is of broker {made.broker}", f"the tier of {whose}"
+        )
+    if made.before is not None:
+        name = manifest_name(made.before.start, start)
+        try:
+            before = _read(tier, made.before.start, start, process)
+        except FileNotFoundError:
+            return made  # taken off the tier since
+        if before.crc != made.before.crc:
+            raise TierOfAnotherLog(
+                where,
+                ObjectFolder.at(tier).shown(name),
+                start,
+                f"it follows a file with checksum {made.before.crc:08x}",
+                f"the one before it has {before.crc:08x}",
+            )
+    return made
+
+
+@lru_cache(maxsize=4096)
+def _read(tier: str, start: int, end: int, process: int) -> FileManifest:
     folder, name = ObjectFolder.at(tier), manifest_name(start, end)
     return FileManifest.parse(folder.read(name), folder.shown(name))
+
+
+@lru_cache(maxsize=256)
+def _broker(tier: str, process: int) -> str:
+    """
+    Of which broker a tier is, as it says; if it does not, as the manifest of its last file.
+    """
+    folder = ObjectFolder.at(tier)
+    names = [each.log.broker for each in identities(folder)]
+    ranges = [found for name in folder.names(MANIFESTS) if (found := range_of(name)) is not None]
+    if not any(names) and ranges:
+        names = [_read(tier, *ranges[-1], process).broker]
+    return next(filter(None, names), "")
+
+
+def forget_manifests() -> None:
+    """
+    Read again what manifests say.
+    """
+    for each in (_manifest, _read, _broker):
+        each.cache_clear()
 
 
 @define(eq=False)

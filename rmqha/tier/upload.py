@@ -25,13 +25,20 @@ from rmqha.errors import Refused
 from rmqha.logfiles.blocks.open_file import read_at
 from rmqha.logfiles.listing import LogFile
 from rmqha.logfiles.log_files import LogFiles, opened_log
-from rmqha.logfiles.published import read_point, read_splits, stale_end
+from rmqha.logfiles.published import identity_of, read_point, read_splits, stale_end
 from rmqha.store.files.uncached import UncachedFile
-from rmqha.tier.errors import LogCutMeanwhile, LogFileShort, TierBytesChanged, TierObjectSize
+from rmqha.tier.errors import (
+    LogCutMeanwhile,
+    LogFileShort,
+    TierBytesChanged,
+    TierObjectSize,
+    TierOfAnotherLog,
+)
+from rmqha.tier.identity import claim
 from rmqha.tier.joined_log import list_tier, require_same_file, require_same_log
-from rmqha.tier.manifest import BLOCK, FileManifest, manifest_name, object_name, sums_of
+from rmqha.tier.manifest import BLOCK, Before, FileManifest, manifest_name, object_name, sums_of
 from rmqha.tier.objects import ObjectFolder
-from rmqha.tier.tiered_file import check
+from rmqha.tier.tiered_file import TieredFile, check
 from rmqha.wire.log.layout import MIN_BLANK
 from rmqha.wire.store_layout import PARTIAL_SUFFIX
 
@@ -105,6 +112,27 @@ def final_end(files: LogFiles) -> int:
     return point.confirm
 
 
+def is_in(tiered: tuple[TieredFile, ...], file: LogFile) -> bool:
+    """
+    Whether a tier has a file by now.
+
+    @raise TierOfAnotherLog: If what it has there is not this file: a manifest vouches for it.
+    """
+    for each in tiered:
+        if (each.start, each.end) == (file.start, file.end):
+            require_same_file(each.manifest, file, each.where)
+            return True
+        if each.start < file.end and file.start < each.end:
+            raise TierOfAnotherLog(
+                each.where,
+                file.where,
+                file.start,
+                f"the tier's file has bytes {each.start} to {each.end}",
+                f"the store's {file.start} to {file.end}",
+            )
+    return False
+
+
 @frozen(kw_only=True)
 class Uploader:
     """
@@ -135,19 +163,27 @@ class Uploader:
         """
         full = full_files(self.root)
         tiered = list_tier(self.url)
-        require_same_log(self.root, tuple(full), tiered)
+        here = LogFiles.find(self.root)
+        log = identity_of(here, read_point(self.root))
+        require_same_log(log, LogFiles(self.root, tuple(full)), tiered)
+        claim(self._folder, self.root, here, tiered[0].start if tiered else here.first)
         there = {(file.start, file.end) for file in tiered}
         wanted = [file for file in full if (file.start, file.end) not in there]
-        total, done = sum(file.end - file.start for file in wanted), 0
+        total, done, sent = sum(file.end - file.start for file in wanted), 0, 0
         for file in wanted:
+            # Another replica may upload the same.
+            tiered = list_tier(self.url)
+            if is_in(tiered, file):
+                total -= file.end - file.start
+                continue
 
-            def told(count: int, before: int = done) -> None:
+            def told(count: int, before: int = done, total: int = total) -> None:
                 if progress is not None:
                     progress(before + count, total)
 
-            self._upload(file, told)
-            done += file.end - file.start
-        return self._result(len(wanted), done, len(full) - len(wanted))
+            self._upload(file, tiered, told)
+            done, sent = done + file.end - file.start, sent + 1
+        return self._result(sent, done, len(full) - sent)
 
     def _result(self, files: int, size: int, held: int) -> TierUpload:
         tiered = LogFiles(self.root, list_tier(self.url))
@@ -162,9 +198,13 @@ class Uploader:
             missing=tuple(tiered.missing(tiered.first, end)) if tiered.files else (),
         )
 
-    def _upload(self, file: LogFile, told: Callable[[int], None]) -> None:
+    def _upload(
+        self, file: LogFile, tiered: tuple[TieredFile, ...], told: Callable[[int], None]
+    ) -> None:
         """
-        Put one file there, and its manifest when all is.
+        Put one file there that no manifest speaks of, and its manifest when all is.
+
+        @param tiered: The files that the tier has.
         """
         name, size = object_name(file.start), file.end - file.start
         sums: list[int] = []
@@ -172,14 +212,14 @@ class Uploader:
             # A run before may have ended between the object and its manifest.
             for data in self._pieces(file, told):
                 sums += sums_of(data, BLOCK)
-            manifest = self._manifest(file, sums)
+            manifest = self._manifest(file, sums, tiered)
             try:
                 self._read_back(manifest)
             except TierBytesChanged:
                 sums = []
         if not sums:
             self._folder.write(name, self._summed(file, sums, told))
-            manifest = self._manifest(file, sums)
+            manifest = self._manifest(file, sums, tiered)
             self._read_back(manifest)
         self._require_uncut(file, manifest)
         self._folder.write(manifest_name(file.start, file.end), [manifest.render()])
@@ -213,8 +253,11 @@ class Uploader:
         finally:
             read.close()
 
-    def _manifest(self, file: LogFile, sums: list[int]) -> FileManifest:
+    def _manifest(
+        self, file: LogFile, sums: list[int], tiered: tuple[TieredFile, ...]
+    ) -> FileManifest:
         point = read_point(self.root)
+        before = next((each for each in tiered if each.end == file.start), None)
         return FileManifest(
             start=file.start,
             end=file.end,
@@ -223,6 +266,7 @@ class Uploader:
             splits=() if point is None else read_splits(self.root, file.start, file.end),
             broker="" if point is None else point.broker_name,
             uploaded=int(time.time() * 1000),
+            before=None if before is None else Before(before.start, before.manifest.crc),
         )
 
     def _read_back(self, manifest: FileManifest) -> None:

@@ -47,7 +47,7 @@ class TierCase(LogTestCase):
         """
         joined_log._listings.clear()
         joined_log._same.clear()
-        tiered_file._manifest.cache_clear()
+        tiered_file.forget_manifests()
 
     def upload(self) -> TierUpload:
         """

@@ -6,11 +6,16 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
+from zlib import crc32
 
+from lab.harness import golden
 from rmqha.errors import Refused
 from rmqha.priority import Priority
+from rmqha.tier import identity as tier_identity
 from rmqha.tier.errors import (
     LogCutMeanwhile,
     LogFileShort,
@@ -19,6 +24,7 @@ from rmqha.tier.errors import (
     TierOfAnotherLog,
     TierPlaceInvalid,
 )
+from rmqha.tier.manifest import manifest_name
 from rmqha.tier.objects import ObjectFolder
 from rmqha.tier.upload import Uploader
 from rmqha.wire.log.published import Span, render_spans
@@ -89,6 +95,54 @@ class UploadTests(TierCase):
         done = self.upload()
         self.assertEqual((0, 0, FULL), (done.files, done.bytes, done.held))
         self.assertEqual(before, {p: p.stat().st_mtime_ns for p in self.place.rglob("*")})
+
+    def test_whose_log(self) -> None:
+        """
+        A tier says whose log it has, and where it began; a second store of the same log says
+        nothing more.
+        """
+        self.upload()
+        (said,) = (self.place / "logs").iterdir()
+        found = json.loads(said.read_bytes())
+        self.assertEqual((0, "golden"), (found["firstOffset"], found["identity"]["broker"]))
+        self.retention(2)
+        self.upload()
+        self.assertEqual([said], list((self.place / "logs").iterdir()))
+
+    def test_manifests_are_a_chain(self) -> None:
+        """
+        Each manifest names the file before its own, by its checksum.
+        """
+        self.upload()
+        every = [json.loads(self.manifest(number).read_bytes()) for number in range(FULL)]
+        self.assertIsNone(every[0]["before"])
+        for number in range(1, FULL):
+            crc = crc32(bytes.fromhex(every[number - 1]["crc32"]))
+            self.assertEqual([(number - 1) * SIZE, crc], every[number]["before"])
+
+    def test_object_that_a_manifest_vouches_for(self) -> None:
+        """
+        A file that another replica has uploaded meanwhile is not sent again; one of another log is
+        never put in its place.
+        """
+        uploading = Uploader._upload
+
+        def both(uploader: Uploader, file: Any, *more: Any) -> None:
+            if file.start == 0:  # the other one is faster, with all of them
+                self.patch(Uploader, "_upload", uploading)
+                self.upload()
+                self.before = {path: path.stat().st_mtime_ns for path in self.place.rglob("*")}
+            uploading(uploader, file, *more)
+
+        self.patch(Uploader, "_upload", both)
+        done = self.upload()
+        self.assertEqual((1, FULL - 1), (done.files, done.held))
+        for number in range(1, FULL):
+            path = self.object(number)
+            self.assertEqual(self.before[path], path.stat().st_mtime_ns)
+        self.manifest(3).rename(self.place / manifest_name(3 * SIZE + 4096, 4 * SIZE))
+        error = self.assertRaises(TierOfAnotherLog, self.upload)
+        self.assertEqual(3 * SIZE, error.start)
 
     def test_missing(self) -> None:
         """
@@ -205,7 +259,8 @@ class InterruptedTests(TierCase):
 
         def spoil(change: Any) -> None:
             def write(folder: ObjectFolder, name: str, parts: Iterator[memoryview]) -> None:
-                real(folder, name, change(list(map(bytes, parts))))
+                whole = list(map(bytes, parts))
+                real(folder, name, change(whole) if name.startswith("commitlog/") else whole)
 
             self.patch(ObjectFolder, "write", write)
 
@@ -278,6 +333,64 @@ class OtherLogTests(TierCase):
         publish(self.store, END, broker_name="other")
         error = self.assertRaises(TierOfAnotherLog, self.upload)
         self.assertIn("the tier is of broker golden and the store of other", str(error))
+
+    def test_two_brokers_at_once(self) -> None:
+        """
+        Of two brokers that begin a tier at the same moment not both succeed, and what one has begun
+        the other does not touch; afterwards the prefix is one broker's.
+        """
+        other = golden.store(golden.VERSIONS[1], into=self.folder())
+        publish(other, END, broker_name="other")
+        identities = tier_identity.identities
+        for late in (True, False):
+            shutil.rmtree(self.place, ignore_errors=True)
+            refused: list[TierOfAnotherLog] = []
+
+            def run(root: Path, refused: list[TierOfAnotherLog] = refused) -> None:
+                try:
+                    Uploader(root=root, url=self.url).run()
+                except TierOfAnotherLog as error:
+                    refused.append(error)
+
+            def looking(folder: ObjectFolder, late: bool = late, run: Any = run) -> Any:
+                found = identities(folder)
+                if late or folder.names("logs"):
+                    self.patch(tier_identity, "identities", identities)
+                    run(other)
+                return found
+
+            self.patch(tier_identity, "identities", looking)
+            run(self.store)
+            self.assertEqual(1, len(refused))
+            self.assertIn("other", str(refused[0]))
+            self.assertEqual(1, len(list((self.place / "logs").iterdir())))
+            brokers = {
+                json.loads(path.read_bytes())["brokerName"]
+                for path in (self.place / "manifests").iterdir()
+            }
+            self.assertEqual({"other"} if late else {"golden"}, brokers)
+
+    def test_other_first_record(self) -> None:
+        """
+        A log that was begun anew under the same name is told by its first record.
+        """
+        publish(self.store, SIZE - 1)
+        self.upload()
+        data = self.file(0).read_bytes()
+        self.file(0).write_bytes(data[:60] + b"\xff" + data[61:])
+        error = self.assertRaises(TierOfAnotherLog, self.upload)
+        self.assertIn("record at byte 0 has fingerprint", str(error))
+
+    def test_tier_of_before(self) -> None:
+        """
+        A tier that does not say whose log it has goes on, and says it from then on.
+        """
+        publish(self.store, 2 * SIZE)
+        self.upload()
+        shutil.rmtree(self.place / "logs")
+        publish(self.store, END)
+        self.assertEqual((FULL - 2, 2), (lambda done: (done.files, done.held))(self.upload()))
+        self.assertEqual(1, len(list((self.place / "logs").iterdir())))
 
 
 class CommandTests(TierCase, CommandTestCase):

@@ -4,6 +4,7 @@ Tests of reads that join a store with its tier.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import textwrap
@@ -14,14 +15,17 @@ from typing import Any
 from lab.harness import golden
 from lab.harness.nodes import ROOT
 from rmqha.errors import NotAStore
+from rmqha.tier import joined_log
 from rmqha.tier.errors import (
     TierBytesChanged,
     TierManifestInvalid,
+    TierMissing,
     TierObjectSize,
     TierOfAnotherLog,
     TierUnreachable,
 )
 from rmqha.tier.objects import ObjectFolder
+from rmqha.tier.upload import Uploader
 from rmqha.wire.log.published import Span, render_spans
 from rmqha.wire.store_layout import OWN_FOLDER, POINT, SPLITS
 from tests.support.rows import expected, publish
@@ -265,6 +269,65 @@ class DamagedTests(TierReadCase):
             self.file(number).unlink()
         publish(self.store, END, broker_name="other")
         self.assertRaises(TierOfAnotherLog, self.offsets)
+
+    def test_no_tier(self) -> None:
+        """
+        Where nobody uploaded anything there is no tier, whether there is a store or not.
+        """
+        wrong = self.url + "x"
+        for path in (self.store, None):
+            given = {"path": path} if path else {}
+            self.assertRaises(TierMissing, snapshot, tier=wrong, **given)
+
+    def test_begin_went(self) -> None:
+        """
+        A tier whose first files were removed says so, once, and is read from where it begins.
+        """
+        self.retention(4)
+        for number in range(2):
+            self.manifest(number).unlink()
+        with self.assertLogs("rmqha.tier.joined_log", "WARNING") as told:
+            self.assertEqual([at for at in self.all if at >= 2 * SIZE], self.offsets())
+            joined_log._listings.clear()
+        self.assertEqual(1, len(told.output))
+        said = f"began at byte 0 of its log, and what is before byte {2 * SIZE} is not in it"
+        self.assertIn(said, told.output[0])
+
+    def test_file_of_another_broker(self) -> None:
+        """
+        A file with its manifest that is another broker's is refused, whether the tier says whose it
+        is or not; of one that has the same name the chain of manifests tells.
+        """
+        self.retention(FULL)
+        whole = self.manifest(3).read_bytes()
+        table = json.loads(whole)
+        for more, known in (
+            ({"brokerName": "other"}, True),
+            ({"brokerName": "other", "before": None}, False),
+            ({"before": [2 * SIZE, 7]}, True),
+        ):
+            self.manifest(3).write_bytes(json.dumps({**table, **more}).encode())
+            if not known:
+                shutil.rmtree(self.place / "logs")
+            self.forget()
+            error = self.assertRaises(TierOfAnotherLog, self.offsets)
+            self.assertEqual(3 * SIZE, error.start)
+        self.manifest(3).write_bytes(whole)
+        self.forget()
+        self.assertEqual(self.all, self.offsets())
+
+    def test_two_logs_in_one_tier(self) -> None:
+        """
+        A tier into which another one was copied is not read: it says of two logs that it has them.
+        """
+        other = golden.store(golden.VERSIONS[1], into=self.folder())
+        publish(other, END, broker_name="other")
+        place = self.folder() / "tier"
+        Uploader(root=other, url=f"file://{place}").run()
+        shutil.copytree(place / "logs", self.place / "logs", dirs_exist_ok=True)
+        self.forget()
+        error = self.assertRaises(TierOfAnotherLog, self.offsets)
+        self.assertIn("other", str(error))
 
     def test_unreachable(self) -> None:
         """
