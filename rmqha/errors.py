@@ -1107,6 +1107,29 @@ class IdentityInvalid(StoreError):
 
 
 @frozen
+class MemberLivesElsewhere(RmqhaError):
+    """
+    The id of a member is alive at another address than this node's.
+
+    @ivar id: The controller id.
+    @ivar address: C{host:port} of who lives under it.
+    @ivar copied: Whether that one has the same disk, or this node a copy of it.
+    """
+
+    id: int
+    address: str
+    copied: bool
+
+    def __str__(self) -> str:
+        if self.copied:
+            return (
+                f"id {self.id} lives at {self.address}, and this store is a copy of its disk: "
+                "rmqha controller reset makes it a member of its own"
+            )
+        return f"id {self.id} is alive at {self.address}: waiting until the controllers miss it"
+
+
+@frozen
 class FileUnreadable(StoreError):
     """
     The system does not let a file be read.  What is in it is not known then: it is neither damaged

@@ -53,6 +53,8 @@ class Duty(Enum):
     """To wait for one that has the data: it is the set's first."""
     REFUSE = auto()
     """Not to believe it: the log has seen a later epoch."""
+    STEP_ASIDE = auto()
+    """Not to lead: the master has this member's id and another address."""
 
 
 @frozen(kw_only=True)
@@ -61,6 +63,7 @@ class MemberStanding:
     What a member knows of itself.
 
     @ivar id: Its controller id.
+    @ivar address: C{host:port} of its client port.
     @ivar epoch: The newest epoch of its log; 0 for none.
     @ivar leads: In which epoch it leads now; C{None} if it does not.
     @ivar may_be_first: Whether it may ask for a set's first election: whoever wins that has its
@@ -68,6 +71,7 @@ class MemberStanding:
     """
 
     id: int
+    address: str
     epoch: int
     leads: int | None
     may_be_first: bool
@@ -84,4 +88,6 @@ def duty(state: SetState, member: MemberStanding) -> Duty:
         return Duty.WAIT if first and not member.may_be_first else Duty.ELECT
     if state.master.id != member.id:
         return Duty.FOLLOW
+    if state.master.address != member.address:
+        return Duty.STEP_ASIDE
     return Duty.GO_ON if member.leads == state.master_epoch else Duty.LEAD

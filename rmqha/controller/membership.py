@@ -15,13 +15,15 @@ from typing import Any
 
 from attrs import define, field, frozen
 from twisted.internet.defer import Deferred
+from twisted.internet.error import ConnectionDone, ConnectionLost
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
 from rmqha.controller.coordinator import SetState
 from rmqha.controller.group import ControllerGroup
 from rmqha.controller.identity import IdentityFiles
-from rmqha.errors import ControllerRefused
+from rmqha.controller.other_members import labels_of, sets_of
+from rmqha.errors import ControllerRefused, MemberLivesElsewhere, RmqhaError
 from rmqha.periodic import Job, Periodic
 from rmqha.wire.remoting.headers.controller import NO_EPOCH, MemberHeartbeatRequest
 
@@ -55,6 +57,7 @@ class Membership:
     @ivar patience: Milliseconds after which a controller takes us for dead
         (C{controllerHeartBeatTimeoutMills}).
     @ivar priority: C{brokerElectionPriority}.
+    @ivar generation: Of our log, as it is published: a copy of our disk has the same.
     @ivar id: Ours; 0 while there is none.
     """
 
@@ -66,6 +69,7 @@ class Membership:
     interval: float
     patience: int
     priority: int
+    generation: Callable[[], str]
     clock: IReactorTime
     in_thread: Callable[..., Deferred[Any]]
     id: int = field(default=0, init=False)
@@ -82,6 +86,7 @@ class Membership:
 
         @return: What is decided; without a master if none lives.
         @raise IdentityInvalid: If the store's is one of another set, or cannot be read.
+        @raise MemberLivesElsewhere: If our id is alive at another address.
         @raise ControllerRefused: If somebody else got the id first, or the controllers do not know
             ours.
         @raise NoController: If nobody leads; and what else L{ControllerGroup.ask} raises.
@@ -89,8 +94,27 @@ class Membership:
         known = await self.in_thread(self.files.read)
         if known is None:
             known = await self._apply()
+        else:
+            await self._require_single(known.id)
         self.id = known.id
         return await self.group.register(self.id, self.address)
+
+    async def _require_single(self, number: int) -> None:
+        """
+        Ask who lives under our id, before its address is taken from it: on a copy of its disk we
+        would lead beside it.
+        """
+        name = self.group.name
+        known = (await sets_of(self.group, (name,))).get(name)
+        for each in () if known is None else (*known.in_sync_replicas, *known.not_in_sync_replicas):
+            where = each.broker_address
+            if each.broker_id != number or where == self.address or not each.alive:
+                continue
+            try:
+                found = (await labels_of(self.group.client, where, name)).generation
+            except (RmqhaError, ConnectionLost, ConnectionDone):
+                found = ""  # it has gone, or another one is there: the controllers will know soon
+            raise MemberLivesElsewhere(number, where, copied=found == self.generation())
 
     async def _apply(self) -> Any:
         applied = await self.in_thread(self.files.applied)

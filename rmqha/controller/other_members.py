@@ -35,11 +35,13 @@ class MemberLabels:
     @ivar labels: Oldest first.
     @ivar end: Where the log ends, physical.
     @ivar compares: Whether it reports only what it has compared byte by byte, as ours do.
+    @ivar generation: Of its log, C{""} if it does not say.
     """
 
     labels: Labels
     end: int
     compares: bool = False
+    generation: str = ""
 
 
 async def members_of(group: ControllerGroup) -> dict[int, str]:
@@ -96,7 +98,8 @@ async def labels_of(client: ControllerClient, address: str, name: str) -> Member
     if found.broker_name != name:
         raise RequestRefused(answer.code, f"it is a broker of {found.broker_name}", asked.code)
     labels = tuple(EpochLabel(each.epoch, each.start_offset) for each in found.epoch_list)
-    return MemberLabels(labels, found.max_offset, bool(found.compares_bytes))
+    compares = bool(found.compares_bytes)
+    return MemberLabels(labels, found.max_offset, compares, found.generation or "")
 
 
 async def ends_of(

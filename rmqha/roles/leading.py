@@ -294,6 +294,7 @@ class LeadingNode(SlaveNode):
             ),
             max_offset=end,
             compares_bytes=True,
+            generation=self.store.publisher.point.generation,
         )
 
     def ha_status(self) -> HaStatus:

@@ -33,6 +33,7 @@ from rmqha.errors import (
     EpochFileInvalid,
     FileUnreadable,
     IdentityInvalid,
+    MemberLivesElsewhere,
     RmqhaError,
     TableUnreadable,
 )
@@ -105,6 +106,7 @@ class MemberNode(LeadingNode):
             interval=controller.heartbeat,
             patience=int(controller.heartbeat_timeout * 1000),
             priority=controller.priority,
+            generation=lambda: self.store.publisher.point.generation,
             clock=reactor,
             in_thread=self._in_thread,
         )
@@ -157,6 +159,11 @@ class MemberNode(LeadingNode):
             except IdentityInvalid as error:
                 self._refuse("identity", str(error))
                 return
+            except MemberLivesElsewhere as error:
+                if error.copied:
+                    self._refuse("identity", str(error))
+                    return
+                self._become(self.member, str(error))
             except ControllerRefused as error:
                 if error.code in UNKNOWN_SET and self.epochs.journal.starts:
                     self._refuse("unknown-set", f"{error}: the controllers lost what they knew")
@@ -241,6 +248,7 @@ class MemberNode(LeadingNode):
         journal = self.epochs.journal
         member = MemberStanding(
             id=self.membership.id,
+            address=self.membership.address,
             epoch=journal.starts[-1].epoch if journal.starts else 0,
             leads=self._leads,
             may_be_first=self._as_configured.broker.role.is_master,
@@ -251,15 +259,18 @@ class MemberNode(LeadingNode):
             state = await self.membership.group.elect(member.id)
             asked = duty(state, member)
         if asked is Duty.REFUSE:
-            refused = self._refuse(
+            return self._fence_refused(
                 "epoch-behind",
                 f"the controller says master epoch {state.master_epoch}, and this log has one of "
                 f"{member.epoch}: the controllers lost what they knew",
             )
-            if self.master is not None:
-                # They may have had another one elected.
-                self.master.fenced = refused
-            return refused
+        if asked is Duty.STEP_ASIDE and state.master is not None:
+            return self._fence_refused(
+                "same-id",
+                f"the controllers have id {member.id} at {state.master.address}, and this node is "
+                f"{member.address}: two nodes have one id; stop both, run rmqha controller reset "
+                "on the one that is a copy, and start the other one first",
+            )
         if asked in (Duty.ELECT, Duty.WAIT):
             why = f"there is no master in epoch {state.master_epoch}"
             if asked is Duty.WAIT:
@@ -277,6 +288,15 @@ class MemberNode(LeadingNode):
         if asked is Duty.LEAD:
             return await self._lead(state)
         return await self._follow_decided(state)
+
+    def _fence_refused(self, reason: str, why: str) -> str:
+        """
+        Do not act on a decision; another node may act on it.
+        """
+        refused = self._refuse(reason, why)
+        if self.master is not None:
+            self.master.fenced = refused
+        return refused
 
     async def _follow_decided(self, state: SetState) -> str:
         if self.master is not None:

@@ -4,6 +4,7 @@ Tests for L{rmqha.controller.member_state}.
 
 from __future__ import annotations
 
+from attrs import evolve
 from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.controller.coordinator import ElectedMember, SetState
@@ -24,7 +25,9 @@ def member(
     """
     The one with id 1.
     """
-    return MemberStanding(id=1, epoch=epoch, leads=leads, may_be_first=may_be_first)
+    return MemberStanding(
+        id=1, address="10.0.0.1:10911", epoch=epoch, leads=leads, may_be_first=may_be_first
+    )
 
 
 class DutyTests(SynchronousTestCase):
@@ -36,6 +39,7 @@ class DutyTests(SynchronousTestCase):
         """
         Leading and following, elections, and what is not believed.
         """
+        elsewhere = evolve(decided(1, 1), master=ElectedMember(1, "10.0.0.9:10911"))
         rows = [
             (decided(None, 0), member(), Duty.ELECT),
             (decided(None, 0), member(may_be_first=False), Duty.WAIT),
@@ -49,6 +53,8 @@ class DutyTests(SynchronousTestCase):
             (decided(2, 1), member(epoch=2), Duty.REFUSE),
             (decided(1, 1), member(epoch=2, leads=2), Duty.REFUSE),
             (decided(None, 0), member(epoch=2), Duty.REFUSE),
+            (elsewhere, member(epoch=1), Duty.STEP_ASIDE),
+            (elsewhere, member(epoch=1, leads=1), Duty.STEP_ASIDE),
         ]
         for state, who, expected in rows:
             self.assertIs(duty(state, who), expected, (state, who))

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from twisted.internet.defer import Deferred
+from attrs import define, evolve
+from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.trial.unittest import SynchronousTestCase
 
@@ -14,8 +15,19 @@ from rmqha.controller.coordinator import SetState
 from rmqha.controller.group import ControllerGroup
 from rmqha.controller.identity import IdentityFiles
 from rmqha.controller.membership import Membership, SignOfLife
-from rmqha.errors import ControllerRefused, IdentityInvalid
-from rmqha.wire.remoting.bodies.controller import SyncStateSet
+from rmqha.errors import (
+    ControllerRefused,
+    IdentityInvalid,
+    MemberLivesElsewhere,
+    RemotingUnreachable,
+)
+from rmqha.wire.remoting.bodies.controller import (
+    EpochCache,
+    ReplicasInfo,
+    SetMember,
+    SyncStateData,
+    SyncStateSet,
+)
 from rmqha.wire.remoting.codes import ControllerRequestCode as Code
 from rmqha.wire.remoting.codes import ControllerResponseCode, RequestCode
 from rmqha.wire.remoting.command import Command
@@ -31,7 +43,28 @@ from tests.controller.fake_controllers import FakeControllers
 from tests.support.logs import now
 
 ONE, TWO = "10.1.0.1:9878", "10.1.0.2:9878"
-HERE = "10.0.0.1:10911"
+HERE, ELSEWHERE = "10.0.0.1:10911", "10.0.0.9:10911"
+
+
+@define(eq=False)
+class ControllersAndMember(FakeControllers):
+    """
+    A member lives elsewhere.
+
+    @ivar generation: Which log that one says that it has; C{None} if it does not answer.
+    """
+
+    generation: str | None = None
+
+    def request(self, address: str, command: Command, timeout: float) -> Deferred[Command]:
+        if address != ELSEWHERE:
+            return super().request(address, command, timeout)
+        if self.generation is None:
+            return fail(RemotingUnreachable(address, "connection refused"))
+        cache = EpochCache(
+            broker_id=0, broker_name="a", max_offset=9, generation=self.generation or None
+        )
+        return succeed(command.answer(body=write(cache)))
 
 
 class MembershipTests(SynchronousTestCase):
@@ -49,12 +82,14 @@ class MembershipTests(SynchronousTestCase):
         self.given: dict[int, str] = {}
         self.next = 1
         self.sign: SignOfLife | None = SignOfLife(epoch=None, end=0, confirm=0)
-        self.fake = FakeControllers((ONE, TWO), ONE)
+        self.fake = ControllersAndMember((ONE, TWO), ONE)
         self.fake.handlers = {
             Code.GET_NEXT_BROKER_ID: self.number,
             Code.APPLY_BROKER_ID: self.applied,
             Code.REGISTER_BROKER: self.registered,
+            Code.GET_SYNC_STATE_DATA: self.members,
         }
+        self.living: SetMember | None = None
 
     def number(self, command: Command) -> Command:
         """
@@ -72,6 +107,14 @@ class MembershipTests(SynchronousTestCase):
         if code != asked.register_check_code:
             return command.answer(ControllerResponseCode.BROKER_ID_INVALID, "taken")
         return command.answer()
+
+    def members(self, command: Command) -> Command:
+        """
+        1006.
+        """
+        known = () if self.living is None else (self.living,)
+        table = {"a": ReplicasInfo(in_sync_replicas=known)} if known else {}
+        return command.answer(body=write(SyncStateData(replicas_info_table=table)))
 
     def registered(self, command: Command) -> Command:
         """
@@ -97,6 +140,7 @@ class MembershipTests(SynchronousTestCase):
             interval=1.0,
             patience=10_000,
             priority=5,
+            generation=lambda: "g",
             clock=self.clock,
             in_thread=now,
         )
@@ -129,7 +173,32 @@ class MembershipTests(SynchronousTestCase):
         self.join(again)
         self.assertEqual(again.id, 1)
         codes = [code for _, code in self.fake.codes()]
-        self.assertEqual(codes, [Code.GET_METADATA_INFO, Code.REGISTER_BROKER])
+        self.assertEqual(
+            codes, [Code.GET_METADATA_INFO, Code.GET_SYNC_STATE_DATA, Code.REGISTER_BROKER]
+        )
+
+    def test_on_a_copy_of_a_living_disk(self) -> None:
+        """
+        An id that lives at another address is not taken from it: a store that is a copy of that
+        one's is told so, and anything else is waited for.
+        """
+        self.join(self.membership())
+        for self.fake.generation, copied in (("g", True), ("h", False), ("", False), (None, False)):
+            self.living = SetMember(
+                broker_name="a", broker_id=1, broker_address=ELSEWHERE, alive=True
+            )
+            self.fake.codes()
+            failed = Deferred.fromCoroutine(self.membership().join())
+            error = self.failureResultOf(failed, MemberLivesElsewhere).value
+            self.assertEqual((error.id, error.address, error.copied), (1, ELSEWHERE, copied))
+            self.assertNotIn(Code.REGISTER_BROKER, [code for _, code in self.fake.codes()])
+        for other in (
+            evolve(self.living, alive=False),
+            evolve(self.living, broker_id=2),
+            evolve(self.living, broker_address=HERE),
+        ):
+            self.living = other
+            self.join(self.membership())
 
     def test_race(self) -> None:
         """

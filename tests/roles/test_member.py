@@ -62,6 +62,8 @@ class WholeSet(FakeSet):
     @ivar address: Where our member is.
     @ivar in_sync: The SyncStateSet.
     @ivar set_epoch: How often that was changed.
+    @ivar lives_at: Where another node lives under our member's id, if one does.
+    @ivar generation: Which log that one has.
     @ivar theirs: Where the other member says that its log ends; C{None} if it says nothing.
     """
 
@@ -69,6 +71,8 @@ class WholeSet(FakeSet):
     in_sync: tuple[int, ...] = ()
     set_epoch: int = 0
     unknown: bool = field(default=False)
+    lives_at: str = ""
+    generation: str = ""
     theirs: int | None = 0
 
     def __attrs_post_init__(self) -> None:
@@ -87,6 +91,11 @@ class WholeSet(FakeSet):
         """
         Answer as the controller or the other member.
         """
+        if self.lives_at and address == self.lives_at:
+            living = EpochCache(
+                broker_id=0, broker_name=self.names[0], max_offset=0, generation=self.generation
+            )
+            return succeed(command.answer(body=write(living)))
         asked = address == OTHER_ADDRESS and command.code == Code.GET_BROKER_EPOCH_CACHE
         if asked and address not in self.serving:
             if self.theirs is None:
@@ -151,8 +160,11 @@ class WholeSet(FakeSet):
 
     def _members(self, command: Command) -> Command:
         both = tuple(
-            SetMember(broker_name="a", broker_id=number, broker_address=address)
-            for number, address in ((OURS, self.address), (OTHER, OTHER_ADDRESS))
+            SetMember(broker_name="a", broker_id=number, broker_address=address, alive=alive)
+            for number, address, alive in (
+                (OURS, self.lives_at or self.address, bool(self.lives_at)),
+                (OTHER, OTHER_ADDRESS, None),
+            )
         )
         table = {self.names[0]: ReplicasInfo(not_in_sync_replicas=both)}
         return command.answer(body=write(SyncStateData(replicas_info_table=table)))
@@ -441,6 +453,47 @@ class SafetyTests(MemberCase):
         self.assert_state(MemberState.REFUSED, "epoch-behind")
         with self.assertRaises(NotWritable):
             self.write()
+
+    def test_id_at_another_address(self) -> None:
+        """
+        While this node leads its id is told at another address, by a copy of its disk: it takes no
+        more writes, nor does it lead after a restart.
+        """
+        self.member()
+        copy = "10.0.0.9:10911"
+        self.set.master = copy
+        self.pass_time(LOOK)
+        self.assert_state(MemberState.REFUSED, f"same-id: the controllers have id 1 at {copy}")
+        with self.assertRaises(NotWritable):
+            self.write()
+        self.beats()
+        self.pass_time(3.0)
+        self.assertEqual(self.beats(), [])
+        self.stop()
+        self.member()
+        self.pass_time(1.0)
+        self.assert_state(MemberState.REFUSED, "same-id")
+        self.assertIsNone(self.node.master)
+
+    def test_copy_of_a_living_disk(self) -> None:
+        """
+        A node on a copy of a living member's disk does not join, and names that member.
+        """
+        self.member()
+        self.stop()
+        generation = json.loads((self.root / "rmqha" / "published.json").read_text())["generation"]
+        self.set.lives_at, self.set.generation = "10.0.0.9:10911", generation
+        self.set.asked.clear()
+        self.member()
+        self.assert_state(MemberState.REFUSED, "identity: id 1 lives at 10.0.0.9:10911")
+        self.assertNotIn(Code.REGISTER_BROKER, [command.code for _, command in self.set.asked])
+        self.stop()
+        self.set.generation = "another"
+        self.member()
+        self.assert_state(MemberState.JOINING, "id 1 is alive at 10.0.0.9:10911: waiting")
+        self.set.lives_at = ""
+        self.pass_time(LOOK)
+        self.assert_state(MemberState.LEADING)
 
     def test_a_lost_log(self) -> None:
         """

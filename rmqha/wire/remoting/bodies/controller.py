@@ -104,6 +104,7 @@ class EpochCache:
     @ivar max_offset: Where the log ends.
     @ivar compares_bytes: Ours: whether the member reports only what it has compared with its
         master's log, or got from it.
+    @ivar generation: Ours: that of the published point, by which a copy of the disk is known.
     """
 
     cluster_name: str | None = None
@@ -111,4 +112,5 @@ class EpochCache:
     broker_id: int
     epoch_list: tuple[EpochRange, ...] = ()
     compares_bytes: bool | None = None
+    generation: str | None = None
     max_offset: int
