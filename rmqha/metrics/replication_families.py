@@ -115,8 +115,12 @@ def _ha(status: Status) -> Found:
 
 
 def _slots(status: Status) -> Found:
+    # Of several behind one address the one that lacks most.
+    most: dict[tuple[str, ...], int] = {}
     for row in status.get("retentionSlots") or ():
-        yield (str(row["address"]), str(row["connected"]).lower()), row["bytes"]
+        labels = str(row["address"]), str(row["connected"]).lower()
+        most[labels] = max(row["bytes"], most.get(labels, 0))
+    yield from most.items()
 
 
 def of_members() -> Iterator[StatusFamily]:

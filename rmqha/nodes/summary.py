@@ -161,10 +161,18 @@ def _downstream(status: Status) -> str:
     head = f"{synced} replicas in sync" if synced else "no replicas"
     each = [
         f"{row.get('address')} {row.get('state')}, {size(row.get('lagBytes'))} and "
-        f"{duration(row.get('lagSeconds'))} behind"
+        f"{duration(row.get('lagSeconds'))} behind{_together(row)}"
         for row in rows
     ]
     return "; ".join([head, *each])
+
+
+def _together(row: Status) -> str:
+    """
+    Whether others behind a replica's address count as one with it.
+    """
+    connections = row.get("connections") or 0
+    return f" (one of {connections} that count as one)" if connections > 1 else ""
 
 
 def replicas_in_sync(status: Status) -> str:

@@ -390,7 +390,7 @@ class IdentityTests(FaultTestCase):
         two = self.slave(master.address, "two").start()
         for slave in (one, two):
             slave.until_synced(0)
-        self.assertEqual(1, len(master.status()["replicas"]))
+        self.assertEqual([2, 2], [row["connections"] for row in master.status()["replicas"]])
         self.assertEqual("SLAVE_NOT_AVAILABLE", master.put(1).wait()[0].status)
         two.term()
         two.keys["haLocalAddress"] = "127.0.0.2"

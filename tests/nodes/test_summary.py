@@ -115,6 +115,16 @@ class LinesTests(SynchronousTestCase):
         short = MASTER | {"replicas": []}
         self.assertEqual(self.told(short)["replication"], "0 of 1 replicas in sync")
 
+    def test_behind_one_address(self) -> None:
+        """
+        Replicas that count as one for a write have a row each, and that is said.
+        """
+        row = {"state": "in-sync", "lagBytes": 0, "lagSeconds": 0.0, "connections": 2}
+        rows = [{"address": f"10.0.0.2:{port}", **row} for port in (4000, 4001)]
+        told = self.told(MASTER | {"replicas": rows})["replication"]
+        self.assertTrue(told.startswith("2 of 2 replicas in sync; 10.0.0.2:4000"), told)
+        self.assertEqual(2, told.count("behind (one of 2 that count as one)"))
+
     def test_slave(self) -> None:
         """
         A slave tells of its master; bytes that are not known are not called 0.

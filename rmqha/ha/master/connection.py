@@ -36,6 +36,7 @@ from rmqha.errors import (
     ReportRejected,
 )
 from rmqha.ha.master.ledger import Claim
+from rmqha.ha.master.slots import RetentionSlot
 from rmqha.ha.states import Standing
 from rmqha.net.door import peer_of
 from rmqha.net.rate_limit import Speed, TokenBucket
@@ -56,6 +57,8 @@ class MasterProtocol(Protocol):
     @ivar claim: What it may say; C{None} once the connection is given up.
     @ivar dialect: How it is spoken with.
     @ivar onlooker: Whether it has said that it only compares.
+    @ivar began: Its first report.
+    @ivar slot: What will be kept for it when it leaves, once it has acknowledged what it was sent.
     @ivar host: The peer's address without the port.
     @ivar peer: Host and port, for people.
     @ivar opened: When it connected, in the clock's seconds.
@@ -64,6 +67,8 @@ class MasterProtocol(Protocol):
     """
 
     claim: Claim | None = None
+    began = -1
+    slot: RetentionSlot | None = None
     _stranger = True
     onlooker = False
     _paused = False

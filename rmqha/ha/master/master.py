@@ -227,6 +227,7 @@ class MasterFactory(ServerFactory):
         A peer made an acceptable first report.
         """
         self._fed[connection] = None
+        connection.began = offset
         if connection.onlooker:
             self._tell(
                 "Onlooker {peer} compares from byte {offset}: our end is {end}",
@@ -254,9 +255,13 @@ class MasterFactory(ServerFactory):
         was_fed = connection in self._fed
         self._fed.pop(connection, None)
         onlooker = connection.onlooker
-        if claim.proven and not (onlooker or self._still_here(claim.host)):
-            leave = self.slots.we_leave if reason == "stopped" else self.slots.left
-            leave(claim.host, claim.held)
+        if connection.slot is not None:
+            if reason == "stopped":
+                self.slots.we_leave(connection.slot, claim.held)
+            else:
+                self.slots.left(
+                    connection.slot, claim.held, sent=claim.sent, heard=connection.heard
+                )
         if reason in VERDICTS and not onlooker:
             self._judge(connection, VERDICTS[reason], error)
         if error is not None or reason in ("silent", "no-report"):
@@ -288,15 +293,6 @@ class MasterFactory(ServerFactory):
             error=error,
         )
 
-    def _still_here(self, host: str) -> bool:
-        """
-        Whether another connection of a replica does what the one that ended did.
-        """
-        return self.settings.replica_identity is ReplicaIdentity.ADDRESS and any(
-            other.claim is not None and other.claim.host == host and other.claim.proven
-            for other in self._fed
-        )
-
     def proven(self, connection: MasterProtocol) -> None:
         """
         A peer acknowledged what it was sent.
@@ -304,7 +300,9 @@ class MasterFactory(ServerFactory):
         self.door.known(connection)
         claim = connection.claim
         if claim is not None and not connection.onlooker:
-            self.slots.proved(claim.host, claim.held)
+            connection.slot = self.slots.proved(
+                claim.host, claim.held, began=connection.began, opened=connection.opened
+            )
             self.known(connection.host)
 
     def gone(self, connection: MasterProtocol) -> None:
@@ -389,12 +387,11 @@ class MasterFactory(ServerFactory):
         self._news = 0
 
     def _look_at_slots(self) -> None:
-        held: dict[str, int] = {}
-        for claim in self.ledger:
-            if claim.proven:
-                held[claim.host] = min(claim.held, held.get(claim.host, claim.held))
+        for connection in self._fed:
+            if connection.slot is not None and connection.claim is not None:
+                connection.slot.offset = connection.claim.held
         log = self.log
-        self.slots.sweep(held, log.min_offset, log.end, log.file_size)
+        self.slots.sweep(log.min_offset, log.end, log.file_size)
 
     def _fail(self, connection: MasterProtocol) -> None:
         self._log.failure(
@@ -468,9 +465,9 @@ class MasterFactory(ServerFactory):
 
     def replicas(self) -> list[ReplicaView]:
         """
-        How each replica is doing: one row for each distinct one that is connected, its
-        best connection speaking for it, and one for each that was judged lately and is
-        not fed now.
+        How each replica is doing: one row for each connection that has reported, so that each
+        of several behind one address is seen, one for each replica of which none has, and one
+        for each that was judged lately and is not fed now.
         """
         now = self.clock.seconds()
         groups: dict[str, list[tuple[Claim, MasterProtocol]]] = {}
@@ -480,8 +477,8 @@ class MasterFactory(ServerFactory):
                 groups.setdefault(claim.identity, []).append((claim, connection))
         rows = []
         for group in groups.values():
-            claim, connection = max(group, key=lambda pair: (pair[0].live, pair[0].acked))
-            rows.append(self._view(claim, connection, len(group), now))
+            shown = [pair for pair in group if pair[0].live] or group[:1]
+            rows += [self._view(claim, connection, len(group), now) for claim, connection in shown]
         fed = {connection.host for connection in self._fed}
         rows += [row for host, (_, row) in self._verdicts.items() if host not in fed]
         return sorted(rows, key=lambda row: row.address)

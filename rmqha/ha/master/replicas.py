@@ -55,7 +55,7 @@ class ReplicaView:
     @ivar lag_seconds: Age of the oldest byte it lacks, 0.0 when it lacks none; at least
         so much when that byte was there before this run began.
     @ivar speed: Bytes that it was sent in the last second.
-    @ivar connections: Its connections now.
+    @ivar connections: Those that count as one replica with it now, by C{haReplicaIdentity}.
     @ivar detail: What is wrong, with the numbers; C{""} for nothing.
     """
 

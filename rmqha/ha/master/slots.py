@@ -7,9 +7,16 @@ first copy that breaks off would start over.  A slot outlasts the connection: it
 that a I{known} replica, one that has acknowledged what it was sent, needs next.
 
 It ends when the replica is back and acknowledges again, after C{haRetentionGrace}, when more than
-C{haRetentionGraceBytes} would have to be kept for it, and when an operator drops it.  The disk
-comes first, as with connected replicas: above C{diskSpaceCleanForciblyRatio} files go although a
-slot holds them.
+C{haRetentionGraceBytes} would have to be kept for it, and when an operator drops it.
+
+B{Several behind one address} have a slot each, and none ends that of another.  Which one is back
+nobody tells, and a slave of ours first reports a byte well below its end, to compare.  So whoever
+is back ends that slot of its address which holds least, and what is left holds enough for the
+others, whichever they are.  It ends none if its first report is above what they were sent, or is
+0: an empty slave is a new one, and if it was emptied, its slot stays for the grace.
+
+The disk comes first, as with connected replicas: above C{diskSpaceCleanForciblyRatio} files go
+although a slot holds them.
 
 Slots are written to C{rmqha/slots.json} when a replica comes or goes, and a connected replica's
 offset when it has reached another log file, once a minute at most: a master that is started again
@@ -23,6 +30,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +47,9 @@ from rmqha.net.group_commit import GroupCommit
 MOST_SLOTS = 1000
 """Most replicas that are remembered."""
 
+ANY = 1 << 62
+"""Above all offsets."""
+
 REFRESH = 60.0
 """Least seconds between two writes that only tell how far connected replicas are."""
 
@@ -51,21 +62,37 @@ class RetentionSlot:
     """
     One known replica.
 
+    @ivar address: Where it connects from, without the port.
     @ivar offset: The lowest physical offset it still needs.
+    @ivar sent: No lower than what its log can end at when it is back.
+    @ivar fresh: When its connection was opened, in the clock's seconds, if no slot ended by it: it
+        may be that of a replica whose last connection is dead, which is not seen yet.
     @ivar since: When its last connection ended, in the clock's seconds; C{None} while it is
         connected, when its claim holds.
     @ivar since_wall: The same in seconds since 1970.
     """
 
+    address: str
     offset: int
+    sent: int = ANY
+    fresh: float | None = None
     since: float | None = None
     since_wall: float | None = None
+
+    def stand_for(self, other: RetentionSlot) -> None:
+        """
+        Hold what is needed for another one as well, which has no lower offset.
+        """
+        assert self.since is not None and other.since is not None
+        self.sent = max(self.sent, other.sent)
+        if self.since < other.since:
+            self.since, self.since_wall = other.since, other.since_wall
 
 
 @define(eq=False, kw_only=True)
 class RetentionSlots:
     """
-    The slots of one log's replicas, by address.
+    The slots of one log's replicas.
 
     @ivar clock: Its C{seconds} must not jump.
     @ivar grace: C{haRetentionGrace}, in seconds; 0 is to keep nothing.
@@ -79,11 +106,11 @@ class RetentionSlots:
     most_bytes: int = 1 << 62
     wall: Callable[[], float] = time.time
     save: Save | None = None
-    _rows: dict[str, RetentionSlot] = field(factory=dict, init=False)
+    _rows: list[RetentionSlot] = field(factory=list, init=False)
     _commits: GroupCommit = field(init=False)
     _changed: bool = field(default=False, init=False)
     _saved: float = field(default=float("-inf"), init=False)
-    _files: dict[str, int] = field(factory=dict, init=False)
+    _files: list[tuple[str, int]] = field(factory=list, init=False)
     _failed: bool = field(default=False, init=False)
 
     _log = Logger()
@@ -103,11 +130,19 @@ class RetentionSlots:
         """
         now, wall = self.clock.seconds(), self.wall()
         try:
-            for address, row in ((json_table.read(path) or {}).get("slots") or {}).items():
-                slot = self._rows[str(address)] = RetentionSlot(offset=int(row["offset"]))
+            found = (json_table.read(path) or {}).get("slots") or {}
+            if isinstance(found, dict):  # as it was: one for each address
+                found = [{"address": address, **row} for address, row in found.items()]
+            for row in found:
+                slot = RetentionSlot(
+                    address=str(row["address"]),
+                    offset=int(row["offset"]),
+                    sent=int(row.get("sent", ANY)),
+                )
                 if row["since"] is not None:
                     ago = max(0.0, wall - row["since"] / 1000)
                     slot.since, slot.since_wall = now - ago, wall - ago
+                self._rows.append(slot)
         except (TableUnreadable, AttributeError, KeyError, TypeError, ValueError) as error:
             self._rows.clear()
             self._log.warn(
@@ -130,10 +165,15 @@ class RetentionSlots:
         What is written.
         """
         return {
-            "slots": {
-                address: {"offset": slot.offset, "since": _millis(slot.since_wall)}
-                for address, slot in self._rows.items()
-            }
+            "slots": [
+                {
+                    "address": slot.address,
+                    "offset": slot.offset,
+                    "sent": slot.sent,
+                    "since": _millis(slot.since_wall),
+                }
+                for slot in self._rows
+            ]
         }
 
     def _write(self) -> Deferred[None]:
@@ -163,81 +203,93 @@ class RetentionSlots:
         """
         Whether a replica of this address has acknowledged what it was sent.
         """
-        return address in self._rows
+        return any(slot.address == address for slot in self._rows)
 
-    def proved(self, address: str, offset: int) -> None:
+    def proved(
+        self, address: str, offset: int, *, began: int, opened: float
+    ) -> RetentionSlot | None:
         """
         A replica acknowledges what it is sent: its claim holds from now on.
+
+        @param began: The first report of its connection.
+        @param opened: When that was opened, in the clock's seconds.
+        @return: Its slot, unless there are too many.
         """
-        if address not in self._rows and len(self._rows) >= MOST_SLOTS and not self._forget_one():
-            return
-        self._rows[address] = RetentionSlot(offset=offset)
+        away = [one for one in self._rows if one.address == address and one.since is not None]
+        back = sorted((one for one in away if 0 < began <= one.sent), key=lambda one: one.offset)
+        for one, other in pairwise(back):
+            one.stand_for(other)
+        if back:
+            self._rows.remove(back[-1])
+        elif len(self._rows) >= MOST_SLOTS and not self._forget_one():
+            return None
+        fresh = None if back or not began else opened
+        slot = RetentionSlot(address=address, offset=offset, fresh=fresh)
+        self._rows.append(slot)
         self._changed = True
+        return slot
 
     def _forget_one(self) -> bool:
-        away = [(slot.since, name) for name, slot in self._rows.items() if slot.since is not None]
+        away = [(slot.since, at) for at, slot in enumerate(self._rows) if slot.since is not None]
         if away:
             del self._rows[min(away)[1]]
         return bool(away)
 
-    def left(self, address: str, offset: int) -> None:
+    def left(self, slot: RetentionSlot, offset: int, *, sent: int, heard: float) -> None:
         """
         A known replica's connection ended.
 
         @param offset: The lowest byte it needs.
+        @param sent: Just past what it was sent.
+        @param heard: When it last reported, in the clock's seconds.
         """
-        slot = self._rows.get(address)
-        if slot is None:
-            return
-        if slot.since is not None:
-            # Several behind one address: the one that is furthest behind counts.
-            offset = min(offset, slot.offset)
-        self._rows[address] = RetentionSlot(
-            offset=offset, since=self.clock.seconds(), since_wall=self.wall()
-        )
         self._changed = True
+        for other in self._rows:
+            if other.address == slot.address and other.fresh is not None and heard < other.fresh:
+                # It is back already: this connection had been dead for a while.
+                other.fresh = None
+                self._rows.remove(slot)
+                return
+        slot.offset, slot.sent, slot.fresh = offset, sent, None
+        slot.since, slot.since_wall = self.clock.seconds(), self.wall()
 
-    def we_leave(self, address: str, offset: int) -> None:
+    def we_leave(self, slot: RetentionSlot, offset: int) -> None:
         """
         We end a known replica's connection, and not it: it is to have the whole grace when we are
         back, however long that takes.
 
         @param offset: The lowest byte it needs.
         """
-        slot = self._rows.get(address)
-        if slot is not None:
-            slot.offset = min(offset, slot.offset)
-            slot.since = slot.since_wall = None
-            self._changed = True
+        slot.offset = min(offset, slot.offset)
+        self._changed = True
 
     def we_are_back(self) -> None:
         """
         Nobody is connected: who was is away since now.
         """
         now, wall = self.clock.seconds(), self.wall()
-        for slot in self._rows.values():
+        for slot in self._rows:
             if slot.since is None:
-                slot.since, slot.since_wall = now, wall
+                slot.fresh, slot.since, slot.since_wall = None, now, wall
 
     def drop(self, address: str) -> bool:
         """
-        An operator does without a replica.
+        An operator does without the replicas of an address that are away.
 
-        @return: Whether there was a slot, and its replica away.
+        @return: Whether there were any.
         """
-        slot = self._rows.get(address)
-        if slot is None or slot.since is None:
-            return False
-        self._end(address, "an operator dropped it")
-        return True
+        away = [one for one in self._rows if one.address == address and one.since is not None]
+        for slot in away:
+            self._end(slot, "an operator dropped it")
+        return bool(away)
 
-    def _end(self, address: str, why: str) -> None:
-        slot = self._rows.pop(address)
+    def _end(self, slot: RetentionSlot, why: str) -> None:
+        self._rows.remove(slot)
         self._changed = True
         self._log.warn(
             "No files are held back any more for replica {address}, which needs bytes from "
             "{offset} on: {why}",
-            address=address,
+            address=slot.address,
             offset=slot.offset,
             why=why,
         )
@@ -252,35 +304,34 @@ class RetentionSlots:
         return min(
             (
                 slot.offset
-                for slot in self._rows.values()
+                for slot in self._rows
                 if slot.since is not None and now - slot.since < self.grace
             ),
             default=None,
         )
 
-    def sweep(self, held: dict[str, int], first: int, end: int, file_size: int) -> None:
+    def sweep(self, first: int, end: int, file_size: int) -> None:
         """
         End what has lasted long enough, and write what changed.
 
-        @param held: What the connected replicas need, by address.
         @param first: Where the log begins.
         @param end: Where it ends.
         """
         now = self.clock.seconds()
-        for address, slot in list(self._rows.items()):
+        for slot in list(self._rows):
             if slot.since is None:
-                slot.offset = held.get(address, slot.offset)
-            elif now - slot.since >= self.grace:
-                self._end(address, f"it is away for {self.grace:.0f} s (haRetentionGrace)")
+                continue
+            if now - slot.since >= self.grace:
+                self._end(slot, f"it is away for {self.grace:.0f} s (haRetentionGrace)")
             elif end - slot.offset > self.most_bytes:
                 self._end(
-                    address,
+                    slot,
                     f"it lacks {end - slot.offset} bytes, more than {self.most_bytes} "
                     "(haRetentionGraceBytes)",
                 )
             elif not first <= slot.offset <= end:
-                self._end(address, f"the log holds bytes {first} to {end}")
-        files = {name: slot.offset // file_size for name, slot in self._rows.items()}
+                self._end(slot, f"the log holds bytes {first} to {end}")
+        files = [(slot.address, slot.offset // file_size) for slot in self._rows]
         if files != self._files and now - self._saved >= REFRESH:
             self._changed = True
         if self._changed:
@@ -293,14 +344,14 @@ class RetentionSlots:
         """
         return [
             {
-                "address": address,
+                "address": slot.address,
                 "connected": slot.since is None,
                 "offset": slot.offset,
                 "bytes": max(0, end - slot.offset),
                 "since": _millis(slot.since_wall),
                 "until": _millis(slot.since_wall and slot.since_wall + self.grace),
             }
-            for address, slot in sorted(self._rows.items())
+            for slot in sorted(self._rows, key=lambda one: (one.address, one.offset))
         ]
 
 

@@ -116,7 +116,7 @@ class SocketTests(TestCase):
                 # Acknowledged is what a report covered, and those may be under way.
                 status = await factory.transfer.wait(*log.put(random.Random(2).randbytes(size)))
                 self.assertEqual(status, PutStatus.PUT_OK)
-            self.assertEqual(len(factory.replicas()), 1)
+            self.assertEqual(len(factory.replicas()), slaves)
             for copier in copiers:
                 copier.until, copier.reached = log.end, Deferred()
                 if copier.offset < log.end:

@@ -17,7 +17,7 @@ from twisted.trial.unittest import SynchronousTestCase
 from rmqha.config.ha_settings import ReplicaIdentity
 from rmqha.errors import DiskFull
 from rmqha.ha.master import slots as slots_module
-from rmqha.ha.master.slots import REFRESH, RetentionSlots
+from rmqha.ha.master.slots import REFRESH, RetentionSlot, RetentionSlots
 from rmqha.logfiles import json_table
 from rmqha.wire.ha_frame import encode_report
 from tests.ha.master.test_master import MasterCase
@@ -45,6 +45,7 @@ class SlotsCase(SynchronousTestCase):
         self.clock = Clock()
         self.lost_time = 0.0
         self.writes = 0
+        self.by: dict[str, RetentionSlot] = {}
         self.slots = self.begin()
 
     def begin(self, **more: Any) -> RetentionSlots:
@@ -68,12 +69,49 @@ class SlotsCase(SynchronousTestCase):
         json_table.replace(self.path, table)
         return succeed(None)
 
+    def proved(self, name: str, offset: int, began: int = 1, opened: float | None = None) -> None:
+        """
+        A connection acknowledges what it is sent.
+
+        @param name: Its own one; the first letter is its address.
+        @param began: Its first report.
+        @param opened: When it was opened; now, by default.
+        """
+        at = self.clock.seconds() if opened is None else opened
+        slot = self.slots.proved(name[0], offset, began=began, opened=at)
+        if slot is not None:
+            self.by[name] = slot
+
+    def left(
+        self, name: str, offset: int, sent: int | None = None, heard: float | None = None
+    ) -> None:
+        """
+        It ends.
+
+        @param heard: When it last reported; now, by default.
+        """
+        self.slots.left(
+            self.by[name],
+            offset,
+            sent=offset if sent is None else sent,
+            heard=self.clock.seconds() if heard is None else heard,
+        )
+
+    def away(self, address: str = "a") -> list[int]:
+        """
+        What is kept for those of an address that are away.
+        """
+        rows = self.slots.rows(0)
+        return [row["offset"] for row in rows if row["address"] == address and row["since"]]
+
     def sweep(self, seconds: float = 1.0, end: int = 50_000, **held: int) -> None:
         """
-        Time passes.
+        Time passes, in which connections acknowledge.
         """
         self.clock.advance(seconds)
-        self.slots.sweep(held, 0, end, FILE)
+        for name, offset in held.items():
+            self.by[name].offset = offset
+        self.slots.sweep(0, end, FILE)
 
 
 class LifeTests(SlotsCase):
@@ -85,10 +123,10 @@ class LifeTests(SlotsCase):
         """
         It holds from the end of the connection until the grace is over, and says so.
         """
-        self.slots.proved("a", 100)
+        self.proved("a", 100)
         self.sweep(a=700)
         self.assertIsNone(self.slots.held_from())
-        self.slots.left("a", 750)
+        self.left("a", 750)
         self.assertEqual(self.slots.held_from(), 750)
         self.sweep(3599.0)
         self.assertEqual(self.slots.held_from(), 750)
@@ -103,28 +141,20 @@ class LifeTests(SlotsCase):
         """
         A replica that acknowledges again has its claim for it.
         """
-        self.slots.proved("a", 100)
-        self.slots.left("a", 100)
-        self.slots.proved("a", 150)
+        self.proved("a", 100)
+        self.left("a", 100)
+        self.proved("a", 150)
         self.assertIsNone(self.slots.held_from())
         self.sweep(10_000.0, a=900)
         self.assertTrue(self.slots.known("a"))
         self.assertEqual(self.lines, [])
 
-    def test_unknown(self) -> None:
-        """
-        Who never acknowledged anything leaves nothing behind.
-        """
-        self.slots.left("a", 100)
-        self.assertIsNone(self.slots.held_from())
-        self.assertEqual(self.slots.rows(1000), [])
-
     def test_bytes(self) -> None:
         """
         More than the bound is not kept.
         """
-        self.slots.proved("a", 100)
-        self.slots.left("a", 100)
+        self.proved("a", 100)
+        self.left("a", 100)
         self.sweep(end=100_100)
         self.assertEqual(self.slots.held_from(), 100)
         self.sweep(end=100_101)
@@ -136,19 +166,19 @@ class LifeTests(SlotsCase):
         What the disk made go is not held, nor what a cut took away.
         """
         for offset in (999, 50_001):
-            self.slots.proved("a", offset)
-            self.slots.left("a", offset)
+            self.proved("a", offset)
+            self.left("a", offset)
             self.clock.advance(1.0)
-            self.slots.sweep({}, 1000, 50_000, FILE)
+            self.slots.sweep(1000, 50_000, FILE)
             self.assertFalse(self.slots.known("a"), offset)
 
     def test_dropped(self) -> None:
         """
         An operator ends one of a replica that is away, and no other.
         """
-        self.slots.proved("a", 100)
+        self.proved("a", 100)
         self.assertFalse(self.slots.drop("a"))
-        self.slots.left("a", 100)
+        self.left("a", 100)
         self.assertFalse(self.slots.drop("b"))
         self.assertTrue(self.slots.drop("a"))
         self.assertIsNone(self.slots.held_from())
@@ -157,23 +187,66 @@ class LifeTests(SlotsCase):
 
     def test_two_behind_one_address(self) -> None:
         """
-        The one that is furthest behind counts while it is away.
+        Each has its own: nothing that one does ends what the other needs, in whichever order they
+        come back, and with whichever first reports.
         """
-        for offset in (100, 900):
-            self.slots.proved("a", offset)
-        self.slots.left("a", 100)
-        self.sweep(a=900)
-        self.slots.left("a", 900)
-        self.assertEqual(self.slots.held_from(), 100)
+        for first, second in (("a1", "a2"), ("a2", "a1")):
+            for began in ({"a1": 1, "a2": 1}, {"a1": 170, "a2": 7200}):
+                self.begin()
+                self.proved("a1", 100)
+                self.proved("a2", 900)
+                self.left("a1", 150, 180)
+                self.sweep(1800.0, a2=5000)
+                self.assertEqual(self.away(), [150])
+                self.left("a2", 7000, 7500)
+                self.assertEqual(self.away(), [150, 7000])
+                self.proved(first, 7000, began=began[first])
+                self.assertEqual(self.away(), [150])
+                self.sweep(1000.0)
+                self.assertEqual(self.away(), [150])
+                if first == "a1":  # the other one's grace is longer
+                    self.sweep(1000.0)
+                    self.assertEqual(self.away(), [150])
+                self.proved(second, 7000, began=began[second])
+                self.assertEqual(self.away(), [])
+
+    def test_first_seen_while_another_is_away(self) -> None:
+        """
+        One that was never seen before takes up nothing: it is empty, or has more than the one that
+        is away was sent.
+        """
+        self.proved("a1", 40_000)
+        self.left("a1", 40_000, 41_000)
+        self.proved("a2", 100, began=0)
+        self.proved("a3", 45_000, began=42_000)
+        self.assertEqual(self.away(), [40_000])
+
+    def test_ghost(self) -> None:
+        """
+        A dead connection whose end is seen late, when its replica is back, leaves nothing behind;
+        the next one that ends does, and so does one that still reported.
+        """
+        self.proved("a1", 500)
+        self.clock.advance(10.0)
+        self.proved("a2", 700)
+        self.clock.advance(10.0)
+        self.left("a1", 500, heard=5.0)
+        self.assertEqual(self.away(), [])
+        self.left("a2", 700, heard=5.0)
+        self.assertEqual(self.away(), [700])
+        self.proved("a2", 800)
+        self.proved("a3", 900)
+        self.left("a2", 800)
+        self.assertEqual(self.away(), [800])
 
     def test_rows(self) -> None:
         """
         The status says for whom, from where, how much, since when and until when.
         """
-        self.slots.proved("b", 900)
-        self.slots.proved("a", 100)
+        self.proved("b", 900)
+        self.proved("a", 100)
         self.clock.advance(5.0)
-        self.slots.left("a", 200)
+        self.left("a", 200)
         self.assertEqual(
             self.slots.rows(1000),
             [
@@ -201,12 +274,12 @@ class LifeTests(SlotsCase):
         The one that is away longest is forgotten for a new one; who is connected never is.
         """
         self.patch(slots_module, "MOST_SLOTS", 2)
-        self.slots.proved("a", 1)
-        self.slots.proved("b", 2)
-        self.slots.proved("c", 3)
+        self.proved("a", 1)
+        self.proved("b", 2)
+        self.proved("c", 3)
         self.assertEqual([self.slots.known(name) for name in "abc"], [True, True, False])
-        self.slots.left("b", 2)
-        self.slots.proved("c", 3)
+        self.left("b", 2)
+        self.proved("c", 3)
         self.assertEqual([self.slots.known(name) for name in "abc"], [True, False, True])
 
 
@@ -219,8 +292,8 @@ class RestartTests(SlotsCase):
         """
         Its time goes on, also while the node is down.
         """
-        self.slots.proved("a", 100)
-        self.slots.left("a", 100)
+        self.proved("a", 100)
+        self.left("a", 100)
         self.sweep()
         self.lost_time = 3000.0
         self.begin()
@@ -232,7 +305,7 @@ class RestartTests(SlotsCase):
         """
         After a crash it has the whole grace to come back, from the start on.
         """
-        self.slots.proved("a", 100)
+        self.proved("a", 100)
         self.sweep(a=100)
         self.lost_time = 100_000.0
         self.begin()
@@ -246,9 +319,9 @@ class RestartTests(SlotsCase):
         """
         The same after a stop, which ends all connections.
         """
-        self.slots.proved("a", 100)
+        self.proved("a", 100)
         self.sweep(a=100)
-        self.slots.we_leave("a", 300)
+        self.slots.we_leave(self.by["a"], 300)
         self.successResultOf(self.slots.flush())
         self.lost_time = 100_000.0
         self.begin()
@@ -256,11 +329,36 @@ class RestartTests(SlotsCase):
         self.sweep()
         self.assertEqual(self.slots.held_from(), 100)
 
+    def test_two_behind_one_address(self) -> None:
+        """
+        Each has the whole grace if it was connected, and its own if it was away; whoever is back
+        ends its own.
+        """
+        self.proved("a1", 100)
+        self.proved("a2", 900)
+        self.left("a1", 100, 120)
+        self.sweep(a2=900)
+        self.lost_time = 100.0
+        self.begin()
+        self.assertEqual(self.away(), [100, 900])
+        self.proved("a2", 2000)
+        self.assertEqual(self.away(), [100])
+
+    def test_of_before(self) -> None:
+        """
+        A file with one slot for each address is understood.
+        """
+        self.path.write_bytes(b'{"slots": {"a": {"offset": 70, "since": 999999000}}}')
+        self.begin()
+        self.assertEqual(self.away(), [70])
+        self.proved("a", 90, began=80)
+        self.assertEqual(self.away(), [])
+
     def test_written_rarely(self) -> None:
         """
         Replicas that go on write a file's number a minute, at most; idle ones nothing.
         """
-        self.slots.proved("a", 0)
+        self.proved("a", 0)
         self.sweep(a=0)
         self.assertEqual(self.writes, 1)
         for second in range(1, int(REFRESH)):
@@ -284,7 +382,7 @@ class RestartTests(SlotsCase):
             return fail(DiskFull("slots.json", 10)) if broken else self.save(table)
 
         self.begin(save=save)
-        self.slots.proved("a", 0)
+        self.proved("a", 0)
         for _ in range(3):
             self.sweep(a=0)
         self.assertEqual(len(self.lines), 1)
@@ -319,11 +417,13 @@ class MasterTests(MasterCase):
         super().build(end, needed, **settings)
         self.slots = self.factory.slots = RetentionSlots(clock=self.clock)
 
-    def replica(self, offset: int, host: str = "10.0.0.1") -> Any:
+    def replica(self, offset: int, began: int = 200_000) -> Any:
         """
         One that has acknowledged what it was sent up to an offset.
+
+        @param began: Its first report.
         """
-        replica, _ = self.fed(200_000, host)
+        replica, _ = self.fed(began)
         replica.dataReceived(encode_report(offset))
         return replica
 
@@ -356,20 +456,34 @@ class MasterTests(MasterCase):
         A dead connection that ends while the replica is back leaves nothing behind.
         """
         ghost = self.replica(240_000)
-        self.replica(249_000)
+        self.clock.advance(1.0)
+        self.replica(249_000, began=245_000)
         self.lose(ghost)
         self.assertEqual(self.factory.held_from(), 249_000)
         self.assertTrue(self.slots.rows(250_000)[0]["connected"])
 
-    def test_several_by_connection(self) -> None:
+    def test_two_behind_one_address(self) -> None:
         """
-        Where connections are replicas, each that ends is one that is away.
+        Whatever counts as a replica for writes, one that is away keeps what it needs while another
+        behind its address is connected, acknowledges, and comes and goes; both are seen.
         """
-        self.build(replica_identity=ReplicaIdentity.CONNECTION)
-        behind = self.replica(240_000)
-        self.replica(249_000)
-        self.lose(behind)
-        self.assertEqual(self.factory.held_from(), 240_000)
+        for identity in ReplicaIdentity:
+            self.build(replica_identity=identity)
+            behind, ahead = self.replica(210_000), self.replica(249_000)
+            self.assertEqual([210_000, 249_000], [row.acked for row in self.factory.replicas()])
+            behind.factory.log.put(bytes(500))
+            behind.dataReceived(encode_report(211_000))
+            self.lose(behind)
+            ahead.dataReceived(encode_report(250_500))
+            self.clock.advance(2.0)
+            self.assertEqual(self.factory.held_from(), 211_000, identity)
+            self.lose(ahead)
+            again, _ = self.fed(250_500)
+            again.factory.log.put(bytes(500))
+            again.dataReceived(encode_report(251_000))
+            self.assertEqual(self.factory.held_from(), 211_000, identity)
+            connected = [row["connected"] for row in self.slots.rows(251_000)]
+            self.assertEqual(connected, [False, True])
 
     def test_our_stop(self) -> None:
         """
