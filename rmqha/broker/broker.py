@@ -22,6 +22,7 @@ from rmqha.broker.access.access_control import AccessControl
 from rmqha.broker.access.acl_file import AclFile
 from rmqha.broker.access.acl_requests import AclRequests
 from rmqha.broker.access.guard import TrustedLane
+from rmqha.broker.access.needs import AccountNeed, Stated, Wanted
 from rmqha.broker.admin.cleaning import Cleaning
 from rmqha.broker.admin.configuration import BrokerConfiguration
 from rmqha.broker.admin.forwarding import Forwarding
@@ -33,7 +34,7 @@ from rmqha.broker.admin.statistics import Statistics
 from rmqha.broker.admin.topics_and_groups import Administration
 from rmqha.broker.bring_back import LateTopics, bring_back
 from rmqha.broker.clients.heartbeats import SWEEP, Heartbeats
-from rmqha.broker.clients.registry import Present
+from rmqha.broker.clients.registry import Member, Present
 from rmqha.broker.cluster.broker_members import Members
 from rmqha.broker.cluster.duplicate_id import DuplicateIdCheck
 from rmqha.broker.cluster.fencing import Fencing
@@ -116,9 +117,9 @@ class RequestHandler(Protocol):
     A part of the broker that answers requests of some codes.
     """
 
-    def handlers(self) -> Mapping[Any, Handler]:
+    def handlers(self) -> Mapping[Any, Stated]:
         """
-        Its functions by request code; no two parts may have the same.
+        Its functions by request code, with what they need; no two parts may have the same code.
         """
 
 
@@ -136,6 +137,7 @@ class Broker:
     @ivar twins: On a master, looks for another master of our name.
     @ivar fencing: Stops a master's writes when there is one with a higher epoch.
     @ivar registry: All handlers.
+    @ivar needs: What each request needs of who sends it, by code.
     @ivar counts: How much happens.
     @ivar retries: Messages that come again, and dead letters.
     @ivar transactions: Half messages, and how they ended.
@@ -239,17 +241,28 @@ class Broker:
         self.access = None if accounts is None else AccessControl(table=lambda: accounts.table)
         self._among_brokers(in_thread)
         self.registry = Registry(store.log.together, reactor.seconds)
+        self.needs: dict[int, AccountNeed] = {}
         allowed = Allowed(settings.admin.allowed_peers)
         self.current.changed.append(
             lambda: allowed.change(self.current.settings.admin.allowed_peers)
         )
         self.current.changed.append(lambda: store.change(self.current.settings.store))
         for part in (*self._parts(), *more):
-            for code, handler in guarded(
-                part.handlers(), allowed=allowed, master=writer is not None, access=self.access
-            ):
-                self.registry.register(code, handler)
+            for code, stated in part.handlers().items():
+                self.needs[code] = stated[0]
+                self.registry.register(code, self._guarded(stated, allowed))
         self._sweeping = Periodic("forgetting silent clients", reactor, self._sweep, vital=True)
+
+    def _guarded(self, stated: Stated, allowed: Allowed) -> Handler:
+        master = self.writer is not None
+        return guarded(stated, allowed=allowed, master=master, access=self.access)
+
+    def _may_see(self, member: Member, wanted: Wanted) -> bool:
+        """
+        Whether a client may be sent what only some accounts may know.
+        """
+        host, account = member.connection.host, member.account
+        return self.access is None or self.access.permits(host, account, wanted)
 
     # --- the parts ------------------------------------------------------------------
 
@@ -297,7 +310,14 @@ class Broker:
             access = self.access
             self.registry.lane = self.lane if access is None else TrustedLane(self.lane, access)
             self.current.changed.append(self.lane.forget)
-        replies = Replies(self.current, self.writer, self.messages, admission, self.producers)
+        replies = Replies(
+            current=self.current,
+            writer=self.writer,
+            messages=self.messages,
+            admission=admission,
+            producers=self.producers,
+            may_see=self._may_see,
+        )
         self.transactions = Transactions(
             store=store,
             writer=self.writer,
@@ -307,6 +327,7 @@ class Broker:
             current=self.current,
             clock=self.reactor,
             messages=self.messages,
+            may_see=self._may_see,
         )
         return sending, retries, replies, self.transactions
 

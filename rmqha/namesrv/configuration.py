@@ -20,7 +20,8 @@ from rmqha.config.vocabulary import NAMESRV_FILE
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting import config_changes
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.net.remoting.handlers import Answer
+from rmqha.net.remoting.needs import ADMINISTRATION_BY_TEXT, ANY_PEER, Stated
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 
@@ -43,10 +44,10 @@ class NamesrvConfiguration:
 
     _log = Logger()
 
-    def handlers(self) -> Mapping[RequestCode, Handler]:
+    def handlers(self) -> Mapping[RequestCode, Stated]:
         return {
-            RequestCode.UPDATE_NAMESRV_CONFIG: self.update,
-            RequestCode.GET_NAMESRV_CONFIG: self.get,
+            RequestCode.UPDATE_NAMESRV_CONFIG: (ADMINISTRATION_BY_TEXT, self.update),
+            RequestCode.GET_NAMESRV_CONFIG: (ANY_PEER, self.get),
         }
 
     def update(self, connection: RemotingProtocol, command: Command) -> Answer:

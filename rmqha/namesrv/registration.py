@@ -18,7 +18,8 @@ from rmqha.namesrv.kv import ORDER_TOPICS, KvConfig
 from rmqha.namesrv.routes import RouteTable
 from rmqha.net.remoting.client import split_address
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.net.remoting.handlers import Answer
+from rmqha.net.remoting.needs import ANY_PEER, BROKERS, Stated
 from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.bodies import register
 from rmqha.wire.remoting.bodies.common import DataVersion
@@ -47,13 +48,13 @@ class Registrations:
 
     _log = Logger()
 
-    def handlers(self) -> Mapping[RequestCode, Handler]:
+    def handlers(self) -> Mapping[RequestCode, Stated]:
         return {
-            RequestCode.REGISTER_BROKER: self.register,
-            RequestCode.UNREGISTER_BROKER: self.unregister,
-            RequestCode.QUERY_DATA_VERSION: self.data_version,
-            RequestCode.BROKER_HEARTBEAT: self.beat,
-            RequestCode.GET_BROKER_MEMBER_GROUP: self.members,
+            RequestCode.REGISTER_BROKER: (BROKERS, self.register),
+            RequestCode.UNREGISTER_BROKER: (BROKERS, self.unregister),
+            RequestCode.QUERY_DATA_VERSION: (BROKERS, self.data_version),
+            RequestCode.BROKER_HEARTBEAT: (BROKERS, self.beat),
+            RequestCode.GET_BROKER_MEMBER_GROUP: (ANY_PEER, self.members),
         }
 
     def register(self, connection: RemotingProtocol, command: Command) -> Answer:

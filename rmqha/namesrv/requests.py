@@ -18,6 +18,7 @@ from rmqha.namesrv.kv import ORDER_TOPICS, KvConfig
 from rmqha.namesrv.routes import RouteTable
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.net.remoting.needs import ADMINISTRATION, ANY_PEER, BROKERS, Stated
 from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.bodies.route import TopicRoute
 from rmqha.wire.remoting.bodies.tables import TopicList
@@ -61,7 +62,8 @@ class Questions:
     kv: KvConfig
     ordered: Callable[[], bool]
 
-    def handlers(self) -> Mapping[RequestCode, Handler]:
+    def handlers(self) -> Mapping[RequestCode, Stated]:
+        every_topic = self._list(lambda flags: True)
         unit_lists: dict[RequestCode, Callable[[int], bool]] = {
             RequestCode.GET_UNIT_TOPIC_LIST: lambda flags: bool(flags & UNIT),
             RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: lambda flags: bool(flags & UNIT_SUB),
@@ -70,12 +72,12 @@ class Questions:
             ),
         }
         return {
-            RequestCode.GET_ROUTEINFO_BY_TOPIC: self.route,
-            RequestCode.GET_BROKER_CLUSTER_INFO: self.cluster_info,
-            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self._list(lambda flags: True),
-            RequestCode.GET_TOPICS_BY_CLUSTER: self.topics_of_cluster,
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.system_topics,
-            **{code: self._list(flags) for code, flags in unit_lists.items()},
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: (ANY_PEER, self.route),
+            RequestCode.GET_BROKER_CLUSTER_INFO: (ANY_PEER, self.cluster_info),
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: (ANY_PEER, every_topic),
+            RequestCode.GET_TOPICS_BY_CLUSTER: (ANY_PEER, self.topics_of_cluster),
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: (ANY_PEER, self.system_topics),
+            **{code: (ANY_PEER, self._list(flags)) for code, flags in unit_lists.items()},
         }
 
     def route(self, connection: RemotingProtocol, command: Command) -> Answer:
@@ -133,12 +135,12 @@ class Changes:
 
     _log = Logger()
 
-    def handlers(self) -> Mapping[RequestCode, Handler]:
+    def handlers(self) -> Mapping[RequestCode, Stated]:
         return {
-            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self.wipe_write_perm,
-            RequestCode.ADD_WRITE_PERM_OF_BROKER: self.add_write_perm,
-            RequestCode.DELETE_TOPIC_IN_NAMESRV: self.delete_topic,
-            RequestCode.REGISTER_TOPIC_IN_NAMESRV: self.add_topic,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: (ADMINISTRATION, self.wipe_write_perm),
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: (ADMINISTRATION, self.add_write_perm),
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: (ADMINISTRATION, self.delete_topic),
+            RequestCode.REGISTER_TOPIC_IN_NAMESRV: (BROKERS, self.add_topic),
         }
 
     def wipe_write_perm(self, connection: RemotingProtocol, command: Command) -> Answer:
@@ -189,12 +191,12 @@ class KvRequests:
 
     kv: KvConfig
 
-    def handlers(self) -> Mapping[RequestCode, Handler]:
+    def handlers(self) -> Mapping[RequestCode, Stated]:
         return {
-            RequestCode.PUT_KV_CONFIG: self.put,
-            RequestCode.GET_KV_CONFIG: self.get,
-            RequestCode.DELETE_KV_CONFIG: self.delete,
-            RequestCode.GET_KVLIST_BY_NAMESPACE: self.table,
+            RequestCode.PUT_KV_CONFIG: (ADMINISTRATION, self.put),
+            RequestCode.GET_KV_CONFIG: (ANY_PEER, self.get),
+            RequestCode.DELETE_KV_CONFIG: (ADMINISTRATION, self.delete),
+            RequestCode.GET_KVLIST_BY_NAMESPACE: (ANY_PEER, self.table),
         }
 
     def put(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:

@@ -17,7 +17,6 @@ from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.logger import Logger
 
 from rmqha.config.settings import NamesrvSettings
-from rmqha.errors import RequestRefused
 from rmqha.namesrv.brokers import Gone
 from rmqha.namesrv.configuration import NamesrvConfiguration
 from rmqha.namesrv.kv import KvConfig
@@ -25,44 +24,14 @@ from rmqha.namesrv.registration import Registrations
 from rmqha.namesrv.requests import Changes, KvRequests, Questions
 from rmqha.namesrv.routes import RouteTable
 from rmqha.net.allowed_peers import Allowed, Network
-from rmqha.net.remoting.audit import audited
 from rmqha.net.remoting.calls import refused_rows
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.connections import ConnectionLimits
-from rmqha.net.remoting.handlers import Answer, Handler, Registry
+from rmqha.net.remoting.handlers import Registry
+from rmqha.net.remoting.needs import Need, audited_as, only_listed
 from rmqha.net.remoting.server import RemotingFactory
 from rmqha.net.tls.gate import TlsGate
 from rmqha.periodic import Job, Periodic
-from rmqha.wire.remoting.codes import RequestCode, ResponseCode
-from rmqha.wire.remoting.command import Command
-
-GUARDED = frozenset(
-    {
-        RequestCode.PUT_KV_CONFIG,
-        RequestCode.DELETE_KV_CONFIG,
-        RequestCode.REGISTER_BROKER,
-        RequestCode.UNREGISTER_BROKER,
-        RequestCode.QUERY_DATA_VERSION,
-        RequestCode.BROKER_HEARTBEAT,
-        RequestCode.WIPE_WRITE_PERM_OF_BROKER,
-        RequestCode.ADD_WRITE_PERM_OF_BROKER,
-        RequestCode.DELETE_TOPIC_IN_NAMESRV,
-        RequestCode.REGISTER_TOPIC_IN_NAMESRV,
-        RequestCode.UPDATE_NAMESRV_CONFIG,
-    }
-)
-"""Requests that change something: only C{namesrvAllowedPeers} may send them."""
-
-BROKERS = frozenset(
-    {
-        RequestCode.REGISTER_BROKER,
-        RequestCode.UNREGISTER_BROKER,
-        RequestCode.QUERY_DATA_VERSION,
-        RequestCode.BROKER_HEARTBEAT,
-        RequestCode.REGISTER_TOPIC_IN_NAMESRV,
-    }
-)
-"""Those of them that brokers send by themselves; the others are audited."""
 
 
 class NameServer:
@@ -73,6 +42,7 @@ class NameServer:
     @ivar kv: What it keeps for others.
     @ivar factory: For the port.
     @ivar registry: All handlers.
+    @ivar needs: What each request needs of who sends it, by code.
     """
 
     _log = Logger()
@@ -98,6 +68,7 @@ class NameServer:
         self.configuration = NamesrvConfiguration(settings)
         self._allowed = Allowed(settings.allowed_peers)
         registry = self.registry = Registry(seconds=clock.seconds)
+        self.needs: dict[int, Need] = {}
         for part in (
             Registrations(self.table, kv, clock),
             Questions(self.table, kv, lambda: self.configuration.settings.order_messages),
@@ -105,8 +76,10 @@ class NameServer:
             KvRequests(kv),
             self.configuration,
         ):
-            for code, handler in part.handlers().items():
-                registry.register(code, self._guard(code, handler))
+            for code, (need, handler) in part.handlers().items():
+                self.needs[code] = need
+                guard = only_listed(need, handler, self._allowed, "change anything here")
+                registry.register(code, audited_as(need, guard))
         self.factory = RemotingFactory(
             registry,
             clock,
@@ -118,21 +91,6 @@ class NameServer:
         self.factory.connections.lost.append(self._lost)
         self._graces: set[IDelayedCall] = set()
         self._sweeping = Periodic("removing silent brokers", clock, self._sweep, vital=True)
-
-    def _guard(self, code: RequestCode, handler: Handler) -> Handler:
-        if code not in GUARDED:
-            return handler
-
-        def guard(connection: RemotingProtocol, command: Command) -> Answer | Deferred[Answer]:
-            if not self._allowed.permits(connection.host):
-                raise RequestRefused(
-                    ResponseCode.NO_PERMISSION, f"{connection.host} may not change anything here"
-                )
-            return handler(connection, command)
-
-        if code in BROKERS:
-            return guard
-        return audited(guard, with_body=code is RequestCode.UPDATE_NAMESRV_CONFIG)
 
     def allow(self, connecting: Iterable[Network], changing: Iterable[Network]) -> None:
         """

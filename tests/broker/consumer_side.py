@@ -133,7 +133,7 @@ class Consuming:
             Lookups(lookup, self.served, self.settings, store.settings.max_msgs_num_batch),
         )
         for part in parts:
-            for code, handler in part.handlers().items():
+            for code, (_, handler) in part.handlers().items():
                 self.registry.register(code, handler)
 
     def _has_queue(self, topic: str, queue_id: int) -> bool:

@@ -15,7 +15,7 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 
 from rmqha.broker.access.acl_file import AclFile
-from rmqha.broker.broker import Broker
+from rmqha.broker.broker import Broker, RequestHandler
 from rmqha.config.broker_settings import BrokerSettings
 from rmqha.config.settings import Settings
 from rmqha.errors import NotWritable
@@ -226,6 +226,7 @@ class BrokerTestCase(LogTestCase):
         slave: bool = False,
         sizes: Mapping[str, Any] | None = None,
         accounts: AclFile | None = None,
+        more: tuple[RequestHandler, ...] = (),
         **settings: Any,
     ) -> Broker:
         """
@@ -233,6 +234,7 @@ class BrokerTestCase(LogTestCase):
 
         @param sizes: Of the store.
         @param accounts: Who may do what.
+        @param more: Other parts that answer requests.
         @param settings: Fields of C{BrokerSettings}; or whole sections.
         """
         sections = {
@@ -257,6 +259,7 @@ class BrokerTestCase(LogTestCase):
             self.clock,
             now,
             accounts=accounts,
+            more=more,
         )
         self.addCleanup(self.serving.offsets.journal.stop)
         self.connections = Connections(self.clock, self.serving.registry, ConnectionLimits())

@@ -13,11 +13,12 @@ from attrs import frozen
 from twisted.internet.defer import succeed
 from twisted.internet.task import Clock
 
-from rmqha.broker.admin.permissions import ADMINISTRATION, ADMINISTRATORS_ONLY, MASTERS
+from rmqha.broker.cluster.set_requests import SetRequests
 from rmqha.config.settings import NamesrvSettings
 from rmqha.namesrv.kv import KvConfig
-from rmqha.namesrv.service import GUARDED, NameServer
+from rmqha.namesrv.service import NameServer
 from rmqha.wire.remoting import bodies
+from rmqha.wire.remoting.bodies.controller import EpochCache
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from tests.broker.support import BrokerTestCase
@@ -28,7 +29,7 @@ from tests.support.request_headers import REQUESTS
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "rmqha"
 PAGE = ROOT / "docs" / "protocol" / "remoting.md"
-ROW = re.compile(r"^\| (\d+) \| (\w+) \| ([\w ,]+) \| ([\w ]*)\|$", re.MULTILINE)
+ROW = re.compile(r"^\| (\d+) \| (\w+) \| ([\w ,]+) \| ([\w ]*)\| ([^|]*)\|$", re.MULTILINE)
 ANSWER = re.compile(r"^\| ([\d, ]+) \| ([A-Z_, ]+) \|", re.MULTILINE)
 GIVEN = re.compile(r"\bResponseCode\.([A-Z_]+)")
 RANGE = re.compile(r"(\d+) to (\d+)")
@@ -49,12 +50,14 @@ class Row:
     What the table says of a code.
 
     @ivar body: What the body of an answer is: a class, or words; empty for nothing.
+    @ivar needs: What who sends it must be allowed; empty where nothing is answered.
     """
 
     code: int
     name: str
     here: str
     body: str
+    needs: str
 
 
 def rows() -> list[Row]:
@@ -64,7 +67,8 @@ def rows() -> list[Row]:
     text = PAGE.read_text(encoding="utf-8")
     table = text[text.index("## Request codes\n") : text.index("## Answer codes\n")]
     return [
-        Row(int(code), name, here, body.strip()) for code, name, here, body in ROW.findall(table)
+        Row(int(code), name, here, body.strip(), needs.strip())
+        for code, name, here, body, needs in ROW.findall(table)
     ]
 
 
@@ -191,15 +195,25 @@ class DocumentedTests(BrokerTestCase):
         }
         self.assertEqual(set(), given - {name for _, name in table})
 
-    def test_guards(self) -> None:
+    def test_needs(self) -> None:
         """
-        Those are guarded that the text says are.
+        The table says what each request needs in the words that stand beside its handler; so it
+        does where the page lists those that a slave refuses, and a member's.
         """
-        codes = self.broker().registry.codes()
-        self.assertEqual(listed("reads the configuration: "), ADMINISTRATION & codes)
-        self.assertEqual(listed("Administrators are needed for "), ADMINISTRATORS_ONLY & codes)
-        self.assertEqual(listed("A slave refuses "), MASTERS)
-        self.assertEqual(listed("names who may send "), GUARDED)
+        stated = {**self.broker().needs, **name_server().needs}
+        said = {code: need.said for code, need in stated.items()}
+        wrong = [
+            f"| {row.code} | {row.name} | {row.here} | {row.body} | {said.get(row.code, '')} |"
+            for row in rows()
+            if row.needs != said.get(row.code, "")
+        ]
+        self.assertEqual([], wrong)
+        masters = {code for code, need in self.serving.needs.items() if need.master}
+        self.assertEqual(listed("A slave refuses "), masters)
+        page = (ROOT / "docs" / "protocol" / "controller.rst").read_text(encoding="utf-8")
+        members = SetRequests(EpochCache, lambda told: None).handlers().values()  # type: ignore[arg-type]
+        self.assertEqual({"any account"}, {need.said for need, _ in members})
+        self.assertIn("1007 and 1008 need any account", page)
 
     def test_recorded(self) -> None:
         """

@@ -97,7 +97,7 @@ class Leading:
         self.lead(await self.group.elect(self.id))
         self._loops[1].start(ASK, now=False)
         await self.node.open_broker(self.store, self.node.writer)
-        for code, handler in SetRequests(self.labels, lambda told: None).handlers().items():
+        for code, (_, handler) in SetRequests(self.labels, lambda told: None).handlers().items():
             self.node.broker.registry.register(code, handler)
 
     def labels(self) -> EpochCache:

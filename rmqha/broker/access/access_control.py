@@ -13,7 +13,7 @@ from secrets import token_hex
 from attrs import define, field
 
 from rmqha.broker.access.accounts import AccessTable, Account, Grant
-from rmqha.broker.access.wanted import wanted
+from rmqha.broker.access.needs import AccountNeed, Wanted
 from rmqha.errors import AccessDenied
 from rmqha.wire.names import RETRY_PREFIX, TRACE_TOPIC
 from rmqha.wire.remoting.codes import ResponseCode
@@ -48,23 +48,33 @@ class AccessControl:
         """
         return self.table().white.contain(host)
 
-    def check(self, host: str, command: Command, *, administers: bool) -> None:
+    def permits(self, host: str, name: str, wanted: Wanted) -> bool:
+        """
+        Whether a client may be told what only some accounts may know, by the accounts of now.
+
+        @param host: Where it is.
+        @param name: The account that its last heartbeat was signed by.
+        """
+        account = self.table().accounts.get(name)
+        return self.trusts(host) or (account is not None and account.may(*wanted))
+
+    def check(self, host: str, command: Command, need: AccountNeed) -> None:
         """
         Let a request pass, or not.
 
         @param host: Where it comes from.
-        @param administers: Whether only an administrator may send it.
+        @param need: What it needs.
         @raise AccessDenied: If it must not be worked at.
-        @raise BodyInvalid: If what it wants cannot be read.
+        @raise RmqhaError: If what it wants cannot be read.
         """
         if not self.trusts(host):
             try:
-                self._check_account(host, command, administers)
+                self._check_account(host, command, need)
             except AccessDenied:
                 self.refused += 1
                 raise
 
-    def _check_account(self, host: str, command: Command, administers: bool) -> None:
+    def _check_account(self, host: str, command: Command, need: AccountNeed) -> None:
         name = command.ext.get(ACCESS_KEY, "")
         if not name:
             raise _denied("", "No accessKey is configured", "it is not signed")
@@ -77,27 +87,33 @@ class AccessControl:
             raise _denied(name, told, reason)
         if account is None:
             raise _denied(name, told, "there is no such account")
-        _check_permissions(account, command, administers)
+        _check_permissions(account, command, need)
 
 
-def _check_permissions(account: Account, command: Command, administers: bool) -> None:
-    wants = list(wanted(command))
-    if (TRACE_TOPIC, Grant.PUB) in wants:
-        return
-    if administers and not account.admin:
-        told = (
-            f"Need admin permission for request code={command.code}, "
-            f"but accessKey={account.access_key} is not"
-        )
-        raise _denied(account.access_key, told, "it is no administrator's")
-    for resource, permission in wants:
-        if not account.may(resource, permission):
-            group = resource.startswith(RETRY_PREFIX)
-            name = resource.removeprefix(RETRY_PREFIX) or "without a name"
-            what = f"group {name}" if group else f"topic {name}"
-            lacks = permission.name or "PUB or SUB"
-            reason = f"{what} is not permitted for {lacks}"
-            raise _denied(account.access_key, f"No default permission for {resource}", reason)
+def _check_permissions(account: Account, command: Command, need: AccountNeed) -> None:
+    name = account.access_key
+    if need.wants is None:
+        told = f"No permission is enough for request code={command.code}"
+        raise _denied(name, told, "nothing is stated of what it needs")
+    if need.administrator and not account.admin:
+        told = f"Need admin permission for request code={command.code}, but accessKey={name} is not"
+        raise _denied(name, told, "it is no administrator's")
+    for resource, permission in need.wants(command):
+        if (resource, permission) != (TRACE_TOPIC, Grant.PUB) and not account.may(
+            resource, permission
+        ):
+            what = _shown(resource)
+            reason = f"{what} is not permitted for {permission.name or 'PUB or SUB'}"
+            raise _denied(name, f"No default permission for {resource or what}", reason)
+
+
+def _shown(resource: str) -> str:
+    """
+    A topic or a group in words.
+    """
+    name = resource.removeprefix(RETRY_PREFIX)
+    kind = "group" if resource.startswith(RETRY_PREFIX) else "topic"
+    return f"{kind} {name}" if name else f"what is told of all {kind}s"
 
 
 def _signed(command: Command, secret_key: str) -> bool:

@@ -18,10 +18,11 @@ from twisted.python.failure import Failure
 from rmqha.broker.access.accounts import AccessTable
 from rmqha.broker.access.acl_file import AclFile
 from rmqha.broker.access.errors import AclInvalid
+from rmqha.broker.access.needs import CHANGES, Stated
 from rmqha.broker.access.remote_addresses import patterns
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.net.remoting.handlers import Answer
 from rmqha.wire.remoting import fastjson, json_body
 from rmqha.wire.remoting.bodies.access import AclConfig
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
@@ -39,15 +40,6 @@ OFF = "access control is off here: aclEnable"
 
 USERS_OF_5 = frozenset(RequestCode(code) for code in range(3001, 3011))
 """Requests about users and ACLs of RocketMQ 5."""
-
-CODES = USERS_OF_5 | {
-    RequestCode.UPDATE_AND_CREATE_ACL_CONFIG,
-    RequestCode.DELETE_ACL_CONFIG,
-    RequestCode.GET_BROKER_CLUSTER_ACL_INFO,
-    RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG,
-    RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG,
-}
-"""All requests about accounts: only administrators may send them."""
 
 _LISTS = ("topicPerms", "groupPerms")
 
@@ -71,14 +63,14 @@ class AclRequests:
 
     _log = Logger()
 
-    def handlers(self) -> Mapping[RequestCode, Handler]:
+    def handlers(self) -> Mapping[RequestCode, Stated]:
         return {
-            RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: self.update,
-            RequestCode.DELETE_ACL_CONFIG: self.delete,
-            RequestCode.GET_BROKER_CLUSTER_ACL_INFO: self.version,
-            RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: self.update_white,
-            RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG: self.show,
-            **dict.fromkeys(USERS_OF_5, self.of_5),
+            RequestCode.UPDATE_AND_CREATE_ACL_CONFIG: (CHANGES, self.update),
+            RequestCode.DELETE_ACL_CONFIG: (CHANGES, self.delete),
+            RequestCode.GET_BROKER_CLUSTER_ACL_INFO: (CHANGES, self.version),
+            RequestCode.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: (CHANGES, self.update_white),
+            RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG: (CHANGES, self.show),
+            **dict.fromkeys(USERS_OF_5, (CHANGES, self.of_5)),
         }
 
     def update(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:

@@ -8,20 +8,19 @@ from attrs import define
 from twisted.internet.defer import Deferred
 
 from rmqha.broker.access.access_control import AccessControl
+from rmqha.broker.access.needs import AccountNeed
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer, Handler, Lane
 from rmqha.wire.remoting.command import Command
 
 
-def checked(access: AccessControl, handler: Handler, *, administers: bool) -> Handler:
+def checked(access: AccessControl, need: AccountNeed, handler: Handler) -> Handler:
     """
     A handler that works at what access control lets pass.
-
-    @param administers: Whether only an administrator may send such requests.
     """
 
     def guard(connection: RemotingProtocol, command: Command) -> Answer | Deferred[Answer]:
-        access.check(connection.host, command, administers=administers)
+        access.check(connection.host, command, need)
         return handler(connection, command)
 
     return guard

@@ -10,8 +10,9 @@ from collections.abc import Mapping
 
 from attrs import define
 
+from rmqha.broker.access.needs import CHANGES, Stated
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.net.remoting.handlers import Answer
 from rmqha.store.store import Store
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.command import Command
@@ -25,11 +26,11 @@ class Cleaning:
 
     store: Store
 
-    def handlers(self) -> Mapping[RequestCode, Handler]:
+    def handlers(self) -> Mapping[RequestCode, Stated]:
         return {
-            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.queues,
-            RequestCode.CLEAN_UNUSED_TOPIC: self.queues,
-            RequestCode.DELETE_EXPIRED_COMMITLOG: self.log,
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: (CHANGES, self.queues),
+            RequestCode.CLEAN_UNUSED_TOPIC: (CHANGES, self.queues),
+            RequestCode.DELETE_EXPIRED_COMMITLOG: (CHANGES, self.log),
         }
 
     def queues(self, connection: RemotingProtocol, command: Command) -> Answer:

@@ -12,13 +12,14 @@ from collections.abc import Mapping
 from attrs import define
 from twisted.logger import Logger
 
+from rmqha.broker.access.needs import CHANGES_BY_TEXT, READS, Stated
 from rmqha.broker.tables.current_settings import LISTS, CurrentSettings
 from rmqha.broker.tables.topics import Topics
 from rmqha.config.load import describe
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting import config_changes
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.net.remoting.handlers import Answer
 from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
@@ -46,10 +47,10 @@ class BrokerConfiguration:
 
     _log = Logger()
 
-    def handlers(self) -> Mapping[RequestCode, Handler]:
+    def handlers(self) -> Mapping[RequestCode, Stated]:
         return {
-            RequestCode.UPDATE_BROKER_CONFIG: self.update,
-            RequestCode.GET_BROKER_CONFIG: self.get,
+            RequestCode.UPDATE_BROKER_CONFIG: (CHANGES_BY_TEXT, self.update),
+            RequestCode.GET_BROKER_CONFIG: (READS, self.get),
         }
 
     def update(self, connection: RemotingProtocol, command: Command) -> Answer:

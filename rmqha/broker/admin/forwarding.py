@@ -14,11 +14,12 @@ from twisted.internet.defer import Deferred, DeferredList
 from twisted.internet.error import ConnectionLost
 from twisted.python.failure import Failure
 
+from rmqha.broker.access.needs import CHANGES, READS, Stated
 from rmqha.broker.clients.registry import Consumers, Member
 from rmqha.broker.sending.transactions import offset_in
 from rmqha.errors import RemotingTimeout, RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.net.remoting.handlers import Answer
 from rmqha.store.derived.lookup import Lookup
 from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.bodies.common import MessageQueue
@@ -49,11 +50,11 @@ class Forwarding:
     lookup: Lookup
     consumers: Consumers
 
-    def handlers(self) -> Mapping[RequestCode, Handler]:
+    def handlers(self) -> Mapping[RequestCode, Stated]:
         return {
-            RequestCode.GET_CONSUMER_RUNNING_INFO: self.running_info,
-            RequestCode.CONSUME_MESSAGE_DIRECTLY: self.consume,
-            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: self.status,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: (READS, self.running_info),
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: (CHANGES, self.consume),
+            RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS: (READS, self.status),
         }
 
     def running_info(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:

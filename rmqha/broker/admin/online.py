@@ -11,10 +11,11 @@ from collections.abc import Callable, Mapping
 from attrs import define
 from twisted.internet.interfaces import IReactorTime
 
+from rmqha.broker.access.needs import TELLS_ALL, Stated, reads
 from rmqha.broker.clients.registry import Consumers, Group, Member, Producers
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.net.remoting.handlers import Answer
 from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.bodies.clients import (
     Connection,
@@ -42,11 +43,14 @@ class Online:
     clock: IReactorTime
     now_ms: Callable[[], int]
 
-    def handlers(self) -> Mapping[RequestCode, Handler]:
+    def handlers(self) -> Mapping[RequestCode, Stated]:
         return {
-            RequestCode.GET_CONSUMER_CONNECTION_LIST: self.consumer_group,
-            RequestCode.GET_PRODUCER_CONNECTION_LIST: self.producer_group,
-            RequestCode.GET_ALL_PRODUCER_INFO: self.all_producers,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: (
+                reads(groups="consumerGroup"),
+                self.consumer_group,
+            ),
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: (TELLS_ALL, self.producer_group),
+            RequestCode.GET_ALL_PRODUCER_INFO: (TELLS_ALL, self.all_producers),
         }
 
     def consumer_group(self, connection: RemotingProtocol, command: Command) -> Answer:

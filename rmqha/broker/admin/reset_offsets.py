@@ -14,13 +14,14 @@ from collections.abc import Mapping
 
 from attrs import define
 
+from rmqha.broker.access.needs import CHANGES, Stated
 from rmqha.broker.clients.registry import Consumers, Member
 from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.broker.tables.subscription_groups import Groups
 from rmqha.broker.tables.topics import Topics
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.net.remoting.handlers import Answer
 from rmqha.store.derived.lookup import Lookup
 from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.bodies.common import MessageQueue
@@ -49,8 +50,8 @@ class Resets:
     consumers: Consumers
     groups: Groups
 
-    def handlers(self) -> Mapping[RequestCode, Handler]:
-        return {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.reset}
+    def handlers(self) -> Mapping[RequestCode, Stated]:
+        return {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: (CHANGES, self.reset)}
 
     def reset(self, connection: RemotingProtocol, command: Command) -> Answer:
         """

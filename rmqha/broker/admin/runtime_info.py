@@ -16,13 +16,14 @@ from collections.abc import Callable, Mapping
 
 from attrs import define
 
+from rmqha.broker.access.needs import ANY_ACCOUNT, Stated
 from rmqha.broker.meters.latency import TimedPuts
 from rmqha.broker.meters.meters import Flow, Meters
 from rmqha.broker.tables.current_settings import CurrentSettings
 from rmqha.errors import HeaderFieldInvalid
 from rmqha.ha.master_epoch import MasterEpochs
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.net.remoting.handlers import Answer
 from rmqha.store.derived.lookup import Lookup
 from rmqha.store.store import Store
 from rmqha.wire.names import SCHEDULE_TOPIC
@@ -92,10 +93,10 @@ class Runtime:
     claimed: Callable[[str, EpochClaim], None] = lambda host, claim: None
     booted: int = BOOTED
 
-    def handlers(self) -> Mapping[RequestCode, Handler]:
+    def handlers(self) -> Mapping[RequestCode, Stated]:
         return {
-            RequestCode.GET_BROKER_RUNTIME_INFO: self.info,
-            RequestCode.GET_BROKER_HA_STATUS: self.ha_status,
+            RequestCode.GET_BROKER_RUNTIME_INFO: (ANY_ACCOUNT, self.info),
+            RequestCode.GET_BROKER_HA_STATUS: (ANY_ACCOUNT, self.ha_status),
         }
 
     def info(self, connection: RemotingProtocol, command: Command) -> Answer:

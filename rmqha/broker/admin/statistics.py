@@ -6,10 +6,22 @@ Source: docs/protocol/remoting.md, Statistics.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from attrs import define
 
+from rmqha.broker.access.needs import (
+    CONSUMES,
+    EITHER,
+    KNOWS,
+    SUB,
+    TELLS_ALL,
+    Stated,
+    Wanted,
+    in_group,
+    of,
+    reads,
+)
 from rmqha.broker.clients.registry import Consumers
 from rmqha.broker.meters.meters import MINUTE, Meters
 from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
@@ -17,7 +29,7 @@ from rmqha.broker.tables.subscription_groups import Groups
 from rmqha.broker.tables.topics import Topics
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.net.remoting.handlers import Answer
 from rmqha.store.derived.lookup import Lookup
 from rmqha.wire.columnar.queue_units import UNIT
 from rmqha.wire.remoting import json_body
@@ -46,6 +58,9 @@ from rmqha.wire.remoting.headers.admin import (
 from rmqha.wire.remoting.headers.pull import QueryConsumeQueueRequest
 from rmqha.wire.store_layout import UNIT_SIZE
 
+_OF_QUEUES = frozenset({"QUEUE_PUT_NUMS", "QUEUE_PUT_SIZE"})
+"""The statistics of topics whose keys name a queue, and no group."""
+
 MOST_UNITS = 1024
 """Most units one answer of 321 has."""
 
@@ -68,14 +83,23 @@ class Statistics:
     consumers: Consumers
     counts: Meters
 
-    def handlers(self) -> Mapping[RequestCode, Handler]:
+    def handlers(self) -> Mapping[RequestCode, Stated]:
         return {
-            RequestCode.GET_TOPIC_STATS_INFO: self.topic_stats,
-            RequestCode.GET_CONSUME_STATS: self.consume_stats,
-            RequestCode.GET_BROKER_CONSUME_STATS: self.all_consume_stats,
-            RequestCode.QUERY_CONSUME_TIME_SPAN: self.time_span,
-            RequestCode.VIEW_BROKER_STATS_DATA: self.counted,
-            RequestCode.QUERY_CONSUME_QUEUE: self.units,
+            RequestCode.GET_TOPIC_STATS_INFO: (KNOWS, self.topic_stats),
+            RequestCode.GET_CONSUME_STATS: (
+                of("SUB: group, each topic that is named", _named),
+                self.consume_stats,
+            ),
+            RequestCode.GET_BROKER_CONSUME_STATS: (TELLS_ALL, self.all_consume_stats),
+            RequestCode.QUERY_CONSUME_TIME_SPAN: (
+                reads(topics="topic", groups="group"),
+                self.time_span,
+            ),
+            RequestCode.VIEW_BROKER_STATS_DATA: (
+                of("PUB or SUB: topic, SUB: group of the key", _keyed),
+                self.counted,
+            ),
+            RequestCode.QUERY_CONSUME_QUEUE: (CONSUMES, self.units),
         }
 
     def topic_stats(self, connection: RemotingProtocol, command: Command) -> Answer:
@@ -103,10 +127,8 @@ class Statistics:
         """
         header = from_ext(ConsumeStatsRequest, command.ext)
         group = header.consumer_group
-        wanted = [header.topic] if header.topic else (header.topic_list or "").split(";")
-        named = [name for name in wanted if name]
         table: dict[MessageQueue, GroupOffset] = {}
-        for topic in named or sorted(self.offsets.topics_of(group)):
+        for topic in _topics(header) or sorted(self.offsets.topics_of(group)):
             table |= self._progress(group, topic)
         return command.answer(body=json_body.write(self._consume_stats(group, table)))
 
@@ -255,6 +277,35 @@ class Statistics:
         """
         record = self.lookup.by_queue_offset(topic, queue_id, offset)
         return 0 if record is None else record.store_timestamp
+
+
+def _named(command: Command) -> Iterator[Wanted]:
+    """
+    What 208 needs.
+    """
+    header = from_ext(ConsumeStatsRequest, command.ext)
+    yield in_group(header.consumer_group)
+    for topic in _topics(header):
+        yield topic, SUB
+
+
+def _keyed(command: Command) -> Iterator[Wanted]:
+    """
+    What 315 needs: its key is a topic, C{topic@queue}, C{topic@group} or C{topic@queue@group}.
+    """
+    header = from_ext(BrokerStatsRequest, command.ext)
+    topic, *more = header.stats_key.split("@")
+    yield topic, EITHER
+    if more and header.stats_name not in _OF_QUEUES:
+        yield in_group(more[-1])
+
+
+def _topics(header: ConsumeStatsRequest) -> list[str]:
+    """
+    The topics that 208 asks about; none is all that the group reads.
+    """
+    wanted = [header.topic] if header.topic else (header.topic_list or "").split(";")
+    return [name for name in wanted if name]
 
 
 def _filter_data(group: str | None, topic: str, *, online: bool) -> str | None:

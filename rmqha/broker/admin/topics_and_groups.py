@@ -16,6 +16,14 @@ from typing import Any
 from attrs import asdict, define, evolve
 from twisted.internet.defer import Deferred, succeed
 
+from rmqha.broker.access.needs import (
+    ANY_ACCOUNT,
+    CHANGES_TABLES,
+    KNOWS,
+    Stated,
+    reads,
+    reads_all,
+)
 from rmqha.broker.clients.registry import Consumers
 from rmqha.broker.tables import subscription_groups, topic_attributes
 from rmqha.broker.tables import topics as topic_names
@@ -25,7 +33,7 @@ from rmqha.broker.tables.topics import Topics
 from rmqha.errors import RequestRefused, StoreError
 from rmqha.logfiles.published import DeletedTopic
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.net.remoting.handlers import Answer
 from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.bodies.clients import SubscriptionAnswer
 from rmqha.wire.remoting.bodies.tables import (
@@ -88,22 +96,25 @@ class Administration:
     group_gone: Callable[[str], None] = lambda group: None
     slave_listens: Callable[[str, int], None] = lambda host, port: None
 
-    def handlers(self) -> Mapping[RequestCode, Handler]:
+    def handlers(self) -> Mapping[RequestCode, Stated]:
         return {
-            RequestCode.UPDATE_AND_CREATE_TOPIC: self.put_topic,
-            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.put_topics,
-            RequestCode.DELETE_TOPIC_IN_BROKER: self.delete_topic,
-            RequestCode.GET_ALL_TOPIC_CONFIG: self.all_topics,
-            RequestCode.GET_TOPIC_CONFIG: self.topic,
-            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.system_topics,
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.put_group,
-            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.put_groups,
-            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete_group,
-            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.all_groups,
-            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.group,
-            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: self.consumed_by,
-            RequestCode.QUERY_TOPICS_BY_CONSUMER: self.consumes,
-            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self.subscription,
+            RequestCode.UPDATE_AND_CREATE_TOPIC: (CHANGES_TABLES, self.put_topic),
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: (CHANGES_TABLES, self.put_topics),
+            RequestCode.DELETE_TOPIC_IN_BROKER: (CHANGES_TABLES, self.delete_topic),
+            RequestCode.GET_ALL_TOPIC_CONFIG: (reads_all(topics=True), self.all_topics),
+            RequestCode.GET_TOPIC_CONFIG: (KNOWS, self.topic),
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: (ANY_ACCOUNT, self.system_topics),
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: (CHANGES_TABLES, self.put_group),
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: (CHANGES_TABLES, self.put_groups),
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: (CHANGES_TABLES, self.delete_group),
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: (reads_all(groups=True), self.all_groups),
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: (reads(groups="group"), self.group),
+            RequestCode.QUERY_TOPIC_CONSUME_BY_WHO: (reads(topics="topic"), self.consumed_by),
+            RequestCode.QUERY_TOPICS_BY_CONSUMER: (reads(groups="group"), self.consumes),
+            RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: (
+                reads(topics="topic", groups="group"),
+                self.subscription,
+            ),
         }
 
     # --- topics -------------------------------------------------------------------------

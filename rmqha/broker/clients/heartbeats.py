@@ -6,11 +6,12 @@ Source: docs/protocol/remoting.md, Clients.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
+from rmqha.broker.access.needs import SUB, Stated, Wanted, in_group, of, reads
 from rmqha.broker.clients.registry import Consumers, Member, Producers
 from rmqha.broker.clients.subscriptions import Subscription, require_understood, subscribe
 from rmqha.broker.tables.subscription_groups import Groups
@@ -18,7 +19,6 @@ from rmqha.broker.tables.topics import UNIT_SUBSCRIBED, Topics
 from rmqha.errors import RequestRefused
 from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Handler
 from rmqha.wire.names import RETRY_PREFIX
 from rmqha.wire.remoting.bodies.clients import (
     CheckClientConfig,
@@ -31,9 +31,27 @@ from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import from_ext
 from rmqha.wire.remoting.headers.clients import ConsumerGroupRequest, UnregisterClientRequest
 from rmqha.wire.remoting.json_body import read, write
+from rmqha.wire.remoting.signature import ACCESS_KEY
 
 SWEEP = 10.0
 """Seconds between two looks for members that expired."""
+
+
+def _consumers(command: Command) -> Iterator[Wanted]:
+    for consumer in read(HeartbeatData, command.body).consumer_data_set:
+        yield in_group(consumer.group_name)
+        for subscription in consumer.subscription_data_set:
+            yield subscription.topic, SUB
+
+
+def _checked(command: Command) -> Iterator[Wanted]:
+    asked = read(CheckClientConfig, command.body)
+    yield in_group(asked.group)
+    yield asked.subscription_data.topic, SUB
+
+
+_CONSUMERS = of("SUB: topics and groups it consumes", _consumers)
+_CHECKED = of("SUB: topic, group", _checked)
 
 
 class Heartbeats:
@@ -68,12 +86,12 @@ class Heartbeats:
         self._filters = filters
         self._quiet = RateLimitedLog(self._log, clock)
 
-    def handlers(self) -> Mapping[RequestCode, Handler]:
+    def handlers(self) -> Mapping[RequestCode, Stated]:
         return {
-            RequestCode.HEART_BEAT: self._heartbeat,
-            RequestCode.UNREGISTER_CLIENT: self._unregister,
-            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._list,
-            RequestCode.CHECK_CLIENT_CONFIG: self._check,
+            RequestCode.HEART_BEAT: (_CONSUMERS, self._heartbeat),
+            RequestCode.UNREGISTER_CLIENT: (reads(groups="consumerGroup"), self._unregister),
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: (reads(groups="consumerGroup"), self._list),
+            RequestCode.CHECK_CLIENT_CONFIG: (_CHECKED, self._check),
         }
 
     def lost(self, connection: RemotingProtocol) -> None:
@@ -120,6 +138,7 @@ class Heartbeats:
             language=command.language,
             version=command.version,
             seen=self._clock.seconds(),
+            account=command.ext.get(ACCESS_KEY, ""),
         )
 
     def _consumes(self, data: ConsumerData, member: Member, *, keep: bool) -> None:

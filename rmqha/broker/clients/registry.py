@@ -9,7 +9,7 @@ Source: docs/protocol/remoting.md, Clients.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 from attrs import define, field
@@ -33,6 +33,7 @@ class Member:
     @ivar client_id: By its own word; several connections may have the same.
     @ivar version: Of the client, see L{CURRENT_VERSION<rmqha.wire.remoting.codes.CURRENT_VERSION>}.
     @ivar seen: Its last heartbeat, in the clock's seconds.
+    @ivar account: By which its last heartbeat was signed; empty for none.
     @ivar subscriptions: What it wants, by topic; a producer wants nothing.
     """
 
@@ -41,6 +42,7 @@ class Member:
     language: LanguageCode
     version: int
     seen: float
+    account: str = ""
     subscriptions: dict[str, Subscription] = field(factory=dict)
 
 
@@ -62,12 +64,14 @@ class ProducerGroup(Group):
     The producers of a group.
     """
 
-    def next(self) -> Member | None:
+    def next(self, may: Callable[[Member], bool]) -> Member | None:
         """
         A member, each in its turn; C{None} if there is none.
+
+        @param may: Whether it may be asked.
         """
         for connection, member in self.members.items():
-            if connection.opened:
+            if connection.opened and may(member):
                 # To the end of the line.
                 self.members[connection] = self.members.pop(connection)
                 return member
@@ -192,22 +196,25 @@ class Producers(_Groups[ProducerGroup]):
 
     def __init__(self) -> None:
         super().__init__(ProducerGroup)
-        self._clients: dict[str, RemotingProtocol] = {}
+        self._clients: dict[str, Member] = {}
 
-    def connection_of(self, client_id: str) -> RemotingProtocol | None:
+    def client(self, client_id: str) -> Member | None:
         """
-        The connection a client was last heard on.
+        A client, as it was last heard of.
         """
         return self._clients.get(client_id)
 
     def heard(self, name: str, member: Member) -> None:
         """
-        A producer said that it is there.
+        A producer said that it is there.  A client id that another account's open connection has
+        stays with that.
         """
         _, before = self._join(name, member)
         if before is not None and before.client_id != member.client_id:
             self._forget(before)
-        self._clients[member.client_id] = member.connection
+        holder = self._clients.get(member.client_id)
+        if holder is None or holder.account == member.account or not holder.connection.opened:
+            self._clients[member.client_id] = member
 
     def leave(self, name: str, connection: RemotingProtocol) -> None:
         """
@@ -234,7 +241,8 @@ class Producers(_Groups[ProducerGroup]):
             self.leave(name, connection)
 
     def _forget(self, member: Member) -> None:
-        if self._clients.get(member.client_id) is member.connection:
+        holder = self._clients.get(member.client_id)
+        if holder is not None and holder.connection is member.connection:
             del self._clients[member.client_id]
 
 

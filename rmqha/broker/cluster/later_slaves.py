@@ -13,8 +13,9 @@ from collections.abc import Callable, Mapping
 
 from attrs import define
 
+from rmqha.broker.access.needs import ANY_ACCOUNT, Stated
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.net.remoting.handlers import Answer
 from rmqha.wire.remoting import json_body
 from rmqha.wire.remoting.bodies.later_slaves import RequestModes, TimerCheckpoint, TimerMetrics
 from rmqha.wire.remoting.codes import RequestCode
@@ -40,12 +41,12 @@ class LaterSlaves:
     master: bool
     now_ms: Callable[[], int]
 
-    def handlers(self) -> Mapping[RequestCode, Handler]:
+    def handlers(self) -> Mapping[RequestCode, Stated]:
         return {
-            RequestCode.GET_TIMER_CHECK_POINT: self.timers_done,
-            RequestCode.GET_TIMER_METRICS: self.timers_waiting,
-            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: self.modes,
-            RequestCode.EXCHANGE_BROKER_HA_INFO: self.ha_info,
+            RequestCode.GET_TIMER_CHECK_POINT: (ANY_ACCOUNT, self.timers_done),
+            RequestCode.GET_TIMER_METRICS: (ANY_ACCOUNT, self.timers_waiting),
+            RequestCode.GET_ALL_MESSAGE_REQUEST_MODE: (ANY_ACCOUNT, self.modes),
+            RequestCode.EXCHANGE_BROKER_HA_INFO: (ANY_ACCOUNT, self.ha_info),
         }
 
     def timers_done(self, connection: RemotingProtocol, command: Command) -> Answer:

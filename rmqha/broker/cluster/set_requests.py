@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping
 from attrs import define
 from twisted.logger import Logger
 
+from rmqha.broker.access.needs import ANY_ACCOUNT, Stated
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.net.remoting.handlers import Answer
 from rmqha.wire.remoting.bodies.controller import EpochCache
 from rmqha.wire.remoting.codes import ControllerRequestCode
 from rmqha.wire.remoting.command import Command
@@ -34,10 +35,10 @@ class SetRequests:
 
     _log = Logger()
 
-    def handlers(self) -> Mapping[ControllerRequestCode, Handler]:
+    def handlers(self) -> Mapping[ControllerRequestCode, Stated]:
         return {
-            ControllerRequestCode.GET_BROKER_EPOCH_CACHE: self.epochs,
-            ControllerRequestCode.NOTIFY_BROKER_ROLE_CHANGED: self.role_changed,
+            ControllerRequestCode.GET_BROKER_EPOCH_CACHE: (ANY_ACCOUNT, self.epochs),
+            ControllerRequestCode.NOTIFY_BROKER_ROLE_CHANGED: (ANY_ACCOUNT, self.role_changed),
         }
 
     def epochs(self, connection: RemotingProtocol, command: Command) -> Answer:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from rmqha.broker.access.needs import CONSUMES, Stated, reads_all
 from rmqha.broker.consuming.queue_reader import QueueReader
 from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.broker.tables.subscription_groups import Groups, check_name
 from rmqha.broker.tables.topics import Topics
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Handler
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.wire.remoting.bodies.offsets import DelayOffsets
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
@@ -59,11 +59,11 @@ class Progress:
         self._delays = delays
         self._slave = slave
 
-    def handlers(self) -> Mapping[RequestCode, Handler]:
+    def handlers(self) -> Mapping[RequestCode, Stated]:
         return {
-            RequestCode.QUERY_CONSUMER_OFFSET: self._query,
-            RequestCode.UPDATE_CONSUMER_OFFSET: self._update,
-            RequestCode.GET_ALL_DELAY_OFFSET: self._all_delays,
+            RequestCode.QUERY_CONSUMER_OFFSET: (CONSUMES, self._query),
+            RequestCode.UPDATE_CONSUMER_OFFSET: (CONSUMES, self._update),
+            RequestCode.GET_ALL_DELAY_OFFSET: (reads_all(topics=True), self._all_delays),
         }
 
     def _query(self, connection: RemotingProtocol, command: Command) -> Command:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from rmqha.broker.access.needs import KNOWS, TELLS_ALL, Stated, reads
 from rmqha.broker.consuming.served_records import ServedRecords
 from rmqha.config.broker_settings import PullSettings
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer, Handler, Scattered
+from rmqha.net.remoting.handlers import Answer, Scattered
 from rmqha.store.derived.lookup import ByKey, Lookup
 from rmqha.wire.log.layout import MIN_RECORD
 from rmqha.wire.log.record import Record
@@ -56,14 +57,14 @@ class Lookups:
         self._settings = settings
         self._most = most
 
-    def handlers(self) -> Mapping[RequestCode, Handler]:
+    def handlers(self) -> Mapping[RequestCode, Stated]:
         return {
-            RequestCode.QUERY_MESSAGE: self._by_key,
-            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: self._by_time,
-            RequestCode.GET_MAX_OFFSET: self._max,
-            RequestCode.GET_MIN_OFFSET: self._min,
-            RequestCode.GET_EARLIEST_MSG_STORETIME: self._earliest,
-            RequestCode.VIEW_MESSAGE_BY_ID: self._view,
+            RequestCode.QUERY_MESSAGE: (reads(topics="topic"), self._by_key),
+            RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: (KNOWS, self._by_time),
+            RequestCode.GET_MAX_OFFSET: (KNOWS, self._max),
+            RequestCode.GET_MIN_OFFSET: (KNOWS, self._min),
+            RequestCode.GET_EARLIEST_MSG_STORETIME: (KNOWS, self._earliest),
+            RequestCode.VIEW_MESSAGE_BY_ID: (TELLS_ALL, self._view),
         }
 
     def offset_by_time(self, topic: str, queue_id: int, timestamp: int, *, lower: bool) -> int:

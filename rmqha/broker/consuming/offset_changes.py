@@ -17,11 +17,12 @@ from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IDelayedCall, IReactorTime
 from twisted.python.failure import Failure
 
+from rmqha.broker.access.needs import Stated, reads_all
 from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
 from rmqha.broker.tables.offset_journal import Marks
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.net.remoting.handlers import Answer
 from rmqha.store.files.allocate import InThread
 from rmqha.store.tables.offset_segments import ALL_QUEUES
 from rmqha.wire.remoting.bodies.common import DataVersion
@@ -64,8 +65,9 @@ class OffsetChanges:
     def __attrs_post_init__(self) -> None:
         self.offsets.journal.flushed.append(self._wake)
 
-    def handlers(self) -> Mapping[RequestCode, Handler]:
-        return {RequestCode.GET_ALL_CONSUMER_OFFSET: self.ask}
+    def handlers(self) -> Mapping[RequestCode, Stated]:
+        need = reads_all(topics=True, groups=True)
+        return {RequestCode.GET_ALL_CONSUMER_OFFSET: (need, self.ask)}
 
     def ask(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:
         """

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from twisted.internet.defer import Deferred
 
+from rmqha.broker.access.needs import CONSUMES, Stated
 from rmqha.broker.clients.registry import Consumers
 from rmqha.broker.clients.subscriptions import Subscription, parse, require_understood
 from rmqha.broker.consuming.long_polling import LongPolling
@@ -23,7 +24,7 @@ from rmqha.broker.tables.topics import Topics
 from rmqha.config.broker_settings import PullSettings
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer, Handler, Scattered
+from rmqha.net.remoting.handlers import Answer, Scattered
 from rmqha.wire.remoting.bodies.clients import MessageModel
 from rmqha.wire.remoting.bodies.tables import READ, GroupConfig, TopicConfig
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
@@ -127,10 +128,10 @@ class Pulls:
         self._permission = permission
         self._reader.apply(settings)
 
-    def handlers(self) -> Mapping[RequestCode, Handler]:
+    def handlers(self) -> Mapping[RequestCode, Stated]:
         return {
-            RequestCode.PULL_MESSAGE: self._pull,
-            RequestCode.LITE_PULL_MESSAGE: self._pull,
+            RequestCode.PULL_MESSAGE: (CONSUMES, self._pull),
+            RequestCode.LITE_PULL_MESSAGE: (CONSUMES, self._pull),
         }
 
     def _pull(self, connection: RemotingProtocol, command: Command) -> Answer | Deferred[Answer]:

@@ -10,13 +10,13 @@ Source: docs/protocol/remoting.md, Clients.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
 from twisted.internet.interfaces import IReactorTime
 
+from rmqha.broker.access.needs import SUB, Stated, Wanted, in_group, of
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Handler
 from rmqha.wire.remoting.bodies.clients import LockedQueues, QueueLocks
 from rmqha.wire.remoting.bodies.common import MessageQueue
 from rmqha.wire.remoting.codes import RequestCode
@@ -28,6 +28,16 @@ LEASE = 60.0
 
 Leases: TypeAlias = dict[MessageQueue, tuple[str, float]]
 """Who has a queue, and until when, in the clock's seconds."""
+
+
+def _locks(command: Command) -> Iterator[Wanted]:
+    locks = read(QueueLocks, command.body)
+    yield in_group(locks.consumer_group)
+    for queue in locks.mq_set:
+        yield queue.topic, SUB
+
+
+_LOCKS = of("SUB: group, each topic", _locks)
 
 
 class Locks:
@@ -45,10 +55,10 @@ class Locks:
         # By group: each queue's client, and until when.
         self._groups: dict[str, Leases] = {}
 
-    def handlers(self) -> Mapping[RequestCode, Handler]:
+    def handlers(self) -> Mapping[RequestCode, Stated]:
         return {
-            RequestCode.LOCK_BATCH_MQ: self._lock,
-            RequestCode.UNLOCK_BATCH_MQ: self._unlock,
+            RequestCode.LOCK_BATCH_MQ: (_LOCKS, self._lock),
+            RequestCode.UNLOCK_BATCH_MQ: (_LOCKS, self._unlock),
         }
 
     def lock(

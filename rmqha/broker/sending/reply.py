@@ -6,21 +6,22 @@ Source: docs/protocol/remoting.md, Request and reply.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from attrs import define, evolve
 from twisted.internet.defer import Deferred
 from twisted.internet.error import ConnectionLost
 from twisted.logger import Logger
 
-from rmqha.broker.clients.registry import Producers
+from rmqha.broker.access.needs import SUB, Stated, Wanted, sends
+from rmqha.broker.clients.registry import Member, Producers
 from rmqha.broker.sending.admission import Admission
 from rmqha.broker.sending.messages import Messages, read_properties
 from rmqha.broker.tables.current_settings import CurrentSettings
 from rmqha.errors import FlushFailed, HeaderFieldInvalid, RequestRefused, RmqhaError, StoreError
 from rmqha.ha.master.put_service import Putter
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.net.remoting.handlers import Answer
 from rmqha.wire.log.properties import encode
 from rmqha.wire.log.record import Message
 from rmqha.wire.names import REPLY_ARRIVED, REPLY_CLIENT
@@ -39,12 +40,13 @@ PATIENCE = 10.0
 """Seconds it has to take the reply."""
 
 
-@define(eq=False)
+@define(eq=False, kw_only=True)
 class Replies:
     """
     Brings replies to who waits for them.
 
     @ivar writer: C{None} on a slave, which keeps none.
+    @ivar may_see: Whether a client's account permits something of a topic.
     """
 
     current: CurrentSettings
@@ -52,13 +54,14 @@ class Replies:
     messages: Messages
     admission: Admission
     producers: Producers
+    may_see: Callable[[Member, Wanted], bool]
 
     _log = Logger()
 
-    def handlers(self) -> Mapping[RequestCode, Handler]:
+    def handlers(self) -> Mapping[RequestCode, Stated]:
         return {
-            RequestCode.SEND_REPLY_MESSAGE: self.reply,
-            RequestCode.SEND_REPLY_MESSAGE_V2: self.reply,
+            RequestCode.SEND_REPLY_MESSAGE: (sends("topic"), self.reply),
+            RequestCode.SEND_REPLY_MESSAGE_V2: (sends("b"), self.reply),
         }
 
     def reply(self, connection: RemotingProtocol, command: Command) -> Deferred[Answer]:
@@ -127,8 +130,12 @@ class Replies:
         client = properties.get(REPLY_CLIENT)
         if not client:
             return f"reply message properties[{REPLY_CLIENT}] is null"
-        target = self.producers.connection_of(client)
-        if target is None or not target.opened:
+        member = self.producers.client(client)
+        if (
+            member is None
+            or not member.connection.opened
+            or not self.may_see(member, (header.topic, SUB))
+        ):
             return f"push reply message fail, channel of <{client[:256]}> not found."
         now = self.admission.now_ms()
         host, port = self.messages.host
@@ -152,7 +159,7 @@ class Replies:
             RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, told, bytes(command.body)
         )
         try:
-            taken = await target.request(request, PATIENCE)
+            taken = await member.connection.request(request, PATIENCE)
         except (RmqhaError, ConnectionLost):
             return f"push reply message to {client[:256]}fail."
         if taken.code != ResponseCode.SUCCESS:

@@ -10,12 +10,13 @@ Source: docs/protocol/remoting.md, Sending.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from random import randrange
 
 from attrs import define, field
 from twisted.internet.defer import Deferred
 
+from rmqha.broker.access.needs import SUB, Stated, Wanted, in_group, of
 from rmqha.broker.sending.admission import HELP, Admission
 from rmqha.broker.sending.messages import Messages
 from rmqha.broker.sending.put_status import illegal, unavailable
@@ -25,7 +26,7 @@ from rmqha.errors import MessageIllegal, NotWritable, RequestRefused
 from rmqha.ha.master.put_service import PutResult, Putter
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.net.remoting.handlers import Answer
 from rmqha.store.derived.lookup import Lookup
 from rmqha.store.store import Store
 from rmqha.wire.log import properties as property_string
@@ -64,8 +65,9 @@ class Retries:
     sent_back: Callable[[str, str], None] = lambda group, topic: None
     dead: Counter[str] = field(factory=Counter, init=False)
 
-    def handlers(self) -> Mapping[RequestCode, Handler]:
-        return {RequestCode.CONSUMER_SEND_MSG_BACK: self.send_back}
+    def handlers(self) -> Mapping[RequestCode, Stated]:
+        need = of("SUB: group, topic of the message", self._wanted)
+        return {RequestCode.CONSUMER_SEND_MSG_BACK: (need, self.send_back)}
 
     # --- a copy of the consumer's own ---------------------------------------------
 
@@ -101,8 +103,8 @@ class Retries:
             raise unavailable(self.store)
         group = self._group(header.group)
         self.admission.check_broker()
-        retry = self._retry_queue(group, header)
         record = self._record(header)
+        retry = self._retry_queue(group, header)
         properties = record.properties | {}
         properties.setdefault(RETRY_TOPIC, record.topic)
         properties.setdefault(ORIGIN_MESSAGE_ID, offset_msg_id(record.store_host, record.offset))
@@ -154,6 +156,19 @@ class Retries:
                 ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {header.offset}"
             )
         return record
+
+    def _wanted(self, command: Command) -> Iterator[Wanted]:
+        """
+        A message must be one that its consumer could have pulled: where it is, and of where it
+        came from.
+        """
+        header = from_ext(SendBackRequest, command.ext)
+        yield in_group(header.group)
+        record = self.lookup.claimed(header.offset)
+        if record is not None:
+            yield record.topic, SUB
+            if record.topic.startswith(RETRY_PREFIX) and RETRY_TOPIC in record.properties:
+                yield record.properties[RETRY_TOPIC], SUB
 
     # --- both ---------------------------------------------------------------------------
 

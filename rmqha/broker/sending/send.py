@@ -12,6 +12,7 @@ from attrs import define, field
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 
+from rmqha.broker.access.needs import Stated, sends
 from rmqha.broker.sending.admission import Admission
 from rmqha.broker.sending.messages import Messages, read_properties
 from rmqha.broker.sending.put_status import STORED, illegal, unavailable
@@ -28,7 +29,7 @@ from rmqha.errors import (
 )
 from rmqha.ha.master.put_service import PutResult, Putter
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.net.remoting.handlers import Answer
 from rmqha.store.store import Store
 from rmqha.wire.log.properties import encode
 from rmqha.wire.log.record import Message
@@ -81,11 +82,11 @@ class Sending:
         settings = self.settings
         self.always = to_ext(SendRefusedAnswer(region=settings.region, trace_on=settings.trace_on))
 
-    def handlers(self) -> Mapping[RequestCode, Handler]:
+    def handlers(self) -> Mapping[RequestCode, Stated]:
         return {
-            RequestCode.SEND_MESSAGE: self.send,
-            RequestCode.SEND_MESSAGE_V2: self.send,
-            RequestCode.SEND_BATCH_MESSAGE: self.send,
+            RequestCode.SEND_MESSAGE: (sends("topic"), self.send),
+            RequestCode.SEND_MESSAGE_V2: (sends("b"), self.send),
+            RequestCode.SEND_BATCH_MESSAGE: (sends("b"), self.send),
         }
 
     def send(self, connection: RemotingProtocol, command: Command) -> Answer | Deferred[Answer]:

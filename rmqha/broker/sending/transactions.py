@@ -10,7 +10,7 @@ Source: docs/protocol/remoting.md, Transactions.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from attrs import define, field
 from twisted.internet.defer import Deferred
@@ -18,7 +18,8 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from rmqha.broker.clients.registry import Producers
+from rmqha.broker.access.needs import CHANGES, Stated, Wanted, of, sent
+from rmqha.broker.clients.registry import Member, Producers
 from rmqha.broker.sending.half_messages import QUEUE, HalfMessages
 from rmqha.broker.sending.messages import Messages
 from rmqha.broker.tables.current_settings import CurrentSettings
@@ -26,8 +27,9 @@ from rmqha.broker.tables.topics import Topics
 from rmqha.durations import Durations
 from rmqha.errors import MessageIllegal, NotWritable, RecordFault, RequestRefused, StoreError
 from rmqha.ha.master.put_service import PutResult, Putter
+from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.net.remoting.connection import RemotingProtocol
-from rmqha.net.remoting.handlers import Answer, Handler
+from rmqha.net.remoting.handlers import Answer
 from rmqha.periodic import Job, Periodic
 from rmqha.store.store import Store
 from rmqha.wire.log import properties
@@ -73,6 +75,7 @@ class Transactions:
     Ends half messages, and asks producers about those that stay open.
 
     @ivar writer: C{None} on a slave, which ends none.
+    @ivar may_see: Whether a client's account permits something of a topic.
     @ivar asked: How often each open one was asked about since the start, by its offset.
     @ivar ended: How many were committed or rolled back, by that word and the topic.
     @ivar finished: How long they took from their birth until they were committed, by topic.
@@ -86,23 +89,27 @@ class Transactions:
     current: CurrentSettings
     clock: IReactorTime
     messages: Messages
+    may_see: Callable[[Member, Wanted], bool]
     asked: dict[int, int] = field(factory=dict, init=False)
     ended: Counter[tuple[int, str]] = field(factory=Counter, init=False)
     finished: dict[str, Durations] = field(factory=dict, init=False)
     _checking: Periodic = field(init=False)
     _stopped: bool = field(default=False, init=False)
+    _quiet: RateLimitedLog = field(init=False)
 
     _log = Logger()
 
     def __attrs_post_init__(self) -> None:
+        self._quiet = RateLimitedLog(self._log, self.clock)
         self._checking = Periodic("checking transactions", self.clock, self.check, vital=True)
         if self.writer is not None:
             self.halves.begin()
 
-    def handlers(self) -> Mapping[RequestCode, Handler]:
+    def handlers(self) -> Mapping[RequestCode, Stated]:
+        need = of("PUB: topic of the half message", self._wanted)
         return {
-            RequestCode.END_TRANSACTION: self.end,
-            RequestCode.RESUME_CHECK_HALF_MESSAGE: self.resume,
+            RequestCode.END_TRANSACTION: (need, self.end),
+            RequestCode.RESUME_CHECK_HALF_MESSAGE: (CHANGES, self.resume),
         }
 
     def start(self) -> None:
@@ -155,8 +162,8 @@ class Transactions:
                 ResponseCode.SYSTEM_ERROR,
                 f"commitOrRollback is {word}, known are {COMMITTED}, {ROLLED_BACK} and {UNKNOWN}",
             )
-        half = self.halves.lookup.claimed(header.commit_log_offset)
-        if half is None or half.topic != HALF_TOPIC or half.queue_id != QUEUE:
+        half = self._half(header)
+        if half is None:
             raise _wrong("Find prepared transaction message failed")
         if half.properties.get(PRODUCER_GROUP) != header.producer_group:
             raise _wrong("The producer group wrong")
@@ -188,6 +195,18 @@ class Transactions:
         Whether there is nothing any more that a half message could become part of.
         """
         return self.store.queues.outlived(_destination(half)[0], half.offset)
+
+    def _half(self, header: EndTransactionRequest) -> Record | None:
+        """
+        The half message that a producer speaks of, if it is one.
+        """
+        half = self.halves.lookup.claimed(header.commit_log_offset)
+        return half if half and half.topic == HALF_TOPIC and half.queue_id == QUEUE else None
+
+    def _wanted(self, command: Command) -> Iterator[Wanted]:
+        half = self._half(from_ext(EndTransactionRequest, command.ext))
+        if half is not None:
+            yield sent(_destination(half)[0])
 
     def _note(self, word: int, half: Record) -> None:
         topic, _ = _destination(half)
@@ -333,8 +352,20 @@ class Transactions:
         39: ask one of its producers, the next one each time.
         """
         group = self.producers.group(half.properties.get(PRODUCER_GROUP, ""))
-        member = None if group is None else group.next()
+        if group is None:
+            return
+        wanted = sent(_destination(half)[0])
+        member = group.next(lambda member: self.may_see(member, wanted))
         if member is None:
+            self._quiet.warn(
+                "not asked",
+                group.name,
+                "No producer of group {group} is there whose account may send to {topic}: cannot "
+                "ask about half message {id}",
+                group=group.name,
+                topic=wanted[0],
+                id=half.offset_msg_id,
+            )
             return
         unique = half.properties.get(UNIQUE_KEY)
         header = CheckTransactionRequest(

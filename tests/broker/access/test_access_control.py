@@ -13,9 +13,10 @@ from twisted.trial.unittest import SynchronousTestCase
 from rmqha.broker.access.access_control import AccessControl
 from rmqha.broker.access.accounts import AccessTable
 from rmqha.broker.access.errors import AclInvalid
-from rmqha.broker.admin.permissions import ADMINISTRATORS_ONLY
+from rmqha.broker.access.needs import AccountNeed
 from rmqha.errors import AccessDenied
 from rmqha.wire.remoting.command import Command
+from tests.broker.support import BrokerTestCase
 from tests.support.access_table import PLAIN_ACL, access_rows, credentials
 
 WHITE, OTHER = "10.10.103.9", "127.0.0.1"
@@ -28,15 +29,17 @@ def table(content: Any = None) -> AccessTable:
     return AccessTable.read(yaml.safe_load(PLAIN_ACL.read_bytes()) if content is None else content)
 
 
-class AccessControlTests(SynchronousTestCase):
+class AccessControlTests(BrokerTestCase):
     """
     L{AccessControl}.
     """
 
     def setUp(self) -> None:
         """
-        Accounts.
+        Accounts, and what a broker's requests need.
         """
+        super().setUp()
+        self.needs = self.broker().needs
         accounts = table()
         self.access = AccessControl(table=lambda: accounts)
 
@@ -45,7 +48,7 @@ class AccessControlTests(SynchronousTestCase):
         What is said of a request.
         """
         try:
-            self.access.check(host, command, administers=command.code in ADMINISTRATORS_ONLY)
+            self.access.check(host, command, self.needs[command.code])
         except AccessDenied as error:
             self.assertEqual(error.code, 1)
             begin = "org.apache.rocketmq.acl.common.AclException: "
@@ -71,6 +74,16 @@ class AccessControlTests(SynchronousTestCase):
         for row in access_rows():
             self.assertEqual("allowed", self.verdict(row.request(), WHITE), row.what)
 
+    def test_nothing_stated(self) -> None:
+        """
+        A request of which nothing is stated passes for nobody, an administrator neither.
+        """
+        command = Command(code=28)
+        credentials("operator").sign(command)
+        need = AccountNeed(said="nothing")
+        error = self.assertRaises(AccessDenied, self.access.check, OTHER, command, need)
+        self.assertEqual(error.reason, "nothing is stated of what it needs")
+
     def test_unknown(self) -> None:
         """
         Who asks does not learn whether there is an account; who reads the log does.
@@ -79,7 +92,7 @@ class AccessControlTests(SynchronousTestCase):
         for account in ("producer", "stranger"):
             command = evolve(access_rows()[0], account=account, signed="wrongly").request()
             error = self.assertRaises(
-                AccessDenied, self.access.check, OTHER, command, administers=False
+                AccessDenied, self.access.check, OTHER, command, self.needs[command.code]
             )
             told.append((str(error.remark).replace(account, "..."), error.reason))
         self.assertEqual(told[0][0], told[1][0])

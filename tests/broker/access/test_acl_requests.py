@@ -7,81 +7,19 @@ from __future__ import annotations
 import json
 from unittest import skipUnless
 
-from attrs import define, evolve
+from attrs import evolve
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
-from rmqha.broker.access.acl_file import LOOK_EVERY, AclFile
-from rmqha.broker.admin.permissions import ADMINISTRATION, ADMINISTRATORS_ONLY
+from rmqha.broker.access.acl_file import LOOK_EVERY
 from rmqha.net.remoting.audit import AUDIT
 from rmqha.wire.lane.compiled import COMPILED
 from rmqha.wire.remoting.command import Command, SerializeType
 from rmqha.wire.remoting.fields import to_ext
 from rmqha.wire.remoting.frame import encode
 from rmqha.wire.remoting.headers.admin import CreateTopicRequest
-from tests.broker.support import PEER, SEND_V2, BrokerTestCase, Client, sending
-from tests.support.access_table import PLAIN_ACL, access_rows, credentials
-from tests.support.logs import now
-
-
-@define
-class Signing:
-    """
-    A client that signs, or does not.
-
-    @ivar account: Its account; empty for none.
-    """
-
-    client: Client
-    account: str = ""
-
-    def ask(self, code: int, body: bytes = b"", **ext: str) -> Command:
-        """
-        One request and its answer.
-        """
-        command = Command(code=code, ext=ext, body=body)
-        if self.account:
-            credentials(self.account).sign(command)
-        answer = self.client.ask(code, command.ext, body)
-        assert answer is not None, f"{code} is not answered"
-        return answer
-
-
-class AccessTestCase(BrokerTestCase):
-    """
-    Tests with accounts.
-    """
-
-    def begin(self, *, slave: bool = False) -> None:
-        """
-        Serve, with the accounts of the table.
-        """
-        self.path = self.folder() / "plain_acl.yml"
-        self.path.write_bytes(PLAIN_ACL.read_bytes())
-        self.accounts = AclFile(path=self.path, clock=self.clock, in_thread=now)
-        self.accounts.start()
-        self.broker(slave=slave, accounts=self.accounts)
-
-    def by(self, account: str = "") -> Signing:
-        """
-        A client of an account.
-        """
-        return Signing(self.client(), account)
-
-    def client_of(self, host: str) -> Client:
-        """
-        A client at an address.
-        """
-        client = self.client()
-        client.connection.host = host
-        client.connection.peer = (host, PEER.port)
-        return client
-
-    def assert_denied(self, answer: Command) -> None:
-        """
-        It was access control that refused.
-        """
-        self.assertEqual(answer.code, 1)
-        self.assertIn("AclException", str(answer.remark))
+from tests.broker.access.cases import AccessTestCase
+from tests.broker.support import PEER, SEND_V2, sending
+from tests.support.access_table import access_rows
 
 
 class AccessTests(AccessTestCase):
@@ -112,9 +50,11 @@ class AccessTests(AccessTestCase):
         codes = self.serving.registry.codes()
         for code in codes:
             self.assert_denied(self.by().ask(code))
-        for code in ADMINISTRATORS_ONLY & codes:
-            self.assert_denied(self.by("everything").ask(code))
-        self.assertEqual(set(), ADMINISTRATION - ADMINISTRATORS_ONLY)
+        for code, need in self.serving.needs.items():
+            if need.administrator:
+                self.assert_denied(self.by("everything").ask(code))
+            else:
+                self.assertFalse(need.listed, code)
 
     def test_stored(self) -> None:
         """

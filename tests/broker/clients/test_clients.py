@@ -223,13 +223,19 @@ class HeartbeatTests(ConsumingTestCase):
         producers = self.broker.producers
         group = producers.group("pg")
         assert group is not None
-        turns = [member.client_id for _ in range(4) if (member := group.next()) is not None]
+        turns = [
+            member.client_id
+            for _ in range(4)
+            if (member := group.next(lambda member: True)) is not None
+        ]
         self.assertEqual(turns, ["p1", "p2", "p1", "p2"])
-        self.assertIs(producers.connection_of("p2"), self.two.connection)
+        found = producers.client("p2")
+        assert found is not None
+        self.assertIs(found.connection, self.two.connection)
         self.tell(self.one, unregister(producer="pg"))
         self.two.connection.connectionLost(Failure(ConnectionDone()))
         self.assertIsNone(producers.group("pg"))
-        self.assertIsNone(producers.connection_of("p2"))
+        self.assertIsNone(producers.client("p2"))
 
     def test_checks(self) -> None:
         """
