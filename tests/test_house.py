@@ -59,7 +59,7 @@ HOUSE: dict[str, set[str]] = {
     "store.offline": {"store.derived"},
     "store.repair": {"store", "store.offline"},
     "net": {"config", "periodic"},
-    "net.tls": {"config", "periodic"},
+    "net.tls": {"net"},
     "net.remoting": {
         "durations",
         "net",

@@ -14,11 +14,11 @@ from twisted.internet.defer import execute
 from twisted.internet.task import Clock
 
 from rmqha.broker.access.acl_file import read_accounts
-from rmqha.broker.access.errors import AclInvalid
 from rmqha.cli.common import FAILED, JSON, note, stdout
 from rmqha.config.load import NAMESRV, ROLE_NAMES, Row, check
 from rmqha.config.settings import Settings
-from rmqha.net.remoting.credentials import CredentialsInvalid, read_credentials
+from rmqha.net.key_file import KeyFileInvalid
+from rmqha.net.remoting.credentials import read_credentials
 from rmqha.net.tls.errors import TlsFilesInvalid
 from rmqha.net.tls.node_tls import NodeTls
 from rmqha.roles.advice import advice
@@ -102,11 +102,11 @@ def _unusable(settings: Settings) -> Iterator[str]:
     try:
         if access.enabled and access.accounts is not None:
             read_accounts(access.accounts)
-    except AclInvalid as error:
+    except KeyFileInvalid as error:
         yield str(error)
     try:
         read_credentials(access.credentials)
-    except CredentialsInvalid as error:
+    except KeyFileInvalid as error:
         yield str(error)
 
 

@@ -192,13 +192,15 @@ class Node(Process):
         access = self.settings.access
         if not access.enabled or access.accounts is None:
             return None
-        return AclFile(path=access.accounts, clock=self.reactor, in_thread=self._in_thread)
+        return AclFile(
+            path=access.accounts, clock=self.reactor, in_thread=self._in_own_thread("accounts")
+        )
 
     def begin(self) -> None:
         """
         Read the accounts, listen for clients, take the store's lock, begin to recover.
 
-        @raise AclInvalid: If the accounts cannot be read.
+        @raise KeyFileInvalid: If the accounts cannot be read.
         """
         if self.accounts is not None:
             self.accounts.start()

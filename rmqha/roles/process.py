@@ -53,6 +53,7 @@ from rmqha.roles.advice import open_warning
 from rmqha.roles.host.exit_codes import exit_code, exit_with
 from rmqha.roles.host.service_manager import STOPPING, notify
 from rmqha.shutdown import Shutdown
+from rmqha.store.files.one_thread import OneThread
 from rmqha.wire.remoting.bodies.route import ClusterInfo
 
 NAMED = (RmqhaError, OSError, CannotListenError)
@@ -146,7 +147,9 @@ class Process(Service):
         self._scrape = Scrape(self, reactor, self._in_thread)
         self._begun = reactor.seconds()
         self.shares = self.connection_shares(settings)
-        self.tls = NodeTls(settings.remoting, settings.tls, reactor, self._in_thread)
+        self.tls = NodeTls(
+            settings.remoting, settings.tls, reactor, self._in_own_thread("certificates")
+        )
         self.reread: Callable[[], Settings] = lambda: settings
         self.log_from: Callable[[LogLevelName], None] = lambda level: None
         self._admin_peers = Allowed(settings.admin.port_allowed_peers)
@@ -424,3 +427,10 @@ class Process(Service):
     def _in_thread(self, function: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
         pool = self.reactor.getThreadPool()
         return deferToThreadPool(self.reactor, pool, function, *args, **kwargs)
+
+    def _in_own_thread(self, name: str) -> Callable[..., Deferred[Any]]:
+        """
+        For what may never return, such as a read from a file system that is gone: the end of the
+        process does not wait for this thread, as it does for those of the pool.
+        """
+        return OneThread(self.reactor, name).call

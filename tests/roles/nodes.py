@@ -79,6 +79,9 @@ class Puppet(SlaveNode):
     def _in_thread(self, function: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
         return self.run(function, *args, **kwargs)
 
+    def _in_own_thread(self, name: str) -> Callable[..., Deferred[Any]]:
+        return self.run
+
     def listen(self) -> list[IListeningPort]:
         """
         Whoever connects does so by hand.

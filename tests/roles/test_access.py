@@ -12,8 +12,8 @@ from twisted.internet.testing import StringTransport
 from twisted.python.failure import Failure
 
 from rmqha.broker.access.acl_file import LOOK_EVERY
-from rmqha.broker.access.errors import AclInvalid
 from rmqha.config.settings import AccessSettings
+from rmqha.net.key_file import KeyFileInvalid
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import FrameDecoder
 from tests.roles.nodes import NodeReactor, PuppetSlave, settings
@@ -66,7 +66,7 @@ class AccessNodeTests(LogTestCase):
         Without accounts it does not start.
         """
         node = self.node(enabled=True, accounts=self.folder() / "plain_acl.yml")
-        error = self.assertRaises(AclInvalid, node.startService)
+        error = self.assertRaises(KeyFileInvalid, node.startService)
         self.assertIn("plain_acl.yml: No such file", str(error))
 
     def test_unhealthy(self) -> None:

@@ -135,19 +135,14 @@ class Account:
 
 def _text(row: Mapping[str, Any], name: str, place: str) -> str:
     """
-    A text; YAML takes one of digits for a number.
-
-    @raise AclInvalid: If it is anything else, such as a number with a dot: how that was written
-        is not known any more.
+    @raise AclInvalid: If it is anything else than a text.
     """
     value = row.get(name)
     if value is None:
         return ""
     if isinstance(value, str):
         return value.strip()
-    if isinstance(value, int) and not isinstance(value, bool):
-        return str(value)
-    raise AclInvalid(place, f"{name} must be a text; put it in quotes")
+    raise AclInvalid(place, f"{name} must be a text")
 
 
 def _texts(row: Mapping[str, Any], name: str, place: str) -> list[str]:
@@ -265,7 +260,8 @@ def _version(written: Any) -> DataVersion:
     first = written[0] if isinstance(written, list) and written else None
     if not isinstance(first, dict):
         return DataVersion()
-    counter, timestamp = first.get("counter"), first.get("timestamp")
-    if type(counter) is not int or type(timestamp) is not int:
+    numbers = [str(first.get(name)) for name in ("counter", "timestamp")]
+    if not all(text.isdecimal() and len(text) < 19 for text in numbers):
         return DataVersion()
+    counter, timestamp = map(int, numbers)
     return DataVersion(counter=counter, timestamp=timestamp)

@@ -3,7 +3,8 @@ The file of accounts: read at the start, again when somebody has changed it, and
 administrator asks for it.
 
 A file that cannot be used any more changes nothing: the accounts that were read last stay in force,
-and the node says so until it is mended.
+and the node says so until it is mended.  So it does while a read does not return, from a file
+system that is gone: no stop waits for that.
 
 A stock broker also reads each file in a folder C{acl} beside it, and in the folders below.  Here
 an account stands in one place; files that are there are refused like a file that cannot be used, as
@@ -17,14 +18,13 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import yaml
 from attrs import define, field
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 
@@ -32,10 +32,14 @@ from rmqha.broker.access.accounts import AccessTable
 from rmqha.broker.access.errors import AclInvalid
 from rmqha.health import HealthReason
 from rmqha.logfiles.json_table import fsync_folder
+from rmqha.net.key_file import KeyFileInvalid, read_regular, texts_in, understood
 from rmqha.periodic import Job, Periodic
 
 LOOK_EVERY = 1.0
 """Seconds between two looks whether the file was changed; stock brokers' are half of it."""
+
+LONGEST_READ = 10.0
+"""Seconds after which a read that is not over is told."""
 
 FOLDER = "acl"
 """The folder of more files, beside the file."""
@@ -52,7 +56,7 @@ class AclFile:
     """
     C{plain_acl.yml}, and what it says.
 
-    @ivar in_thread: Runs what blocks.
+    @ivar in_thread: Runs what blocks, one thing at a time, in a thread that nobody waits for.
     @ivar table: What is in force.  A thread replaces it, so whoever looks twice keeps it.
     @ivar fault: Why the file cannot be used as it is now; empty if it can.
     """
@@ -62,8 +66,8 @@ class AclFile:
     in_thread: Callable[..., Deferred[Any]]
     table: AccessTable = field(factory=AccessTable, init=False)
     fault: str = field(default="", init=False)
-    _stamp: tuple[int, int, int] | None = field(default=None, init=False)
-    _one: Lock = field(factory=Lock, init=False)
+    _raw: bytes = field(default=b"", init=False, repr=False)
+    _begun: float | None = field(default=None, init=False)
     _looking: Periodic = field(init=False)
 
     _log = Logger()
@@ -75,9 +79,9 @@ class AclFile:
         """
         Read it now, and again whenever it has changed.
 
-        @raise AclInvalid: If it cannot be used.
+        @raise KeyFileInvalid: If it cannot be used.
         """
-        self._refresh()
+        self._read()
         if self.path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             self._log.warn(
                 "Others than its owner may read the secret keys in {path}: chmod 600 it",
@@ -90,19 +94,21 @@ class AclFile:
         )
         self._looking.start(LOOK_EVERY)
 
-    def stop(self) -> Deferred[None]:
+    def stop(self) -> None:
         """
-        Look no more.
+        Look no more.  A look that is under way is not waited for: it may never end.
         """
-        return self._looking.stop()
+        self._looking.stop()
 
     def change(self, change: Change) -> Deferred[None]:
         """
         Change it, on the disk and in force.
 
-        @return: Fires when that is done.  Fails with L{AclInvalid}, or C{OSError} if it cannot be
-            written.
+        @return: Fires when that is done.  Fails with L{KeyFileInvalid}, or C{OSError} if it cannot
+            be written.
         """
+        if self._hangs:
+            return fail(AclInvalid(str(self.path), self._hangs))
         return self.in_thread(self._change, change)
 
     def jobs(self) -> Iterator[Job]:
@@ -113,15 +119,25 @@ class AclFile:
 
     def health(self) -> Iterator[HealthReason]:
         """
-        A file that cannot be used as it is.
+        A file that cannot be used as it is, or that a thread does not come back from.
         """
-        if self.fault:
-            yield HealthReason("accounts", f"{self.fault}; those read before are in force")
+        fault = f"{self.path}: {self._hangs}" if self._hangs else self.fault
+        if fault:
+            yield HealthReason("accounts", f"{fault}; those read before are in force")
+
+    @property
+    def _hangs(self) -> str:
+        """
+        That the file is being read for too long; empty if it is not.
+        """
+        took = 0.0 if self._begun is None else self.clock.seconds() - self._begun
+        return f"this has not been read for {took:.0f} s" if took >= LONGEST_READ else ""
 
     # --- in a thread, but for the first time ------------------------------------------
 
     def _look(self) -> Deferred[None]:
         before, fault = self.table, self.fault
+        self._begun = self.clock.seconds()
 
         def looked(_: None) -> None:
             if self.table is not before:
@@ -135,71 +151,49 @@ class AclFile:
                     "{fault}; the accounts that were read before stay in force", fault=self.fault
                 )
 
-        return self.in_thread(self._tried).addCallback(looked)
+        return self.in_thread(self._tried).addBoth(self._over).addCallback(looked)
+
+    def _over(self, result: Any) -> Any:
+        self._begun = None
+        return result
 
     def _tried(self) -> None:
         """
         Read it, if it has changed; what is wrong with it is kept in L{fault}.
         """
-        with suppress(AclInvalid):
-            self._refresh()
-
-    def _refresh(self) -> None:
-        """
-        @raise AclInvalid: If it cannot be used.
-        """
-        with self._one:
+        with suppress(KeyFileInvalid):
             self._read()
 
     def _read(self) -> None:
+        """
+        @raise KeyFileInvalid: If it cannot be used.
+        """
         try:
-            with _told(self.path):
-                _refuse_others(self.path)
-                stamp = _stamp(self.path)
-                if stamp != self._stamp or self.fault:
-                    self.table = read_accounts(self.path)
-        except AclInvalid as error:
+            _refuse_others(self.path)
+            raw = read_regular(self.path)
+            if raw != self._raw or self.fault:
+                self.table = _table(raw, self.path)
+        except KeyFileInvalid as error:
             self.fault = str(error)
             raise
-        self._stamp, self.fault = stamp, ""
+        self._raw, self.fault = raw, ""
 
     def _change(self, change: Change) -> None:
-        with self._one:
-            self._read()
-            table = change(self.table)
-            _replace(self.path, yaml.safe_dump(table.content(), sort_keys=False).encode())
-            self.table, self._stamp = table, _stamp(self.path)
+        self._read()
+        table = change(self.table)
+        raw = yaml.safe_dump(table.content(), sort_keys=False).encode()
+        _replace(self.path, raw)
+        self.table, self._raw = table, raw
 
 
 def read_accounts(path: Path) -> AccessTable:
     """
     What such a file says now.
 
-    @raise AclInvalid: If it cannot be used.
+    @raise KeyFileInvalid: If it cannot be used.
     """
-    with _told(path):
-        _refuse_others(path)
-        raw = path.read_bytes()
-    return _table(raw, path)
-
-
-@contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """
-    @raise AclInvalid: For an C{OSError}.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise AclInvalid(str(path), error.strerror or str(error)) from error
-
-
-def _stamp(path: Path) -> tuple[int, int, int]:
-    """
-    What changes with a file's content.
-    """
-    found = path.stat()
-    return found.st_ino, found.st_size, found.st_mtime_ns
+    _refuse_others(path)
+    return _table(read_regular(path), path)
 
 
 def _refuse_others(path: Path) -> None:
@@ -207,7 +201,8 @@ def _refuse_others(path: Path) -> None:
     @raise AclInvalid: If there are more files of accounts, or if that cannot be seen.
     """
     folder = path.parent / FOLDER
-    found = sorted(str(each.relative_to(folder)) for each in _accounts_below(folder))
+    with understood(folder):
+        found = sorted(str(each.relative_to(folder)) for each in _accounts_below(folder))
     if found:
         reason = f"{', '.join(found)} would not be read: one file has all accounts, {path}"
         raise AclInvalid(str(folder), reason)
@@ -234,19 +229,13 @@ def _not_listed(error: OSError) -> None:
 
 def _table(raw: bytes, path: Path) -> AccessTable:
     """
-    @raise AclInvalid: If that is no file of accounts.
+    @raise KeyFileInvalid: If that is no file of accounts.
     """
-    try:
-        content = yaml.safe_load(raw)
-    except yaml.YAMLError as error:
-        # Its own text quotes the line, where a secret may stand.
-        mark = getattr(error, "problem_mark", None)
-        where = f"{path}:{mark.line + 1}" if mark is not None else str(path)
-        raise AclInvalid(where, "this is not YAML") from None
-    try:
-        return AccessTable.read(content)
-    except AclInvalid as error:
-        raise AclInvalid(str(path), str(error)) from None
+    with understood(path):
+        try:
+            return AccessTable.read(texts_in(raw, path))
+        except AclInvalid as error:
+            raise AclInvalid(str(path), str(error)) from None
 
 
 def _replace(path: Path, data: bytes) -> None:

@@ -17,10 +17,10 @@ from twisted.python.failure import Failure
 
 from rmqha.broker.access.accounts import AccessTable
 from rmqha.broker.access.acl_file import AclFile
-from rmqha.broker.access.errors import AclInvalid
 from rmqha.broker.access.needs import CHANGES, Stated
 from rmqha.broker.access.remote_addresses import patterns
 from rmqha.errors import RequestRefused
+from rmqha.net.key_file import KeyFileInvalid
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer
 from rmqha.wire.remoting import fastjson, json_body
@@ -178,7 +178,7 @@ class AclRequests:
             self._log.info("{who} {what}", who=connection.address, what=what)
 
         def not_done(failure: Failure) -> None:
-            failure.trap(AclInvalid, OSError)
+            failure.trap(KeyFileInvalid, OSError)
             raise RequestRefused(failed, failure.getErrorMessage())
 
         return self._in_force(failed).change(change).addCallbacks(done, not_done)

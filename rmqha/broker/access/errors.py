@@ -6,20 +6,11 @@ from __future__ import annotations
 
 from attrs import frozen
 
-from rmqha.errors import ConfigError
+from rmqha.net.key_file import KeyFileInvalid
 
 
 @frozen
-class AclInvalid(ConfigError):
+class AclInvalid(KeyFileInvalid):
     """
     Accounts cannot be used as they are written.
-
-    @ivar where: The file, or the account in it.
-    @ivar reason: What is wrong there; never a secret.
     """
-
-    where: str
-    reason: str
-
-    def __str__(self) -> str:
-        return f"{self.where}: {self.reason}"

@@ -167,7 +167,7 @@ class TlsIdentities:
     """
     All of a node's.
 
-    @ivar in_thread: Runs what blocks.
+    @ivar in_thread: Runs what blocks, in a thread that nobody waits for.
     @ivar now: Seconds since 1970.
     @ivar near: How many seconds ahead the end of a certificate is told; 0 is never.
     """
@@ -198,11 +198,11 @@ class TlsIdentities:
         if self.all:
             self._looking.start(LOOK_EVERY)
 
-    def stop(self) -> Deferred[None]:
+    def stop(self) -> None:
         """
-        Look no more.
+        Look no more.  A look that is under way is not waited for: it may never end.
         """
-        return self._looking.stop()
+        self._looking.stop()
 
     async def _look_at_all(self) -> None:
         for identity in self.all:

@@ -22,6 +22,7 @@ from twisted.internet.ssl import (
 )
 
 from rmqha.config.settings import ClientAuth
+from rmqha.net.key_file import KeyFileInvalid, read_regular
 from rmqha.net.tls.errors import TlsFilesInvalid
 from rmqha.net.tls.refusals import keep_verdicts
 
@@ -154,9 +155,9 @@ class TlsMaterial:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
-    except OSError as error:
-        raise TlsFilesInvalid(str(path), error.strerror or str(error)) from error
+        return read_regular(path)
+    except KeyFileInvalid as error:
+        raise TlsFilesInvalid(str(path), error.reason) from error.__cause__
 
 
 def _certificates(path: Path) -> list[Certificate]:

@@ -12,6 +12,7 @@ from twisted.trial.unittest import SynchronousTestCase
 
 from rmqha.broker.access.access_control import AccessControl
 from rmqha.broker.access.accounts import AccessTable
+from rmqha.broker.access.acl_file import read_accounts
 from rmqha.broker.access.errors import AclInvalid
 from rmqha.broker.access.needs import AccountNeed
 from rmqha.errors import AccessDenied
@@ -26,7 +27,7 @@ def table(content: Any = None) -> AccessTable:
     """
     The accounts of the table of requests, or others.
     """
-    return AccessTable.read(yaml.safe_load(PLAIN_ACL.read_bytes()) if content is None else content)
+    return read_accounts(PLAIN_ACL) if content is None else AccessTable.read(content)
 
 
 class AccessControlTests(BrokerTestCase):
@@ -160,7 +161,7 @@ class AccessTableTests(SynchronousTestCase):
             ({"accounts": [account | {"topicPerms": "A=PUB"}]}, "list of texts"),
             ({"accounts": [account | {"topicPerms": ["A"]}]}, "'A'"),
             ({"accounts": [account | {"groupPerms": ["A=PUB=SUB"]}]}, "'A=PUB=SUB'"),
-            ({"accounts": [account | {"defaultTopicPerm": 1.5}]}, "quotes"),
+            ({"accounts": [account | {"defaultTopicPerm": 1.5}]}, "must be a text"),
             ({"accounts": [account | {"whiteRemoteAddress": "10.0"}]}, "'10.0'"),
             ({"globalWhiteRemoteAddresses": "10.0.0.1"}, "list of texts"),
         ):

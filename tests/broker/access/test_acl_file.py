@@ -7,15 +7,13 @@ from __future__ import annotations
 import os
 import stat
 
-import yaml
 from twisted.internet.task import Clock
 from twisted.logger import globalLogPublisher
 
-from rmqha.broker.access.accounts import AccessTable
-from rmqha.broker.access.acl_file import LOOK_EVERY, AclFile
-from rmqha.broker.access.errors import AclInvalid
+from rmqha.broker.access.acl_file import LONGEST_READ, LOOK_EVERY, AclFile, read_accounts
+from rmqha.net.key_file import KeyFileInvalid
 from tests.support.access_table import PLAIN_ACL
-from tests.support.logs import LogTestCase, now
+from tests.support.logs import Held, LogTestCase, now
 
 
 class AclFileTests(LogTestCase):
@@ -93,6 +91,81 @@ class AclFileTests(LogTestCase):
         self.assertIn("No such file", *self.faults())
         self.assertIn("producer", self.file.table.accounts)
 
+    def test_unforeseen(self) -> None:
+        """
+        So does one that cannot be read in a way that nobody thought of: an account that is not in
+        it any more is not taken for one that is, in silence.
+        """
+        self.file.start()
+        for value in ("!!float 'x'", "!!timestamp '2026-13-45'", "!!int 'x'", "[" * 3000):
+            self.write(f"accounts:\n- accessKey: newcomer\n  secretKey: {value}\n")
+            self.wait()
+            (fault,) = self.faults()
+            self.assertIn(str(self.path), fault)
+            self.assertIn("those read before are in force", fault)
+        self.write("accounts: []\n")
+        self.wait()
+        self.assertEqual([], self.faults())
+        self.assertNotIn("producer", self.file.table.accounts)
+
+    def test_as_written(self) -> None:
+        """
+        A secret is what stands there, whatever else YAML would take it for.
+        """
+        secrets = ("2026-13-45", "0123456789", "1_000_000", "12:30:45", "0x1234567", "9" * 5000)
+        rows = "".join(
+            f"- accessKey: account-{number}\n  secretKey: {secret}\n  admin: yes\n"
+            for number, secret in enumerate(secrets)
+        )
+        self.write(f"accounts:\n{rows}dataVersion:\n- counter: 7\n  timestamp: 8\n")
+        self.file.start()
+        accounts = self.file.table.accounts.values()
+        self.assertEqual(secrets, tuple(account.secret_key for account in accounts))
+        self.assertTrue(all(account.admin for account in accounts))
+        self.successResultOf(self.file.change(lambda table: table.with_white(("10.0.0.1",), 9)))
+        written = read_accounts(self.path)
+        self.assertEqual(written, self.file.table)
+        self.assertEqual((written.version.counter, written.version.timestamp), (8, 9))
+
+    def test_no_file(self) -> None:
+        """
+        What is no file of a disk, such as a pipe that nobody writes to, is not waited for.
+        """
+        self.file.start()
+        good = self.path.read_bytes()
+        self.path.unlink()
+        os.mkfifo(self.path)
+        self.wait()
+        self.assertIn("no regular file", *self.faults())
+        self.path.unlink()
+        self.path.mkdir()
+        self.wait()
+        self.assertIn("no regular file", *self.faults())
+        again = AclFile(path=self.path, clock=self.clock, in_thread=now)
+        self.assertRaises(KeyFileInvalid, again.start)
+        self.path.rmdir()
+        self.path.write_bytes(good)
+        self.wait()
+        self.assertEqual([], self.faults())
+
+    def test_read_that_hangs(self) -> None:
+        """
+        A read that does not return makes the node unhealthy after ten seconds, and changes are
+        refused; a stop does not wait for it.
+        """
+        held = Held()
+        self.file = AclFile(path=self.path, clock=self.clock, in_thread=held)
+        self.file.start()
+        self.wait()
+        self.clock.advance(LONGEST_READ - 0.1)
+        self.assertEqual([], self.faults())
+        self.clock.advance(0.1)
+        self.assertIn("has not been read for 10 s", *self.faults())
+        self.failureResultOf(self.file.change(lambda table: table), KeyFileInvalid)
+        self.file.stop()
+        held.work()
+        self.assertEqual([], self.faults())
+
     def test_mended(self) -> None:
         """
         A file that is put back as it was is well again.
@@ -122,9 +195,9 @@ class AclFileTests(LogTestCase):
         for text in (str(folder), "more.yml, others.yaml", str(self.path)):
             self.assertIn(text, fault)
         self.assertIn("producer", self.file.table.accounts)
-        self.failureResultOf(self.file.change(lambda table: table), AclInvalid)
+        self.failureResultOf(self.file.change(lambda table: table), KeyFileInvalid)
         again = AclFile(path=self.path, clock=self.clock, in_thread=now)
-        self.assertRaises(AclInvalid, again.start)
+        self.assertRaises(KeyFileInvalid, again.start)
         for path in more:
             path.unlink()
         self.wait()
@@ -156,7 +229,7 @@ class AclFileTests(LogTestCase):
         """
         folder = self.path.parent / "acl"
         folder.symlink_to(folder)
-        error = self.assertRaises(AclInvalid, self.file.start)
+        error = self.assertRaises(KeyFileInvalid, self.file.start)
         self.assertIn(f"{folder}: Too many levels", str(error))
 
     def test_start(self) -> None:
@@ -164,9 +237,9 @@ class AclFileTests(LogTestCase):
         Without a file that can be used there is no start.
         """
         self.path.unlink()
-        self.assertRaises(AclInvalid, self.file.start)
+        self.assertRaises(KeyFileInvalid, self.file.start)
         self.write("accounts: [{}]")
-        error = self.assertRaises(AclInvalid, self.file.start)
+        error = self.assertRaises(KeyFileInvalid, self.file.start)
         self.assertIn(str(self.path), str(error))
 
     def test_change(self) -> None:
@@ -181,7 +254,7 @@ class AclFileTests(LogTestCase):
             self.file.change(lambda table: table.without_account("consumer", 1000))
         )
         self.assertEqual(0o640, stat.S_IMODE(self.path.stat().st_mode))
-        written = AccessTable.read(yaml.safe_load(self.path.read_bytes()))
+        written = read_accounts(self.path)
         self.assertEqual(written, self.file.table)
         self.assertIn("newcomer", written.accounts)
         self.assertNotIn("consumer", written.accounts)
@@ -196,7 +269,7 @@ class AclFileTests(LogTestCase):
         self.file.start()
         before = self.path.read_bytes()
         failed = self.file.change(lambda table: table.without_account("nobody", 1))
-        self.failureResultOf(failed, AclInvalid)
+        self.failureResultOf(failed, KeyFileInvalid)
         self.assertEqual(before, self.path.read_bytes())
 
     def test_readable(self) -> None:

@@ -4,15 +4,17 @@ The file that says what this node's requests are signed with.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 from twisted.trial.unittest import SynchronousTestCase
 
+from rmqha.net.key_file import KeyFileInvalid
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.connections import ConnectionLimits, Connections
-from rmqha.net.remoting.credentials import CredentialsInvalid, read_credentials
+from rmqha.net.remoting.credentials import read_credentials
 from rmqha.net.remoting.handlers import Registry
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import FrameDecoder
@@ -44,12 +46,22 @@ class CredentialsTests(SynchronousTestCase):
         """
         What cannot be used is told by the file, and without the secret.
         """
-        for text in ("", "[]", "accessKey: a", "secretKey: s3cret", "secretKey: [s3cret"):
+        unforeseen = ("!!float s3cret", "[" * 3000)
+        known = ("", "[]", "accessKey: a", "secretKey: s3cret", "secretKey: [s3cret")
+        for text in (*unforeseen, *known):
             path = self.write(text)
-            error = self.assertRaises(CredentialsInvalid, read_credentials, path)
+            error = self.assertRaises(KeyFileInvalid, read_credentials, path)
             self.assertIn(str(path), str(error))
             self.assertNotIn("s3cret", str(error))
-        self.assertRaises(CredentialsInvalid, read_credentials, Path(self.mktemp()))
+        self.assertRaises(KeyFileInvalid, read_credentials, Path(self.mktemp()))
+
+    def test_pipe(self) -> None:
+        """
+        A pipe that nobody writes to is not waited for.
+        """
+        path = Path(self.mktemp())
+        os.mkfifo(path)
+        self.assertRaises(KeyFileInvalid, read_credentials, path)
 
     def test_sent(self) -> None:
         """

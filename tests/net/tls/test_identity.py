@@ -4,6 +4,7 @@ Certificates in files: read, replaced, broken, and about to end.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -93,6 +94,16 @@ class IdentityTests(SynchronousTestCase):
         self.cert.write_bytes(good)
         self.clock.advance(LOOK_EVERY)
         self.assertEqual((self.health(), self.row()["reloads"]), ("", 1))
+
+    def test_pipe(self) -> None:
+        """
+        A pipe in a file's place, which nobody writes to, is a fault like others: it is not waited
+        for.
+        """
+        self.cert.unlink()
+        os.mkfifo(self.cert)
+        self.clock.advance(LOOK_EVERY)
+        self.assertIn(f"{self.cert}: this is no regular file", self.health())
 
     def test_half_replaced(self) -> None:
         """
