@@ -57,7 +57,7 @@ class MasterProtocol(Protocol):
     @ivar claim: What it may say; C{None} once the connection is given up.
     @ivar dialect: How it is spoken with.
     @ivar onlooker: Whether it has said that it only compares.
-    @ivar began: Its first report.
+    @ivar began: Its first report; 0 only if its log is empty.
     @ivar slot: What will be kept for it when it leaves, once it has acknowledged what it was sent.
     @ivar host: The peer's address without the port.
     @ivar peer: Host and port, for people.

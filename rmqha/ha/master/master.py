@@ -227,7 +227,6 @@ class MasterFactory(ServerFactory):
         A peer made an acceptable first report.
         """
         self._fed[connection] = None
-        connection.began = offset
         if connection.onlooker:
             self._tell(
                 "Onlooker {peer} compares from byte {offset}: our end is {end}",
@@ -236,7 +235,9 @@ class MasterFactory(ServerFactory):
                 end=self.log.confirmed,
             )
             return
-        self._verdicts.pop(connection.host, None)
+        # One of which no byte could be compared asks from the beginning, and is not empty.
+        refused = self._verdicts.pop(connection.host, None) is not None
+        connection.began = offset or int(refused)
         self._tell(
             "Replica {peer} first reports byte {offset}: sending from {origin}, our end is {end}",
             peer=connection.peer,

@@ -12,8 +12,8 @@ C{haRetentionGraceBytes} would have to be kept for it, and when an operator drop
 B{Several behind one address} have a slot each, and none ends that of another.  Which one is back
 nobody tells, and a slave of ours first reports a byte well below its end, to compare.  So whoever
 is back ends that slot of its address which holds least, and what is left holds enough for the
-others, whichever they are.  It ends none if its first report is above what they were sent, or is
-0: an empty slave is a new one, and if it was emptied, its slot stays for the grace.
+others, whichever they are.  It ends none if its first report is above what they were sent, or if
+it is empty: then it is a new one, and if it was emptied, its slot stays for the grace.
 
 The disk comes first, as with connected replicas: above C{diskSpaceCleanForciblyRatio} files go
 although a slot holds them.
@@ -211,7 +211,7 @@ class RetentionSlots:
         """
         A replica acknowledges what it is sent: its claim holds from now on.
 
-        @param began: The first report of its connection.
+        @param began: The first report of its connection; 0 if its log was empty.
         @param opened: When that was opened, in the clock's seconds.
         @return: Its slot, unless there are too many.
         """

@@ -485,6 +485,24 @@ class MasterTests(MasterCase):
             connected = [row["connected"] for row in self.slots.rows(251_000)]
             self.assertEqual(connected, [False, True])
 
+    def test_emptied(self) -> None:
+        """
+        An empty replica is a new one, and what was kept for one of its address stays; one that asks
+        from the beginning because its bytes are deleted here is the one that was away.
+        """
+        self.log.min_offset = 100_000
+        self.lose(self.replica(240_000))
+        empty, _ = self.fed(0)
+        empty.dataReceived(encode_report(250_000))
+        self.assertEqual(self.factory.held_from(), 240_000)
+        self.lose(empty)
+        self.factory.slots.drop("10.0.0.1")
+        self.lose(self.replica(240_000))
+        self.fed(1)
+        again, _ = self.fed(0)
+        again.dataReceived(encode_report(250_000))
+        self.assertEqual(self.factory.held_from(), 250_000)
+
     def test_our_stop(self) -> None:
         """
         A stop ends no replica's time.
