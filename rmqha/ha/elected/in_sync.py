@@ -11,8 +11,9 @@ was confirmed when it enters.
 
 B{What the controller may hold.}  One change is asked for at a time.  Until it is answered, the set
 before and the set after may be in force.  If it is not answered, both may be until the controller
-tells a newer set epoch, which a change that is still on its way cannot pass any more; or the same
-one as before, so late that none is on its way.  That holds too for what a process before this one
+tells a newer set epoch, which a change that is still on its way cannot pass any more: no time ends
+that, as a network may deliver late what it was given.  So a newer set epoch is provoked, by asking
+for another change, or for the same one again.  That holds too for what a process before this one
 has asked for in the same master epoch.  Whatever is decided here counts the members of
 I{every} set that may be in force.
 
@@ -50,12 +51,6 @@ PAUSE = 1.0
 
 NOT_AGAIN = 5.0
 """Seconds after which a member that did not reach its goal gets another one."""
-
-LINGER = 10.0
-"""
-Seconds after which a change that was not answered is not on its way any more: a controller gives
-one up after five.
-"""
 
 _SUPERSEDED = (
     ControllerResponseCode.FENCED_MASTER_EPOCH,
@@ -115,8 +110,10 @@ class InSyncSet:
     _members: Ids = field(init=False)
     _smallest: int = field(init=False)
     _pending: Ids | None = field(default=None, init=False)
-    # Sets of changes that were not answered, and until when they may be on their way.
-    _unknown: dict[Ids, float] = field(factory=dict, init=False)
+    # What was asked for and not answered: it may be made as long as no newer set epoch is told.
+    _unknown: set[Ids] = field(factory=set, init=False)
+    # What the controller did not let us have since it told the last one.
+    _refused: set[Ids] = field(factory=set, init=False)
     _entering: _Entering | None = field(default=None, init=False)
     # When a member may be given a goal again.
     _again: dict[int, float] = field(factory=dict, init=False)
@@ -134,7 +131,7 @@ class InSyncSet:
 
     def __attrs_post_init__(self) -> None:
         self._began = self.clock.seconds()
-        self._unknown.update(dict.fromkeys(self.asked_before, self._began + LINGER))
+        self._unknown.update(self.asked_before)
         sets = tuple(self.possible())
         self._members = frozenset().union(*sets)
         self._smallest = min(map(len, sets))
@@ -272,6 +269,7 @@ class InSyncSet:
             self.state = state
             # Whatever is still on its way names a set epoch that is over.
             self._unknown.clear()
+            self._refused.clear()
             self._weigh()
 
     def close(self) -> None:
@@ -297,6 +295,28 @@ class InSyncSet:
         number = self._enters()
         if number is not None:
             self._change(in_sync | {number})
+        elif self._unknown and (new := self._provoking()) is not None:
+            self._change(new)
+
+    def _provoking(self) -> Ids | None:
+        """
+        A change that makes impossible all that was not answered.  That itself, asked for again, is
+        one: whoever it takes in has all that was acknowledged since, as it was counted.  Where it
+        is refused, as for a member that is dead, one that is in leaves, and enters at once again.
+        """
+        again = [new for new in self._unknown if not any(map(self._has_lost, new))]
+        new = next((new for new in again if new not in self._refused), None)
+        others = self.state.in_sync - {self.own}
+        if new is None and others:
+            return self.state.in_sync - {max(others)}
+        return new or next(iter(again), None)
+
+    def _has_lost(self, number: int) -> bool:
+        """
+        Whether a member is connected that has less than it was counted on to have.
+        """
+        claim = self.claims.get(number)
+        return claim is not None and claim.acked < self.confirm
 
     def _is_gone(self, number: int) -> bool:
         if number == self.own:
@@ -349,11 +369,11 @@ class InSyncSet:
         It was not made, or nobody knows.
         """
         self._pending = None
-        now = self.clock.seconds()
-        self._not_before = now + PAUSE
+        self._not_before = self.clock.seconds() + PAUSE
         error = failure.value
         if isinstance(error, ControllerRefused):
             outcome = "was refused"
+            self._refused.add(new)
             if error.code in _SUPERSEDED:
                 self.superseded()
         elif isinstance(error, NoController):
@@ -362,7 +382,7 @@ class InSyncSet:
             outcome = "could not be written down, and was not asked for"
         else:
             outcome = "was not answered, and may be made all the same"
-            self._unknown[new] = now + LINGER
+            self._unknown.add(new)
         if not isinstance(error, NoController):
             self._ask()
         if not self._closed and (outcome, new) != self._said:
@@ -383,16 +403,13 @@ class InSyncSet:
         if self._asking or self._closed:
             return
         self._asking = True
-        self.coordinator.current().addCallbacks(
-            self._current, self._not_current, callbackArgs=(self.clock.seconds(),)
-        ).addErrback(self._surprise)
+        self.coordinator.current().addCallbacks(self._current, self._not_current).addErrback(
+            self._surprise
+        )
 
-    def _current(self, state: SetState, asked: float) -> None:
+    def _current(self, state: SetState) -> None:
         self._asking = False
         self.told(state)
-        over = [new for new, until in self._unknown.items() if until <= asked]
-        for new in over:
-            del self._unknown[new]
         self._weigh()
         self._next()
 

@@ -21,16 +21,12 @@ from twisted.trial.unittest import SynchronousTestCase
 from rmqha.controller.coordinator import SetState
 from rmqha.controller.other_members import MemberLabels
 from rmqha.errors import ControllerRefused, ControllerUnanswered, NoController
-from rmqha.ha.elected.in_sync import LINGER
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.store.tables.growth_file import Growth
 from rmqha.wire.ha_v2 import EpochLabel
 from rmqha.wire.remoting.codes import ControllerResponseCode
 from tests.ha.elected.cases import EPOCH, OWN, SLAVE, THIRD, PuppetCoordinator, SetCase, Told, at
 from tests.support.machines import run_machine
-
-LIMIT = LINGER - 4
-"""Seconds after which a real controller has given a change up, with some to spare."""
 
 OTHERS = (SLAVE, THIRD)
 
@@ -40,13 +36,11 @@ class SlowCoordinator(PuppetCoordinator):
     """
     A controller whose answers are lost, and which makes changes long after they were asked for.
 
-    @ivar clock: Seconds.
-    @ivar late: Changes that nobody waits for any more, with when they were asked for.
+    @ivar late: Changes that nobody waits for any more.
     @ivar growth: What is on the master's disk of them.
     """
 
-    clock: Any = None
-    late: list[tuple[SetState, frozenset[int], float]] = field(factory=list)
+    late: list[tuple[SetState, frozenset[int]]] = field(factory=list)
     growth: Growth = field(factory=Growth)
 
     def alter(self, old: SetState, new: frozenset[int]) -> Deferred[SetState]:
@@ -61,10 +55,8 @@ class SlowCoordinator(PuppetCoordinator):
         """
         The set, and those that it may become without another word of the master.
         """
-        now = self.clock.seconds()
         asked = [(old, new) for old, new, _ in self.waiting]
-        asked += [(old, new) for old, new, since in self.late if now - since < LIMIT]
-        alive = [new for old, new in asked if old.set_epoch == self.state.set_epoch]
+        alive = [new for old, new in [*asked, *self.late] if old.set_epoch == self.state.set_epoch]
         return [self.state.in_sync, *alive]
 
 
@@ -95,7 +87,7 @@ class SetMachine(RuleBasedStateMachine):
         self.case.build(end=1000, labels=(EpochLabel(EPOCH, 0),))
         self.case.master.end()
         # As build() does, with another controller.
-        self.controller = SlowCoordinator(at(OWN, EPOCH, OWN), patient=True, clock=self.case.clock)
+        self.controller = SlowCoordinator(at(OWN, EPOCH, OWN), patient=True)
         self.case.coordinator = self.controller
         self.master = self.case.again()
         self.members = {number: Member() for number in OTHERS}
@@ -191,8 +183,7 @@ class SetMachine(RuleBasedStateMachine):
         self.master.end()
         for number in OTHERS:
             self.disconnect(number)
-        now = self.case.clock.seconds()
-        controller.late += [(old, new, now) for old, new, _ in controller.waiting]
+        controller.late += [(old, new) for old, new, _ in controller.waiting]
         controller.waiting.clear()
         state = controller.state
         self.master = self.case.again(
@@ -226,7 +217,7 @@ class SetMachine(RuleBasedStateMachine):
         if made:
             self.controller.made(old, new)
         else:
-            self.controller.late.append((old, new, self.case.clock.seconds()))
+            self.controller.late.append((old, new))
         answered.errback(ControllerUnanswered("c:1", 1001, "no answer in 3 s"))
 
     @precondition(lambda self: self.controller.waiting)
@@ -241,11 +232,9 @@ class SetMachine(RuleBasedStateMachine):
     @rule()
     def late_change(self) -> None:
         """
-        What was on its way arrives.
+        What was on its way arrives, however late.
         """
-        old, new, since = self.controller.late.pop(0)
-        if self.case.clock.seconds() - since < LIMIT:
-            self.controller.made(old, new)
+        self.controller.made(*self.controller.late.pop(0))
 
     @rule(away=st.booleans())
     def away(self, away: bool) -> None:
