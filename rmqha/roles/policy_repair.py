@@ -51,11 +51,13 @@ class PolicyRepair:
 
     @ivar log: The log that is open.
     @ivar permit: Asked before bytes go.
+    @ivar unseen: Whether nobody can have seen anything of the log, so that all of it may go.
     """
 
     settings: Settings
     log: Callable[[], CommitLog]
     permit: Permit
+    unseen: Callable[[], bool]
     reopen: Reopen
     in_thread: InThread
     now_ms: Callable[[], int]
@@ -71,7 +73,11 @@ class PolicyRepair:
             if divergence is None:
                 return fail(Refused("truncate", "it is not known where the logs part"))
             return self.in_thread(
-                plan_cut, self.log(), divergence, self.settings.ha.max_truncate
+                plan_cut,
+                self.log(),
+                divergence,
+                self.settings.ha.max_truncate,
+                to_nothing=self.unseen(),
             ).addCallback(self._truncate)
         if bootstrap_marker.marker(self.settings.store.root).exists():
             return self.reopen(self._start_over, "starting the unfinished copy over")

@@ -71,6 +71,7 @@ class SlaveNode(TellingSlave):
             settings=settings,
             log=lambda: self.store.log,
             permit=self.upstream.permit,
+            unseen=self.upstream.unseen,
             reopen=self._reopen,
             in_thread=self._in_thread,
             now_ms=self.environment.now_ms,

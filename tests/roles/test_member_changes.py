@@ -407,6 +407,69 @@ class CutTests(MemberChangeCase):
         self.assertEqual(kept, [(1, 0, 1), (3, common, 2)])
 
 
+class YoungSetTests(MemberChangeCase):
+    """
+    The first master of a set is cut off before anything that it wrote is confirmed.
+    """
+
+    def replaced(self, common: int) -> CommitLog:
+        """
+        The other one is elected, and has written as well.
+
+        @param common: Records that it has of what this one wrote.
+        """
+        self.member()
+        self.in_sync()
+        for _ in range(common + 1):
+            self.write()
+        log = self.node.store.log
+        self.pass_time(0.2)
+        other = self.theirs = self.log()
+        if common:
+            whole = bytes(log.read(0, log.end // 2))
+            other.reserve(0, len(whole))[:] = whole
+            other.staged(len(whole))
+            other.accept()
+        for _ in range(2):
+            self.put(other, 500, topic="Others")
+        self.set.make_master(OTHER)
+        self.node.elected.watch.hurry()
+        self.pass_time(0.4)
+        return other
+
+    def assert_mended(self, other: CommitLog, common: int) -> None:
+        """
+        It cuts off what it has alone, keeps that, and follows.
+        """
+        end, label = self.node.store.log.end, EpochLabel(2, common)
+        labels = (FIRST_LABEL, label) if common else (label,)
+        master = self.shake(*labels)
+        master.feed(other, self.labels(master), common, *labels)
+        self.pass_time(3.0)
+        self.assertEqual(self.node.store.log.end, common)
+        kept = self.root / "rmqha" / "quarantine" / f"{common:020d}-{end:020d}.log"
+        self.assertEqual(kept.stat().st_size, end - common)
+        master = self.shake(*labels)
+        master.feed(other, self.labels(master) if common else 0, other.end, *labels)
+        self.pass_time(1.0)
+        self.assertEqual(content(self.node.store.log), content(other))
+        self.assert_state(MemberState.FOLLOWING)
+        self.assertEqual(self.node.store.readable, other.end)
+
+    def test_nothing_common(self) -> None:
+        """
+        All that it has goes.
+        """
+        self.assert_mended(self.replaced(0), 0)
+
+    def test_first_record_common(self) -> None:
+        """
+        The one record that both have is enough to tell where they part.
+        """
+        other = self.replaced(1)
+        self.assert_mended(other, self.node.store.log.end // 2)
+
+
 class FailureTests(MemberChangeCase):
     """
     The disk fails.

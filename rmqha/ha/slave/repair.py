@@ -61,27 +61,30 @@ def remedy(
     return None
 
 
-def plan_cut(log: LogReader, divergence: Divergence, max_bytes: int) -> int:
+def plan_cut(
+    log: LogReader, divergence: Divergence, max_bytes: int, *, to_nothing: bool = False
+) -> int:
     """
     Where to cut a log so that only what was compared equal, or lies before it, is left.
     Blocking: it walks the file that holds the place.
 
     @param max_bytes: C{haMaxTruncateBytes}.
+    @param to_nothing: Whether a log whose very first record differs may lose all.
     @return: A record's start (or a blank's), at or before the first difference.
     @raise Refused: If the master is empty, no whole record was compared equal, or more
         than C{max_bytes} would go.
     """
     if divergence.master_empty:
         raise Refused("truncate", "the master's log is empty; it may be the wrong master, or wiped")
-    if not _record_compared(log, divergence):
+    position = _file_start(log, divergence.at)
+    for _, block in scan(log, position, min(divergence.at, log.confirmed), crc=False):
+        position = block.end
+    if not _record_compared(log, divergence) and (position or not to_nothing):
         raise Refused(
             "truncate",
             f"no whole record before byte {divergence.at} was compared equal "
             f"(compared from {divergence.common_from})",
         )
-    position = _file_start(log, divergence.at)
-    for _, block in scan(log, position, min(divergence.at, log.confirmed), crc=False):
-        position = block.end
     if log.end - position > max_bytes:
         raise Refused(
             "truncate",
@@ -92,9 +95,11 @@ def plan_cut(log: LogReader, divergence: Divergence, max_bytes: int) -> int:
 
 def _record_compared(log: LogReader, divergence: Divergence) -> bool:
     """
-    Whether a whole record, not just the zeros of a blank, was compared equal.
+    Whether a whole record, not just the zeros of a blank, was compared equal.  Of a log's first
+    byte no master can be asked; it is the first of a size, and 0 in any record.
     """
     low = max(divergence.common_from, log.min_offset)
+    low = 0 if low == 1 else low
     high = min(divergence.at, log.confirmed)
     if low >= high:
         return False

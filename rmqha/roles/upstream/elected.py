@@ -336,6 +336,12 @@ class ElectedUpstream:
         if said.broker_id != 0:
             raise Refused(policy.value, f"{state.master.address} does not take itself for master")
 
+    def unseen(self) -> bool:
+        """
+        Whether nothing of the log was ever confirmed: the set may go on without any of it.
+        """
+        return self.store().seen() == 0
+
     def stop(self) -> Deferred[None]:
         """
         Ask nobody any more.

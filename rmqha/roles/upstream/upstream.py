@@ -197,6 +197,12 @@ class Upstream:
         if held is not None:
             raise held
 
+    def unseen(self) -> bool:
+        """
+        Readers of a classic node see all of its log.
+        """
+        return False
+
     def recall(self) -> None:
         """
         The store is open: which masters has its log followed?

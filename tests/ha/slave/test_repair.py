@@ -76,7 +76,7 @@ class PlanTests(LogTestCase):
             (1, 1),
             (500, 0),  # not the end of a record
             (699, 0),
-            (2199, 1),  # from the second byte on it is not the whole first one
+            (699, 1),
             (2200, 701),
             (FILE_SIZE + 5, FILE_SIZE),
             (FILE_SIZE, 3700),  # a blank only
@@ -86,6 +86,29 @@ class PlanTests(LogTestCase):
             with self.subTest(at=at, common=common):
                 error = self.assertRaises(Refused, self.plan, at, common)
                 self.assertIn("compared", str(error))
+
+    def test_first_record(self) -> None:
+        """
+        No master can be asked for a log's first byte: the first record is compared from the second
+        one on.
+        """
+        self.assertEqual(self.plan(700, 1), 700)
+        self.assertEqual(self.plan(2199, 1), 700)
+
+    def test_to_nothing(self) -> None:
+        """
+        A log that nobody has seen may lose all where its first record differs, and only there.
+        """
+
+        def plan(at: int, common_from: int, most: int = MUCH) -> int:
+            return plan_cut(self.mine, Divergence(at, common_from), most, to_nothing=True)
+
+        self.assertEqual([plan(at, 1) for at in (1, 8, 699)], [0, 0, 0])
+        self.assertRaises(Refused, plan, 8, 1, self.mine.end - 1)
+        for at, common in ((2200, 701), (FILE_SIZE + 5, FILE_SIZE)):
+            self.assertRaises(Refused, plan, at, common)
+        self.mine.drop_first().remove()
+        self.assertRaises(Refused, plan, FILE_SIZE + 5, FILE_SIZE + 1)
 
     def test_one_record_is_enough(self) -> None:
         """
