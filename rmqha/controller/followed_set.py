@@ -4,8 +4,9 @@ bytes are filed, and up to where the set has them.
 
 Nothing of that is believed before this connection has shown that the two logs are one.  From then
 on the master's labels are ours as far as our log goes, and readers see the log up to the confirm
-offset.  A byte is reported as held when the label under which it lies is durable: after a crash
-none that counted is without.
+offset that was told last, as far as what came with it: no word of a master, true or false, goes for
+bytes that it has not sent.  A byte is reported as held when the label under which it lies is
+durable: after a crash none that counted is without.
 
 A stock master that was elected where the one before it had written nothing has no label of its own;
 its bytes are filed under its epoch here, as the controller tells it.
@@ -32,14 +33,16 @@ class FollowedSet:
 
     @ivar epochs: The journal of that log.
     @ivar confirm: Lets readers see the log up to a physical offset.
+    @ivar begun: Called when another connection begins: nothing is confirmed that is not there.
     @ivar kept: Called when labels have become durable, and so more may be reported.
     @ivar state: What was decided of the set; C{None} until that is known.
     @ivar labels: The master's, as far as this connection told.
-    @ivar confirmed: The highest confirm offset that this connection told; -1 for none.
+    @ivar confirmed: The confirm offset that this connection told last; -1 for none.
     """
 
     epochs: MasterEpochs
     confirm: Callable[[int], None]
+    begun: Callable[[], None] = lambda: None
     kept: Callable[[], None] = lambda: None
     state: SetState | None = field(default=None, init=False)
     labels: tuple[EpochLabel, ...] = field(default=(), init=False)
@@ -55,20 +58,21 @@ class FollowedSet:
         A connection begins.
         """
         self.labels, self.confirmed, self._proven = answer.labels, -1, False
+        self.begun()
 
     def transfer(self, header: TransferHeader) -> None:
         """
         More of the log, or a sign of life.
         """
-        self.confirmed = max(self.confirmed, header.confirm)
+        self.confirmed = header.confirm
         is_new = not self.labels or (
             header.label > self.labels[-1].label and header.start >= self.labels[-1].start
         )
         if is_new and header.label >= 0:
             self.labels = (*self.labels, EpochLabel(header.label, header.start))
         if self._proven:
-            self.confirm(self.confirmed)
             end = header.offset + header.size
+            self.confirm(min(self.confirmed, end))
             if is_new or self._holds_more(end):
                 self._end = max(self._end, end)
                 self._file()
@@ -87,7 +91,7 @@ class FollowedSet:
         """
         self._proven, self._end = True, end
         self._file()
-        self.confirm(self.confirmed)
+        self.confirm(min(self.confirmed, end))
 
     # --- labels ---------------------------------------------------------------------
 

@@ -134,6 +134,7 @@ class LeadingNode(SlaveNode):
         log = store.log
         if log.end > log.confirmed:
             log.rewind()
+        store.clamp_confirm()
         if self._marker.exists():
             if log.end > log.min_offset and not journal.starts:
                 return self._refuse("unfinished-copy", "the copy of another log is not complete")

@@ -541,7 +541,7 @@ class Store:
         Every member of the set that counts has the log up to an offset: readers may see it.  What
         they may see already stays.
 
-        @param offset: Physical; it may be beyond the log's end.
+        @param offset: Physical; it may be beyond the log's end, of bytes that are about to come.
         """
         limit = self.dispatcher.limit
         if limit is None or offset <= limit:
@@ -549,6 +549,15 @@ class Store:
         self.dispatcher.limit = offset
         if limit < self.log.confirmed:
             self._dispatch.soon()
+
+    def clamp_confirm(self) -> None:
+        """
+        Whoever wrote the log is not heard any more: what was confirmed beyond its end may come from
+        the next one as other bytes, which nobody has confirmed.
+        """
+        limit = self.dispatcher.limit
+        if limit is not None:
+            self.dispatcher.limit = min(limit, self.log.confirmed)
 
     # --- the checkpoint -----------------------------------------------------------
 

@@ -30,8 +30,17 @@ class FollowedSetTests(LogTestCase):
         self.epochs = MasterEpochs(self.root, now)
         self.seen: list[int] = []
         self.kept = 0
-        self.set = FollowedSet(epochs=self.epochs, confirm=self.seen.append, kept=self.keep)
+        self.connections = 0
+        self.set = FollowedSet(
+            epochs=self.epochs, confirm=self.seen.append, begun=self.begin, kept=self.keep
+        )
         self.decide(3)
+
+    def begin(self) -> None:
+        """
+        What was confirmed and has not come is over.
+        """
+        self.connections += 1
 
     def keep(self) -> None:
         """
@@ -78,8 +87,21 @@ class FollowedSetTests(LogTestCase):
         self.transfer(100, 3, 50, confirm=90)
         self.assertEqual((self.seen, self.starts), ([], ()))
         self.proven(40)
-        self.assertEqual(self.seen, [90])
+        self.assertEqual(self.seen, [40])
         self.assertEqual(self.starts, (EpochStart(1, 0),))
+
+    def test_confirmed_beyond_what_is_sent(self) -> None:
+        """
+        A confirm offset goes for what was sent with it, and for no longer than the next one: one
+        lie, or one that is true of bytes to come, shows readers nothing else.
+        """
+        self.answer((1, 0))
+        self.proven(40)
+        self.transfer(40, 1, 0, confirm=1 << 62, size=0)
+        self.transfer(60, 1, 0, confirm=50, size=20)
+        self.assertEqual(self.seen, [-1, 40, 50])
+        self.answer((1, 0))
+        self.assertEqual(self.connections, 2)
 
     def test_labels_come_with_their_bytes(self) -> None:
         """

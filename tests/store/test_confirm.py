@@ -52,6 +52,19 @@ class ConfirmTests(StoreTestCase):
         self.assertEqual(self.store.readable, 600)
         self.assertEqual(self.store.dispatcher.position, 600)
 
+    def test_confirmed_beyond_the_end(self) -> None:
+        """
+        What was confirmed of bytes that never came is not confirmed of others at their place.
+        """
+        store = self.took_over()
+        store.confirm(1 << 62)
+        store.clamp_confirm()
+        self.clock.advance(0.1)
+        store.put(message(300, topic="TopicA"))
+        self.clock.advance(0.1)
+        self.assertEqual(store.readable, 900)
+        self.assertEqual(store.queues.end("TopicA", 0), 3)
+
     def test_written_behind(self) -> None:
         """
         What comes has its place in the queue behind the one that is not to be seen.

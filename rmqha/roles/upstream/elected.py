@@ -127,6 +127,7 @@ class ElectedUpstream:
         self.followed = FollowedSet(
             epochs=self.epochs,
             confirm=lambda offset: self.store().confirm(offset),
+            begun=lambda: self.store().clamp_confirm(),
             kept=self._report,
         )
         self.watch = SetWatch(
