@@ -179,6 +179,7 @@ _UNHEARD = {
     "early-report": "it reports before its handshake was answered",
     "late-handshake": "it has reported already",
     "no-labels": "it could not be asked for the epoch labels of its log: {detail}",
+    "label-not-taken": "it has not taken over the epoch label of this master: {detail}",
     "no-controller": "no controller tells who the members are: {detail}",
 }
 """Why a slave is not heard, in words, by reason."""
@@ -190,7 +191,7 @@ class HandshakeRejected(ProtocolViolation):
     A slave of HA protocol v2 is not who it should be, or speaks out of turn.
 
     @ivar reason: One of C{own-id, unknown-member, other-address, not-its-address, last-file,
-        no-handshake, early-report, late-handshake, no-labels, no-controller}.
+        no-handshake, early-report, late-handshake, no-labels, label-not-taken, no-controller}.
     @ivar id: The controller id that it says it has; C{None} before it has said one.
     @ivar detail: The other address, or what failed.
     """

@@ -105,6 +105,7 @@ class WholeSet(FakeSet):
                 broker_name=self.names[0],
                 epoch_list=(EpochRange(epoch=1, start_offset=0),),
                 max_offset=self.theirs,
+                compares_bytes=True,
             )
             return succeed(command.answer(body=write(cache)))
         return super().request(address, command, timeout)

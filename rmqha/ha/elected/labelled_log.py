@@ -3,7 +3,9 @@ Which epoch label a master's bytes lie under, and so which one is told with them
 
 A slave takes a label over when it is told of it first.  A stock slave that is told of one before
 there is a byte under it, and reconnects then, loses it for good, and later cuts bytes that it has
-acknowledged.  So a label is told with its first byte, never before.
+acknowledged.  So a label is told with its first byte, never before; and who begins there is told
+first of the one before it, as a stock slave takes none over that it remembers to have been told
+last, in its file or not.
 
 Source: docs/protocol/controller.rst, What a master tells.
 """
@@ -19,8 +21,8 @@ from rmqha.wire.ha_v2 import EpochLabel
 
 NO_LABEL = EpochLabel(-1, 0)
 """
-What is told of bytes that lie under none: those from before the log was one of a set; and to
-members that no label must prove.
+What is told of bytes that lie under none: those from before the log was one of a set; of a log
+without bytes; and to members that no label must prove.
 """
 
 
@@ -39,6 +41,12 @@ class LabelledLog:
     def _all_starts(self) -> tuple[int, ...]:
         return tuple(label.start for label in self.labels)
 
+    def begins(self, offset: int) -> bool:
+        """
+        Whether a label starts at C{offset}, behind the log's first byte.
+        """
+        return offset > 0 and offset in self._starts
+
     @property
     def newest_start(self) -> int:
         """
@@ -55,10 +63,9 @@ class LabelledLog:
 
     def before(self, offset: int) -> EpochLabel:
         """
-        The label to be told while C{offset} comes next: of the byte before it.  That of an empty
-        log is told before it has a byte, as there is no other.
+        The label to be told while C{offset} comes next: of the byte before it.
         """
-        return self.of_byte(max(0, offset - 1))
+        return self.of_byte(offset - 1)
 
     def piece_end(self, position: int, stop: int) -> int:
         """

@@ -4,7 +4,8 @@ HA protocol v2 on one connection, as the master speaks it.
 A slave says who it is, is answered with the labels of our log, and reports then.  One handshake is
 answered; half of one waits; what came before our answer was no answer to it.  What it is sent is
 cut where files and labels end, and has in each frame the label it lies under and the confirm
-offset.  One whose log is doubted is told no label.
+offset.  One whose log is doubted is told no label.  What it reports beyond the start of our newest
+label counts once it has told that it took that label over: else it would cut it off again.
 
 Source: docs/protocol/controller.rst, What a master tells.
 """
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 NO_FILE = -1
 """The offset of a heartbeat while the master has no log file."""
 
+ANYTHING = 1 << 63
+"""Beyond all reports."""
+
 _REPORT = REPORT.size
 _pack_header = TRANSFER_HEADER.pack
 
@@ -49,6 +53,7 @@ class MemberDialect:
     @ivar confirm_told: The confirm offset of the last frame, -1 before the first.
     @ivar doubt: Why its reports do not count, in words; C{""} if they do or it has made none.
     @ivar asking: Whether it is being asked for its labels.
+    @ivar compares: Whether it compares bytes, as ours do; C{None} before it was asked.
     """
 
     def __init__(self, connection: MasterProtocol, master: SetMaster) -> None:
@@ -59,7 +64,10 @@ class MemberDialect:
         self.confirm_told = -1
         self.doubt = ""
         self.asking = False
+        self.compares: bool | None = None
         self._master = master
+        # Reports up to here count as they are.
+        self._plain = ANYTHING
         self._messages = SlaveMessages()
         self._answered = False
 
@@ -101,7 +109,7 @@ class MemberDialect:
         if len(data) != _REPORT or self._messages.pending:
             return None
         state, offset = REPORT.unpack(data)
-        return offset if state == TRANSFER else None
+        return offset if state == TRANSFER and offset <= self._plain else None
 
     def receive(self, data: bytes) -> list[int]:
         """
@@ -128,15 +136,26 @@ class MemberDialect:
             if not self._master.proofs.known(self, self.held_back[0]):
                 return []
             reports, self.held_back = self.held_back, []
+        elif reports and self.claim is not None and self._plain < max(reports) <= self.claim.sent:
+            self.held_back = reports[-1:]
+            self._master.proofs.labelled(self, max(reports))
+            return []
         return reports
 
     def judged(self, doubt: str) -> None:
         """
-        It is known what its reports are worth: it is fed from now on.
+        It is known what its reports are worth: it is fed from now on, or it counts on.
 
         @param doubt: Why they do not count, in words; C{""} if they do.
         """
-        self.asking, self.doubt = False, doubt
+        self.asking = False
+        if doubt and self.claim is not None:
+            error = HandshakeRejected("label-not-taken", self.number, doubt)
+            self.connection.close(error.reason, error)
+            return
+        self.doubt = doubt
+        if self.claim is not None:
+            self._plain = ANYTHING
         reports, self.held_back = self.held_back, []
         self.connection.take(reports)
 
@@ -156,7 +175,13 @@ class MemberDialect:
         origin = claim.first(self._master.wanted(self, offset))
         self.claim = claim
         claim.doubt()
+        labelled = self._master.labelled
+        known = self.compares or self.doubt or not self.counts
+        if not known and offset <= labelled.newest_start:
+            self._plain = labelled.newest_start
         self._master.began(self)
+        if self.compares is False and labelled.begins(origin):
+            self.connection.heartbeat()
         return origin
 
     # --- what it is told ------------------------------------------------------------

@@ -6,7 +6,9 @@ of these labels from the same start holds the same bytes under it, up to a tail 
 cut that off if it ends no later than the two logs surely are one.  A member without labels cuts
 nothing.
 
-B{It is asked before it is sent anything}, and one that cannot be asked is not fed.  One whose log
+B{It is asked before it is sent anything}, and again when it has the first bytes under our newest
+label, if it had less before: a stock slave may not have taken that label over, and then cuts these
+bytes off when it connects the next time.  One that cannot be asked is not fed.  One whose log
 is not proven is fed, does not count, and B{is told no label of ours}: a label would prove its log
 wrongly the next time, to us or to whoever leads then.  So nobody has to remember who is doubted:
 it is as little proven the next time, until it has begun anew with no byte.  A learner is judged as
@@ -89,11 +91,19 @@ class Proofs:
         elif not self.log.min_offset < report <= self.log.confirmed:
             dialect.doubt = "it is outside our log"
         else:
-            self._asked[dialect] = self.clock.seconds()
             dialect.doubt = ASKING
-            self._ask(dialect, report)
+            self.labelled(dialect, report)
             return False
         return True
+
+    def labelled(self, dialect: MemberDialect, report: int) -> None:
+        """
+        Ask a slave for its labels, unless that is being done, and tell L{MemberDialect.judged}
+        whether they prove a report.
+        """
+        if dialect not in self._asked:
+            self._asked[dialect] = self.clock.seconds()
+            self._ask(dialect, report)
 
     def lost(self, dialect: MemberDialect) -> None:
         """
@@ -110,7 +120,8 @@ class Proofs:
             if now - since >= PATIENCE and dialect.learner:
                 self._judge(dialect, dialect.doubt)
             elif now - since >= PATIENCE:
-                error = HandshakeRejected("no-labels", dialect.number, dialect.doubt)
+                why = dialect.doubt or ASKING
+                error = HandshakeRejected("no-labels", dialect.number, why)
                 dialect.connection.close(error.reason, error)
             else:
                 self.roster.refreshed().addCallback(self._ask_again, dialect)
@@ -127,15 +138,17 @@ class Proofs:
 
     def _told(self, theirs: MemberLabels, dialect: MemberDialect, report: int) -> None:
         if dialect in self._asked:
+            dialect.compares = theirs.compares
             self._judge(dialect, self._what_is_wrong(theirs, report))
 
     def _not_told(self, failure: Failure, dialect: MemberDialect) -> None:
         dialect.asking = False
         if not failure.check(RmqhaError, ConnectionLost, ConnectionDone):
             self._surprise(failure)
-        dialect.doubt = f"{ASKING}: {failure.getErrorMessage()}"
+        if dialect.claim is None:
+            dialect.doubt = f"{ASKING}: {failure.getErrorMessage()}"
         if self.accept and dialect in self._asked:
-            self._judge(dialect, dialect.doubt)
+            self._judge(dialect, dialect.doubt or ASKING)
 
     def _what_is_wrong(self, theirs: MemberLabels, report: int) -> str:
         """
@@ -161,7 +174,7 @@ class Proofs:
                 "Member {number} counts although {why} (haAcceptUnproven)", number=number, why=why
             )
             why = ""
-        elif why:
+        elif why and dialect.claim is None:
             self._log.warn(
                 "Member {number} is fed and does not count: {why}. Empty its store, or set "
                 "haAcceptUnproven",

@@ -220,12 +220,14 @@ class SetCase(SynchronousTestCase):
 
     def labels_of(self, address: str) -> Deferred[MemberLabels]:
         """
-        What a member says of its log.
+        What a member says of its log; one that counts has taken over our labels.
         """
         if self.theirs_later is not None:
             return self.theirs_later
         if address in self.theirs:
             return succeed(self.theirs[address])
+        if address in {self.known[number] for number in self.in_sync.claims}:
+            return succeed(MemberLabels(self.labels, self.log.end))
         return fail(RemotingUnreachable(address, "connection refused"))
 
     def supersede(self) -> None:

@@ -20,6 +20,7 @@ from twisted.trial.unittest import TestCase
 from lab.harness.certificates import Authority
 from rmqha.config.ha_settings import HASettings
 from rmqha.config.settings import TlsMode
+from rmqha.controller.other_members import MemberLabels
 from rmqha.ha.elected.set_master import SetMaster
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.ha.slave.reconnect import ha_endpoint
@@ -124,7 +125,7 @@ class MemberSocketTests(TestCase):
             clock=reactor,
             coordinator=coordinator,
             members=lambda: succeed({OWN: "127.0.0.1:1", SLAVE: "127.0.0.1:2"}),
-            labels_of=lambda address: Deferred(),
+            labels_of=lambda address: succeed(MemberLabels(labels, log.end)),
             gate=gate,
         )
         master.start()

@@ -4,9 +4,10 @@ Which members' reports are believed.
 
 from __future__ import annotations
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, fail, succeed
 
 from rmqha.controller.other_members import MemberLabels
+from rmqha.errors import RemotingUnreachable
 from rmqha.ha.elected.set_master import SetRules
 from rmqha.ha.master.transfer import PutStatus
 from rmqha.wire.ha_v2 import EpochLabel
@@ -179,8 +180,73 @@ class ProofTests(SetCase):
         self.assertEqual(self.doubt(), "")
         self.assertEqual(Told(transport.value()).body, self.log.content(8000, 25_100))
         self.assertEqual(self.counted(), {SLAVE})
+        self.has(SLAVE, 25_100, *CHAIN)
         self.ack(protocol)
         self.assertEqual(self.in_sync.state.in_sync, {OWN, SLAVE})
+
+    def test_label_is_taken(self) -> None:
+        """
+        A stock member counts for what lies under our newest label once it tells that it took that
+        one over: it would cut these bytes when it connects again.
+        """
+        self.has(SLAVE, 25_000, *CHAIN[:2])
+        protocol, _ = self.fed(report=25_000)
+        self.assertEqual(self.in_sync.state.in_sync, {OWN, SLAVE})
+        asked: Deferred[MemberLabels] = Deferred()
+        self.theirs_later = asked
+        written = self.put(300)
+        self.ack(protocol)
+        self.assertNoResult(written)
+        self.assertEqual(self.master.confirm, 25_000)
+        asked.callback(MemberLabels(CHAIN, 25_300))
+        self.assertIs(self.successResultOf(written), PutStatus.PUT_OK)
+        self.theirs_later = None
+        written = self.put(300)
+        self.ack(protocol)
+        self.assertIs(self.successResultOf(written), PutStatus.PUT_OK)
+
+    def test_label_is_not_taken(self) -> None:
+        """
+        One that has not is closed: it connects again, cuts the bytes that nobody counted, and takes
+        the label with them.
+        """
+        self.has(SLAVE, 25_300, *CHAIN[:2])
+        protocol, transport = self.fed(report=25_000)
+        self.put(300)
+        self.ack(protocol)
+        self.assertClosed(transport, "label-not-taken")
+        self.assertEqual(self.master.confirm, 25_300)
+        self.assertEqual(self.in_sync.state.in_sync, {OWN})
+
+    def test_label_cannot_be_asked_for(self) -> None:
+        """
+        One that cannot be asked whether it took the label over does not count, and is closed after
+        a while.
+        """
+        self.has(SLAVE, 25_000, *CHAIN[:2])
+        protocol, transport = self.fed(report=25_000)
+        self.master.proofs.labels_of = lambda address: fail(RemotingUnreachable(address, "gone"))
+        written = self.put(300)
+        self.ack(protocol)
+        self.pass_time(12.0)
+        self.assertIs(self.successResultOf(written), PutStatus.FLUSH_SLAVE_TIMEOUT)
+        self.assertClosed(transport, "no-labels")
+
+    def test_first_of_a_label(self) -> None:
+        """
+        Who begins where our newest label does is told of the one before it first: a stock slave
+        takes none over that it was told of last, though its file has it not.
+        """
+        self.has(SLAVE, 25_000, *CHAIN[:2])
+        self.log.put(bytes(300))
+        _, transport = self.fed(report=25_000)
+        told = [(each.size, each.label) for each in Told(transport.value()).headers]
+        self.assertEqual(told[:2], [(0, 3), (300, EPOCH)])
+        self.build(labels=CHAIN)
+        self.log.put(bytes(300))
+        self.theirs[self.known[SLAVE]] = MemberLabels((), 25_000, compares=True)
+        _, transport = self.fed(report=25_000)
+        self.assertEqual(Told(transport.value()).headers[0].size, 300)
 
     def test_cannot_be_asked(self) -> None:
         """

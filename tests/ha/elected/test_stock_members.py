@@ -5,6 +5,7 @@ acknowledged it keeps.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Any
 
 from attrs import define, field
@@ -48,7 +49,7 @@ class StockMember:
     @ivar log: Its bytes.
     @ivar labels: Its epoch file.
     @ivar seen: The label that it remembers to have seen last, in the file or not.
-    @ivar held: Up to where it has acknowledged what we counted, and not lost it since.
+    @ivar held: Up to where it has acknowledged records that we counted, and not lost them since.
     """
 
     log: bytearray = field(factory=bytearray)
@@ -80,6 +81,16 @@ class StockMember:
             elif isinstance(event, TransferPart):
                 assert event.offset == len(self.log), "it would close here"
                 self.log += event.data
+
+    def tear(self, ends: list[int]) -> None:
+        """
+        Cut off what is there of a record that has not come as a whole, as before each connection.
+
+        @param ends: Where the records of the log end.
+        """
+        place = bisect_right(ends, len(self.log))
+        if 0 < place < len(ends):
+            del self.log[ends[place - 1] :]
 
     def _answered(self, answer: HandshakeAnswer) -> None:
         if self.labels:
@@ -126,6 +137,8 @@ class StockMachine(RuleBasedStateMachine):
             self.case.log.put(bytes([label.label]) * (end - label.start))
         self.labels = (*OURS, EpochLabel(EPOCH, END))
         self.epoch = EPOCH
+        # Where its records end.
+        self.ends = [0, 300, 700, END]
         self.lead()
         member = self.member = StockMember()
         member.log += self.case.log.content(0, common)
@@ -185,6 +198,9 @@ class StockMachine(RuleBasedStateMachine):
         """
         self.disconnect()
         member = self.member
+        size, log = len(member.log), self.case.log
+        if size <= log.end and bytes(member.log) == log.content(0, size):
+            member.tear(self.ends)
         member.messages, member.taken = MasterMessages(), 0
         member.protocol, member.transport = self.case.greeted(SLAVE)
         member.hear(1 << 20)
@@ -209,6 +225,7 @@ class StockMachine(RuleBasedStateMachine):
         if self.connected:
             self.member.hear(count)
             self.ack()
+            self.tell()
 
     def ack(self) -> None:
         """
@@ -217,7 +234,8 @@ class StockMachine(RuleBasedStateMachine):
         member = self.member
         member.protocol.dataReceived(encode_report(len(member.log)))
         if SLAVE in self.master.in_sync.claims:
-            member.held = max(member.held, self.master.in_sync.claims[SLAVE].acked)
+            acked = self.master.in_sync.claims[SLAVE].acked
+            member.held = max(member.held, self.ends[bisect_right(self.ends, acked) - 1])
 
     @rule(what=st.sampled_from(("process", "process", "labels", "log")))
     def lose(self, what: str) -> None:
@@ -239,6 +257,7 @@ class StockMachine(RuleBasedStateMachine):
         We write.
         """
         self.case.log.put(bytes([self.epoch]) * size)
+        self.ends.append(self.case.log.end)
 
     @rule()
     def elected_again(self) -> None:
