@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import datetime
 from typing import Any, Self
 
 import pyarrow as pa
@@ -51,9 +50,6 @@ _HELD = "rmqha.held"
 
 _MOVED, _SEEN = "rmqha.moved", "rmqha.seen"
 """What it calls the sources that it moved, and the version of the table that it goes on from."""
-
-_INFO = '{"commitInfo"'
-"""How the line begins on which a commit says it."""
 
 _ANYWHERE = TablePosition(0, Position(1 << 62))
 """The position of a source of which only the name is known."""
@@ -116,9 +112,9 @@ class DeltaSink(LakeTable):
         if told is not None:
             return told
         found = self._transactions()
-        if found and restored is not None:
+        if found and restored:
             stores = (store for _, store in found)
-            raise self._forgot(stores, f"it was restored to version {restored}")
+            raise self._forgot(stores, "it was restored to an earlier version")
         lost = [store for selection, store in self._known() if (selection, store) not in found]
         if lost:
             raise self._forgot(lost, "its application transactions have expired")
@@ -168,11 +164,11 @@ class DeltaSink(LakeTable):
 
     # --- what commits say ---------------------------------------------------
 
-    def _told(self) -> tuple[dict[Source, TablePosition] | None, int | None]:
+    def _told(self) -> tuple[dict[Source, TablePosition] | None, bool]:
         """
         What the last commit of ours says that is still in force; C{None} if none does.
 
-        @return: It, and the version to which the table was restored since, if it was.
+        @return: It, and whether the table was restored since.
         """
         restored: int | None = None
         found: dict[Source, TablePosition] = {}
@@ -185,7 +181,10 @@ class DeltaSink(LakeTable):
             if restored is not None and version > restored:
                 continue
             if commit.get("operation") == "RESTORE":
-                restored, base = self._restored(commit), None
+                base = None
+                restored = self._restored(commit)
+                if restored is None:
+                    return None, True
             elif _HELD in commit:
                 held = of_json(json.loads(commit[_HELD]))
                 for selection, store in json.loads(commit[_MOVED]):
@@ -193,7 +192,7 @@ class DeltaSink(LakeTable):
                 if base is None:
                     # Of other sources it says what it saw: jobs may commit at the same time.
                     base, seen = held, int(commit[_SEEN])
-        return None if base is None else {**base, **found}, restored
+        return None if base is None else {**base, **found}, restored is not None
 
     def _commits(self) -> Iterator[dict[str, Any]]:
         """
@@ -201,33 +200,45 @@ class DeltaSink(LakeTable):
 
         C{DeltaTable.history} counts versions from that of a table which is not the newest.
         """
-        for version in range(self._table.version(), -1, -1):
+        for version, actions in self._log(self._table.version()):
+            said: list[Any] = [each["commitInfo"] for each in actions if "commitInfo" in each]
+            yield {**(said[0] if said else {}), "version": version}
+
+    def _log(self, newest: int) -> Iterator[tuple[int, list[dict[str, Any]]]]:
+        """
+        The actions of each commit, newest first, as far back as the log was not cleaned.
+        """
+        for version in range(newest, -1, -1):
             try:
-                lines = self._log(f"{LOG}/{version:020d}.json").splitlines()
+                lines = self.shape.folder.read(f"{LOG}/{version:020d}.json").splitlines()
             except FileNotFoundError:
                 return
-            said: list[Any] = [json.loads(line) for line in lines if line.startswith(_INFO)]
-            yield {**(said[0]["commitInfo"] if said else {}), "version": version}
+            yield version, [json.loads(line) for line in lines if line.strip()]
 
-    def _log(self, name: str) -> str:
+    def _restored(self, commit: Mapping[str, Any]) -> int | None:
         """
-        A file of the table's log.
+        The version that a C{RESTORE} went back to, C{None} if the log does not have it any more.
 
-        @raise FileNotFoundError: If it was cleaned.
+        To a moment it goes back by the times that the log's files have, and those of a copied
+        table are others: then it is the newest version with the files that the table has since.
         """
-        return self.shape.folder.read(name).decode()
-
-    def _restored(self, commit: Mapping[str, Any]) -> int:
-        """
-        The version that a C{RESTORE} went back to.
-        """
-        told = commit.get("operationParameters", {})
-        if str(told.get("version")).isdigit():
-            return int(told["version"])
-        before = [each for each in self._commits() if each["version"] < commit["version"]]
-        text = str(told.get("timestamp") or told.get("datetime"))
-        moment = float(text) if text.isdigit() else datetime.fromisoformat(text).timestamp() * 1000
-        return max((each["version"] for each in before if each["timestamp"] <= moment), default=0)
+        told = str(commit.get("operationParameters", {}).get("version"))
+        if told.isdigit():
+            return int(told)
+        version = commit["version"]
+        more: set[object] = set()
+        fewer: set[object] = set()
+        # Files that an older version has and the restored one has not, and the other way round.
+        for number, actions in self._log(version):
+            if number < version and not more and not fewer:
+                return number
+            for action in actions:
+                if "add" in action:
+                    _undo(_file_of(action["add"]), more, fewer)
+            for action in actions:
+                if "remove" in action:
+                    _undo(_file_of(action["remove"]), fewer, more)
+        return None
 
     # --- transactions -------------------------------------------------------
 
@@ -285,6 +296,24 @@ def _now() -> int:
 
 def _text(total: int) -> str:
     return total.to_bytes(_SUM_BYTES, "big", signed=True).hex()
+
+
+def _undo(file: object, one: set[object], other: set[object]) -> None:
+    """
+    Take a file out of one set; if it is not there, it belongs to the other.
+    """
+    if file in one:
+        one.remove(file)
+    else:
+        other.add(file)
+
+
+def _file_of(action: Mapping[str, Any]) -> tuple[str, str]:
+    """
+    What makes a file of a version: its path, and which of its rows are deleted.
+    """
+    deleted = action.get("deletionVector") or {}
+    return action["path"], f"{deleted.get('pathOrInlineDv')}@{deleted.get('offset')}"
 
 
 def _quoted(text: str) -> str:

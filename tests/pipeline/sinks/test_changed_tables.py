@@ -10,6 +10,7 @@ import os
 import random
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ try:
     from rmqha.pipeline.sinks.delta import DeltaSink
     from rmqha.pipeline.sinks.iceberg import IcebergSink
     from rmqha.pipeline.sinks.position import TablePosition
+    from rmqha.pipeline.sinks.table_layout import By
     from rmqha.pipeline.sinks.target import Appending, Format, Target
     from tests.support.lake import append, offsets, written
 except ImportError as missing:  # without the extras
@@ -301,6 +303,25 @@ class TakenBackTests(ChangedTestCase):
             self.assertEqual(0, rewind(target.root, self.all[500], store="store").rows)
             self.add(target, 650)
             self.assertEqual(self.all[:650], offsets(target), format)
+
+    def test_to_a_moment(self) -> None:
+        """
+        A moment stands for what the times of files say, and a copy of a table has others: what
+        counts is which files the table has.
+        """
+        for said, older, left in ((0, 4, 600), (1, 3, 500)):
+            target = self.target("delta", by=By.TOPIC)
+            moments = []
+            for rows in (500, 600, 650):
+                self.add(target, rows)
+                moments.append(time.time())
+            for number, path in enumerate(sorted((target.root / "_delta_log").glob("*.json"))):
+                seen = moments[said] + 60 * (number - older) + 30
+                os.utime(path, (seen, seen))
+            DeltaTable(target.root).restore(datetime.fromtimestamp(moments[said], UTC))
+            self.assertEqual(self.all[:left], offsets(target))
+            self.add(target, 700)
+            self.assertEqual(self.all[:700], offsets(target), (said, older))
 
     def forget_snapshots(self, target: Target) -> None:
         """
