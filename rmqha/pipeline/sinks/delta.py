@@ -5,7 +5,7 @@ How far the table is stands in what each commit says of itself, beside its files
 takes the table back to a version, so the last commit of ours counts from which that left the
 rows.  A table's history is cleaned some day; then Delta's own application transactions tell,
 which a commit sets too: for each selection and store one with the end as its version, and
-beside it where that begins and the record below the end.
+beside it where that begins, the record below the end and the last row.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from attrs import define
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError
@@ -23,6 +24,7 @@ from deltalake.transaction import AddAction
 
 from rmqha.pipeline.errors import TableRefused
 from rmqha.pipeline.log.positions import Position
+from rmqha.pipeline.sinks.columns import STORE
 from rmqha.pipeline.sinks.commits import COMMITS
 from rmqha.pipeline.sinks.parquet import Shape
 from rmqha.pipeline.sinks.position import Source, TablePosition, as_json, of_json
@@ -159,6 +161,13 @@ class DeltaSink(LakeTable):
         )
         self._table.update_incremental()
 
+    def places(self, store: str, start: int, end: int) -> pa.Array:
+        place = place_column([each.name for each in self._table.schema().fields])
+        column = pc.field(place)
+        chosen = (pc.field(STORE) == store) & (column >= start) & (column < end)
+        found = self._table.to_pyarrow_table(columns=[place], filters=chosen)
+        return found.column(place).combine_chunks()
+
     def close(self) -> None:
         pass
 
@@ -252,13 +261,14 @@ class DeltaSink(LakeTable):
             end = self._version(name)
             if end is not None:
                 last, total = self._version(f"{name}/last"), self._version(f"{name}/sum")
+                row = self._version(f"{name}/row")
                 position = (
                     Position(end)
                     if last is None or last < 0
                     else Position(end, last, _text(total or 0))
                 )
                 found[selection, store] = TablePosition(
-                    self._version(f"{name}/first") or 0, position
+                    self._version(f"{name}/first") or 0, position, -1 if row is None else row
                 )
         return found
 
@@ -341,6 +351,7 @@ def _said_of(
             name: each.end,
             f"{name}/first": each.first,
             f"{name}/last": each.position.last,
+            f"{name}/row": each.row,
             f"{name}/sum": total,
         }
         transactions += [Transaction(key, value, _now()) for key, value in values.items()]

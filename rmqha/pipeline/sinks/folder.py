@@ -26,10 +26,10 @@ from rmqha.pipeline.errors import TableRefused
 from rmqha.pipeline.sinks.commits import COMMITS, Commits
 from rmqha.pipeline.sinks.parquet import OURS, STAGED, WAITING, Shape, scratch
 from rmqha.pipeline.sinks.position import Source, TablePosition, as_json, of_json
-from rmqha.pipeline.sinks.rewrite import left_of, write
+from rmqha.pipeline.sinks.rewrite import left_of, places_of, write
 from rmqha.pipeline.sinks.table import LakeTable, Taken, require_same
 from rmqha.pipeline.sinks.table_layout import By, encoded
-from rmqha.pipeline.sinks.written import WrittenFile
+from rmqha.pipeline.sinks.written import WrittenFile, range_of
 from rmqha.tier.objects import ObjectFolder
 
 _VERSION = 2
@@ -103,6 +103,14 @@ class FolderTable(LakeTable):
                     added.append(self._stage(store, path, left, start, to, generation))
         self._commit(added, removed, moved, generation)
         return Taken(rows, {store: to})
+
+    def places(self, store: str, start: int, end: int) -> pa.Array:
+        found = [pa.array([], pa.int64())]
+        for path, first, last in self._files(store):
+            if first < end and start < last:
+                with self._folder.open(path) as file:
+                    found.append(places_of(file, store, start, end))
+        return pa.concat_arrays(found)
 
     def close(self) -> None:
         self._commits.close()
@@ -217,11 +225,9 @@ class FolderTable(LakeTable):
         """
         name = encoded(store)
         for path in sorted(self._folder.walk()):
-            if path.startswith(f"{OURS}/") or not path.endswith(".parquet"):
-                continue
-            found = PurePosixPath(path).stem.rsplit("-", 3)
-            if len(found) == 4 and found[0] == name:
-                yield path, int(found[1]), int(found[2])
+            found = None if path.startswith(f"{OURS}/") else range_of(path)
+            if found is not None and found[0] == name:
+                yield path, found[1], found[2]
 
     def _left_of(self, path: str, store: str, to: int) -> tuple[pa.Table, int]:
         """

@@ -19,7 +19,7 @@ import pyarrow as pa
 from attrs import define
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
-from pyiceberg.expressions import And, EqualTo, GreaterThanOrEqual
+from pyiceberg.expressions import And, EqualTo, GreaterThanOrEqual, LessThan
 from pyiceberg.manifest import DataFile
 from pyiceberg.table import Table as Iceberg
 from pyiceberg.table import TableProperties
@@ -193,13 +193,23 @@ class IcebergSink(LakeTable):
         """
         The files that may have rows of a store from an offset on.
         """
-        place = place_column([each.name for each in self._table.schema().fields])
+        return [task.file for task in self._table.scan(self._behind(store, to)).plan_files()]
+
+    def _behind(self, store: str, start: int) -> And:
         # Its annotations are those of another class.
-        wanted = And(
+        return And(
             EqualTo("store", store),  # type: ignore[call-arg, arg-type]
-            GreaterThanOrEqual(place, to),  # type: ignore[call-arg, arg-type]
+            GreaterThanOrEqual(self._place, start),  # type: ignore[call-arg, arg-type]
         )
-        return [task.file for task in self._table.scan(wanted).plan_files()]
+
+    @property
+    def _place(self) -> str:
+        return place_column([each.name for each in self._table.schema().fields])
+
+    def places(self, store: str, start: int, end: int) -> pa.Array:
+        below = LessThan(self._place, end)  # type: ignore[call-arg, arg-type]
+        found = self._table.scan(And(self._behind(store, start), below), (self._place,))
+        return found.to_arrow().column(self._place).combine_chunks()
 
     def close(self) -> None:
         pass

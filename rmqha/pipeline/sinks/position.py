@@ -31,10 +31,13 @@ class TablePosition:
 
     @ivar first: Physical offset where it begins.
     @ivar position: The position up to which it goes.
+    @ivar row: Physical offset of the last row, -1 if it is not known or there is none: many a
+        record becomes none.
     """
 
     first: int
     position: Position
+    row: int = -1
 
     @property
     def end(self) -> int:
@@ -45,11 +48,12 @@ class TablePosition:
 
     def cut(self, to: int) -> TablePosition:
         """
-        What is left when rows from an offset on are taken off.  Where none are, the log may have
-        another name from now on, and its last record tells.
+        What is left when rows from an offset on are taken off.  Which of those below is the last
+        is not known then, nor whether it has to be there.  Where none are, the log may have another
+        name from now on, and its last record tells.
         """
         if to >= self.end:
-            return evolve(self, position=evolve(self.position, log=LogIdentity()))
+            return evolve(self, position=evolve(self.position, log=LogIdentity()), row=-1)
         return TablePosition(min(self.first, to), Position(to))
 
     def to_json(self) -> dict[str, Any]:
@@ -61,6 +65,7 @@ class TablePosition:
             "first": self.first,
             "last": position.last,
             "offset": position.offset,
+            "row": self.row,
             "sum": position.sum,
             "identity": position.log.to_json(),
         }
@@ -68,7 +73,8 @@ class TablePosition:
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> TablePosition:
         log = LogIdentity.from_json(found.get("identity", {}))
-        return cls(found["first"], Position(found["offset"], found["last"], found["sum"], log))
+        position = Position(found["offset"], found["last"], found["sum"], log)
+        return cls(found["first"], position, found.get("row", -1))
 
 
 Source = tuple[str, str]

@@ -39,6 +39,19 @@ def left_of(file: Any, store: str, to: int) -> tuple[pa.Table, int]:
     return left, rows.num_rows - left.num_rows
 
 
+def places_of(file: Any, store: str, start: int, end: int) -> pa.Array:
+    """
+    Physical offsets of a file's rows of a store, from one offset up to another.
+
+    @param file: A path, or an open file of pyarrow's.
+    """
+    read = pq.ParquetFile(file)
+    place = place_column(read.schema_arrow.names)
+    rows = read.read(columns=[STORE, place])
+    chosen = (pc.field(STORE) == store) & (pc.field(place) >= start) & (pc.field(place) < end)
+    return rows.filter(chosen).column(place).combine_chunks()
+
+
 def write(rows: pa.Table, file: Path, encoding: Encoding) -> int:
     """
     Write such rows.

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from attrs import frozen
 
 from rmqha.pipeline.errors import TableRefused
@@ -72,6 +73,13 @@ class LakeTable(ABC):
         """
 
     @abstractmethod
+    def places(self, store: str, start: int, end: int) -> pa.Array:
+        """
+        Physical offsets of the rows of a store, from one offset up to another, in any order: what
+        the table's files have, whatever its commits say.
+        """
+
+    @abstractmethod
     def close(self) -> None:
         """
         Release what an open table holds: a lock, or its catalog.
@@ -90,6 +98,25 @@ class LakeTable(ABC):
         What it holds of a selection, by stores.
         """
         return {store: held for (name, store), held in self.sources().items() if name == selection}
+
+    def require_rows(self, selection: str) -> None:
+        """
+        Refuse a table that has not the last row which it says was added: it goes on behind that.
+
+        @raise TableRefused: If somebody else took rows off.
+        """
+        for store, held in self.held(selection).items():
+            if held.row < 0 or len(self.places(store, held.row, held.row + 1)):
+                continue
+            left = pc.max(self.places(store, held.first, held.row)).as_py()
+            rewind = f"rmqha spark rewind --table {self.shape.place} --store {store} --to"
+            raise TableRefused(
+                self.shape.place,
+                f"rows were taken off: its files do not have the row of byte {held.row} of store "
+                f"{store}, which was added last; have what is missing at the end added again with "
+                f"{rewind} {held.first if left is None else left}, or, if it went on purpose, go "
+                f"on behind it with {rewind} {held.end}",
+            )
 
     def sweep(self, selection: str, stores: Iterable[str]) -> None:
         """

@@ -26,8 +26,8 @@ from rmqha.pipeline.sinks.folder import FolderTable
 from rmqha.pipeline.sinks.parquet import OURS, Shape, WriteRanges
 from rmqha.pipeline.sinks.position import TablePosition, advanced, selection_of
 from rmqha.pipeline.sinks.table import LakeTable
-from rmqha.pipeline.sinks.table_layout import By
-from rmqha.pipeline.sinks.written import Written, WrittenFile, files_of
+from rmqha.pipeline.sinks.table_layout import By, encoded
+from rmqha.pipeline.sinks.written import Written, WrittenFile, files_of, range_of
 from rmqha.tier.joined_log import find_log
 from rmqha.tier.objects import shown_url
 
@@ -223,6 +223,7 @@ class Appending:
         self.options = options
         self._table: LakeTable | None = None
         self._before: Mapping[str, TablePosition] = {}
+        self._proven = False
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_table": None}
@@ -242,6 +243,9 @@ class Appending:
         if self._table is None:
             schema = TableColumns.of(self.options).schema(self.target.by, self.target.shape.whole)
             self._table = self.target.open(schema)
+            if not self._proven:
+                self._table.require_rows(self.selection)
+                self._proven = True
             self._table.sweep(self.selection, self.options.names)
         return self._table
 
@@ -279,11 +283,25 @@ class Appending:
             raise NotNext(store, first, first, end)
         moved = advanced(held, written, self._lost)
         if moved:
-            selection = self.selection
-            sources = {(selection, store): held for store, held in moved.items()}
-            self.table.commit([*files_of(written), *gathered], sources)
+            files = [*files_of(written), *gathered]
+            last = self._last_rows(files)
+            sources = {
+                (self.selection, store): evolve(held, row=last.get(encoded(store), held.row))
+                for store, held in moved.items()
+            }
+            self.table.commit(files, sources)
         self._before = {**held, **moved}
         return moved
+
+    def _last_rows(self, files: Iterable[WrittenFile]) -> dict[str, int]:
+        """
+        Physical offset of the last row that files have of each store, by its name in theirs.
+        """
+        place, last = TableColumns.of(self.options).place, dict[str, int]()
+        for each in files:
+            name, _, _ = range_of(each.path) or ("", 0, 0)
+            last[name] = max(last.get(name, -1), each.stats["maxValues"][place])
+        return last
 
     def _lost(self, store: str, start: int, end: int) -> bool:
         """

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePosixPath
 from typing import Any
 
 import pyarrow as pa
@@ -107,6 +108,18 @@ def _read(found: dict[str, Any]) -> Written:
 def _file(found: dict[str, Any]) -> WrittenFile:
     topics = {name: (rows, size) for name, (rows, size) in found["topics"].items()}
     return WrittenFile(**{**found, "topics": topics})
+
+
+def range_of(path: str) -> tuple[str, int, int] | None:
+    """
+    What the name of a file of ours says of its rows: the store as a name of files, where the first
+    record begins and where the last one ends; C{None} of a file that is not ours.
+    """
+    found = PurePosixPath(path).stem.rsplit("-", 3)
+    if not path.endswith(".parquet") or len(found) != 4:
+        return None
+    name, start, end, _ = found
+    return (name, int(start), int(end)) if start.isdigit() and end.isdigit() else None
 
 
 def files_of(written: Iterable[Written]) -> Iterator[WrittenFile]:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import re
+import shutil
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -26,6 +28,7 @@ try:
     from deltalake import DeltaTable, Field
     from deltalake.exceptions import DeltaError
     from deltalake.schema import PrimitiveType
+    from pyiceberg.expressions import AlwaysTrue, GreaterThanOrEqual
     from pyiceberg.types import LongType
 
     from rmqha.pipeline.jobs.export import require_logs
@@ -329,6 +332,87 @@ class TakenBackTests(ChangedTestCase):
         """
         place = Path(self.iceberg(target).metadata_location.removeprefix("file://"))
         place.write_text(place.read_text().replace('"rmqha.held"', '"nothing"'))
+
+
+class RowsGoneTests(ChangedTestCase):
+    """
+    Rows that somebody took off are never taken for rows that are there.
+    """
+
+    def assert_told(self, target: Target) -> None:
+        """
+        The next export is refused, and each way that it names leads on.
+        """
+        error = self.assertRaises(TableRefused, self.add, target, 650)
+        ways = re.findall(r"rmqha spark rewind --table \S+ --store store --to (\d+)", str(error))
+        self.assertEqual(2, len(ways), str(error))
+        again, behind = map(int, ways)
+        copy = target.root.with_name("copy")
+        if target.format is Format.DELTA:  # the others know their own folder
+            left = offsets(target)
+            shutil.copytree(target.root, copy)
+            rewind(copy, behind)
+            self.add(Target.at(copy, format=Format.DELTA), 650)
+            self.assertEqual([*left, *self.all[600:650]], offsets(Target.at(copy, format="delta")))
+        rewind(target.root, again)
+        self.add(target, 650)
+        self.assertEqual(self.all[:650], offsets(target), target.format)
+
+    def test_all_deleted(self) -> None:
+        """
+        A table that was emptied to load it again does not say that nothing is new.
+        """
+        for format in Format:
+            target = self.target(format)
+            self.add(target, 600)
+            self.emptied(target, None)
+            self.assert_told(target)
+
+    def test_end_deleted(self) -> None:
+        """
+        Nor does one that lost what was added last.
+        """
+        for format in Format:
+            target = self.target(format)
+            self.add(target, 500)
+            self.add(target, 600)
+            self.emptied(target, self.all[500])
+            self.assert_told(target)
+
+    def emptied(self, target: Target, start: int | None) -> None:
+        """
+        Delete rows with the means of the format.
+
+        @param start: Physical offset of the first one, C{None} for all.
+        """
+        if target.format is Format.DELTA:
+            DeltaTable(target.root).delete(
+                start if start is None else f"physical_offset >= {start}"
+            )
+        elif target.format is Format.ICEBERG:
+            self.iceberg(target).delete(
+                AlwaysTrue() if start is None else GreaterThanOrEqual("physical_offset", start)
+            )
+        else:
+            for path in target.root.glob("date=*/*.parquet"):
+                if start is None or int(path.stem.split("-")[1]) >= start:
+                    path.unlink()
+
+    def test_cleaned_history(self) -> None:
+        """
+        A table that was taken back, and whose history is not there any more, is not where its
+        transactions say.
+        """
+        target = self.target("delta")
+        self.add(target, 500)
+        self.add(target, 600)
+        self.back(target)
+        table = DeltaTable(target.root)
+        table.alter.set_table_properties({"owner": "somebody"}, raise_if_not_exists=False)
+        table.create_checkpoint()
+        for path in sorted((target.root / "_delta_log").glob("*.json"))[:-1]:
+            path.unlink()
+        self.assert_told(target)
 
 
 class KeptTests(ChangedTestCase):
