@@ -9,10 +9,12 @@ Source: docs/protocol/store.rst, Consume queues and Index files.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from attrs import define, field, frozen
 
 from rmqha.logfiles.reader import LogReader
-from rmqha.store.derived.by_time import offset_by_time
+from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.index import Index
 from rmqha.store.derived.record_at import RecordAt, RecordReader
@@ -114,7 +116,7 @@ class Lookup:
         The place of a time in a queue: the message that was stored nearest to it.
 
         @param timestamp: Milliseconds since 1970.
-        @return: See L{offset_by_time<rmqha.store.derived.by_time.offset_by_time>}; the end, if all
+        @return: See L{offset_by_time}; the end, if all
             messages are older or none is left: going there means to read none of them again.
             Stock brokers give the last message.  0 if there is no such queue.
         """
@@ -185,3 +187,40 @@ def _is_wanted(found: RecordAt, topic: str, key: str, begin: int, end: int) -> b
         and fields.indexable
         and begin <= fields.store_timestamp <= end
     )
+
+
+def offset_by_time(
+    queue: ConsumeQueue, timestamp: int, store_time: Callable[[int], int | None]
+) -> int:
+    """
+    Give the queue offset whose message was stored nearest to a time.
+
+    @param timestamp: Milliseconds since the epoch.
+    @param store_time: Store time in milliseconds of the record at a physical offset,
+        C{None} when it cannot be read (taken for "too early").
+    @return: The first message of exactly that time; else the nearer neighbour, the
+        earlier one on a tie; 0 in an empty queue.
+    """
+    times: dict[int, int] = {}
+
+    def early(offset: int) -> bool:
+        unit = queue.unit(offset)
+        time = store_time(unit[0]) if unit is not None and unit[1] != BLANK_SIZE else None
+        if time is None:
+            return True
+        times[offset] = time
+        return time < timestamp
+
+    low, high = queue.min_offset, queue.max_offset
+    while low < high:
+        middle = (low + high) // 2
+        if early(middle):
+            low = middle + 1
+        else:
+            high = middle
+    before, after = times.get(low - 1), times.get(low)
+    if after is None:
+        return 0 if before is None else low - 1
+    if before is not None and timestamp - before <= after - timestamp:
+        return low - 1
+    return low

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from lab.harness.compare_stores import queue_files
 from rmqha.errors import DerivedFault, DiskFull
 from rmqha.logfiles.published import DeletedTopic
-from rmqha.store.derived.by_time import offset_by_time
 from rmqha.store.derived.consume_queue import ConsumeQueue
 from rmqha.store.derived.consume_queues import ConsumeQueues
+from rmqha.store.derived.lookup import offset_by_time
 from rmqha.store.derived.record_at import RecordReader
 from rmqha.store.files.descriptors import Descriptors
 from rmqha.wire.columnar.queue_units import BLANK_UNIT, UNIT, fileable
