@@ -210,7 +210,7 @@ class Broker:
         self.served = ServedRecords(store.log, store.scrubber.doubt, doubt)
         self.messages = Messages.of(settings)
         self.lookup = Lookup(store.log, store.queues, store.index, self.messages.levels)
-        levels = LevelOffsets(files, store, reactor, in_thread)
+        levels = LevelOffsets(files, store, self.lookup, reactor, in_thread)
         levels.load()
         self._files = tuple(table.file for table in (*self._tables, levels))
         self.schedule = Schedule(

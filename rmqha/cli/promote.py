@@ -90,6 +90,11 @@ def promote(
             f"{done.owed} consumer offsets were committed here that the old master may not have; "
             "it may have others that are not here: if its tables can be had, give --tables"
         )
+    if done.merged is not None and any(one.after < one.before for one in done.moved):
+        note(
+            f"the tables of {tables} are newer than this log: what a group gave back for a retry "
+            "behind its end is not retried; promoted without --tables, groups may consume it again"
+        )
     for fault in [] if done.merged is None else done.merged.faults:
         note(f"in {tables}: {fault}; merged with the generation before it")
     if as_json:
@@ -150,9 +155,9 @@ def _lines(done: Promotion, dry_run: bool) -> list[str]:
     lines.append(f"{done.queues} queues continue from the log, {done.levels} of delay levels")
     if done.merged is not None:
         lines += _merged(done.merged, would)
-    lines += [str(moved) for moved in (*done.delays, *done.consumers)]
-    if not (done.delays or done.consumers):
-        lines.append("no consumer offset or delay level's offset is above its queue")
+    lines += [str(moved) for moved in done.moved]
+    if not done.moved:
+        lines.append("no consumer offset or delay level's offset says more than the log")
     if done.was_master:
         lines.append("the store was a master's already: its epoch continues")
     else:

@@ -38,8 +38,10 @@ from rmqha.logfiles import json_table
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.log_writer import LogWriter
 from rmqha.logfiles.published import read_copied_damage
+from rmqha.logfiles.reader import LogReader
 from rmqha.store.derived.clamp_offsets import Clamped, clamp_consumers, clamp_delays
 from rmqha.store.derived.consume_queues import ConsumeQueues
+from rmqha.store.derived.lookup import Lookup
 from rmqha.store.derived.rebuild import open_derived
 from rmqha.store.environment import StoreEnvironment
 from rmqha.store.files.fsync import FsyncInThread
@@ -55,6 +57,7 @@ from rmqha.store.service import StoreService
 from rmqha.store.store import Store
 from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.store.tables.merge_tables import MergedTables, merge_tables, write_merged
+from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.names import BROKERS_TOPIC_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 from rmqha.wire.remoting.bodies.tables import TopicTable
 from rmqha.wire.remoting.json_body import from_json
@@ -119,6 +122,13 @@ class Promotion:
     was_master: bool
     epoch_before: int
     epoch: int
+
+    @property
+    def moved(self) -> tuple[Clamped, ...]:
+        """
+        All offsets that were moved.
+        """
+        return self.delays + self.consumers
 
 
 def promote(
@@ -213,9 +223,10 @@ def _promote(store: Store, epoch: int | None, tables: Path | None, step: Step) -
         write_merged(root, merged)
         step("tables")
     owed = _owed(root)
-    delays = clamp_delays(root, store.queues)
+    lookup = _lookup(store.settings, log, store.queues)
+    delays = clamp_delays(root, lookup)
     step("delays")
-    consumers = clamp_consumers(root, store.queues)
+    consumers = clamp_consumers(root, lookup)
     step("consumers")
     _forget_master(root, log.confirmed)
     step("record")
@@ -241,6 +252,10 @@ def _promote(store: Store, epoch: int | None, tables: Path | None, step: Step) -
         epoch_before=journal.number,
         epoch=raised.number,
     )
+
+
+def _lookup(settings: StoreSettings, log: LogReader, queues: ConsumeQueues) -> Lookup:
+    return Lookup(log, queues, None, DelayLevels.parse(settings.delay_levels))
 
 
 def _raised(
@@ -316,6 +331,7 @@ def plan(
         queues.load()
         queues.inspect(reader.min_offset)
         merged = None if tables is None else merge_tables(root, tables)
+        lookup = _lookup(settings, reader, queues)
         return _told(
             root,
             found,
@@ -324,10 +340,10 @@ def plan(
             cut=max(0, found.tail - found.end) if found.reason is not None else 0,
             quarantine="",
             delays=clamp_delays(
-                root, queues, change=False, planned=None if merged is None else merged.delays
+                root, lookup, change=False, planned=None if merged is None else merged.delays
             ),
             consumers=clamp_consumers(
-                root, queues, change=False, planned=None if merged is None else merged.offsets
+                root, lookup, change=False, planned=None if merged is None else merged.offsets
             ),
             merged=merged,
             owed=_owed(root),

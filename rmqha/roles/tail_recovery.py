@@ -29,9 +29,11 @@ from rmqha.net.tls.outgoing import IN_CLEAR_TEXT, OutgoingTls
 from rmqha.periodic import Job
 from rmqha.store import lost_tail
 from rmqha.store.derived.clamp_offsets import clamp_consumers, clamp_delays
+from rmqha.store.derived.lookup import Lookup
 from rmqha.store.files.allocate import InThread
 from rmqha.store.lost_tail import LostTail
 from rmqha.store.store import Store
+from rmqha.wire.log.delay_levels import DelayLevels
 
 
 @define(eq=False, kw_only=True)
@@ -201,5 +203,7 @@ class TailRecovery:
 
 
 def _clamp(store: Store) -> list[object]:
-    root = store.settings.root
-    return [*clamp_consumers(root, store.queues), *clamp_delays(root, store.queues)]
+    settings = store.settings
+    levels = DelayLevels.parse(settings.delay_levels)
+    lookup = Lookup(store.log, store.queues, None, levels)
+    return [*clamp_consumers(settings.root, lookup), *clamp_delays(settings.root, lookup)]

@@ -30,6 +30,7 @@ from rmqha.store.derived.clamp_offsets import clamp_consumers, clamp_delays
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.dispatch import Dispatcher, QueueEnds
 from rmqha.store.derived.index import Index
+from rmqha.store.derived.lookup import Lookup
 from rmqha.store.derived.rebuild import open_derived
 from rmqha.store.environment import StoreEnvironment
 from rmqha.store.files.allocate import Allocator
@@ -223,7 +224,8 @@ class Opener:
         self._hold_back(dispatcher, checkpoint)
         starved = self._dispatch(dispatcher, checkpoint)
         if self._kept is not None and self.wanted():
-            self._finish_cut(queues, whole=starved is None and not dispatcher.behind)
+            lookup = Lookup(log, queues, None, dispatcher.levels)
+            self._finish_cut(lookup, whole=starved is None and not dispatcher.behind)
         environment = self.environment
         try:
             publish.name_each_other(root, settings.commitlog)
@@ -501,14 +503,14 @@ class Opener:
             durable=dispatcher.log.confirmed,
         )
 
-    def _finish_cut(self, queues: ConsumeQueues, *, whole: bool) -> None:
+    def _finish_cut(self, lookup: Lookup, *, whole: bool) -> None:
         """
         The queues are cut: if they are whole, no consumer's offset may be above them any more.
+        What waited, and was done with behind the cut, waits again.
         """
         root = self.settings.root
-        if whole:
-            for moved in (*clamp_consumers(root, queues), *clamp_delays(root, queues)):
-                self._log.warn("Moved an offset back, as the log was cut: {moved}", moved=moved)
+        for moved in (*clamp_consumers(root, lookup, whole=whole), *clamp_delays(root, lookup)):
+            self._log.warn("Moved an offset back, as the log was cut: {moved}", moved=moved)
         finish(root, self.environment.step)
 
 

@@ -58,6 +58,20 @@ class PromoteTests(CommandTestCase):
         )
         self.assertEqual([one["before"] for one in done["movedConsumers"]], [1_000_000])
 
+    def test_newer_tables(self) -> None:
+        """
+        Tables that are newer than the log are named as such, with what that costs and the way out.
+        """
+        other = self.store.parent / "tables"
+        other.mkdir()
+        table = {"offsetTable": {"TopicTest@ahead": {0: 2_000_000}}}
+        json_table.replace(other / "consumerOffset.json", table)
+        result = self.run_command("promote", self.store, "--tables", other)
+        self.assertEqual(result.exit_code, 0, result.output)
+        self.assertIn("offset 2000000 is now ", result.stdout)
+        self.assertIn(f"the tables of {other} are newer than this log: ", result.stderr)
+        self.assertIn("without --tables", result.stderr)
+
     def test_torn(self) -> None:
         """
         What is cut can be read where the command says.

@@ -20,7 +20,7 @@ from rmqha.logfiles.listing import file_name
 from rmqha.logfiles.log_writer import EPOCH_FILE
 from rmqha.store.files.lock import StoreLock
 from rmqha.store.log.bootstrap_marker import marker
-from rmqha.wire.names import SCHEDULE_TOPIC
+from rmqha.wire.names import HALF_TOPIC, SCHEDULE_TOPIC, TRANSACTION_GROUP
 from rmqha.wire.store_layout import METADATA, OWN_FOLDER
 from tests.store.log.test_truncate import CALLS, Killed, Mortal
 from tests.support.derived import DerivedTestCase, settings
@@ -122,11 +122,11 @@ class PromoteTests(PromotionTestCase):
         self.assertEqual((done.end, done.cut, done.quarantine), (self.end, 0, ""))
         self.assertEqual((done.queues, done.levels, done.was_master), (2, 1, False))
         self.assertEqual([one.after for one in done.consumers], [COUNT])
-        self.assertEqual([one.after for one in done.delays], [5])
+        self.assertEqual([(one.after, one.waiting) for one in done.delays], [(0, 5)])
         self.assertEqual(
             self.offsets("consumerOffset.json"), {"TopicA@g": {0: COUNT}, "TopicA@h": {0: 3}}
         )
-        self.assertEqual(self.offsets("delayOffset.json"), {3: 5})
+        self.assertEqual(self.offsets("delayOffset.json"), {3: 0})
         store = self.opened(self.root, settings=SIZES)
         begun = Epoch.begin(self.root, store.log)
         self.assertTrue(begun.continued)
@@ -134,6 +134,27 @@ class PromoteTests(PromotionTestCase):
         receipt = store.put(message(500))
         self.assertEqual((receipt.begin, receipt.queue_offset), (self.end, COUNT))
         self.assertEqual(content(store.log, 0, self.end), self.data)
+
+    def test_newer_tables(self) -> None:
+        """
+        What the old master's tables call delivered or ended waits again if that is not in this log.
+        """
+        half = f"{HALF_TOPIC}@{TRANSACTION_GROUP}"
+        store = self.opened(self.root, settings=SIZES)
+        for _ in range(3):
+            store.put(message(300, topic=HALF_TOPIC))
+        self.end = store.log.end
+        self.close_store(store)
+        self.table("delayOffset.json", {3: 0})
+        other = self.folder()
+        for name, offsets in (("delayOffset", {3: 5}), ("consumerOffset", {half: {0: 2}})):
+            table: Any = {"offsetTable": offsets, "maxPhyOffset": self.end}
+            json_table.replace(other / f"{name}.json", table)
+        for done in (plan(self.settings, tables=other), promote(self.settings, tables=other)):
+            waiting = [(one.before, one.after, one.waiting) for one in done.delays + done.consumers]
+            self.assertEqual(waiting, [(5, 0, 5), (COUNT + 4, COUNT, 0), (2, 0, 2)])
+        self.assertEqual(self.offsets("delayOffset.json"), {3: 0})
+        self.assertEqual(self.offsets("consumerOffset.json")[half], {0: 0})
 
     def test_unknown_topics(self) -> None:
         """
@@ -426,7 +447,7 @@ class KilledTests(PromotionTestCase):
             consumers = json_table.read(copy / "config" / "consumerOffset.json")
             self.assertEqual(consumers["offsetTable"]["TopicA@g"], {0: COUNT}, number)
             delays = json_table.read(copy / "config" / "delayOffset.json")
-            self.assertEqual(delays["offsetTable"], {3: 5}, number)
+            self.assertEqual(delays["offsetTable"], {3: 0}, number)
             found = json_table.read(copy / EPOCH_FILE)
             self.assertEqual(
                 (found["closed"], found["master"], found["start"]), (True, True, self.end), number

@@ -7,12 +7,13 @@ from __future__ import annotations
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from rmqha.broker.delay.delay_offsets import LOG_END, LevelOffsets
+from rmqha.broker.delay.delay_offsets import LevelOffsets
 from rmqha.store.store import Store
 from rmqha.store.tables.checked_table import CheckedTables
 from rmqha.store.tables.offset_table import read_offsets
 from rmqha.wire.names import SCHEDULE_TOPIC
-from rmqha.wire.remoting.bodies.offsets import DelayOffsets
+from rmqha.wire.remoting.bodies.offsets import LOG_END, DelayOffsets
+from tests.store.derived.test_outcomes import opened_lookup
 from tests.store.test_store import StoreTestCase
 from tests.support.logs import message, now
 
@@ -92,7 +93,9 @@ class ConfirmTests(StoreTestCase):
         self.clock.advance(0.1)
         root = self.crash(store)
         (root / "config").mkdir(exist_ok=True)
-        (root / "config" / "delayOffset.json").write_text('{"offsetTable":{1:2,2:5}}')
+        (root / "config" / "delayOffset.json").write_text(
+            '{"offsetTable":{1:2,2:5},"maxPhyOffset":600}'
+        )
         self.store = self.small(root, follows_confirm=True, clock=self.clock)
         self.assertEqual(self.levels(), {1: 2, 2: 5})
         self.took_over()
@@ -137,7 +140,7 @@ class ConfirmTests(StoreTestCase):
             store.confirm(300)
             self.clock.advance(1.0)
             self.successResultOf(store.flusher.flush())
-            levels = LevelOffsets(CheckedTables(root), store, self.clock, now)
+            levels = LevelOffsets(CheckedTables(root), store, opened_lookup(store), self.clock, now)
             levels.load()
             if delivers:
                 levels.delivered(1, 1)
@@ -157,7 +160,8 @@ class ConfirmTests(StoreTestCase):
         """
         What a broker that is opened now goes on from.
         """
-        levels = LevelOffsets(CheckedTables(self.store.settings.root), self.store, self.clock, now)
+        store, tables = self.store, CheckedTables(self.store.settings.root)
+        levels = LevelOffsets(tables, store, opened_lookup(store), self.clock, now)
         levels.load()
         self.successResultOf(levels.stop())
         return {level: levels.get(level) for level in (1, 2)}

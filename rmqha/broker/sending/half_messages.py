@@ -15,14 +15,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from attrs import define, field
+from twisted.logger import Logger
 
 from rmqha.broker.tables.consumer_offsets import ConsumerOffsetTable
+from rmqha.store.derived.clamp_offsets import Clamped
 from rmqha.store.derived.lookup import Lookup
+from rmqha.store.derived.outcomes import QUEUE, ended_by, told_by_op
 from rmqha.wire.log.record import Record
 from rmqha.wire.names import HALF_DONE_TOPIC, HALF_TOPIC, TRANSACTION_GROUP
 
-QUEUE = 0
-"""The one queue of each topic."""
+TOPICS = (HALF_TOPIC, HALF_DONE_TOPIC)
 
 
 @define(eq=False)
@@ -42,27 +44,37 @@ class HalfMessages:
     _op: int = field(default=0, init=False)
     _next_op: int = field(default=0, init=False)
 
+    _log = Logger()
+
     def begin(self) -> None:
         """
-        Go on where the last run was; the log is dispatched.
-        """
-        self.first = self._was_at(HALF_TOPIC)
-        self._op = self._next_op = self._was_at(HALF_DONE_TOPIC)
+        Go on where the log was; it is dispatched.
 
-    def _was_at(self, topic: str) -> int:
+        The table may be newer, as it came from another node, or a crash cost the log its last
+        records.  So what counts is what the last op says of it; where that is of a stock broker,
+        the table, unless it is surely newer.
         """
-        How far a queue was done with.
+        half, op = (self.offsets.get(TRANSACTION_GROUP, topic, QUEUE) or 0 for topic in TOPICS)
+        (least, end), (_, op_end) = (self.lookup.bounds(each, QUEUE) or (0, 0) for each in TOPICS)
+        told = told_by_op(self.lookup, op)
+        if told is not None:
+            self.first, self._op = told.first, told.op
+        elif half <= end and 0 < op <= op_end:
+            self.first, self._op = half, op
+        self.first = max(self.first, least)
+        self._next_op = self._op
+        self._read_ops()
+        self._pass_ended()
+        waiting = sum(map(self.is_open, range(self.first, min(half, end))))
+        lower = half > self.first
+        self._back(HALF_TOPIC, half, min(half, self.first), waiting)
+        self._back(HALF_DONE_TOPIC, op, min(op, self._op if lower else op_end), 0)
 
-        A crash may cost the log's last records, and others come to their places then: those
-        must not pass for done with, now or after the next start.
-        """
-        offset = self.offsets.get(TRANSACTION_GROUP, topic, QUEUE) or 0
-        bounds = self.lookup.bounds(topic, QUEUE)
-        end = 0 if bounds is None else bounds[1]
-        if offset > end:
-            offset = end
-            self.offsets.commit(TRANSACTION_GROUP, topic, QUEUE, end, "this broker")
-        return offset
+    def _back(self, topic: str, before: int, after: int, waiting: int) -> None:
+        if after < before:
+            moved = Clamped.halves(topic, before, after, waiting)
+            self._log.warn("Moved an offset that the log does not bear out: {moved}", moved=moved)
+            self.offsets.commit(TRANSACTION_GROUP, topic, QUEUE, after, "this broker")
 
     def is_open(self, offset: int) -> bool:
         """
@@ -92,6 +104,7 @@ class HalfMessages:
         """
         self._ops[op] = (offset,)
         self._note(offset)
+        self._pass_ended()
 
     def each(self) -> Iterator[Record]:
         """
@@ -116,14 +129,17 @@ class HalfMessages:
         """
         Say how far both queues are done with.
         """
+        self._pass_ended()
+        self.offsets.advance(TRANSACTION_GROUP, HALF_TOPIC, QUEUE, self.first)
+        self.offsets.advance(TRANSACTION_GROUP, HALF_DONE_TOPIC, QUEUE, self._op)
+
+    def _pass_ended(self) -> None:
         while self.first in self._ended:
             self._ended.remove(self.first)
             self.first += 1
         while self._op in self._ops and max(self._ops[self._op], default=-1) < self.first:
             del self._ops[self._op]
             self._op += 1
-        self.offsets.advance(TRANSACTION_GROUP, HALF_TOPIC, QUEUE, self.first)
-        self.offsets.advance(TRANSACTION_GROUP, HALF_DONE_TOPIC, QUEUE, self._op)
 
     def _note(self, offset: int) -> None:
         if offset >= self.first:
@@ -139,16 +155,7 @@ class HalfMessages:
         self._op = max(self._op, bounds[0])
         for op in range(max(self._next_op, self._op), bounds[1]):
             if op not in self._ops:
-                record = self.lookup.by_queue_offset(HALF_DONE_TOPIC, QUEUE, op)
-                ended = () if record is None else _named(record.body)
-                self._ops[op] = ended
+                ended = self._ops[op] = ended_by(self.lookup, op)
                 for offset in ended:
                     self._note(offset)
         self._next_op = bounds[1]
-
-
-def _named(body: bytes) -> tuple[int, ...]:
-    """
-    The offsets an op names; 5.x puts several into one, with commas.
-    """
-    return tuple(int(word) for word in body.decode("ascii", "replace").split(",") if word.isdigit())

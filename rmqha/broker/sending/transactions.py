@@ -20,7 +20,7 @@ from twisted.logger import Logger
 
 from rmqha.broker.access.needs import CHANGES, Stated, Wanted, of, sent
 from rmqha.broker.clients.registry import Member, Producers
-from rmqha.broker.sending.half_messages import QUEUE, HalfMessages
+from rmqha.broker.sending.half_messages import HalfMessages
 from rmqha.broker.sending.messages import Messages
 from rmqha.broker.tables.current_settings import CurrentSettings
 from rmqha.broker.tables.topics import Topics
@@ -31,6 +31,7 @@ from rmqha.net.rate_limited_log import RateLimitedLog
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer
 from rmqha.periodic import Job, Periodic
+from rmqha.store.derived.outcomes import QUEUE
 from rmqha.store.store import Store
 from rmqha.wire.log import properties
 from rmqha.wire.log.encode import encode, place
@@ -247,7 +248,8 @@ class Transactions:
 
     def _settle(self, half: Record) -> None:
         """
-        Write down that a half message is ended.
+        Write down that a half message is ended, and before which one all are
+        (L{told_by_op<rmqha.store.derived.outcomes.told_by_op>}).
         """
         assert self.writer is not None, "only a master ends any"
         self.topics.ensure(HALF_DONE_TOPIC, 1)
@@ -259,6 +261,7 @@ class Transactions:
             born_timestamp=self.store.now_ms(),
             born_host=self.messages.host,
             store_host=self.messages.host,
+            prepared_transaction_offset=self.halves.first + 1,
         )
         self.halves.end(half.queue_offset, self._put(op))
         self.asked.pop(half.queue_offset, None)

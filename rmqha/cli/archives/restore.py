@@ -101,7 +101,8 @@ def restore(
 
     DEST must be empty or not exist.  ARCHIVE may be one that is being received, STORE that of a
     running node, which is read up to what the node has published.  The source is not changed.
-    Consumer offsets above a queue's new end are moved back to it.  The new store begins a new
+    Consumer offsets above a queue's new end are moved back to it, and what waited for its time at
+    that moment waits again, whatever the tables say.  The new store begins a new
     epoch, and its master epoch is raised: replicas of the old one are not fed by it before they
     have cut off what it lacks.
     """
@@ -151,10 +152,10 @@ def _lines(done: RestoredStore) -> list[str]:
         else f"{len(tables.topics)} topics, {len(tables.groups)} groups and {tables.moved} "
         f"consumer offsets are those of {tables.source}",
     ]
-    moved = (*done.promotion.delays, *done.promotion.consumers)
+    moved = done.promotion.moved
     lines += [str(one) for one in moved]
     if not moved:
-        lines.append("no consumer offset or delay level's offset is above its queue")
+        lines.append("no consumer offset or delay level's offset says more than the log")
     lines.append(
         f"a new epoch is begun at byte {done.promotion.end}, with master epoch "
         f"{done.promotion.epoch}"

@@ -185,7 +185,8 @@ def _merge_delays(merged: MergedTables, ours: CheckedTables, theirs: _Other) -> 
     mine = dict(own.offset_table) if own is not None else {}
     higher = _higher(mine, others.offset_table)
     merged.moved_delays = len(higher)
-    merged.delays = evolve(base, offset_table=mine | higher)
+    # Where the other's log had to end says nothing of this one.
+    merged.delays = base.at(None, mine | higher) if higher else base
 
 
 def _higher(mine: Mapping[int, int], others: Mapping[int, int]) -> dict[int, int]:

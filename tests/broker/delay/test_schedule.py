@@ -13,7 +13,6 @@ from twisted.python.failure import Failure
 from lab.harness import golden
 from rmqha.broker.broker import Broker
 from rmqha.broker.delay.delay_level import WINDOW
-from rmqha.broker.delay.delay_offsets import LOG_END
 from rmqha.broker.sending.messages import Messages
 from rmqha.errors import FlushFailed
 from rmqha.ha.master.put_service import PutResult
@@ -25,7 +24,7 @@ from rmqha.wire.log.delay_levels import DelayLevels
 from rmqha.wire.log.properties import PAIR_END, encode
 from rmqha.wire.log.record import Message, Record, check, decode
 from rmqha.wire.names import SCHEDULE_TOPIC
-from rmqha.wire.remoting.bodies.offsets import DelayOffsets
+from rmqha.wire.remoting.bodies.offsets import LOG_END, DelayOffsets
 from rmqha.wire.remoting.codes import RequestCode
 from rmqha.wire.remoting.fields import to_ext
 from rmqha.wire.remoting.headers.send import SendBackRequest
@@ -272,7 +271,7 @@ class OffsetTests(ScheduleTestCase):
 
     def test_written(self) -> None:
         """
-        Offsets are on the disk soon, in a stock broker's form.
+        Offsets are on the disk soon, in a stock broker's form, with where the log has to end.
         """
         self.begin()
         self.later(b"1")
@@ -281,7 +280,7 @@ class OffsetTests(ScheduleTestCase):
         self.assertEqual(self.written(), {1: 1, 2: 1})
         text = self.table("delayOffset.json").read_text()
         self.assertIn("{1:1,2:1", text)
-        self.assertNotIn(LOG_END, text)
+        self.assertEqual(read(DelayOffsets, text.encode()).log_end, self.serving.store.log.end)
 
     def test_log_first(self) -> None:
         """
@@ -315,7 +314,8 @@ class OffsetTests(ScheduleTestCase):
 
     def test_too_far(self) -> None:
         """
-        An offset behind the queue's end is taken back to it, one below its begin forward.
+        An offset that a longer log has the copies for goes back to the first message that has none
+        here, one below its begin forward.
         """
         self.begin()
         self.later(b"1")
@@ -323,16 +323,41 @@ class OffsetTests(ScheduleTestCase):
         self.successResultOf(self.serving.schedule.stop())
         self.table("delayOffset.json").parent.mkdir(exist_ok=True)
         json_table.replace(
-            self.table("delayOffset.json"), {"offsetTable": {1: 40, 2: 5, 3: -1}, "kept": "x"}
+            self.table("delayOffset.json"),
+            {"offsetTable": {1: 40, 2: 5, 3: -1}, "kept": "x", LOG_END: 1 << 40},
         )
         self.close_store(self.serving.store)
         self.begin()
-        self.assertEqual(self.offsets(), {1: 1, 2: 0, 3: 0})
+        self.assertEqual(self.offsets(), {1: 0, 2: 0, 3: 0})
         self.later(b"2")
         self.skips(3)
-        self.assertEqual(self.got(), [b"2"])
+        self.assertEqual(self.got(), [b"1", b"2"])
         self.assertEqual(self.written(), {1: 2, 2: 0, 3: 0})
         self.assertIn("kept", self.table("delayOffset.json").read_text())
+
+    def test_newer_than_the_log(self) -> None:
+        """
+        What a table calls delivered is delivered if its copy is not in the log: the table is of a
+        node that had more, or of a later moment.
+        """
+        broker = self.begin()
+        self.later(b"1")
+        self.skips(0.5)
+        self.later(b"2")
+        self.skips(0.7)
+        self.assertEqual(self.got(), [b"1"])
+        early = self.crash(broker.store)
+        self.skips(3)
+        self.assertEqual(self.written(), {1: 2})
+        self.successResultOf(broker.schedule.stop())
+        table = self.table("delayOffset.json").read_bytes()
+        self.close_store(broker.store)
+        self.root = early
+        self.table("delayOffset.json").write_bytes(table)
+        broker = self.begin()
+        self.assertEqual(self.offsets(), {1: 1})
+        self.skips(3)
+        self.assertEqual(self.got(), [b"1", b"2"])
 
     def test_adopted(self) -> None:
         """

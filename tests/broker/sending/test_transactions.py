@@ -385,6 +385,40 @@ class CheckTests(TransactionsTestCase):
         (question,) = self.asked(client)
         self.assertEqual(question.ext["tranStateTableOffset"], first.ext["queueOffset"])
 
+    def test_table_newer_than_the_log(self) -> None:
+        """
+        A half message is asked about if its end is not in the log, whatever a table says that is
+        newer: of another node that had more, or because the log lost its last records.
+        """
+        client = self.begin()
+        ended, half = self.half(client), self.half(client)
+        self.end(client, ended)
+        early = self.crash(self.serving.store)
+        self.end(client, half)
+        self.clock.advance(60)
+        self.assertEqual(self.serving.offsets.get(TRANSACTION_GROUP, HALF_TOPIC, 0), 2)
+        self.successResultOf(self.serving.stop())
+        table = self.table("consumerOffset.json").read_bytes()
+        self.close_store(self.serving.store)
+        self.root = early
+        self.table("consumerOffset.json").write_bytes(table)
+        client = self.begin()
+        self.assertEqual(self.serving.offsets.get(TRANSACTION_GROUP, HALF_TOPIC, 0), 1)
+        self.clock.advance(60)
+        (question,) = self.asked(client)
+        self.assertEqual(question.ext["tranStateTableOffset"], half.ext["queueOffset"])
+
+    def test_op_tells(self) -> None:
+        """
+        The record that ends a half message says before which one all are ended.
+        """
+        client = self.begin()
+        halves = [self.half(client) for _ in range(4)]
+        for place, (number, told) in enumerate(((1, 1), (0, 1), (3, 3), (2, 3))):
+            self.end(client, halves[number])
+            op = self.record(HALF_DONE_TOPIC, 0, place)
+            self.assertEqual((op.body, op.prepared_transaction_offset), (b"%d" % number, told))
+
     def test_interval_changes(self) -> None:
         """
         The interval may change while the broker runs.

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from rmqha.wire.remoting.bodies.common import DataVersion, MessageQueue
+
+LOG_END = "maxPhyOffset"
+"""Our own member of the table of delay levels."""
 
 
 @frozen(kw_only=True)
@@ -36,6 +39,29 @@ class DelayOffsets:
     offset_table: dict[int, int] = field(factory=dict)
     data_version: DataVersion | None = None
     extra: dict[str, Any] = field(factory=dict)
+
+    @property
+    def log_end(self) -> int | None:
+        """
+        The physical offset below which all copies are; C{None} if nobody says.
+        """
+        found = self.extra.get(LOG_END)
+        return found if type(found) is int else None
+
+    def holds(self, end: int) -> bool:
+        """
+        Whether a log that ends there surely has what the offsets say.
+        """
+        return self.log_end is not None and self.log_end <= end
+
+    def at(self, log_end: int | None, offsets: dict[int, int]) -> DelayOffsets:
+        """
+        The same with other offsets, and with where the log has to end for them.
+        """
+        extra = {name: value for name, value in self.extra.items() if name != LOG_END}
+        if log_end is not None:
+            extra[LOG_END] = log_end
+        return evolve(self, offset_table=offsets, extra=extra)
 
 
 @frozen(kw_only=True)

@@ -1,0 +1,257 @@
+"""
+What became of messages that waited for their time, as the log itself says it.
+
+A table says how far delayed messages are delivered and half messages are ended.  It may be newer
+than the log it stands beside: of another node that had more, of a later moment, or the log lost
+its end.  What it calls done may then be behind the log's end, and nobody would do it again.  So
+here it is read from the log: a delayed message is delivered if its copy is there, a half message
+is ended if an op names it.  What cannot be told is not done: twice is allowed, never is not.
+
+Source: docs/protocol/remoting.md, Transactions and Delayed messages.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from attrs import define, field, frozen
+
+from rmqha.store.derived.consume_queue import ConsumeQueue
+from rmqha.store.derived.lookup import Lookup
+from rmqha.wire.log.layout import struct_of
+from rmqha.wire.log.record import Record
+from rmqha.wire.names import (
+    HALF_DONE_TOPIC,
+    HALF_TOPIC,
+    REAL_QUEUE,
+    REAL_TOPIC,
+    SCHEDULE_TOPIC,
+    UNIQUE_KEY,
+)
+
+QUEUE = 0
+"""The one queue of half messages, and the one of ops."""
+
+WINDOW = 64
+"""Delayed messages looked at together: of those that are alike the first count as delivered."""
+
+_MARKS = struct_of("body_crc", "born_timestamp")
+
+_Marks = tuple[int, ...]
+
+# --- delayed messages ---------------------------------------------------------------
+
+
+@define(eq=False)
+class _Target:
+    """
+    A queue that delayed messages go to.
+
+    @ivar read_from: The queue offset from which on all of it is in C{found}.
+    @ivar found: Queue offsets, by what tells most messages apart.
+    """
+
+    queue: ConsumeQueue
+    read_from: int
+    found: dict[_Marks, list[int]] = field(factory=dict)
+
+
+@define(eq=False)
+class DelayedCopies:
+    """
+    Finds the copies of delayed messages in a log.
+
+    A level's copies are stored in the order of its queue, so before one that has its copy none
+    waits.  A copy is stored when its message is due, or later: there it is looked for, in the queue
+    the message was sent to.
+    """
+
+    lookup: Lookup
+    # When the last message of the log was stored; before it is due none has a copy.
+    _end: int = field(init=False)
+    _targets: dict[tuple[str, int], _Target] = field(factory=dict, init=False)
+    # Physical offsets: each is the copy of one message.
+    _taken: set[int] = field(factory=set, init=False)
+
+    def __attrs_post_init__(self) -> None:
+        last = max(self.lookup.queues, key=lambda queue: queue.end_physical, default=None)
+        unit = None if last is None else last.unit(last.max_offset - 1)
+        self._end = (None if unit is None else self.lookup.stored_at(unit[0])) or 0
+
+    def first_waiting(self, level: int, end: int) -> int:
+        """
+        The first message of a level behind all that have their copies.
+
+        @param end: The queue offset behind the last one to be looked at.
+        """
+        queue = self.lookup.queues.get(SCHEDULE_TOPIC, level - 1)
+        while queue is not None and end > queue.min_offset:
+            first = max(queue.min_offset, end - WINDOW)
+            delivered = [at for at in range(first, end) if self._take(queue, at)]
+            if delivered:
+                return delivered[-1] + 1
+            end = first
+        return end
+
+    def _take(self, queue: ConsumeQueue, at: int) -> bool:
+        """
+        Whether a message has a copy that is no other's.
+        """
+        unit = queue.unit(at)
+        if unit is None or unit[2] > self._end:
+            return False
+        record = self.lookup.by_queue_offset(SCHEDULE_TOPIC, queue.queue_id, at)
+        target = None if record is None else self._target(record)
+        if record is None or target is None:
+            return False
+        topic, queue_id = target.queue.topic, target.queue.queue_id
+        marks = record.body_crc, record.born_timestamp
+        start = min(self.lookup.by_time(topic, queue_id, unit[2]), target.read_from)
+        read: dict[_Marks, list[int]] = {}
+        for place in range(start, target.read_from):
+            found = self._marks(target.queue, place)
+            if found == marks and self._is_copy(record, target.queue, place):
+                return True
+            read.setdefault(found, []).append(place)
+        # No copy so far: what was read is kept, as others may have been sent to this queue too.
+        for found, places in read.items():
+            target.found.setdefault(found, []).extend(places)
+        target.read_from = start
+        places = target.found.get(marks, [])
+        return any(self._is_copy(record, target.queue, place) for place in places)
+
+    def _target(self, record: Record) -> _Target | None:
+        told = record.properties
+        name, text = told.get(REAL_TOPIC, ""), told.get(REAL_QUEUE, "")
+        if not (text.isascii() and text.isdigit()):
+            return None
+        place = name, int(text)
+        if place not in self._targets:
+            queue = self.lookup.queues.get(*place)
+            if queue is None:
+                return None
+            self._targets[place] = _Target(queue, queue.max_offset)
+        return self._targets[place]
+
+    def _marks(self, queue: ConsumeQueue, at: int) -> _Marks:
+        unit, log = queue.unit(at), self.lookup.log
+        if unit is None or not log.min_offset <= unit[0] < log.confirmed:
+            return ()
+        head = log.read(unit[0], _MARKS.size)
+        return _MARKS.unpack(head) if len(head) == _MARKS.size else ()
+
+    def _is_copy(self, record: Record, queue: ConsumeQueue, at: int) -> bool:
+        copy = self.lookup.by_queue_offset(queue.topic, queue.queue_id, at)
+        if copy is None or copy.offset < record.offset or copy.offset in self._taken:
+            return False
+        if _content(copy) != _content(record):
+            return False
+        self._taken.add(copy.offset)
+        return True
+
+
+def _content(one: Record) -> tuple[object, ...]:
+    """
+    What a delayed message and its copy have in common.
+    """
+    return (
+        one.body,
+        one.flag,
+        one.born_timestamp,
+        one.born_host,
+        one.reconsume_times,
+        one.properties,
+    )
+
+
+# --- half messages ------------------------------------------------------------------
+
+
+@frozen
+class OpenHalves:
+    """
+    Where half messages that may be open begin.
+
+    @ivar first: The first of them; all before it are ended.
+    @ivar op: The first op that may name it or a later one.
+    @ivar count: How many are open, of those that were looked at.
+    """
+
+    first: int
+    op: int
+    count: int = 0
+
+
+def told_by_op(lookup: Lookup, since: int) -> OpenHalves | None:
+    """
+    What the newest op says that tells which half messages are ended.  Those of ours do, in
+    C{preparedTransactionOffset}: 1 more than how many of the queue are, from its beginning.  Stock
+    brokers write 0 there.
+
+    @param since: The op before which none is looked at; the last one is.
+    """
+    ops = lookup.queues.get(HALF_DONE_TOPIC, QUEUE)
+    if ops is None:
+        return None
+    for op in reversed(range(max(ops.min_offset, min(since, ops.max_offset - 1)), ops.max_offset)):
+        record = lookup.by_queue_offset(HALF_DONE_TOPIC, QUEUE, op)
+        if record is not None and record.prepared_transaction_offset > 0:
+            first = record.prepared_transaction_offset - 1
+            return OpenHalves(first, _first_op(lookup, first))
+    return None
+
+
+def open_halves(lookup: Lookup, end: int) -> OpenHalves:
+    """
+    Find the first half message below one that no op in the log ends.
+
+    A stock broker stores a half message anew when it asks about it, without an op: then the later
+    one counts.
+    """
+    halves = lookup.queues.get(HALF_TOPIC, QUEUE)
+    if halves is None:
+        return OpenHalves(0, 0)
+    told = told_by_op(lookup, 0) or OpenHalves(0, 0)
+    ended = {half for op in _ops(lookup, told.op) for half in ended_by(lookup, op)}
+    later: set[str] = set()
+    waiting = []
+    for at in reversed(range(max(told.first, halves.min_offset), halves.max_offset)):
+        half = lookup.by_queue_offset(HALF_TOPIC, QUEUE, at)
+        key = "" if half is None else half.properties.get(UNIQUE_KEY, "")
+        if half is not None and at < end and at not in ended and key not in later:
+            waiting.append(at)
+        if key:
+            later.add(key)
+    first = waiting[-1] if waiting else end
+    return OpenHalves(first, _first_op(lookup, first), len(waiting))
+
+
+def ended_by(lookup: Lookup, op: int) -> tuple[int, ...]:
+    """
+    The half messages that an op names; 5.x puts several into one, with commas.
+    """
+    record = lookup.by_queue_offset(HALF_DONE_TOPIC, QUEUE, op)
+    words = () if record is None else record.body.decode("ascii", "replace").split(",")
+    return tuple(int(word) for word in words if word.isdigit())
+
+
+def _ops(lookup: Lookup, first: int) -> range:
+    queue = lookup.queues.get(HALF_DONE_TOPIC, QUEUE)
+    return range(0) if queue is None else range(max(first, queue.min_offset), queue.max_offset)
+
+
+def _first_op(lookup: Lookup, half: int) -> int:
+    """
+    The first op behind a half message: those before it can name neither it nor a later one.
+    """
+    ops, halves = _ops(lookup, 0), lookup.queues.get(HALF_TOPIC, QUEUE)
+    unit = None if halves is None else halves.unit(max(half, halves.min_offset))
+    if unit is None:
+        return ops.stop
+    queue = lookup.queues.get(HALF_DONE_TOPIC, QUEUE)
+
+    def place(op: int) -> int:
+        found = None if queue is None else queue.unit(op)
+        return 0 if found is None else found[0]
+
+    return ops.start + bisect_right(ops, unit[0], key=place)
