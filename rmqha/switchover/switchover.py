@@ -70,7 +70,7 @@ class Switchover:
         if under_way.phase <= Phase.STOPPING:
             await self._stop(under_way)
         if under_way.phase <= Phase.PROMOTING:
-            await self._promote(under_way)
+            under_way = await self._promote(under_way)
         lowered = lower_offsets(await self.new.offsets(), under_way.offsets)
         await self._follow(under_way)
         if lowered:
@@ -218,9 +218,11 @@ class Switchover:
             )
         self.say(f"{self.old.address} is stopped: there is no master now")
 
-    async def _promote(self, under_way: UnderWay) -> None:
+    async def _promote(self, under_way: UnderWay) -> UnderWay:
         """
         Have the slave become master.
+
+        @return: What is under way, with what was seen of it.
         """
         old, new = await self.old.seen(), await self.new.seen()
         if old is not None and old.is_master:
@@ -229,8 +231,13 @@ class Switchover:
                 f"{self.old.address} is {old} again while {self.new.address} is about to be master:"
                 " stop it, or run this command with --back"
             )
-        if new is not None and new.end > under_way.end:
-            under_way = evolve(under_way, end=new.end)
+        if new is not None and not new.is_master:
+            # It may have more than it had, and know the number, if the old one was restored before.
+            under_way = evolve(
+                under_way,
+                end=max(new.end, under_way.end),
+                epoch=max(new.epoch, under_way.epoch),
+            )
         if new is None or not new.is_master:
             under_way = evolve(
                 under_way,
@@ -250,6 +257,7 @@ class Switchover:
             wanted = f"{self.new.address} is a master"
             await self._done(under_way, Act.PROMOTE, what, is_master(self.new), wanted)
         await self._let_write(under_way)
+        return under_way
 
     async def _let_write(self, under_way: UnderWay) -> None:
         """

@@ -435,6 +435,19 @@ class SwitchoverTests(SynchronousTestCase):
         assert broker.state is not None
         return broker.state.is_master, broker.state.writable
 
+    def test_on_after_half_a_way_back(self) -> None:
+        """
+        A slave that knows the number, as the old master was restored with it, is promoted to a new
+        one when the command goes on.
+        """
+        self.killed(Act.PROMOTE)
+        self.restore()
+        self.become(self.old, None)
+        self.hands.numbers.clear()
+        self.done(self.change().run())
+        self.assertEqual({5}, self.hands.numbers)
+        self.assertChanged()
+
     def test_waits_for_the_number(self) -> None:
         """
         The way back ends only when the slave knows the number: before, it can be promoted to it.
