@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Self
@@ -31,6 +32,8 @@ LOGS = "logs"
 """The folder of a tier that says whose log it has."""
 
 _DIGITS = 16
+
+_NAME = re.compile(r"[0-9a-f]{16}\.json", re.ASCII)
 
 
 @frozen(kw_only=True)
@@ -101,7 +104,8 @@ def identities(folder: ObjectFolder) -> tuple[TierIdentity, ...]:
     @raise TierOfAnotherLog: If two logs were begun there.
     @raise TierError: If it cannot be read.
     """
-    names = [f"{LOGS}/{name}" for name in folder.names(LOGS)]
+    # What a kill left half written has another name.
+    names = [f"{LOGS}/{name}" for name in folder.names(LOGS) if _NAME.fullmatch(name)]
     found = tuple(TierIdentity.parse(folder.read(name), folder.shown(name)) for name in names)
     for one in found[1:]:
         _require_one(found[0], one)

@@ -138,6 +138,22 @@ class OtherLogTests(ChangedTestCase):
             self.assertRaises(LogOfAnotherBroker, self.look, target, self.store)
             publish(self.store, self.all[500])
 
+    def test_table_that_went_between_batches(self) -> None:
+        """
+        A table that is dropped while a stream runs is not begun again in the middle.
+        """
+        options = ReadOptions.parse({"path": self.store, "visibility": "log"})
+        for target in (self.target("parquet"), self.target("iceberg")):
+            table = Appending(target, options)
+            publish(self.store, self.all[500])
+            table.commit(written(table.work(), options))
+            table.close()
+            shutil.rmtree(target.root)
+            publish(self.store, self.all[600])
+            error = self.assertRaises(NotNext, table.commit, written(table.work(), options))
+            self.assertEqual((0, self.all[500]), (error.end, error.start), target)
+            table.close()
+
     def test_table_without_identity(self) -> None:
         """
         A table of an earlier version does not say whose log it is, and goes on; from then on it

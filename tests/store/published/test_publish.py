@@ -5,6 +5,7 @@ formats they write.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from pathlib import Path
@@ -46,6 +47,7 @@ class PublishTestCase(LogTestCase):
             settings=SIZES,
             clock=self.clock,
             broker_name="broker-a",
+            cluster="cluster-1",
             now_ms=lambda: NOW + int(self.clock.seconds() * 1000),
             **more,
         )
@@ -100,6 +102,7 @@ class PointTests(PublishTestCase):
         self.flush(store)
         self.pass_time()
         self.assertEqual((self.point(store).confirm, self.point(store).durable), (1000, 1000))
+        self.assertEqual(self.point(store).cluster, "cluster-1")
         self.assertEqual(self.point(store).broker_name, "broker-a")
         self.assertFalse(self.point(store).closed)
 
@@ -524,12 +527,16 @@ class FormatTests(SynchronousTestCase):
             min_offset=1,
             broker_name="бр",
             generation="i",
+            cluster="c",
             closed=True,
             tail=9,
             cuts=(Cut(3, STORED), Cut(0, STORED, Why.COPY)),
             time=STORED,
         )
         self.assertEqual(parse_point(published.render_point(point)), point)
+        older = json.loads(published.render_point(point))
+        del older["cluster"]
+        self.assertEqual(parse_point(json.dumps(older).encode()), evolve(point, cluster=""))
 
     def test_no_point(self) -> None:
         """
