@@ -15,13 +15,12 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Self
 
 from attrs import field, frozen
 
 from rmqha.logfiles.log_files import LogFiles
-from rmqha.logfiles.published import identity_of, other_first, read_point
+from rmqha.logfiles.published import other_first
 from rmqha.tier.errors import TierManifestInvalid, TierOfAnotherLog
 from rmqha.tier.objects import ObjectFolder
 from rmqha.wire.log.log_identity import LogIdentity
@@ -89,12 +88,12 @@ class TierIdentity:
         @raise TierOfAnotherLog: If it is another.
         """
         if not self.log.is_named_as(log):
-            theirs, ours = f"the tier is of broker {self.log.name}", f"the other of {log.name}"
+            theirs, ours = f"the tier is of broker {self.log.name}", f"the store of {log.name}"
             raise TierOfAnotherLog(self.where, where, self.begin, theirs, ours)
         found = other_first(self.log, files)
         if found:
             theirs = f"the tier's record at byte {self.log.first} has fingerprint {self.log.sum}"
-            raise TierOfAnotherLog(self.where, where, self.begin, theirs, f"the other's {found}")
+            raise TierOfAnotherLog(self.where, where, self.begin, theirs, f"the store's {found}")
 
 
 def identities(folder: ObjectFolder) -> tuple[TierIdentity, ...]:
@@ -128,27 +127,24 @@ def _require_one(one: TierIdentity, two: TierIdentity) -> None:
         )
 
 
-def claim(folder: ObjectFolder, root: Path, files: LogFiles, begin: int) -> None:
+def claim(folder: ObjectFolder, log: LogIdentity, begin: int) -> tuple[TierIdentity, ...]:
     """
-    Say whose log a tier has, unless it is said; and refuse it to another log.
+    Say whose log a tier has that does not say it yet.
 
-    @param root: The store's root.
-    @param files: Its log.
     @param begin: The first byte that the tier has, or will have.
-    @raise TierOfAnotherLog: If it is another log's.
+    @return: What it says then; nothing, if the log has no record yet.
+    @raise TierOfAnotherLog: If somebody else has said that it is another log's meanwhile.
     @raise TierError: If it cannot be read or written.
     """
-    ours = identity_of(files, read_point(root))
-    found = identities(folder)
-    if not found and ours.sum:
-        mine = TierIdentity(log=ours, begin=begin)
-        folder.write(mine.name, [mine.render()])
-        try:
-            found = identities(folder)
-        except TierOfAnotherLog:
-            folder.remove(mine.name)
-            raise
-    require_all(found, ours, files, str(root))
+    if not log.sum:
+        return ()
+    mine = TierIdentity(log=log, begin=begin)
+    folder.write(mine.name, [mine.render()])
+    try:
+        return identities(folder)
+    except TierOfAnotherLog:
+        folder.remove(mine.name)
+        raise
 
 
 def require_all(

@@ -34,7 +34,7 @@ from rmqha.tier.errors import (
     TierObjectSize,
     TierOfAnotherLog,
 )
-from rmqha.tier.identity import claim
+from rmqha.tier.identity import claim, identities, require_all
 from rmqha.tier.joined_log import list_tier, require_same_file, require_same_log
 from rmqha.tier.manifest import BLOCK, Before, FileManifest, manifest_name, object_name, sums_of
 from rmqha.tier.objects import ObjectFolder
@@ -165,8 +165,12 @@ class Uploader:
         tiered = list_tier(self.url)
         here = LogFiles.find(self.root)
         log = identity_of(here, read_point(self.root))
+        said = identities(self._folder)
+        require_all(said, log, here, str(self.root))
         require_same_log(log, LogFiles(self.root, tuple(full)), tiered)
-        claim(self._folder, self.root, here, tiered[0].start if tiered else here.first)
+        if not said:
+            said = claim(self._folder, log, tiered[0].start if tiered else here.first)
+            require_all(said, log, here, str(self.root))
         there = {(file.start, file.end) for file in tiered}
         wanted = [file for file in full if (file.start, file.end) not in there]
         total, done, sent = sum(file.end - file.start for file in wanted), 0, 0
