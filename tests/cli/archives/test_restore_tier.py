@@ -100,4 +100,4 @@ class RestoreTierTests(TierCase, CommandTestCase):
         self.assertIn("does not exist", self.fails(2, "restore", "/nowhere", self.dest))
         self.fails(2, "restore", self.url, self.dest, "--tier", self.url)
         empty = f"file://{self.folder()}"
-        self.assertIn("no log file", self.fails(1, "restore", empty, self.dest))
+        self.assertIn("there is no tier at", self.fails(1, "restore", empty, self.dest))
