@@ -50,11 +50,11 @@ class LogIdentity:
 
     def to_json(self) -> dict[str, Any]:
         """
-        As a value of JSON.
+        As a value of JSON, with its keys sorted: Spark compares positions as text.
         """
         return {
-            "cluster": self.cluster,
             "broker": self.broker,
+            "cluster": self.cluster,
             "first": self.first,
             "sum": self.sum,
         }
