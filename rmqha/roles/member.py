@@ -256,7 +256,12 @@ class MemberNode(LeadingNode):
         asked = duty(state, member)
         lost = self.counted_on.lost
         if asked is Duty.ELECT and not lost:
-            state = await self.membership.group.elect(member.id)
+            try:
+                state = await self.membership.group.elect(member.id)
+            except ControllerRefused as error:
+                if error.code != ControllerResponseCode.ELECT_MASTER_FAILED:
+                    raise
+                return self._nobody_to_elect(state)
             asked = duty(state, member)
         if asked is Duty.REFUSE:
             return self._fence_refused(
@@ -288,6 +293,19 @@ class MemberNode(LeadingNode):
         if asked is Duty.LEAD:
             return await self._lead(state)
         return await self._follow_decided(state)
+
+    def _nobody_to_elect(self, state: SetState) -> str:
+        """
+        Wait for those that may be elected.
+        """
+        why = (
+            f"there is no master in epoch {state.master_epoch}: only {sorted(state.in_sync)} may "
+            "be elected, and none of them is alive. Start them; if that is not possible, `rmqha "
+            "controller explain --set` says what can be done"
+        )
+        if self.member is not MemberState.LEADING:
+            self._become(MemberState.WAITING, why)
+        return why
 
     def _fence_refused(self, reason: str, why: str) -> str:
         """

@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import click
+from attrs import define
 from click.testing import CliRunner
+from twisted.internet.defer import fail
 
 from lab.harness import golden
-from rmqha.cli.controller import elect, status
+from rmqha.cli.controller import elect, explain, status
 from rmqha.controller.identity import IdentityFiles
 from rmqha.controller.overview import look
-from rmqha.errors import NoController
+from rmqha.errors import NoController, RemotingUnreachable
 from rmqha.ha.master_epoch import EpochJournal, EpochStart
 from rmqha.store.files.lock import StoreLock
 from rmqha.wire.remoting.codes import ControllerRequestCode as Code
@@ -26,8 +28,9 @@ from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import from_ext
 from rmqha.wire.remoting.headers.controller import ElectMasterRequest
 from tests.cli.command import CommandTestCase
+from tests.controller.fake_controllers import FakeControllers
 from tests.controller.test_group import A, B, GroupTestCase, refused, said
-from tests.controller.test_other_members import SET
+from tests.controller.test_other_members import EPOCHS, MEMBER, SET
 from tests.support.effort import slow
 
 ELECTED = {
@@ -37,6 +40,15 @@ ELECTED = {
     "syncStateSetEpoch": "9",
 }
 TWO = b'{"syncStateSet":[2,1]}'
+
+
+@define
+class Asking:
+    """
+    A client that asks controllers and members.
+    """
+
+    request: Any
 
 
 class ShownTestCase(GroupTestCase):
@@ -135,6 +147,70 @@ class StatusTests(ShownTestCase):
         self.assertRaises(click.UsageError, status.addresses_of, (";",))
 
 
+class ExplainTests(ShownTestCase):
+    """
+    C{rmqha controller explain}.
+    """
+
+    LOST = SET.replace(b'"alive":true', b'"alive":null').replace(b"false", b"true")
+    LOST = LOST.replace(b"null", b"false")
+
+    def shown(self, body: bytes, *, as_json: bool = False) -> tuple[int, str, str]:
+        """
+        What the command prints.
+        """
+        self.controllers.handlers[Code.GET_SYNC_STATE_DATA] = said({}, body)
+        member = FakeControllers((MEMBER,), MEMBER)
+        member.handlers[Code.GET_BROKER_EPOCH_CACHE] = said({}, EPOCHS)
+        ask = self.controllers.request
+
+        def request(address: str, command: Command, timeout: float) -> Any:
+            if address == "10.0.0.1:10911":
+                return fail(RemotingUnreachable(address, "connection refused"))
+            return (member.request if address == MEMBER else ask)(address, command, timeout)
+
+        self.patch(self.group, "client", Asking(request))
+        seen = self.result(explain.explained(self.group))
+        return self.printed(lambda: explain.show(seen, as_json=as_json))
+
+    def test_led(self) -> None:
+        """
+        A set with a master says who could take its place.
+        """
+        code, out, _ = self.shown(SET)
+        self.assertEqual(code, 0)
+        self.assertIn("set a: id 1 is master; no other member can be elected\n", out)
+        self.assertIn("no: it is not in sync, and may lack what was acknowledged", out)
+
+    def test_nobody(self) -> None:
+        """
+        Where nobody can be elected it says who may be, and the ways out with what each loses.
+        """
+        code, out, _ = self.shown(self.LOST)
+        self.assertEqual(code, 1)
+        self.assertIn("no member can be elected: only [1] may be, and none of them is alive", out)
+        self.assertIn("1. loses nothing: start id 1 at 10.0.0.1:10911", out)
+        self.assertIn("2. loses all that [1] alone have", out)
+        self.assertIn("id 2 has the longest log, up to byte 344675", out)
+        self.assertIn("enableElectUncleanMaster=true", out)
+
+    def test_json(self) -> None:
+        """
+        The same as one object.
+        """
+        found = json.loads(self.shown(self.LOST, as_json=True)[1])
+        self.assertIsNone(found["masterId"])
+        self.assertEqual([each["logEnd"] for each in found["members"]], [None, 344675])
+        self.assertEqual(len(found["waysOut"]), 2)
+
+    def test_unknown_set(self) -> None:
+        """
+        A set that the controllers do not know is an error.
+        """
+        self.controllers.handlers[Code.GET_SYNC_STATE_DATA] = said({}, b'{"replicasInfoTable":{}}')
+        self.failed(explain.explained(self.group), click.ClickException)
+
+
 class ElectTests(ShownTestCase):
     """
     C{rmqha controller elect}.
@@ -202,6 +278,7 @@ class ElectTests(ShownTestCase):
         """
         self.assertIn("alive and in sync can be elected", self.refusal(refused(2012)))
         self.assertIn("answered 2012: no", self.refusal(refused(2012)))
+        self.assertIn("rmqha controller explain --set", self.refusal(refused(2012)))
         self.assertIn("check --set and --id", self.refusal(refused(2010)))
         self.assertTrue(self.refusal(refused(1)).endswith("answered 1: no"))
 

@@ -496,6 +496,21 @@ class SafetyTests(MemberCase):
         self.pass_time(LOOK)
         self.assert_state(MemberState.LEADING)
 
+    def test_nobody_can_be_elected(self) -> None:
+        """
+        Where the only member in sync is dead, the reason says which one it is, and where the ways
+        out are told.
+        """
+        self.set.elect("")
+        self.set.in_sync = (OTHER,)
+        self.set.handlers[Code.ELECT_MASTER] = lambda command: command.answer(
+            ControllerResponseCode.ELECT_MASTER_FAILED, "no"
+        )
+        self.member()
+        self.pass_time(2.0)
+        self.assert_state(MemberState.WAITING, "only [2] may be elected, and none of them is alive")
+        self.assert_state(MemberState.WAITING, "rmqha controller explain")
+
     def test_a_lost_log(self) -> None:
         """
         A member that was counted on and comes back with less gives no sign of life, until it has

@@ -16,7 +16,7 @@ from rmqha.errors import ControllerRefused, ControllerUnanswered
 from rmqha.net.tls.tool_tls import ToolTls
 from rmqha.wire.remoting.codes import ControllerResponseCode as Code
 
-_LOOK = "look with `rmqha controller status --set`"
+_LOOK = "`rmqha controller explain --set` says who can be"
 _UNKNOWN = "the controllers know no such set, or no member of it with that id: check --set and --id"
 
 WHAT_TO_DO = {
@@ -42,7 +42,9 @@ async def elected(group: ControllerGroup, member: int) -> SetState:
         hint = WHAT_TO_DO.get(Code(error.code), "") if known else ""
         raise click.ClickException(f"{error}; {hint}" if hint else str(error)) from error
     except ControllerUnanswered as error:
-        raise click.ClickException(f"{error}; it may have been elected: {_LOOK}") from error
+        raise click.ClickException(
+            f"{error}; it may have been elected: look with `rmqha controller status --set`"
+        ) from error
 
 
 def show(state: SetState, name: str, member: int, *, as_json: bool) -> int:

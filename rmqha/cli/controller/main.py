@@ -7,6 +7,7 @@ from __future__ import annotations
 import click
 
 from rmqha.cli.controller.elect import elect
+from rmqha.cli.controller.explain import explain
 from rmqha.cli.controller.reset import reset
 from rmqha.cli.controller.status import status
 
@@ -19,5 +20,5 @@ def controller() -> None:
     """
 
 
-for command in (status, elect, reset):
+for command in (status, explain, elect, reset):
     controller.add_command(command)
