@@ -335,7 +335,10 @@ class ForgottenLabelTests(MixedTestCase):
             self.link.set("down", rate=50_000)
             # Name servers tell of the new master a little later.
             until(
-                lambda: "FLUSH_SLAVE_TIMEOUT" in self.tool.put(1, self.topic, size=400_000).wait(),
+                lambda: (
+                    "FLUSH_SLAVE_TIMEOUT"
+                    in self.tool.put(1, self.topic, kind="big", size=400_000).wait()
+                ),
                 "a write waits",
                 BOOT,
                 tell=self.tool.tail,
