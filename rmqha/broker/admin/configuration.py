@@ -17,6 +17,7 @@ from rmqha.broker.tables.current_settings import LISTS, CurrentSettings
 from rmqha.broker.tables.topics import Topics
 from rmqha.config.load import describe
 from rmqha.errors import RequestRefused
+from rmqha.net.allowed_peers import Allowed
 from rmqha.net.remoting import config_changes
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer
@@ -31,6 +32,9 @@ FOR_TOOLS = {
 }
 """Keys without meaning here that mqadmin's exports do not do without: how many filter servers the
 broker has, and how many processors there are."""
+
+ADMIN_PEERS = "adminAllowedPeers"
+"""The key that names who may send such requests."""
 
 USE_TLS = "useTLS"
 """Stock brokers' name of C{tlsEnable}, which those exports read."""
@@ -68,6 +72,13 @@ class BrokerConfiguration:
             )
         changes = self.current.change(texts)
         config_changes.tell(self._log, connection.address, changes)
+        peers = self.current.settings.admin.allowed_peers
+        if ADMIN_PEERS in texts and not Allowed(peers).permits(connection.host):
+            self._log.warn(
+                "adminAllowedPeers no longer names {host}, from where it was set: the next change "
+                "comes from one of those that it names, or with the file (SIGHUP)",
+                host=connection.host,
+            )
         return None
 
     def get(self, connection: RemotingProtocol, command: Command) -> Answer:

@@ -108,7 +108,8 @@ class RemotingProtocol(Protocol):
         self.host, self.address = host_of(peer), peer_of(peer)
         self.peer = (self.host, getattr(peer, "port", None) or 0)
         self._active = self._all.clock.seconds()
-        if ISSLTransport.providedBy(transport):
+        waits = self._gate is not None and self._gate.waits_for_hello
+        if waits or ISSLTransport.providedBy(transport):
             self._handshake = self._active
         self._outbox = Outbox(transport, self._all.clock, self._all.soon)
         self.opened = True

@@ -47,6 +47,14 @@ class TlsGate:
         if self.mode is TlsMode.ENFORCING and self.context is None:
             raise ValueError(f"{self.key} enforcing needs a certificate")
 
+    @property
+    def waits_for_hello(self) -> bool:
+        """
+        Whether a connection is nothing before its handshake is done, so that its time for that
+        begins when it is there, and not with its first byte.
+        """
+        return self.mode is TlsMode.ENFORCING
+
     def refusal(self, hello: bool) -> TlsRefused | None:
         """
         Why a connection cannot stay; C{None} when it may.

@@ -9,6 +9,7 @@ from ipaddress import ip_network
 from typing import Any
 
 from attrs import evolve
+from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
 from rmqha.broker.admin.permissions import SLAVE_REFUSES
 from rmqha.broker.tables.current_settings import LISTS
@@ -561,11 +562,23 @@ class GuardTests(AdministrationTestCase):
 
     def test_lists_of_administrators(self) -> None:
         """
-        Where somebody does, they change at once, for administrators too.
+        Where somebody does, they change at once, for administrators too: who is then none is
+        told so in the log.
         """
         self.begin(admin=AdminSettings(allowed_peers=(ip_network("10.1.0.0/16"),)))
+        lines: list[str] = []
+
+        def hear(event: LogEvent) -> None:
+            lines.append(formatEvent(event))
+
+        globalLogPublisher.addObserver(hear)
+        self.addCleanup(globalLogPublisher.removeObserver, hear)
+        body = b"adminAllowedPeers=10.1.0.0/16,192.0.2.0/24\n"
+        self.assertEqual(self.ask(RequestCode.UPDATE_BROKER_CONFIG, body).code, 0)
+        self.assertFalse(any("no longer names" in line for line in lines))
         body = b"adminAllowedPeers=192.0.2.0/24\nfileReservedTime=5\n"
         self.assertEqual(self.ask(RequestCode.UPDATE_BROKER_CONFIG, body).code, 0)
+        self.assertTrue(any("no longer names 10.1.2.3" in line for line in lines))
         self.assertEqual(self.ask(RequestCode.UPDATE_BROKER_CONFIG, body).code, 16)
         self.assertEqual(self.serving.store.retention.settings.file_reserved, 18000.0)
 

@@ -18,7 +18,7 @@ from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.connections import ConnectionLimits, Connections
 from rmqha.net.remoting.handlers import Registry
 from rmqha.net.remoting.server import RemotingFactory
-from rmqha.net.tls.gate import TlsGate
+from rmqha.net.tls.gate import HANDSHAKE_TIMEOUT, TlsGate
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.frame import encode
 
@@ -116,6 +116,21 @@ class AdmissionTests(SynchronousTestCase):
             self.assertEqual(self.first_bytes(gate, FRAME), clear)
             if hello != "tls":
                 self.assertEqual(self.first_bytes(gate, HELLO), hello)
+
+    def test_silence(self) -> None:
+        """
+        Where only TLS may stay a connection that says nothing has the time of a handshake; where
+        clear text may, the idle limit is its own.
+        """
+        for mode, closed in (
+            (TlsMode.ENFORCING, {"tls-handshake": 1}),
+            (TlsMode.PERMISSIVE, {}),
+        ):
+            clock = Clock()
+            factory = RemotingFactory(Registry(), clock, gate=TlsGate(mode, object()))
+            self.join(factory)
+            clock.pump([1.0] * int(HANDSHAKE_TIMEOUT + 2))
+            self.assertEqual(factory.connections.closed, closed, mode)
 
     def test_enforcing_needs_a_certificate(self) -> None:
         """
