@@ -133,8 +133,10 @@ def derived_faults(settings: StoreSettings, *, exact: bool = True) -> list[str]:
     """
     log = open_log(settings)
     queues, index = open_derived(settings.root, settings, read_only=True)
+    queues.start.offset = log.min_offset
     queues.load()
     queues.inspect(log.min_offset)
+    ends = [(topic, *end) for topic, idle in queues.idle_ends().items() for end in idle.items()]
     if index is not None:
         index.load()
     faults = [str(fault) for fault in compare(log, queues, index, settings)]
@@ -143,7 +145,7 @@ def derived_faults(settings: StoreSettings, *, exact: bool = True) -> list[str]:
         index.close()
     if exact and not faults:
         fresh = Folder("rebuilt-")
-        rebuild(log, fresh.path, settings)
+        rebuild(log, fresh.path, settings, ends=ends)
         if queue_files(settings.root) != queue_files(fresh.path):
             faults.append(f"{settings.root}: queue files are not those of a rebuild")
         if index_files(settings.root) != index_files(fresh.path):

@@ -22,7 +22,8 @@ def bring_back(
 ) -> Generator[None, None, None]:
     """
     Make the tables agree with the queues, a topic or an offset before each C{yield}: there may be
-    a hundred thousand.
+    a hundred thousand.  A queue of which nothing is left begins where its furthest group is: none
+    of them may pass over what comes.
 
     Offsets stay where it is not known yet where queues end, as they lack what the log has.
     """
@@ -33,10 +34,8 @@ def bring_back(
             topics.bring_back(topic, used)
         yield
 
-    def end(topic: str, queue_id: int) -> int | None:
-        # One that has lost all its messages is there, and ends where it begins.
-        found = store.next_offset(topic, queue_id)
-        return found if found or queues.get(topic, queue_id) is not None else None
+    def end(topic: str, queue_id: int, offset: int) -> int | None:
+        return None if topics.get(topic) is None else store.begin(topic, queue_id, offset)
 
     if store.knows_ends:
         yield from offsets.bring_back(end)

@@ -387,7 +387,7 @@ class Broker:
             delays=self.schedule.offsets,
             slave=slave,
         )
-        self._changes = OffsetChanges(self.offsets, self.reactor, self._in_thread)
+        self._changes = OffsetChanges(self.offsets, store.queues, self.reactor, self._in_thread)
         most = settings.store.max_msgs_num_batch
         lookups = Lookups(self.lookup, served, settings.pull, most)
         return pulls, progress, self._changes, lookups
@@ -471,7 +471,7 @@ class Broker:
             servers=self.registration.servers,
             offsets=self.offsets,
             known=lambda topic: self.topics.get(topic) is not None,
-            queue_end=store.next_offset,
+            begin=store.begin,
             clock=clock,
             in_thread=in_thread,
         )
@@ -493,6 +493,7 @@ class Broker:
             ),
             delays=self.schedule.adopt,
             forget=self._deletion.forget,
+            begin=partial(store.queues.begin, sure=True),
             clock=clock,
             in_thread=in_thread,
         )

@@ -427,6 +427,19 @@ class Store:
         """
         return max(self.queues.end(topic, queue_id), self._next.get((topic, queue_id), 0))
 
+    def begin(self, topic: str, queue_id: int, offset: int) -> int:
+        """
+        Let a queue that has no message go on where somebody counts on it, as in
+        L{ConsumeQueues.begin}.  Where queues end must be known.
+
+        @return: What L{next_offset} says then.
+        """
+        key, end = (topic, queue_id), self.next_offset(topic, queue_id)
+        # What is given out and in no queue is in the log, and readers do not see it yet.
+        if offset > end == self.queues.end(topic, queue_id):
+            end = self._next[key] = self.queues.begin(topic, queue_id, offset)
+        return end
+
     def fence(self, reason: str) -> None:
         """
         Refuse writes for the rest of the store's life: another master is the later one.

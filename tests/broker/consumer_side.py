@@ -129,7 +129,7 @@ class Consuming:
             Progress(
                 self.offsets, reader, store.queues, self.topics, self.groups, slave=self.slave
             ),
-            OffsetChanges(self.offsets, clock, now),
+            OffsetChanges(self.offsets, store.queues, clock, now),
             Lookups(lookup, self.served, self.settings, store.settings.max_msgs_num_batch),
         )
         for part in parts:

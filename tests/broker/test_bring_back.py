@@ -107,7 +107,7 @@ class BringBackTests(BrokerTestCase):
         """
         looked = self.slow()
         self.successResultOf(self.prepare(looked))
-        self.assertEqual(len(looked), len(TOPICS) * QUEUES)
+        self.assertEqual(len(looked), 3 * len(TOPICS) * QUEUES, "where it ends, and why")
         self.assertEqual(self.offsets(), [1] * len(TOPICS) * QUEUES)
         topic = self.master.topics.get("B")
         assert topic is not None, "it has messages"
@@ -131,7 +131,7 @@ class BringBackTests(BrokerTestCase):
 
     def test_nothing_left(self) -> None:
         """
-        A queue whose messages are all lost begins anew, and so do its groups.
+        A queue whose messages are all lost goes on where its group is, which may have read them.
         """
         store = self.master.store
         self.successResultOf(store._flush_derived())
@@ -150,7 +150,25 @@ class BringBackTests(BrokerTestCase):
         self.assertEqual(self.master.store.log.end, end)
         self.master.offsets.advance("g", "D", 0, 2)
         self.successResultOf(self.master.prepare())
-        self.assertEqual(self.master.offsets.get("g", "D", 0), 0)
+        self.assertEqual(self.master.offsets.get("g", "D", 0), 2)
+        self.assertEqual(self.master.store.next_offset("D", 0), 2)
+
+    def test_idle_topic(self) -> None:
+        """
+        A queue of which nothing is left goes on where its furthest group is: each group gets what
+        comes, and none of them is moved.
+        """
+        self.master.topics.put(TopicConfig(topic_name="E"))
+        for group, offset in (("slow", 15), ("fast", 20), ("new", 0)):
+            self.master.offsets.advance(group, "E", 0, offset)
+        self.master.offsets.advance("g", "Gone", 0, 7)
+        self.successResultOf(self.master.prepare())
+        self.send(self.client(), "E", 0)
+        self.clock.advance(0.1)
+        self.assertEqual(self.master.lookup.bounds("E", 0), (20, 21))
+        kept = [self.master.offsets.get(group, "E", 0) for group in ("slow", "fast", "new")]
+        self.assertEqual(kept, [15, 20, 0])
+        self.assertIsNone(self.master.lookup.bounds("Gone", 0))
 
     def test_stopped(self) -> None:
         """

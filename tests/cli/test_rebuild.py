@@ -154,7 +154,7 @@ class RebuildTests(CommandTestCase):
         A rebuild that dies while it builds leaves the old files; the next one succeeds.
         """
 
-        def dying(*args: object) -> None:
+        def dying(*args: object, **more: object) -> None:
             folder = self.store / "rmqha" / "rebuild" / "consumequeue" / "half"
             folder.mkdir(parents=True)
             raise KeyboardInterrupt

@@ -156,6 +156,20 @@ class PromoteTests(PromotionTestCase):
         self.assertEqual(self.offsets("delayOffset.json"), {3: 0})
         self.assertEqual(self.offsets("consumerOffset.json")[half], {0: 0})
 
+    def test_idle_topic(self) -> None:
+        """
+        Where nothing is left of a queue no offset moves: it goes on where its furthest group is.
+        """
+        self.table("consumerOffset.json", {"Idle@g": {1: 20}, "Idle@h": {1: 12}})
+        self.assertEqual(plan(self.settings).consumers, ())
+        self.assertFalse((self.root / "consumequeue" / "Idle").exists())
+        self.assertEqual(promote(self.settings).consumers, ())
+        self.assertEqual(
+            self.offsets("consumerOffset.json"), {"Idle@g": {1: 20}, "Idle@h": {1: 12}}
+        )
+        store = self.opened(self.root, settings=SIZES)
+        self.assertEqual(store.put(message(500, topic="Idle", queue_id=1)).queue_offset, 20)
+
     def test_unknown_topics(self) -> None:
         """
         Topics that have messages and no configuration are told; a broker's own are none.

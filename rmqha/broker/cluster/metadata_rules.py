@@ -19,7 +19,7 @@ from rmqha.errors import AnotherBroker, BodyInvalid, JsonInvalid, MetadataRefuse
 from rmqha.logfiles.published import DeletedTopic
 from rmqha.wire.remoting import fastjson, json_body
 from rmqha.wire.remoting.bodies.common import DataVersion
-from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets, DelayOffsets
+from rmqha.wire.remoting.bodies.offsets import QUEUE_ENDS, ConsumerOffsets, DelayOffsets
 from rmqha.wire.remoting.bodies.tables import DELETED_MEMBER, GroupTable, TopicTable
 
 TOPICS, GROUPS, OFFSETS, DELAYS = "topics", "groups", "consumer offsets", "delay offsets"
@@ -143,6 +143,24 @@ def offsets(body: bytes, holds_some: bool) -> ConsumerOffsets:
             queues = {number: at for number, at in queues.items() if number >= 0 and at >= 0}
         sound[key] = queues
     return evolve(table, offset_table=sound)
+
+
+def take_ends(table: ConsumerOffsets) -> list[tuple[str, int, int]]:
+    """
+    Take out of a table of offsets where queues go on that have no message left: topic, queue id
+    and queue offset; only brokers of ours tell.
+
+    @raise MetadataRefused: If that makes no sense.
+    """
+    found = table.extra.pop(QUEUE_ENDS, {})
+    try:
+        return [
+            (str(topic), int(queue_id), int(end))
+            for topic, queues in found.items()
+            for queue_id, end in queues.items()
+        ]
+    except (AttributeError, TypeError, ValueError) as error:
+        raise MetadataRefused(OFFSETS, f"{QUEUE_ENDS} makes no sense: {error!r}") from None
 
 
 def delays(body: bytes, holds_some: bool) -> DelayOffsets:

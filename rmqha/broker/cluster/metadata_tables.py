@@ -13,6 +13,7 @@ from typing import Any
 from attrs import define, field, frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from rmqha.broker.cluster import metadata_rules
@@ -137,6 +138,7 @@ class Copies:
     @ivar cluster: Our cluster's.
     @ivar delays: Takes the master's delay offsets.
     @ivar forget: Deletes the queues of deleted topics.
+    @ivar begin: Lets a queue that has no message here begin where the master's goes on.
     @ivar master: The master's client address; C{""} while it is not known.
     @ivar epoch: Asks in which master epoch that leads.
     @ivar parts: The state of each table.
@@ -150,6 +152,7 @@ class Copies:
     offsets: OffsetSync
     delays: Callable[[DelayOffsets], object]
     forget: Callable[[Mapping[str, DeletedTopic]], Awaitable[None]]
+    begin: Callable[[str, int, int], object]
     clock: IReactorTime
     in_thread: InThread
     master: str = field(default="", init=False)
@@ -336,10 +339,15 @@ class Copies:
             sync.same(boot)
             return False
         table = await self.in_thread(metadata_rules.offsets, body, sync.holds_some)
+        ends = metadata_rules.take_ends(table)
         if not one_reign:
             sync.moved()
         moved = await sync.adopt(table, boot, self.master)
         part.keep(body, table.data_version, table.offset_table)
+        for topic, queue_id, end in ends:
+            if self.topics.get(topic) is not None:
+                self.begin(topic, queue_id, end)
+                await deferLater(self.clock, 0, lambda: None)
         await self.owed.give_back(table, ask, self.master)
         return bool(moved)
 

@@ -27,6 +27,7 @@ from rmqha.store.files.allocate import InThread
 from rmqha.wire.remoting.bodies.offsets import ConsumerOffsets as OffsetTable
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
+from rmqha.wire.remoting.headers.offsets import WHOLE
 
 WITHIN = 3.0
 """Seconds a master waits for all of it, before it serves without."""
@@ -39,7 +40,8 @@ class Return:
 
     @ivar servers: The name servers, who know the slaves.
     @ivar known: Whether there is a topic here, by its name.
-    @ivar queue_end: Just past the last message of a queue here, whether readers may see it or not.
+    @ivar begin: Lets a queue that has no message here begin at an offset, and gives the one just
+        past its last message, whether readers may see it or not.
     """
 
     client: RemotingClient
@@ -47,7 +49,7 @@ class Return:
     servers: tuple[str, ...]
     offsets: ConsumerOffsetTable
     known: Callable[[str], bool]
-    queue_end: Callable[[str, int], int]
+    begin: Callable[[str, int, int], int]
     clock: IReactorTime
     in_thread: InThread
 
@@ -89,12 +91,13 @@ class Return:
         )
 
     async def _hear(self, slave: str) -> None:
-        request = Command.request(RequestCode.GET_ALL_CONSUMER_OFFSET)
+        request = Command.request(RequestCode.GET_ALL_CONSUMER_OFFSET, WHOLE)
         try:
             answer = await self.client.request(slave, request, WITHIN)
             if answer.code != ResponseCode.SUCCESS:
                 raise RequestRefused(answer.code, answer.remark, request.code)
             table = await self.in_thread(metadata_rules.offsets, bytes(answer.body), False)
+            ends = metadata_rules.take_ends(table)
         except UNREACHED as error:
             self._log.warn(
                 "No consumer offsets from slave {slave}: {error}",
@@ -102,6 +105,9 @@ class Return:
                 error=error,
             )
             return
+        for topic, queue_id, end in ends:
+            if self.known(topic):
+                self.begin(topic, queue_id, end)
         moved = await merge(self.offsets, self._possible(table), self.clock)
         if moved:
             self._log.info(
@@ -121,7 +127,7 @@ class Return:
                 continue
             found = {}
             for queue_id, offset in queues.items():
-                end = self.queue_end(topic, queue_id)
+                end = self.begin(topic, queue_id, offset)
                 if end or not offset:
                     found[queue_id] = min(offset, end)
             yield key, found

@@ -40,7 +40,11 @@ from rmqha.periodic import Job, Periodic
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import from_ext
-from rmqha.wire.remoting.headers.offsets import ConsumerOffsetsAnswer, ConsumerOffsetsRequest
+from rmqha.wire.remoting.headers.offsets import (
+    WHOLE,
+    ConsumerOffsetsAnswer,
+    ConsumerOffsetsRequest,
+)
 from rmqha.wire.remoting.headers.slave import SlaveTablesRequest
 
 PERIOD = 10.0
@@ -59,9 +63,6 @@ CODES = {
     OFFSETS: RequestCode.GET_ALL_CONSUMER_OFFSET,
 }
 """What is asked in a round, topics first: they tell whose tables these are."""
-
-WHOLE = ConsumerOffsetsRequest(offsets_since="")
-"""Asks for all consumer offsets, and for their version."""
 
 UNRECOGNIZED = "waiting for the master's topic table, which identifies the broker"
 """Why other tables are refused until the first table of topics was believed."""

@@ -23,9 +23,11 @@ from rmqha.broker.tables.offset_journal import Marks
 from rmqha.errors import RequestRefused
 from rmqha.net.remoting.connection import RemotingProtocol
 from rmqha.net.remoting.handlers import Answer
+from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.files.allocate import InThread
 from rmqha.store.tables.offset_segments import ALL_QUEUES
 from rmqha.wire.remoting.bodies.common import DataVersion
+from rmqha.wire.remoting.bodies.offsets import QUEUE_ENDS, ConsumerOffsets
 from rmqha.wire.remoting.codes import RequestCode, ResponseCode
 from rmqha.wire.remoting.command import Command
 from rmqha.wire.remoting.fields import from_ext
@@ -58,6 +60,7 @@ class OffsetChanges:
     """
 
     offsets: ConsumerOffsetTable
+    queues: ConsumeQueues
     clock: IReactorTime
     in_thread: InThread
     _waiting: list[_Waiting] = field(factory=list, init=False)
@@ -151,10 +154,19 @@ class OffsetChanges:
         if version is None and table.data_version is None:
             # A slave of 5.x takes nothing over from a table without.
             table = evolve(table, data_version=DataVersion(counter=self.offsets.journal.version))
-        made: Deferred[Answer] = self.in_thread(write, table, numeric_keys="bare").addCallback(
+        ours = version is not None
+        made: Deferred[Answer] = self.in_thread(self._table, table, ours=ours).addCallback(
             lambda body: command.answer(header=header, body=body)
         )
         return made
+
+    def _table(self, table: ConsumerOffsets, *, ours: bool) -> bytes:
+        """
+        A whole table, for a broker of ours with where queues go on of which its log has nothing.
+        """
+        if ours:
+            table = evolve(table, extra=table.extra | {QUEUE_ENDS: self.queues.idle_ends()})
+        return write(table, numeric_keys="bare")
 
     def _changed(self, command: Command, marks: Marks) -> Deferred[Answer]:
         """

@@ -189,20 +189,20 @@ class ConsumerOffsetTable:
         self._table.setdefault(key, {})[queue_id] = offset
         self._changed(key, queue_id, BACK)
 
-    def bring_back(self, end: Callable[[str, int], int | None]) -> Iterator[None]:
+    def bring_back(self, end: Callable[[str, int, int], int | None]) -> Iterator[None]:
         """
         Let no offset be above its queue: a crash may have cost the log its last messages, and
         others come to their places, which the group would pass over.  It stops at each offset, and
         none may be changed by others until it is done.
 
-        @param end: Just past a queue's last message, by topic and queue id; C{None} if there is no
-            such queue.
+        @param end: Just past a queue's last message, by topic, queue id and the offset at which a
+            group is; C{None} if there is no such topic.
         """
         for key, queues in self._table.items():
             topic, _, group = key.partition("@")
             for queue_id, offset in queues.items():
                 yield
-                most = end(topic, queue_id)
+                most = end(topic, queue_id, offset)
                 if most is None or offset <= most:
                     continue
                 queues[queue_id] = most

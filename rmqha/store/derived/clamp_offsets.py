@@ -79,7 +79,8 @@ def clamp_consumers(
     Let no group's offset be above its queue's next one, and that of half messages above none that
     is open.  Blocking.
 
-    An offset below a queue's first one stays: who pulls there is told where the queue begins.
+    A queue of which nothing is left begins where its furthest group is.  An offset below a queue's
+    first one stays: who pulls there is told where the queue begins.
 
     @param root: The store's root.
     @param change: Whether the table is written; without it the answer is all there is.
@@ -101,7 +102,7 @@ def clamp_consumers(
         if group == TRANSACTION_GROUP and topic in (HALF_TOPIC, HALF_DONE_TOPIC):
             continue
         for queue_id, offset in of_queues.items() if whole else ():
-            most = _range(lookup, topic, queue_id)[1]
+            most = lookup.queues.begin(topic, queue_id, offset)
             if offset > most:
                 who = f"group {group}"
                 clamped.append(

@@ -233,11 +233,14 @@ class ConsumeQueues:
 
         @param offset: What a group has committed.
         @param sure: Whether it is a queue's own end, from another file or node.
-        @return: The queue offset that its next message gets.
+        @return: The queue offset that its next message gets; of queues that are open for reading
+            only, the one that it would get.
         """
         queue = self._queues.get((topic, queue_id))
         knows = queue is not None and (queue.has_messages if sure else queue.end_physical > 0)
-        if 0 < offset < OFFSET_MAX and not knows:
+        if 0 < offset < OFFSET_MAX and not knows and topic not in self.deleted:
+            if self.descriptors.read_only:
+                return max(offset, self.end(topic, queue_id))
             queue = self.create(topic, queue_id)
             if queue is not None and queue.next_offset < offset:
                 queue.begin(offset)

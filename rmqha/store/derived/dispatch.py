@@ -247,9 +247,8 @@ class Dispatcher:
             for topic, queue_id, end in lost:
                 path = f"{self.queues.folder}/{topic}/{queue_id}"
                 self._report(DerivedFault(path, end, "units below this one are missing"))
-                if topic not in self.queues.deleted:
-                    # The log may have none of its messages any more.
-                    self.queues.begin(topic, queue_id, end, sure=True)
+                # The log may have none of its messages any more.
+                self.queues.begin(topic, queue_id, end, sure=True)
         elif clean and not self.queues.faults:
             start = max(start, min(self.queues.end_physical, self.log.confirmed))
         if self.index is not None:

@@ -7,7 +7,7 @@ Source: docs/operations.rst, Rebuild and Verify.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -75,7 +75,12 @@ class RebuiltFiles:
 
 
 def rebuild(
-    log: LogReader, root: Path, settings: StoreSettings, progress: Progress | None = None
+    log: LogReader,
+    root: Path,
+    settings: StoreSettings,
+    progress: Progress | None = None,
+    *,
+    ends: Iterable[tuple[str, int, int]] = (),
 ) -> RebuiltFiles:
     """
     Make all derived files of a log in a folder that has none.
@@ -85,6 +90,8 @@ def rebuild(
     @param root: Where C{consumequeue} and C{index} go.
     @param settings: Of the store that the log is of.
     @param progress: Called with bytes done and bytes in all.
+    @param ends: Topic, queue id and the queue offset where the queue went on before, of queues of
+        which the log may have no message any more.
     @raise Refused: There are derived files already.
     @raise RecordFault: The log holds something that is no record.
     """
@@ -112,6 +119,8 @@ def rebuild(
                 progress(maker.position - start, total)
         if progress is not None:
             progress(total, total)
+        for end in ends:
+            queues.begin(*end, sure=True)
         queues.flush()
         if index is not None:
             index.flush()

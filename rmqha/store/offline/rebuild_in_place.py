@@ -23,7 +23,8 @@ from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.log_end import damage_behind
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.scan import judge
-from rmqha.store.derived.rebuild import Progress, RebuiltFiles, rebuild
+from rmqha.store.derived import dispatch_mark
+from rmqha.store.derived.rebuild import Progress, RebuiltFiles, open_derived, rebuild
 from rmqha.store.files.lock import StoreLock
 from rmqha.store.files.owner import as_owner
 from rmqha.wire.log.record import Fault
@@ -76,7 +77,7 @@ def remake(
     place = root / OWN_FOLDER / REBUILD
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir(parents=True)
-    made = rebuild(log, place, settings, progress)
+    made = rebuild(log, place, settings, progress, ends=_known_ends(log, settings))
     for name in (DISPATCHED, DISPATCHED + BACKUP_SUFFIX):
         (root / OWN_FOLDER / name).unlink(missing_ok=True)
     _swap(place, root, CONSUMEQUEUE)
@@ -84,6 +85,23 @@ def remake(
         _swap(place, root, INDEX)
     shutil.rmtree(place)
     return made
+
+
+def _known_ends(log: OfflineLog, settings: StoreSettings) -> list[tuple[str, int, int]]:
+    """
+    Where the queues go on that have no message in the log: their files tell, and so does what was
+    noted of them.
+    """
+    mark = dispatch_mark.load(settings.root / OWN_FOLDER / DISPATCHED, log)
+    queues, _ = open_derived(settings.root, settings, read_only=True)
+    try:
+        queues.start.offset = log.min_offset
+        queues.load()
+        queues.inspect(log.min_offset)
+        idle = [(topic, *end) for topic, ends in queues.idle_ends().items() for end in ends.items()]
+    finally:
+        queues.close()
+    return [*(() if mark is None else mark.queues), *idle]
 
 
 def _refuse_damage(log: OfflineLog) -> None:

@@ -134,8 +134,22 @@ class ReturnTests(ReturnTestCase):
         offsets = self.serving.offsets
         self.assertEqual(4, offsets.get("g", "T", 0))
         self.assertEqual(5, offsets.get("h", "T", 0), "the queue's end")
-        self.assertIsNone(offsets.get("g", "T", 7))
+        self.assertEqual(3, offsets.get("g", "T", 7), "the queue begins there")
         self.assertIsNone(offsets.get("g", "Gone", 0))
+
+    def test_idle(self) -> None:
+        """
+        A queue of which nothing is left here goes on where a slave's does, or where a group is at
+        the slave.
+        """
+        self.others.bodies[SLAVE] = offsets_body(
+            {"T@g": {1: 20}}, queueEnds={"T": {"0": 9, "2": 30}, "Gone": {"0": 4}}
+        )
+        self.successResultOf(self.gather())
+        store = self.serving.store
+        self.assertEqual([store.next_offset("T", number) for number in range(4)], [5, 20, 30, 0])
+        self.assertEqual(store.next_offset("Gone", 0), 0)
+        self.assertEqual(20, self.serving.offsets.get("g", "T", 1))
 
     def test_not_to_be_seen_yet(self) -> None:
         """

@@ -401,6 +401,40 @@ class TablesTests(MetadataTestCase):
         self.assertEqual("adopted", self.part("topics")["state"])
 
 
+class IdleQueuesTests(MetadataTestCase):
+    """
+    Queues of which the log has no message left.
+    """
+
+    def tells(self, ends: Any) -> None:
+        """
+        The master says where they go on.
+        """
+        self.master.answers[Code.GET_ALL_CONSUMER_OFFSET] = offsets_body(
+            {"Orders@g": {0: 15}}, queueEnds=ends
+        )
+
+    def test_begin(self) -> None:
+        """
+        They begin where the master's go on, those of topics that there are.
+        """
+        self.tells({"Orders": {"0": 20, "1": 7}, "Nowhere": {"0": 9}})
+        slave = self.slave()
+        ends = {(queue.topic, queue.queue_id): queue.next_offset for queue in slave.store.queues}
+        self.assertEqual(ends, {("Orders", 0): 20, ("Orders", 1): 7})
+        self.turns(6)
+        self.assertNotIn("queueEnds", self.table("consumerOffset.json").read_text())
+
+    def test_senseless(self) -> None:
+        """
+        Nonsense is refused.
+        """
+        self.tells({"Orders": 5})
+        self.slave()
+        self.assertEqual("refused", self.part("consumerOffsets")["state"])
+        self.assertIn("queueEnds", self.part("consumerOffsets")["reason"])
+
+
 class QueuesTests(MetadataTestCase):
     """
     Consume queues of deleted topics.

@@ -92,6 +92,16 @@ class ChangesTests(BrokerTestCase):
         later = fastjson.loads(bytes(after.body))["dataVersion"]
         self.assertGreater(later["counter"], found["dataVersion"]["counter"])
 
+    def test_idle_queues(self) -> None:
+        """
+        One of ours is told where queues go on that have no message left; a stock slave is not.
+        """
+        self.master.store.queues.begin("T", 3, 20)
+        for ext, told in (({}, None), ({"offsetsSince": ""}, {"T": {"3": 20}})):
+            answer = self.asked(**ext)
+            assert answer is not None
+            self.assertEqual(fastjson.loads(bytes(answer.body)).get("queueEnds"), told)
+
     def test_changed(self) -> None:
         """
         What changed since the version, as soon as that is durable, and the version after it.

@@ -389,8 +389,8 @@ class LostMessagesTests(JournalTestCase):
 
     def test_brought_back(self) -> None:
         """
-        An offset above its queue is set to the queue's end, durably; what is below, and what has
-        no queue here, stays.
+        An offset above its queue is set to the queue's end, durably; what is below, and what is of
+        no topic here, stays.
         """
         self.commit(50)
         self.commit(20, queue_id=1)
@@ -398,7 +398,7 @@ class LostMessagesTests(JournalTestCase):
         self.clock.advance(PAUSE)
         again = self.offsets = self.made()
         ends = {("T", 0): 45, ("T", 1): 30}
-        for _ in again.bring_back(lambda topic, queue_id: ends.get((topic, queue_id))):
+        for _ in again.bring_back(lambda topic, queue_id, _: ends.get((topic, queue_id))):
             pass
         self.clock.advance(PAUSE)
         expected = {"T@g": {0: 45, 1: 20}, "Elsewhere@g": {0: 7}}

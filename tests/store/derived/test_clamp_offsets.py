@@ -63,28 +63,24 @@ class ConsumerTests(ClampTestCase):
     def test_above(self) -> None:
         """
         An offset above the queue's next one becomes that; all others stay, and what else is
-        in the file.
+        in the file: a queue of which nothing is left begins where its furthest group is.
         """
         path = self.write(
             "consumerOffset.json",
-            {"TopicA@g": {0: 11, 1: 3}, "TopicA@h": {0: 10}, "Gone@g": {0: 1}, "TopicA@i": {0: 4}},
+            {"TopicA@g": {0: 11, 1: 3}, "TopicA@h": {0: 10, 1: 7}, "TopicA@i": {0: 4}},
         )
         moved = clamp_consumers(self.root, self.lookup)
         self.assertEqual(
             [(one.who, one.topic, one.queue_id, one.before, one.after) for one in moved],
-            [
-                ("group g", "TopicA", 0, 11, 10),
-                ("group g", "TopicA", 1, 3, 0),
-                ("group g", "Gone", 0, 1, 0),
-            ],
+            [("group g", "TopicA", 0, 11, 10)],
         )
+        self.assertEqual(self.opened_store.queues.next_offsets({})["TopicA", 1], 7)
         self.assertEqual(
             json_table.read(path),
             {
                 "offsetTable": {
-                    "TopicA@g": {0: 10, 1: 0},
-                    "TopicA@h": {0: 10},
-                    "Gone@g": {0: 0},
+                    "TopicA@g": {0: 10, 1: 3},
+                    "TopicA@h": {0: 10, 1: 7},
                     "TopicA@i": {0: 4},
                 },
                 "more": 7,

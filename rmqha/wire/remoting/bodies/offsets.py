@@ -30,6 +30,11 @@ class ConsumerOffsets:
     extra: dict[str, Any] = field(factory=dict)
 
 
+QUEUE_ENDS = "queueEnds"
+"""Our own member of L{ConsumerOffsets} among brokers of ours: by topic and queue id the queue
+offset at which a queue goes on that has no message left."""
+
+
 @frozen(kw_only=True)
 class DelayOffsets:
     """

@@ -51,6 +51,10 @@ class ConsumerOffsetsRequest:
     wait_millis: int | None = None
 
 
+WHOLE = ConsumerOffsetsRequest(offsets_since="")
+"""Asks for all consumer offsets, for their version, and for where idle queues go on."""
+
+
 @frozen(kw_only=True)
 class ConsumerOffsetsAnswer:
     """
