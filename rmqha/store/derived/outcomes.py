@@ -209,8 +209,8 @@ def open_halves(lookup: Lookup, end: int) -> OpenHalves:
     one counts.
     """
     halves = lookup.queues.get(HALF_TOPIC, QUEUE)
-    if halves is None:
-        return OpenHalves(0, 0)
+    if halves is None or end <= halves.min_offset:
+        return OpenHalves(end, _first_op(lookup, end))
     told = told_by_op(lookup, 0) or OpenHalves(0, 0)
     ended = {half for op in _ops(lookup, told.op) for half in ended_by(lookup, op)}
     later: set[str] = set()
