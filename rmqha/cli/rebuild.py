@@ -12,6 +12,7 @@ from rmqha.cli.common import STORE, bar, note, store_settings
 from rmqha.errors import NotAStore
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.raw_log import RawLog
+from rmqha.store.log import record_checksums
 from rmqha.store.offline.rebuild_in_place import exclusively, remake
 
 
@@ -28,7 +29,8 @@ def rebuild(store: Path, conf: Path | None) -> None:
 
     Refused while a node is running on it.  Run it as root or as the user that the node runs
     as: what is made belongs to that user.  Without --conf the new files get the sizes
-    of the old ones, or RocketMQ's defaults if there are none.
+    of the old ones, or RocketMQ's defaults if there are none.  The checksums of whole records,
+    in rmqha/checksums, are made anew too: they vouch for what is in the log now.
     """
     raw = RawLog.open(store)
     if raw.root is None:
@@ -39,10 +41,12 @@ def rebuild(store: Path, conf: Path | None) -> None:
             log = OfflineLog.of(raw, progress=progress)
         with bar("rebuilding") as progress:
             made = remake(log, settings, progress)
+        checksums = record_checksums.remake(raw.root, raw)
     for fault in made.faults:
         note(str(fault))
     if made.fault_count > len(made.faults):
         note(f"and {made.fault_count - len(made.faults)} more like this")
+    click.echo(f"{raw.root}: checksums of {checksums} records, which vouch for them from now on")
     click.echo(
         f"{raw.root}: {made.records} records, {made.units} units in {made.queues} queues "
         f"(files of {settings.queue_file_size} bytes), {made.entries} index entries "

@@ -32,6 +32,7 @@ from rmqha.logfiles import json_table
 from rmqha.logfiles.json_table import fsync_folder
 from rmqha.logfiles.log_writer import EPOCH_FILE, read_epoch
 from rmqha.store.derived import dispatch_mark
+from rmqha.store.log import record_checksums
 from rmqha.store.published import publish
 from rmqha.wire.store_layout import (
     BACKUP_SUFFIX,
@@ -161,6 +162,7 @@ def begin_anew(root: Path, now_ms: Callable[[], int]) -> None:
     The whole log is about to go, for a new copy of the master's.
     """
     publish.begin_anew(root, now_ms())
+    record_checksums.remove(root)
     lower(root, 0, now_ms)
     forget(root)
 

@@ -45,6 +45,7 @@ from rmqha.store.log.range_repair import (
     pending_repair,
     write_repair,
 )
+from rmqha.store.log.record_checksums import RecordChecksums
 from rmqha.store.log.recovery import Recovery, cut, first_file, recover
 from rmqha.store.log.truncate import CutIntent, believed, finish, ignore, intend, quarantine
 from rmqha.store.lost_tail import LostTail, mark_path
@@ -128,6 +129,7 @@ class StoreParts:
     queues: ConsumeQueues
     index: Index | None
     dispatcher: Dispatcher
+    checksums: RecordChecksums
     checkpoint: Checkpoint
     recovery: Recovery
     kept: CutIntent | None
@@ -147,6 +149,7 @@ class StoreParts:
             if self.index is not None:
                 closing.callback(self.index.close)
             closing.callback(self.queues.close)
+            closing.callback(self.checksums.close)
 
 
 @define(eq=False)
@@ -220,7 +223,9 @@ class Opener:
         undo.callback(queues.close)
         if index is not None:
             undo.callback(index.close)
-        dispatcher = self._dispatcher(log, queues, index, crashed)
+        checksums = RecordChecksums.open(root, log)
+        undo.callback(checksums.close)
+        dispatcher = self._dispatcher(log, queues, index, checksums, crashed=crashed)
         self._hold_back(dispatcher, checkpoint)
         starved = self._dispatch(dispatcher, checkpoint)
         if self._kept is not None and self.wanted():
@@ -242,6 +247,7 @@ class Opener:
             queues=queues,
             index=index,
             dispatcher=dispatcher,
+            checksums=checksums,
             checkpoint=checkpoint,
             recovery=recovery,
             kept=self._kept,
@@ -431,7 +437,13 @@ class Opener:
     # --- queues and index -----------------------------------------------------
 
     def _dispatcher(
-        self, log: CommitLog, queues: ConsumeQueues, index: Index | None, crashed: bool
+        self,
+        log: CommitLog,
+        queues: ConsumeQueues,
+        index: Index | None,
+        checksums: RecordChecksums,
+        *,
+        crashed: bool,
     ) -> Dispatcher:
         """
         What goes on with queues and index where they end.
@@ -447,6 +459,7 @@ class Opener:
             max_record=settings.file_size,
             clock=self.environment.clock,
             verified=log.verified_block,
+            checksums=checksums,
         )
         dispatcher.recover(clean=not crashed, mark=dispatch_mark.load(mark_path(root), log))
         if self._kept is not None:

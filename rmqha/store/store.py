@@ -172,6 +172,7 @@ class Store:
             log=log,
             settings=settings,
             clock=environment.clock,
+            checksums=parts.checksums,
             in_thread=environment.in_thread,
             now_ms=environment.now_ms,
         )

@@ -62,6 +62,9 @@ LOG_PLACE = "commitlog.json"
 STORE_PLACE_SUFFIX = ".rmqha.json"
 """Of the file beside such a log that says whose it is; it begins with the log folder's name."""
 
+RECORD_CHECKSUMS = "checksums"
+"""A folder with a file for each of the log's, of the same name: a checksum of each whole record."""
+
 SPLITS = "splits"
 """Where records begin, so that a log can be read by many at once."""
 

@@ -291,4 +291,28 @@ class LiveTests(RepairTestCase):
         self.assertEqual(whole, path.read_bytes())
         (other,) = slave.status()["comparison"]["differences"]
         self.assertEqual(first + behind - 3, other["offset"])
+        self.assertIn("the checksum kept here says that ours is right", other["reason"])
         self.assertEqual(503, slave.health())
+        # The master's scrubber sees it by itself.
+        master.until(lambda status: status["scrub"]["faultCount"], "the master knows")
+
+    @slow
+    def test_properties_of_the_slave(self) -> None:
+        """
+        A bit of a record's properties, which no CRC of RocketMQ covers, is found on the slave's
+        disk by its checksum, and comes from the master.
+        """
+        keys = {**SMALL_FILES, "scrubInterval": 500, "scrubBytesPerSecond": 200 << 20}
+        master, slave = self.pair(**keys)
+        self.write(master, 300, size=BODY)
+        slave.until_synced(master.status()["maxOffset"])
+        path = sorted((slave.root / "commitlog").iterdir())[1]
+        whole, first = path.read_bytes(), int(path.name)
+        log = OfflineLog(slave.root)
+        starts = [start for _, block in scan(log, 0, log.end) for start in block.start.tolist()]
+        log.close()
+        damage.flip(path, next(start for start in starts if start > first + 9000) - first - 3)
+        slave.until(lambda status: status["repair"]["ranges"], "repaired")
+        slave.until(lambda status: not status["scrub"]["faultCount"], "no fault is left")
+        self.assertEqual(whole, path.read_bytes())
+        self.assertEqual([], slave.status()["comparison"]["differences"])

@@ -33,6 +33,7 @@ from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.dispatch_reading import ScalarRun, keys, offsets_from, read_block
 from rmqha.store.derived.index import Column, Index
 from rmqha.store.derived.record_at import RecordReader
+from rmqha.store.log.record_checksums import RecordChecksums, entries_of, entries_of_block
 from rmqha.wire.columnar.dispatch_fields import fields
 from rmqha.wire.columnar.queue_units import QueueRun, grouped_units
 from rmqha.wire.columnar.record_blocks import Block
@@ -127,6 +128,7 @@ class UnwrittenRun:
 
     @ivar units: Those of the queues that are left, in the order of the log for each.
     @ivar keys: Hash, physical offset and store time of each index entry.
+    @ivar checksums: The entries of the records' checksums.
     @ivar end: Physical offset just past the last record.
     @ivar records: How many they are.
     @ivar last_timestamp: Store time of the last, milliseconds.
@@ -134,6 +136,7 @@ class UnwrittenRun:
 
     units: Iterator[QueueRun]
     keys: tuple[Column, Column, Column]
+    checksums: bytes
     end: int
     records: int
     last_timestamp: int
@@ -162,6 +165,8 @@ class Dispatcher:
         about so many bytes.
     @ivar limit: Physical offset behind which nothing is dispatched, as it may be cut off again;
         C{None} without one.
+    @ivar checksums: What is kept of whole records beside the log; C{None} where queues and index
+        alone are made.
     @ivar position: Physical offset of the next record to dispatch.
     @ivar last_timestamp: Store time of the last record dispatched, milliseconds.
     @ivar dispatched: Records dispatched since the start, repeated ones included.
@@ -184,6 +189,7 @@ class Dispatcher:
     window: int = _SMALLEST_WINDOW
     verified: Callable[[int, int], Block | None] | None = None
     limit: int | None = None
+    checksums: RecordChecksums | None = None
     position: int = field(init=False, default=Factory(lambda self: self.log.min_offset, True))
     last_timestamp: int = field(init=False, default=0)
     dispatched: int = field(init=False, default=0)
@@ -232,6 +238,8 @@ class Dispatcher:
         for fault in found:
             self._report(fault)
         self._start_at(self._start(clean, mark))
+        if self.checksums is not None:
+            self.checksums.end = max(self.checksums.end, self.position)
 
     def _start(self, clean: bool, mark: DispatchMark | None) -> int:
         """
@@ -424,6 +432,7 @@ class Dispatcher:
         self._unwritten = UnwrittenRun(
             units=iter(run.units()),
             keys=(run.hashes, run.offsets, run.timestamps),
+            checksums=self._checksums(buf, run.end),
             end=self.position + run.end,
             records=run.records,
             last_timestamp=run.last_timestamp,
@@ -441,7 +450,7 @@ class Dispatcher:
         seconds, most = self.clock.seconds, self.max_record
         deadline = seconds() + budget / 2
         run = ScalarRun(self.levels)
-        place = 0
+        place = stop = 0
         while place < limit:
             offset = base + place
             verdict = check(buf, place, limit, offset, file_end, crc=False, max_size=most)
@@ -451,10 +460,12 @@ class Dispatcher:
                 break  # what is before it is dispatched first
             if verdict > 0:
                 run.add(buf, place, verdict, offset)
+                stop = place + verdict
             place += abs(verdict)
             if seconds() >= deadline:
                 break
         self._write(run.units(), (run.hashes, run.offsets, run.timestamps))
+        self._sum(self._checksums(buf, stop))
         self._past(base + place, run.records, run.last_timestamp or self.last_timestamp)
 
     # --- writing ---
@@ -483,11 +494,22 @@ class Dispatcher:
                 self._unwritten = run
                 return
         self._entries(run.keys)
+        self._sum(run.checksums)
         self._past(run.end, run.records, run.last_timestamp)
 
     def _entries(self, keys: tuple[Column, Column, Column]) -> None:
         if self.index is not None and len(keys[0]):
             self.index.put(*keys)
+
+    def _checksums(self, buf: memoryview, stop: int) -> bytes:
+        return b"" if self.checksums is None else entries_of(buf, self.position, stop)
+
+    def _sum(self, entries: bytes) -> None:
+        """
+        Keep the checksums of records at the position.
+        """
+        if self.checksums is not None:
+            self.checksums.append(entries, self.position)
 
     def _past(self, position: int, records: int, last_timestamp: int) -> None:
         """
@@ -533,6 +555,8 @@ class Dispatcher:
         if len(block.start):
             rows = fields(buf, block, self.levels)
             self._write(grouped_units(block, rows), keys(block, rows))
+            if self.checksums is not None:
+                self._sum(entries_of_block(buf, block))
             self._past(block.end, len(block.start), int(rows.store_timestamp[-1]))
         self.position = block.end
         taken = self.clock.seconds() - started

@@ -1,5 +1,5 @@
 """
-Queues and index after log files were deleted: what speaks only of deleted records goes too.
+Queues, index and checksums after log files were deleted: what speaks of deleted records goes too.
 
 That the log begins later is known to all queues at once, and each corrects itself when it is
 asked.  Only their files are left, and to find those every queue has to be looked at: tens of
@@ -22,6 +22,7 @@ from rmqha.store.derived.consume_queue import ConsumeQueue, DeletedUnits
 from rmqha.store.derived.consume_queues import ConsumeQueues
 from rmqha.store.derived.index import Index
 from rmqha.store.files.allocate import InThread
+from rmqha.store.log.record_checksums import forget_below
 
 BATCH = 400
 """Queues that are looked at together: less than a millisecond, if none has anything to delete."""
@@ -95,10 +96,11 @@ class Trimmer:
                 found = await self.in_thread(look, queues[start : start + BATCH], done)
                 if sum(queue.forget(one) for queue, one in found):
                     await self.in_thread(self.queues.descriptors.remove_doomed)
+            await self.in_thread(forget_below, self.queues.root, done)
 
     def _failed(self, failure: Failure) -> None:
         self._log.failure(
-            "Cannot delete the consume queue and index files of a deleted log file", failure
+            "Cannot delete the queue, index and checksum files of a deleted log file", failure
         )
 
     def _over(self, _: object) -> None:

@@ -37,6 +37,7 @@ from rmqha.logfiles.raw_log import RawLog
 from rmqha.reserve import NO_SPACE
 from rmqha.store.files.mapped import write_all, zero_range
 from rmqha.store.log import copied_damage_file
+from rmqha.store.log.record_checksums import drop
 from rmqha.store.log.truncate import PIECE, Step, quarantine_bytes
 from rmqha.wire.store_layout import BACKUP_SUFFIX, FETCHED, OWN_FOLDER, REPAIR
 
@@ -352,6 +353,7 @@ def finish_repair(root: Path, intent: RepairIntent, step: Step = lambda name: No
     """
     Log, queues and index are right: the intent has done its work.
     """
+    drop(root, intent.file_size, intent.ranges)
     copied = read_copied_damage(root)
     if copied.forget(intent.ranges):
         copied_damage_file.save(root, copied)

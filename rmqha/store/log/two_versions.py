@@ -14,7 +14,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
+from isal.isal_zlib import crc32
 
 from rmqha.errors import DiskFull
 from rmqha.logfiles.json_table import fsync_folder
@@ -22,6 +23,7 @@ from rmqha.logfiles.quarantine_file import version_name
 from rmqha.logfiles.reader import LogReader
 from rmqha.logfiles.scan import scan
 from rmqha.reserve import NO_SPACE
+from rmqha.store.log.record_checksums import KeptChecksums
 from rmqha.wire.log.record import Fault, check
 from rmqha.wire.log.record_crc import whole_crc_holds
 from rmqha.wire.store_layout import OWN_FOLDER, QUARANTINE
@@ -45,6 +47,8 @@ class TwoVersions:
     @ivar neither: How many on neither.
     @ivar first_ours: Size of the first record on our side, 0 if it is none.
     @ivar first_theirs: The same of the other.
+    @ivar kept: Which version of the first is right by the checksum that is kept here: C{ours},
+        C{theirs}, or C{""} if it does not tell.
     """
 
     start: int
@@ -54,6 +58,7 @@ class TwoVersions:
     neither: int = field(default=0)
     first_ours: int = field(default=0)
     first_theirs: int = field(default=0)
+    kept: str = field(default="")
 
     @property
     def records(self) -> int:
@@ -81,7 +86,10 @@ class TwoVersions:
             if count:
                 parts.append(f"{count} {where}")
         text = ", ".join(parts)
-        if self.first_ours and self.first_theirs:
+        if self.kept:
+            right = ours if self.kept == "ours" else theirs
+            text += f"; the checksum kept here says that {right} of the first is right"
+        elif self.first_ours and self.first_theirs:
             text += "; no checksum tells which version of the first is right"
         return text
 
@@ -160,6 +168,13 @@ def keep_versions(root: Path, log: LogReader, at: int, theirs: bytes) -> tuple[T
     whole = ours[: at - start] + theirs
     file_end = log.file_end(start)
     found = judge_versions(ours, whole, start, file_end, log.file_size)
+    crc = KeptChecksums(root, log.file_size).of(start)
+    for side, version, size in (
+        ("ours", ours, found.first_ours),
+        ("theirs", whole, found.first_theirs),
+    ):
+        if size and crc == crc32(version[:size]):
+            found = evolve(found, kept=side)
     known = max(found.first_ours, found.first_theirs) or UNREADABLE
     try:
         paths = [

@@ -29,6 +29,7 @@ from rmqha.store.derived.dispatch_reading import keys, read_block
 from rmqha.store.derived.rebuild import compare, open_derived
 from rmqha.store.files.lock import is_locked
 from rmqha.store.log.checkpoint import Checkpoint
+from rmqha.store.log.record_checksums import KeptChecksums
 from rmqha.wire.columnar.dispatch_fields import fields
 from rmqha.wire.columnar.record_blocks import Block
 from rmqha.wire.log.copied_damage import CopiedDamage
@@ -69,10 +70,12 @@ class LogCheck:
     end_missing: bool = field(default=False, init=False)
     bad: list[BadPlace] = field(factory=list, init=False)
     _copied: CopiedDamage = field(init=False)
+    _kept: KeptChecksums = field(init=False)
     _last: tuple[int, int] = field(default=(-1, 0), init=False)
 
     def __attrs_post_init__(self) -> None:
         self._copied = read_copied_damage(self.raw.root)
+        self._kept = KeptChecksums(self.raw.root, self.raw.file_size)
 
     def findings(self) -> Iterator[Finding]:
         """
@@ -90,6 +93,7 @@ class LogCheck:
                 continue
             view, block = event
             self._block(view, block)
+            yield from self._other(view, block)
             blank = block.blank
             if block.end == raw.file_end(block.base) and not blank:
                 yield self._at(block.end - 1, "the file ends without a blank: cut, or a wrong size")
@@ -116,6 +120,16 @@ class LogCheck:
             self.records += len(block.start)
             last = int(block.start[-1])
             self._last = last, stored_at(view, last - block.base)
+
+    def _other(self, view: memoryview, block: Block) -> Iterator[Finding]:
+        """
+        Records that are not what they were when their checksums were taken.
+        """
+        for row in self._kept.compared(view, block)[0]:
+            start, size = int(block.start[row]), int(block.size[row])
+            self.damaged = True
+            self.bad.append(BadPlace(start, Fault.CHECKSUM, start + size))
+            yield self._at(start, Fault.CHECKSUM.value)
 
     def _at(self, offset: int, reason: str) -> Finding:
         return Finding(str(self.raw.at(offset).path), offset, reason)

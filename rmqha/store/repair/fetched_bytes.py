@@ -10,8 +10,9 @@ taken.  The record before the range may differ in its properties up to its end: 
 begins there.
 
 A record of ours of which the body alone is damaged says what the replica's has to be besides:
-where header, topic or properties differ nobody knows whose are right, so the body alone is taken,
-if it is what our own CRC says, and that the rest differs is told.
+where header, topic or properties differ, and the checksum that is kept of it beside the log does
+not say whose are right, the body alone is taken, if it is what our own CRC says, and that the rest
+differs is told.
 
 Source: docs/operations.rst, Repair from a replica.
 """
@@ -21,12 +22,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from attrs import define, evolve, field, frozen
+from isal.isal_zlib import crc32
 
 from rmqha.logfiles.follow import BadPlace, follow
 from rmqha.logfiles.offline_log import OfflineLog
 from rmqha.logfiles.raw_log import RawLog
 from rmqha.logfiles.scan import data_end
 from rmqha.store.log.range_repair import Range, first_other
+from rmqha.store.log.record_checksums import KeptChecksums
 from rmqha.store.offline.compare import record_start, valid_end
 from rmqha.store.repair.damaged_ranges import DamagedRange
 from rmqha.wire.columnar.dispatch_fields import fields
@@ -134,6 +137,7 @@ class FetchedBytes:
     @ivar ours: The log.
     @ivar theirs: The replica's bytes of the window, valid or not.
     @ivar window: What was wanted, as far as the replica has it.
+    @ivar kept: What is kept here of whole records.
     @ivar runs: What may be written, after L{look}.
     @ivar not_had: What cannot be.
     @ivar differs: Where a record stays ours, though the replica's checks and is another.
@@ -143,6 +147,7 @@ class FetchedBytes:
     ours: RawLog
     theirs: RawLog
     window: Window
+    kept: KeptChecksums
     runs: list[Range] = field(factory=list, init=False)
     not_had: list[NotHad] = field(factory=list, init=False)
     differs: list[NotHad] = field(factory=list, init=False)
@@ -165,9 +170,9 @@ class FetchedBytes:
 
     def _reach_back(self) -> None:
         """
-        Take the record before the range for a part of it where it differs in its properties alone,
-        to their end: what a disk loses begins anywhere, and no checksum tells that these are
-        damaged.
+        Take the record before the range for a part of it where what is kept of it says so.  If
+        nothing is, where it differs in its properties alone, to their end: what a disk loses begins
+        anywhere.
         """
         window, wanted = self.window, self.window.wanted
         if not any(stop == wanted.start for _, stop in window.equal):
@@ -182,7 +187,10 @@ class FetchedBytes:
         if ours == theirs or check(ours, 0, size, start, wanted.start, max_size=most) != size:
             return
         properties = size - len(decode(ours, 0, start).raw_properties)
-        if ours[:properties] == theirs[:properties] and ours[-1] != theirs[-1]:
+        better = self._vouched(start, ours, theirs)
+        if better is None:
+            better = ours[:properties] == theirs[:properties] and ours[-1] != theirs[-1]
+        if better:
             equal = window.bounded(window.low, start).equal
             behind = tuple(each for each in window.equal if each[0] >= wanted.stop)
             self.window = evolve(
@@ -322,7 +330,12 @@ class FetchedBytes:
         if self.window.wanted.asked or start == self._reached or not self.ours.has(start):
             return True
         ours, theirs = self._both(start, size)
-        if ours == theirs or self._judged(ours, start, crc=False) != size:
+        if ours == theirs:
+            return True
+        vouched = self._vouched(start, ours, theirs)
+        if vouched is not None:
+            return vouched
+        if self._judged(ours, start, crc=False) != size:
             return True
         if whole_crc_holds(ours) is False and whole_crc_holds(theirs):
             return True
@@ -330,6 +343,18 @@ class FetchedBytes:
         crc = FIELDS["body_crc"].place
         outside = [side[: crc.start] + side[crc.stop : body] for side in (ours, theirs)]
         return outside[0] == outside[1] and ours[behind:] == theirs[behind:]
+
+    def _vouched(self, start: int, ours: bytes, theirs: bytes) -> bool | None:
+        """
+        Whether the replica's record is the one that was written here, by the checksum that is kept
+        of it; C{None} if neither is, or none is kept.
+        """
+        kept = self.kept.of(start)
+        if kept == crc32(theirs):
+            return True
+        # A record that came damaged has the checksum of what came.
+        sound = kept == crc32(ours) and self._judged(ours, start, crc=True) == len(ours)
+        return False if sound else None
 
     def _take_body(self, start: int, size: int) -> None:
         """
@@ -347,7 +372,11 @@ class FetchedBytes:
             self.records += 1
             self._run(start + body, start + behind)
         at = next(place for place in range(size) if mended[place] != theirs[place])
-        why = f"the record at byte {start} differs outside its body, no checksum tells who is right"
+        why = f"the record at byte {start} differs outside its body, "
+        if self.kept.of(start) == crc32(mended):
+            why += "and the checksum kept here says that ours is right"
+        else:
+            why += "and no checksum tells who is right"
         self.differs.append(NotHad(start + at, start + size, why))
 
     def _both(self, start: int, size: int) -> tuple[bytes, bytes]:

@@ -31,6 +31,7 @@ from rmqha.store.log.range_repair import (
     fetched_path,
     file_crc,
 )
+from rmqha.store.log.record_checksums import KeptChecksums
 from rmqha.store.repair.damaged_ranges import DamagedRange
 from rmqha.store.repair.fetched_bytes import FetchedBytes, NotHad, Window, cleared, window
 
@@ -224,7 +225,8 @@ class RangeFetch:
     def _look(self, path: Path, fetched: Window) -> None:
         theirs = RawLog.open(path, self.raw.file_size)
         try:
-            looked = FetchedBytes(ours=self.raw, theirs=theirs, window=fetched)
+            kept = KeptChecksums(self.root, self.raw.file_size)
+            looked = FetchedBytes(ours=self.raw, theirs=theirs, window=fetched, kept=kept)
             looked.look()
         finally:
             theirs.close()

@@ -27,6 +27,7 @@ from rmqha.periodic import Job, Periodic
 from rmqha.store.files.allocate import InThread
 from rmqha.store.files.mapped import not_now
 from rmqha.store.log.commit_log import CommitLog
+from rmqha.store.log.record_checksums import KeptChecksums, RecordChecksums
 from rmqha.store.scrub import scrub_mark
 from rmqha.store.scrub.cold_log import ColdLog
 from rmqha.store.scrub.scrub_mark import ScrubMark, ScrubPass
@@ -58,6 +59,7 @@ class Scrubber:
     """
     Scrubs one open log.
 
+    @ivar checksums: Of whole records; those that are missing are made.
     @ivar now_ms: Milliseconds since 1970.
     @ivar faults: What is bad, by physical offset.
     @ivar uncounted: How many more bad places the pass has found than are kept.
@@ -67,6 +69,7 @@ class Scrubber:
     log: CommitLog
     settings: StoreSettings
     clock: IReactorTime
+    checksums: RecordChecksums
     in_thread: InThread
     now_ms: Callable[[], int]
     faults: dict[int, ScrubFault] = field(factory=dict, init=False)
@@ -75,6 +78,7 @@ class Scrubber:
     _mark: ScrubMark = field(factory=ScrubMark, init=False)
     _lost: ScrubFault | None = field(default=None, init=False)
     _cold: ColdLog = field(init=False)
+    _kept: KeptChecksums = field(init=False)
     _job: Periodic = field(init=False)
     _debt: float = field(default=0.0, init=False)
     _loaded: bool = field(default=False, init=False)
@@ -85,6 +89,7 @@ class Scrubber:
 
     def __attrs_post_init__(self) -> None:
         self._cold = ColdLog(folder=self.log.folder.path, file_size=self.log.file_size)
+        self._kept = KeptChecksums(self.settings.root, self.log.file_size)
         self._job = Periodic("scrubbing the log", self.clock, self._run)
 
     # --- its life -------------------------------------------------------------
@@ -136,7 +141,7 @@ class Scrubber:
             return self._end(running)
         before = self._cold.taken
         if self._lost is None:
-            work = self.in_thread(check_slice, self._cold, self._mark.position)
+            work = self.in_thread(check_slice, self._cold, self._mark.position, self._kept)
         else:
             work = self.in_thread(search_slice, self._cold, self._lost, self._mark.position)
         return work.addCallbacks(
@@ -173,7 +178,7 @@ class Scrubber:
         mark = scrub_mark.load(self.settings.root / OWN_FOLDER / SCRUB, self._cold)
         inside = range(self._cold.min_offset, self._cold.end)
         known = [fault for fault in mark.faults if fault.offset in inside]
-        return mark, [fault for fault in known if still_bad(self._cold, fault)]
+        return mark, [fault for fault in known if still_bad(self._cold, fault, self._kept)]
 
     def _known(self, found: tuple[ScrubMark, list[ScrubFault]]) -> None:
         self._mark, faults = found
@@ -229,6 +234,7 @@ class Scrubber:
         self.read += taken
         self._debt += taken
         start, self._dirty = self._mark.position, True
+        self.checksums.complete(progress.fresh, start)
         lost, bad = self._lost, {fault.offset for fault in progress.faults}
         for offset, fault in list(self.faults.items()):
             if lost is None and start <= offset < progress.position and offset not in bad:
@@ -299,6 +305,7 @@ class Scrubber:
         Bytes C{[start, stop)} were written anew: forget the faults there that are none any more.
         """
         self._bounds()
+        self._kept.forget()
         known = [fault for fault in self.faults.values() if start <= fault.offset < stop]
 
         def told(bad: list[ScrubFault]) -> None:
@@ -310,9 +317,9 @@ class Scrubber:
 
     def _still_bad(self, known: list[ScrubFault]) -> list[ScrubFault]:
         # A log of its own: a slice may be under way in another thread.
-        cold = evolve(self._cold)
+        cold, kept = evolve(self._cold), KeptChecksums(self.settings.root, self.log.file_size)
         try:
-            return [fault for fault in known if still_bad(cold, fault)]
+            return [fault for fault in known if still_bad(cold, fault, kept)]
         finally:
             cold.close()
 

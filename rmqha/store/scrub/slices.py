@@ -12,9 +12,11 @@ from __future__ import annotations
 import os
 
 from attrs import evolve, frozen
+from isal.isal_zlib import crc32
 
 from rmqha.logfiles.scan import judge, next_valid, scan
 from rmqha.store.files.mapped import none_left
+from rmqha.store.log.record_checksums import KeptChecksums
 from rmqha.store.scrub.cold_log import MOST, ColdLog
 from rmqha.wire.columnar.record_blocks import Block
 from rmqha.wire.log.layout import MIN_BLANK
@@ -55,25 +57,28 @@ class SliceResult:
 
     @ivar position: Physical offset of what comes next.
     @ivar faults: What was found bad.
+    @ivar fresh: Entries of the checksums of records that had none, and check otherwise.
     @ivar lost: The bad place behind which a record is searched for from C{position} on; C{None}
         where a record begins there.
     """
 
     position: int
     faults: tuple[ScrubFault, ...] = ()
+    fresh: bytes = b""
     lost: ScrubFault | None = None
 
 
-def check_slice(log: ColdLog, position: int) -> SliceResult:
+def check_slice(log: ColdLog, position: int, kept: KeptChecksums) -> SliceResult:
     """
     Check a slice of records.  Blocking.
 
+    @param kept: What is kept of whole records.
     @param position: Where a record begins.
     @raise FileNotFoundError: If the file is gone.
     @raise OSError: If there is no descriptor for it now.
     """
     try:
-        return _check(log, position)
+        return _check(log, position, kept)
     except OSError as error:
         if isinstance(error, FileNotFoundError) or none_left(error):
             raise
@@ -81,13 +86,13 @@ def check_slice(log: ColdLog, position: int) -> SliceResult:
         return _lose(log, fault, min(position + SLICE, log.file_end(position)))
 
 
-def _check(log: ColdLog, position: int) -> SliceResult:
+def _check(log: ColdLog, position: int, kept: KeptChecksums) -> SliceResult:
     stop = min(position + SLICE, log.end)
-    end, block, faults = _scanned(log, position, stop)
+    end, block, faults, fresh = _scanned(log, position, stop, kept)
     if end == position and block is not None and block.fault is Fault.INCOMPLETE:
         # One record, larger than a slice.
         stop = min(position + _announced(log, position), log.end)
-        end, block, faults = _scanned(log, position, stop)
+        end, block, faults, fresh = _scanned(log, position, stop, kept)
     bad = None if block is None else block.fault
     if bad is Fault.INCOMPLETE and (end > position or not log.whole):
         bad = None
@@ -96,7 +101,7 @@ def _check(log: ColdLog, position: int) -> SliceResult:
         return _lose(log, _fault(log, end, bad.value), end + 1, faults)
     if block is not None and not block.blank and end == log.file_end(block.base):
         faults += (_fault(log, end - 1, "the file ends without a blank: cut, or overwritten"),)
-    return SliceResult(position=end, faults=faults)
+    return SliceResult(position=end, faults=faults, fresh=fresh)
 
 
 def search_slice(log: ColdLog, lost: ScrubFault, position: int) -> SliceResult:
@@ -121,7 +126,7 @@ def search_slice(log: ColdLog, lost: ScrubFault, position: int) -> SliceResult:
     return _lose(log, lost, log.until)
 
 
-def still_bad(log: ColdLog, fault: ScrubFault) -> bool:
+def still_bad(log: ColdLog, fault: ScrubFault, kept: KeptChecksums) -> bool:
     """
     Look at a known fault again.  Blocking.
 
@@ -131,7 +136,10 @@ def still_bad(log: ColdLog, fault: ScrubFault) -> bool:
         size = judge(log, fault.offset)
         if isinstance(size, Fault):
             return True
-        return size > 0 and whole_crc_holds(log.read(fault.offset, size)) is False
+        record = log.read(fault.offset, max(size, 0))
+        if size > 0 and kept.of(fault.offset) not in (None, crc32(record)):
+            return True
+        return size > 0 and whole_crc_holds(record) is False
     except OSError as error:
         if none_left(error):
             raise
@@ -139,19 +147,27 @@ def still_bad(log: ColdLog, fault: ScrubFault) -> bool:
 
 
 def _scanned(
-    log: ColdLog, start: int, stop: int
-) -> tuple[int, Block | None, tuple[ScrubFault, ...]]:
+    log: ColdLog, start: int, stop: int, kept: KeptChecksums
+) -> tuple[int, Block | None, tuple[ScrubFault, ...], bytes]:
     """
-    @return: Where the valid records end, the last block of them, and what else is wrong.
+    @return: Where the valid records end, the last block of them, what else is wrong, and checksums
+        that are missing.
     """
     faults: tuple[ScrubFault, ...] = ()
-    end, last = start, None
+    end, last, fresh = start, None, b""
     for view, block in scan(log, start, stop, window=max(SLICE, stop - start)):
         end, last = block.end, block
-        faults += _whole_crcs(log, view, block)
+        wrong = _whole_crcs(log, view, block)
+        other, missing = kept.compared(view, block)
+        for row in other:
+            at = int(block.start[row])
+            found = _fault(log, at, Fault.CHECKSUM.value)
+            wrong += (evolve(found, end=at + int(block.size[row])),)
+        faults += wrong
+        fresh += b"" if wrong else missing
         if block.blank:
             break
-    return end, last, faults
+    return end, last, faults, fresh
 
 
 def _whole_crcs(log: ColdLog, view: memoryview, block: Block) -> tuple[ScrubFault, ...]:

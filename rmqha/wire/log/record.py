@@ -72,6 +72,7 @@ class Fault(StrEnum):
     CRC = "body crc"
     PROPERTIES = "properties end in NUL"
     TOPIC = "topic is not UTF-8 or empty"
+    CHECKSUM = "the checksum of the whole record, kept beside the log"
 
 
 def check(

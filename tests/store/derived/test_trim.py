@@ -86,8 +86,8 @@ class TrimTests(DerivedTestCase):
                 self.assertLessEqual(len(looked) - before, BATCH)
                 self.assertLessEqual(opened.call_count, 2)
         self.assertEqual(looked, list(range(COUNT)))
-        # Four looks, and three that delete.
-        self.assertEqual(turns, 7)
+        # Four looks, three that delete, and the checksums.
+        self.assertEqual(turns, 8)
         self.assertEqual(self.files(), [2, 2, 2])
 
     def test_goes_on(self) -> None:

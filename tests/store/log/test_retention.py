@@ -425,7 +425,7 @@ class StopTests(RetentionTestCase):
 
     def test_cannot_be_deleted(self) -> None:
         """
-        A file that cannot be deleted is told, and no other goes before it.
+        A file that cannot be deleted is told, as are its checksums, and no other goes before it.
         """
         store = self.made()
         self.pass_time(2.0)  # the first flush of queues and index
@@ -436,7 +436,7 @@ class StopTests(RetentionTestCase):
         patched = self.patch(os, "unlink", unlink)
         self.now, self.hour = BEGIN + 365 * DAY, 4
         self.pass_time(10.5)
-        self.assertEqual(len(self.flushLoggedErrors(PermissionError)), 1)
+        self.assertEqual(len(self.flushLoggedErrors(PermissionError)), 2)
         self.pass_time(10.0)
         self.assertEqual(len(self.flushLoggedErrors(PermissionError)), 1)
         patched.restore()
