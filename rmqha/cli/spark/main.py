@@ -18,6 +18,7 @@ JOBS = {
     "stats": "Count messages by topic and queue; plot rates, sizes and delays.",
     "replay": "Send messages of a log to a broker again.",
     "index": "Make the split index of a store.",
+    "check": "Prove that a table has each record of its logs once.",
     "rewind": "Remove rows from a table whose log was cut back.",
     "shell": "Open a Python prompt with a Spark session.",
 }
