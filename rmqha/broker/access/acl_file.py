@@ -27,6 +27,7 @@ from attrs import define, field
 from twisted.internet.defer import Deferred, fail
 from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from rmqha.broker.access.accounts import AccessTable
 from rmqha.broker.access.errors import AclInvalid
@@ -155,6 +156,9 @@ class AclFile:
 
     def _over(self, result: Any) -> Any:
         self._begun = None
+        if isinstance(result, Failure):
+            # There was no thread for it, or what was not foreseen.
+            self.fault = f"{self.path}: this was not read: {result.getErrorMessage()}"
         return result
 
     def _tried(self) -> None:

@@ -7,10 +7,12 @@ from __future__ import annotations
 import os
 import stat
 
+from twisted.internet.defer import fail
 from twisted.internet.task import Clock
 from twisted.logger import globalLogPublisher
 
 from rmqha.broker.access.acl_file import LONGEST_READ, LOOK_EVERY, AclFile, read_accounts
+from rmqha.errors import ThreadNotStarted
 from rmqha.net.key_file import KeyFileInvalid
 from tests.support.access_table import PLAIN_ACL
 from tests.support.logs import Held, LogTestCase, now
@@ -165,6 +167,19 @@ class AclFileTests(LogTestCase):
         self.file.stop()
         held.work()
         self.assertEqual([], self.faults())
+
+    def test_no_thread(self) -> None:
+        """
+        A look for which there is no thread is a fault too, until there is one again.
+        """
+        self.file.start()
+        self.file.in_thread = lambda look: fail(ThreadNotStarted("accounts", "no room"))
+        self.wait()
+        self.assertIn("no room", *self.faults())
+        self.file.in_thread = now
+        self.wait()
+        self.assertEqual([], self.faults())
+        self.flushLoggedErrors(ThreadNotStarted)
 
     def test_mended(self) -> None:
         """
